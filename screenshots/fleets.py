@@ -50,7 +50,7 @@ class Made:
 
     def __init__(self, fleet: Fleet, origin: str, facts: Sequence[str] = ()) -> None:
         self.fleet, self.origin, self._facts = fleet, origin, facts
-        self.every_s = 15.0 if origin.startswith("prometheus") else 1.0
+        self.update_s = 15.0 if origin.startswith("prometheus") else 1.0
 
     def facts(self) -> Sequence[str]:
         return self._facts

@@ -180,7 +180,9 @@ async def replayed(
             for key in keys:
                 await pilot.press(key)
                 await pilot.pause()
-                while (replay := source.status.replay) is None or replay.seeking_ns is not None:
+                while (
+                    replay := source.status.replay
+                ) is None or replay.seek_position_ns is not None:
                     await pilot.pause(0.01)
             while any(worker.group == "deepen" for worker in app.workers):
                 await pilot.pause(0.01)

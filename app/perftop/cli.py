@@ -39,7 +39,7 @@ from perftop.verbs import (
     why,
 )
 
-FIRST_LINES = """perftop why -- ./job     does my job get all the CPU it could?
+FIRST_HELP_LINES = """perftop why -- ./job     does my job get all the CPU it could?
 perftop why --watch lmp  who takes time from lmp?
 perftop ramp             how long must I warm up before I measure?
 
@@ -66,7 +66,7 @@ def _show_help(args: argparse.Namespace) -> int:
     topics = page.topics()
     if topic is None:
         titles = ((name, page.read_page(name).title.partition(": ")[2]) for name in topics)
-        lines = [FIRST_LINES, "", "Pages (perftop help TOPIC):", ""]
+        lines = [FIRST_HELP_LINES, "", "Pages (perftop help TOPIC):", ""]
         lines += [f"  {name:<17} {title}" for name, title in titles]
         lines = lines if supports_unicode() else [ascii_line(line) for line in lines]
     elif topic in topics:
@@ -77,7 +77,7 @@ def _show_help(args: argparse.Namespace) -> int:
         lines = verbs[topic].format_help().splitlines()
     else:
         text = f"unknown page {topic!r}"
-        naming = [name for name in topics if page.names_word(page.read_page(name), topic)]
+        naming = [name for name in topics if page.contains_word(page.read_page(name), topic)]
         suggestion = did_you_mean(topic, [*topics, *verbs], f"known: {', '.join(topics)}")
         hint = f"; see {', '.join(naming)}" if naming else suggestion
         raise Failed(f"{text}{hint}", USAGE)
@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = add_default_verb(arguments_given, command, screen=options.is_at_terminal())
     try:
         try:
-            args = _parse_arguments(translate_habits(arguments), command)
+            args = _parse_arguments(translate_foreign_options(arguments), command)
             if command is None and arguments[0] == "stat" and arguments != arguments_given:
                 text = "no terminal for the screen; showing one second as text (see perftop help)"
                 print_error(text)
@@ -225,7 +225,7 @@ class _DefaultConfig(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from perftop.tui import config
 
-        print(config.default(), end="", flush=True)
+        print(config.default_text(), end="", flush=True)
         parser.exit()
 
 
@@ -324,32 +324,32 @@ _MS_OPTIONS = {"-I", "--interval-print"}
 """Options for the interval, in which a bare number means milliseconds."""
 _COUNT_OPTIONS = {"-n", "--count", "--num_iterations"}
 """Options for the number of lines that `stat` prints; other verbs print no such lines."""
-_TABLE = "perftop record -o FILE, then perftop export FILE; or stat --json"
-_THREADS = "--watch takes a process, and follows its threads"
-_ENERGY = "energy of the whole run is in the summary; power: --metrics power_w"
-_COLUMNS = "columns: --metrics A,B"
-_ROWS = "each CPU has a row; only one row for all: --brief"
-_HINTS = {
+_TABLE_HINT = "perftop record -o FILE, then perftop export FILE; or stat --json"
+_THREADS_HINT = "--watch takes a process, and follows its threads"
+_ENERGY_HINT = "energy of the whole run is in the summary; power: --metrics power_w"
+_COLUMNS_HINT = "columns: --metrics A,B"
+_ROWS_HINT = "each CPU has a row (with -- CMD: add -i 1s); one row for all: --brief"
+_OPTION_HINTS = {
     "-d": "interval: -i 1s; more counters: -e",
     "--delay": "interval: -i 1s",
-    "--csv": _TABLE,
-    "-x": _TABLE,
-    "-t": _THREADS,
-    "--tid": _THREADS,
+    "--csv": _TABLE_HINT,
+    "-x": _TABLE_HINT,
+    "-t": _THREADS_HINT,
+    "--tid": _THREADS_HINT,
     "-u": "--watch takes a process or a name; all of one user cannot be watched",
-    "--show": _COLUMNS,
-    "--hide": _COLUMNS,
-    "--Joules": _ENERGY,
-    "-J": _ENERGY,
+    "--show": _COLUMNS_HINT,
+    "--hide": _COLUMNS_HINT,
+    "--Joules": _ENERGY_HINT,
+    "-J": _ENERGY_HINT,
     "--per-core": "states of cores are in the rows of their first CPU",
-    "-A": _ROWS,
-    "--no-aggr": _ROWS,
+    "-A": _ROWS_HINT,
+    "--no-aggr": _ROWS_HINT,
 }
 """Hints on what to type instead, by options of other tools that perftop lacks or uses
 differently."""
 
 
-def translate_habits(arguments: Sequence[str]) -> list[str]:
+def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
     """Translates arguments to options of perftop; the first argument is a verb. Raises Failed, with
     a hint, for an option that has another meaning in perftop."""
     verb, *rest = arguments
@@ -376,11 +376,12 @@ def translate_habits(arguments: Sequence[str]) -> list[str]:
         elif name in _MS_OPTIONS:
             wants_ms = not equals
             words += ["--interval", _milliseconds(value)] if equals else ["--interval"]
-        # two commands, A and B, run in turn
-        elif name == "-A" and not {"-B", "-r"}.isdisjoint(rest):
+        elif name == "-A" and verb == "stat":
+            if {"-B", "-r"}.isdisjoint(rest):
+                raise Failed(f"-A is for -r N and -B 'CMD'; {_ROWS_HINT}", USAGE)
             words.append(word)
-        elif name in _HINTS:
-            raise Failed(f"no option {name}; {_HINTS[name]}", USAGE)
+        elif name in _OPTION_HINTS:
+            raise Failed(f"no option {name}; {_OPTION_HINTS[name]}", USAGE)
         elif word not in _IGNORED_OPTIONS:
             words.append(word)
     return words

@@ -37,7 +37,7 @@ HABITS = {
 
 @pytest.mark.parametrize("typed", HABITS)
 def test_options_of_other_tools_are_translated(typed: str) -> None:
-    assert cli.translate_habits(typed.split()) == HABITS[typed].split()
+    assert cli.translate_foreign_options(typed.split()) == HABITS[typed].split()
 
 
 WRONG = {
@@ -109,7 +109,8 @@ WRONG = {
     "stat --keep-failed -- true": "--keep-failed is for -r N",
     "stat -A true -B true": "two commands in turn: perftop stat -r 5 -A 'CMD' -B 'CMD'",
     "stat -r 2 -A true": "two commands in turn",
-    "stat -A true": "no option -A; each CPU has a row",
+    "stat -A true": "-A is for -r N and -B 'CMD'; each CPU has a row (with -- CMD: add -i 1s)",
+    "record -A": "no option -A; each CPU has a row",
     "stat -r 2 -A true -B true -- true": "two commands in turn",
     "stat -r 2 -A ' -B true": "-A or -B: No closing quotation",
     "stat --attach unix:/nonexistent/s": "no such socket",

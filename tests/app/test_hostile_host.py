@@ -62,7 +62,7 @@ HANGING_BEHAVIOURS = {
 def test_a_host_that_never_answers_times_out(
     hanging_hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, behaviour: str
 ) -> None:
-    monkeypatch.setattr(launch, "ANSWER_S", LIMIT_S)
+    monkeypatch.setattr(launch, "MAX_ANSWER_S", LIMIT_S)
     hanging_hosts.set("n7", f"code {HANGING_BEHAVIOURS[behaviour]}")
     result = run_in_process("doctor", "--host", "n7")
     assert (result.returncode, result.stdout) == (1, "")
@@ -72,7 +72,7 @@ def test_a_host_that_never_answers_times_out(
 def test_the_size_of_an_answer_is_limited(
     hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(launch, "MAX_ANSWER_BYTES", 1 << 20)
     hosts.set("n7", "code while True: os.write(1, b'[' * 65536)")
     result = run_in_process("topology", "--host", "n7")
     assert result.stderr == "perftop: n7: the probe's answer is larger than 1 MB\n"
@@ -129,7 +129,7 @@ def mutated_answer(value: Any, chance: random.Random, share: float) -> Any:
     ("verb", "draw"), [("doctor", doctor.doctor_lines), ("topology", machine.topology_lines)]
 )
 def test_any_answers_are_displayed_or_refused(
-    monkeypatch: pytest.MonkeyPatch, verb: str, draw: machine.Draw
+    monkeypatch: pytest.MonkeyPatch, verb: str, draw: machine.FormatAnswer
 ) -> None:
     answer = json.loads(run_in_process(verb, "--json").stdout)
     args, chance, drawn = argparse.Namespace(host="n7", json=False), random.Random(verb), 0
@@ -164,7 +164,7 @@ def sending_command(*pieces: bytes, last_statement: str = "time.sleep(60)") -> s
 def test_a_stalled_stream_ends_the_verb(
     hanging_hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    monkeypatch.setattr(streams, "HELLO_S", LIMIT_S)
+    monkeypatch.setattr(streams, "MAX_HELLO_WAIT_S", LIMIT_S)
     output = ("-o", "../recording") if verb == "record" else ()
     for pieces in ([], [wire.encode(HELLO)[:9]]):
         hanging_hosts.set("n7", sending_command(*pieces))

@@ -221,7 +221,7 @@ def _refuse(constant: str) -> None:
 
 def ways(rng: random.Random) -> Callable[[Path], None]:
     share = rng.random()
-    form = rng.choice((*recordings.FORMS, "replay", "replay", *ANSWERS, *ANSWERS))
+    form = rng.choice((*recordings.FORMATS, "replay", "replay", *ANSWERS, *ANSWERS))
     if form in ANSWERS:
         return lambda path: check_answer(path, *ANSWERS[form])
     return lambda path: check_replay(path, share) if form == "replay" else check_export(path, form)
@@ -293,7 +293,7 @@ def fuzz(seconds: float, seed: int, into: Path) -> int:
     (into / "whole").write_bytes(encoded_case(cases[0]))
     for spec in (c for c in cases for _ in range(2)):
         (path := into / "case").write_bytes(encoded_case(spec))
-        for form in recordings.FORMS:
+        for form in recordings.FORMATS:
             fault_of(path, lambda path, form=form: check_export(path, form), reached)  # type: ignore[misc]
     limit_resources()
     end_s, told_s, n = time.monotonic() + seconds, 0.0, 0

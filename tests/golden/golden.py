@@ -35,7 +35,7 @@ from textual.strip import Strip
 
 from perfprobe import wire
 from perftop import cli
-from perftop.docs.command_line import doc_names
+from perftop.docs.command_line import names_in_table
 from perftop.model.kinds import KINDS
 from perftop.session.packing import Recorder
 
@@ -270,7 +270,7 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
                 tree = "guest-epyc-2cpu"
                 yield f"guest-epyc-{verb}", partial(_run, verb, "--json", "--sysroot", tree)
         case "demos":
-            for name in doc_names("demo", "recording"):
+            for name in names_in_table("demo", "recording"):
                 recording = f"demo:{name}"
                 yield f"{name}-why", partial(_run, "why", recording)
                 yield f"{name}-why-json", partial(_run, "why", recording, "--json")

@@ -77,7 +77,7 @@ def documents() -> dict[str, str]:
     for topic in page.topics():
         path = ROOT / "app/perftop/docs" / f"{topic}.md"
         results[topic] = path.read_text(encoding="utf-8")
-    begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in cli.FIRST_LINES.splitlines())
+    begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in cli.FIRST_HELP_LINES.splitlines())
     parsers = [verb.parser for verb in described_verbs(cli._parser())]
     report = [part or "" for parser in parsers for part in (parser.description, parser.epilog)]
     return results | {"help": "\n".join([begins, *report])}

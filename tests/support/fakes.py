@@ -182,7 +182,7 @@ def with_suspect_counter(interval: Interval, cpu: int, key: str) -> Interval:
     return dataclasses.replace(interval, doubts=doubts)
 
 
-class Feed:
+class AnyProbe:
     """A stream that sends what the test specifies."""
 
     def __init__(self, machine: Machine) -> None:
@@ -194,7 +194,7 @@ class Feed:
         self._queue: asyncio.Queue[list[wire.Message] | Failed] = asyncio.Queue()
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Feed]:
+    async def open(self) -> AsyncIterator[AnyProbe]:
         self.send(self.machine.hello)
         self.frames(self.first_frames)
         try:

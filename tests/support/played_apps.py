@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fakes import Feed, Machine, task_records
+from fakes import AnyProbe, Machine, task_records
 from make import stopped
 from textual.pilot import Pilot
 from waiting import until_true
@@ -18,7 +18,7 @@ from perftop.recording.file import Recording
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
-from perftop.tui.frame.bottom import KeyLine, MissingLine
+from perftop.tui.frame.bottom import KeyLine, MissingMetricsLine
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import TopLines
 from perftop.tui.overview.overview import Overview
@@ -33,7 +33,7 @@ class Run:
     """An app on a feed, as a user sees it."""
 
     def __init__(
-        self, app: PerfTopApp, source: StreamSource, feed: Feed, pilot: Pilot[None]
+        self, app: PerfTopApp, source: StreamSource, feed: AnyProbe, pilot: Pilot[None]
     ) -> None:
         self.app, self.source, self.feed, self.pilot = app, source, feed, pilot
 
@@ -59,7 +59,7 @@ class Run:
     def text(self) -> list[str]:
         """Returns the lines of the overview."""
         screen = self.monitor
-        missing = screen.query_one(MissingLine)
+        missing = screen.query_one(MissingMetricsLine)
         below = [missing] if missing.display else []
         parts = (screen.query_one(TopLines), self.grid, *below, screen.query_one(KeyLine))
         return [w.render_line(y).text.rstrip() for w in parts for y in range(w.size.height)]
@@ -89,7 +89,7 @@ async def running_app(
 ) -> AsyncIterator[Run]:  # fmt: skip
     """Runs the app on a machine; `set_batch_length`, `link` and `tour` are those of the live
     source."""
-    feed = Feed(machine)
+    feed = AnyProbe(machine)
     source = stopped(
         LiveSource(feed.open, INTERVAL_NS, set_batch_length=set_batch_length, link=link, tour=tour)
     )
@@ -146,7 +146,7 @@ class Viewer(Run):
     def at_s(self) -> float:
         """The time shown, in s since the start of the file."""
         assert self.source.interval is not None
-        return (self.source.interval.time_ns - self.source.extent_ns[0]) / S
+        return (self.source.interval.time_ns - self.source.recording_span_ns[0]) / S
 
     @property
     def header(self) -> str:

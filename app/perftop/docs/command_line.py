@@ -1,4 +1,4 @@
-"""The command line of perftop as data; completion scripts and man pages are made from it."""
+"""The command line of perftop as data, from which completion scripts and man pages are made."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Literal
 
 from perftop.docs.page import Block, Page, read_page, split_cells, topics, without_links
 
-# --- The command line of perftop, for completion and man pages: verbs, their options, and possible
-# values. Names that the parser does not know (metrics, scenarios, kinds of episodes) come from
-# tables in the help pages, which are tested against the code and can be read without numpy.
+# --- Verbs, their options, and possible values. Names that the parser does not know (metrics,
+# scenarios, kinds of episodes) come from tables in the help pages, which are tested against the
+# code and can be read without numpy.
 
-Kind = Literal[
+ValueKind = Literal[
     "none", "words", "list", "events", "files", "directories", "hosts", "processes", "groups"
 ]
 """Kinds of values. `list`: words separated by commas; `events`: like `list`, but the events of this
@@ -31,7 +31,7 @@ class Option:
     metavar: str
     """Name of the value in the help; '' for an option without a value."""
     help: str
-    kind: Kind
+    kind: ValueKind
     """Kind of the option's value."""
     words: tuple[str, ...]
 
@@ -55,8 +55,8 @@ def described_verbs(parser: argparse.ArgumentParser) -> list[Verb]:
     return all_verbs
 
 
-def doc_names(topic: str, heading: str) -> tuple[str, ...]:
-    """Returns the code-formatted names in the first column of a page's tables whose first heading
+def names_in_table(topic: str, heading: str) -> tuple[str, ...]:
+    """Returns the names in code format from the first column of a page's tables whose first heading
     is `heading`."""
     code_names: list[str] = []
     for block in read_page(topic).blocks:
@@ -66,22 +66,31 @@ def doc_names(topic: str, heading: str) -> tuple[str, ...]:
     return tuple(code_names)
 
 
-_FIXED_VALUES: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
+_FIXED_VALUES: dict[str, tuple[ValueKind, Callable[[], Sequence[str]]]] = {
     "--source": (
         "words",
-        lambda: ["auto", "perf", "msr", "os", *(f"sim:{n}" for n in doc_names("sim", "scenario"))],
+        lambda: [
+            "auto",
+            "perf",
+            "msr",
+            "os",
+            *(f"sim:{n}" for n in names_in_table("sim", "scenario")),
+        ],
     ),
-    "--smt-method": ("words", lambda: [n for n in doc_names("sources", "method") if n != "single"]),
-    "--metrics": ("list", lambda: doc_names("numbers", "key")),
-    "--events": ("events", lambda: doc_names("events", "event")),
-    "--on": ("list", lambda: doc_names("episodes", "kind")),
+    "--smt-method": (
+        "words",
+        lambda: [n for n in names_in_table("sources", "method") if n != "single"],
+    ),
+    "--metrics": ("list", lambda: names_in_table("numbers", "key")),
+    "--events": ("events", lambda: names_in_table("events", "event")),
+    "--on": ("list", lambda: names_in_table("episodes", "kind")),
     "--host": ("hosts", tuple),
     "--watch": ("processes", tuple),
     "--group": ("groups", tuple),
     "fleet [USER@]HOST|DIR": ("hosts", tuple),
     "demo list|NAME[,KEY=VALUE…]": (
         "words",
-        lambda: ["list", *doc_names("demo", "recording"), *doc_names("sim", "scenario")],
+        lambda: ["list", *names_in_table("demo", "recording"), *names_in_table("sim", "scenario")],
     ),
     "help TOPIC": ("words", topics),
 }
@@ -106,7 +115,7 @@ def _verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
     return Verb(name, text, parser, tuple(options), tuple(positionals))
 
 
-def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[Kind, tuple[str, ...]]:
+def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[ValueKind, tuple[str, ...]]:
     if not metavar:
         return "none", ()
     if action.choices is not None:
@@ -120,12 +129,10 @@ def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[Kind, tup
     return "directories" if metavar == "DIR" else "none", ()
 
 
-# --- Completion scripts for bash, zsh and fish, generated from perftop's parser.
-#
-# The scripts are static: they start neither perftop nor Python. After `--` they complete the
-# command as if it were typed alone. We generate them ourselves because generators such as shtab
-# support neither comma-separated words, nor options when the verb is left out, nor a command after
-# `--`.
+# --- Completion scripts for bash, zsh and fish, generated from perftop's parser. They start neither
+# perftop nor Python. After `--` they complete the command as if it were typed alone. Generators
+# such as shtab support neither comma-separated words, nor options without a verb, nor a command
+# after `--`.
 
 
 def completion_script(shell: str, parser: ArgumentParser) -> str:
@@ -150,7 +157,7 @@ def _bash_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
         options = (name for option in verb.options for name in option.names)
         lines.append(f"    {verb.name}) echo {quoted(options)} ;;")
     lines += ["  esac", "}", "_perftop_values() {", '  case "$1" in']
-    keys: dict[tuple[Kind, tuple[str, ...]], list[str]] = {}
+    keys: dict[tuple[ValueKind, tuple[str, ...]], list[str]] = {}
     for verb in (main, *subverbs):
         for option in (*verb.options, *verb.positionals):
             if option.metavar:  # `verb--option`, or `verb` for a positional

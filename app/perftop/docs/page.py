@@ -21,7 +21,7 @@ _PARAGRAPH_END = re.compile(r"#+ |- |\||```|!\[|$")
 """Start of a line that ends a paragraph."""
 MARGIN, GAP = 2, 2
 """Width of the margin before text, and of the gap between the columns of a table, in cells."""
-MAX_WIDTH, UNLIMITED = 96, 10_000
+MAX_WIDTH, UNLIMITED_WIDTH = 96, 10_000
 """Maximum width of a page, and a width at which no line is ever broken, in cells."""
 BOLD, CODE, RESET = "\x1b[1m", "\x1b[34m", "\x1b[0m"
 _NO_BREAK = "\xa0"
@@ -59,7 +59,7 @@ def read_page(topic: str) -> Page:
     return Page(topic, first.lines[0], tuple(body))
 
 
-def names_word(page: Page, word: str) -> bool:
+def contains_word(page: Page, word: str) -> bool:
     """Returns whether the page contains this word or its plural."""
     text = "\n".join(line for block in page.blocks for line in block.lines).lower()
     return re.search(rf"\b{re.escape(word.lower())}s?\b", text) is not None
@@ -136,9 +136,8 @@ def _bold_text(text: str, *, colour: bool) -> str:
 
 
 def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
-    """Returns the lines of a table, with as many lines for a row as its highest cell needs. If
-    there is not enough room, the widest columns are narrowed first, but no column below its longest
-    word."""
+    """Returns the lines of a table; a row has as many lines as its highest cell. Without enough
+    room, the widest columns are narrowed first, but not below their longest word."""
     rows = rows if any(rows[0]) else rows[1:]
 
     def width_of(column: Sequence[str], max_width: int) -> int:
@@ -146,7 +145,9 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
         return max(map(_display_width, lines))
 
     columns = [*zip(*rows, strict=True)]
-    widths, min_widths = ([width_of(c, max_width) for c in columns] for max_width in (UNLIMITED, 1))
+    widths, min_widths = (
+        [width_of(c, max_width) for c in columns] for max_width in (UNLIMITED_WIDTH, 1)
+    )
     while sum(widths) > room - GAP * (len(widths) - 1):
         pairs = zip(widths, min_widths, strict=True)
         shrinkable = [width if width > min_width else 0 for width, min_width in pairs]

@@ -19,7 +19,7 @@ from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.stat_lines import Line, json_number, table_line
 from perftop.output.waiting import OWN_NAMES, run_times_of_others
-from perftop.process.command_window import Bounds, CommandWindow
+from perftop.process.command_window import CommandWindow, WindowBounds
 from perftop.session.interval import Distribution, Interval
 from perftop.session.losses import RunPhase
 from perftop.session.session import Session
@@ -155,7 +155,9 @@ def run_line(session: Session, command_window: CommandWindow) -> Line | None:
     return {**run.fields(), **times, "missed": command_window.missed_cpus}
 
 
-def run_time_fields(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:
+def run_time_fields(
+    session: Session, start_ns: int, end_ns: int, bounds: WindowBounds | None
+) -> Line:
     """Returns fields of a JSON line in Unix time: start and end of the run, and for the first and
     the last samples of the CPUs, the earliest and the latest time. All are null if the measuring
     window was not closed, or if a machine is simulated, because its clock is then not that of the

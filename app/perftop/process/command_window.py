@@ -1,15 +1,11 @@
-"""The measurement of a command: each CPU is read before the command starts and again after it has
-ended. Notes of the run are added to the stream.
-
-So the span between the first and the last sample of a CPU contains the whole run. Only hello and
-frames are needed, so this works with any stream. A simulated machine has its own time: only the
-order of its messages counts, and no bounds are given.
-
-A remote machine also has its own clock, which is never compared with ours. Frames that arrived here
-before the start were read before the start. Frames that the remote machine read after it answered
-an echo that was requested after the end were read after the end. Only durations are compared: that
-of the window on the remote machine, and that of the run here.
-"""
+"""The measurement of a command: each CPU is read before the command starts and again after its end,
+so that the span between a CPU's first and last sample contains the whole run. Notes on the run are
+added to the stream. Only hello and frames are needed, so this works with any stream. A simulated
+machine has its own time: only the order of its messages counts, and no bounds are given. The clock
+of a remote machine is never compared with ours. Frames that arrived here before the start were read
+before it. Frames that the remote machine read after its answer to an echo, requested after the end,
+were read after the end. Only durations are compared: that of the window on the remote machine, and
+that of the run here."""
 
 from __future__ import annotations
 
@@ -28,18 +24,18 @@ from perftop.process.job import Job, Run, raw_ns
 from perftop.process.link import Link
 
 MIN_WAIT_FRAMES = 20
-"""Number of frames to wait for a read of each CPU, before the run and again after it. Under load
-several reads in a row may be interrupted; a CPU that fails more often must not delay all others."""
+"""Number of frames to wait for a read of each CPU, before the run and after it. Under load several
+reads in a row may be interrupted, but one CPU must not delay all others."""
 MIN_WAIT_NS = 1_000_000_000
 """Minimum time in ns to wait for a read of each CPU, besides MIN_WAIT_FRAMES: under load a CPU may
 miss many short samples."""
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that only perftop gets, and passes on to the command. The terminal sends the other
-signals directly to both."""
+"""Signals that only perftop gets, and passes on. The terminal sends all others to the command as
+well."""
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *FORWARDED_SIGNALS)
-ECHO_NS = 500_000_000
+LATE_SIGNAL_NS = 500_000_000
 """Time in ns after the command's end in which a signal still counts as the command's: the terminal
-sends it to both, and the command may end before we handle it."""
+signals both, and the command may end before perftop handles the signal."""
 RETRY_AFTER_RUN_S = 30.0
 """Seconds after the end of a run in which perftop still tries to connect to a lost host again."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -49,7 +45,7 @@ _UNUSABLE_FLAGS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class WindowBounds:
     """Ranges of the raw times of all CPUs' first samples and of their last samples, by the clock of
     the measured machine."""
 
@@ -57,8 +53,8 @@ class Bounds:
     last_ns: tuple[int, int]
 
     def slack_s(self, start_ns: int, end_ns: int) -> float:
-        """Returns the largest time in s by which the measurement of a CPU exceeds the run. Only
-        durations are used, so start and end may come from a different clock."""
+        """Returns the largest time in s by which a CPU's measurement exceeds the run. Start and end
+        may come from another clock, because only durations are used."""
         return ((self.last_ns[1] - self.first_ns[0]) - (end_ns - start_ns)) / 1e9
 
 
@@ -72,13 +68,13 @@ class CommandStart:
         """Connections to remote machines."""
         self.pauses: list[tuple[Callable[[float], None], float]] = []
         """For each stream that pauses while the command runs: the function that sets the pause
-        between two reads, and the length of the pause in s."""
+        between two reads, and its length in s."""
         self.is_stopped = False
         """Whether the command must no longer be started."""
         self._silent_windows = self._unopened_windows = windows
         self._has_open_window = False
-        """Whether any window is open, so that the command may start once the other windows are open
-        or given up."""
+        """Whether any window is open. The command may start once the others are open or given
+        up."""
         self.running: asyncio.Task[Run] | None = None
 
     @property
@@ -90,7 +86,7 @@ class CommandStart:
     def note_answer(self) -> None:
         self._silent_windows -= 1
 
-    def note_open(self, *, given_up: bool) -> None:
+    def on_window_open(self, *, given_up: bool) -> None:
         self._unopened_windows -= 1
         self._has_open_window |= not given_up
         if self._unopened_windows <= 0 and self._has_open_window and not self.is_stopped:
@@ -101,8 +97,8 @@ class CommandStart:
                 rest(seconds)
 
     def _on_run_end(self, _: object) -> None:
-        """Ends the pauses of the streams, since the windows now wait for samples, and limits the
-        time for which broken links are retried."""
+        """Ends the pauses of the streams, because the windows now wait for samples. Limits the time
+        for which broken links are retried."""
         for rest, _ in self.pauses:
             rest(0.0)
         for link in self.links:
@@ -110,8 +106,8 @@ class CommandStart:
 
 
 class CommandWindow:
-    """The measurement window of one machine around a job: the job starts after the first read of
-    each CPU, and the window closes after the last read of each CPU."""
+    """The measurement window of one machine: the job starts after the first read of each CPU; the
+    window closes after a read of each CPU that follows the job's end."""
 
     def __init__(
         self, job: Job, start: CommandStart | None = None, read_pause_s: float = 0.0
@@ -141,8 +137,8 @@ class CommandWindow:
             self._start.links.append(link)
 
     def set_pause_function(self, set_pause: Callable[[float], None]) -> None:
-        """Sets the function that makes this machine's stream pause for a number of seconds between
-        two reads; with 0 it reads whenever data arrive. Called before the first message."""
+        """Sets the function that makes this machine's stream pause for some seconds between two
+        reads; with 0, data are read as they arrive. Called before the first message."""
         if self._read_pause_s:
             self._start.pauses.append((set_pause, self._read_pause_s))
 
@@ -164,7 +160,7 @@ class CommandWindow:
 
     def admit(self, frame: wire.Frame) -> bool:
         """Checks a frame before the session applies it. Returns False for a frame to drop: it was
-        read before the command could be started, and would only lengthen the measured time."""
+        read before the command could start, and would only lengthen the measured time."""
         if not self._has_answer:
             self._has_answer = True
             self._start.note_answer()
@@ -179,7 +175,7 @@ class CommandWindow:
         if not self._has_opened:
             if self._has_read_all(self._first_ns, frame):
                 self._frame_count = 0
-                self._note_open(given_up=False)
+                self._on_window_open(given_up=False)
         elif (run := self.run) is not None and self._has_read_all_after(frame, run):
             self.is_closed = True
             unread = np.isnan(self._first_ns) | np.isnan(self._last_ns)
@@ -187,17 +183,17 @@ class CommandWindow:
         return self.is_closed
 
     def withdraw(self) -> None:
-        """Called when this machine will send nothing more, so that the other machines do not wait
-        for it."""
+        """Called when this machine sends nothing more, so that other machines do not wait for
+        it."""
         if not self._has_answer:
             self._has_answer = True
             self._start.note_answer()
-        self._note_open(given_up=True)
+        self._on_window_open(given_up=True)
 
-    def _note_open(self, *, given_up: bool) -> None:
+    def _on_window_open(self, *, given_up: bool) -> None:
         if not self._has_opened:
             self._has_opened = True
-            self._start.note_open(given_up=given_up)
+            self._start.on_window_open(given_up=given_up)
 
     def stop(self) -> None:
         """Called when the command must no longer be started."""
@@ -209,7 +205,7 @@ class CommandWindow:
         if self._start.running is None:
             return False
         if self._start.running.done():
-            is_late = self.run is None or raw_ns() - self.run.end_ns >= ECHO_NS
+            is_late = self.run is None or raw_ns() - self.run.end_ns >= LATE_SIGNAL_NS
             return not is_late and number not in FORWARDED_SIGNALS
         if number in FORWARDED_SIGNALS:
             self.job.kill(number)
@@ -233,14 +229,16 @@ class CommandWindow:
         return task.result() if task is not None and over else None
 
     @property
-    def bounds(self) -> Bounds | None:
+    def bounds(self) -> WindowBounds | None:
         if not self.is_closed or self._simulated or (self.is_remote and not self._after_echo):
             return None
         both = np.isfinite(self._first_ns) & np.isfinite(self._last_ns)
         if not both.any():
             return None
         first, last = self._first_ns[both], self._last_ns[both]
-        return Bounds((int(first.min()), int(first.max())), (int(last.min()), int(last.max())))
+        return WindowBounds(
+            (int(first.min()), int(first.max())), (int(last.min()), int(last.max()))
+        )
 
     def _has_read_all_after(self, frame: wire.Frame, run: Run) -> bool:
         """Records which CPUs the frame read after the end; returns whether all CPUs were read."""
@@ -251,7 +249,7 @@ class CommandWindow:
             self._after_echo = True
             return self._has_read_all(self._last_ns, frame, link.echoed.remote_ns)
         link.ping()
-        return link.is_mute and self._has_read_all(self._last_ns, frame)
+        return link.never_answers and self._has_read_all(self._last_ns, frame)
 
     def _has_read_all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
         """Records when the frame read each CPU; returns whether there is no CPU left to wait
@@ -281,7 +279,7 @@ class CommandWindow:
 
 
 def is_this_machine(hello: wire.Hello) -> bool:
-    """Returns whether hello is from the running kernel of this machine. Without a boot ID a machine
+    """Returns whether hello is from the running kernel of this machine. A machine without a boot ID
     counts as remote."""
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip() == hello.boot_id
@@ -297,8 +295,8 @@ class MarkNotes:
         """Marks after the newest frame: raw time and name."""
 
     def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
-        """Yields the notes, each once, that are due at the time of the newest frame; if `is_over`,
-        all remaining notes."""
+        """Yields each note once: those due at the time of the newest frame; if `is_over`, all that
+        remain."""
         window, waiting = self._window, self._waiting
         waiting += window.job.marks.new_marks()
         while waiting and (is_over or not window.has_our_clock or waiting[0][0] <= now_ns):
@@ -317,9 +315,8 @@ class RunNotes:
         self._start_ns = 0
 
     def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
-        """Yields the notes that are due, each once. `now_ns`: time of the newest frame, the only
-        time that a simulated machine has. `is_over`: the run has ended, so all pending notes are
-        due."""
+        """Yields each note once, when it is due. `now_ns`: time of the newest frame, the only time
+        of a simulated machine. `is_over`: the run has ended, so that all notes are due."""
         job, window = self._job, self._window
         if job.start_ns > 0 and not self._has_started:
             self._has_started = True

@@ -1,9 +1,7 @@
-"""The command to be measured: perftop forks a process, holds it at a gate until the measurement is
-ready, lets it become the command, and waits for its end.
-
-The fork happens before there are threads or an event loop. The measurement starts while the process
-waits at the gate. The resources that it used before it became the command are subtracted.
-"""
+"""The command to be measured. perftop forks a process and holds it at a gate. When the measurement
+is ready, it opens the gate: the process becomes the command, and perftop waits for its end. The
+fork happens before there are threads or an event loop. Resources that the process used before it
+became the command are subtracted."""
 
 from __future__ import annotations
 
@@ -35,13 +33,13 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 MEMORY_FILE = "/proc/self/statm"
 """File with the memory use of this process."""
 _IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores. They are reset to their defaults, because the command would inherit
-this."""
-PEAK_MARGIN = 1.1
+"""Signals that Python ignores. Their default actions are restored, because the command would
+inherit this."""
+MIN_PEAK_FACTOR = 1.1
 """Factor by which the peak memory must exceed perftop's own to count as the command's."""
 CHECK_S = 1.0
-"""Seconds between two checks of whether perftop itself was stopped, and may have noticed the end
-late."""
+"""Seconds between two checks of whether perftop itself was stopped. If so, it may have noticed the
+end late."""
 POLL_S = 0.01
 """Seconds between two checks for the command's end where pidfd_open is not available."""
 _START_MESSAGE = struct.Struct("=q2d3q")
@@ -67,7 +65,7 @@ class Run:
     start_ns: int  # raw: time just before the start
     end_ns: int  # raw: time just after the end
     late_s: float
-    """Time in s by which the end may have been earlier than `end_ns`, because we were stopped;
+    """Time in s by which the real end may be earlier than `end_ns`, because perftop was stopped;
     usually 0."""
     user_s: float
     """User time of the command and of all children that it waited for, as in `time`."""
@@ -78,8 +76,8 @@ class Run:
     disk_faults: int | None = None
     """Page faults that waited for a disk."""
     peak_bytes: int | None = None
-    """Peak memory of the largest process, in bytes; None if unknown, because it does not exceed our
-    own, from which the command was forked."""
+    """Peak memory of the largest process, in bytes; None if it does not exceed that of perftop,
+    from which the command was forked."""
 
     @property
     def wall_s(self) -> float:
@@ -96,7 +94,7 @@ def raw_ns() -> int:
 
 
 def _check_program(name: str) -> None:
-    """Raises Failed if there is no such program, so that nothing is measured or replaced for it."""
+    """Raises Failed if there is no such program, before anything is measured or replaced."""
     if shutil.which(name) is not None:
         return
     path = Path(name)
@@ -111,9 +109,9 @@ class Job:
     def __init__(
         self, argv: Sequence[str], terminal: int | None = None, *, stdout_to_stderr: bool = False
     ) -> None:
-        """`terminal`: file descriptor of a terminal for the command; None: the command shares ours.
-        `stdout_to_stderr`: the command's stdout goes to stderr, because stdout is for the
-        measurement. Raises Failed if the command cannot be found or the fork fails."""
+        """`terminal`: file descriptor of a terminal for the command; None: perftop's own.
+        `stdout_to_stderr`: the command writes to stderr, because stdout is for the measurement.
+        Raises Failed if the command cannot be found or the fork fails."""
         self.argv = list(argv)
         _check_program(argv[0])
         gate, self._gate = os.pipe()
@@ -127,7 +125,7 @@ class Job:
         self.marks = MarkSocket()
         """Receives the marks that the command sets."""
         self._error = b""
-        """Digits of the errno because of which the fork could not become the command."""
+        """The errno, as digits, with which the fork failed to become the command."""
         self._watcher: threading.Thread | None = None
         """Records the time of the command's end, even if a slow terminal blocks the event loop."""
         try:
@@ -195,7 +193,7 @@ class Job:
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:  # refused, or no more descriptors
-            while self._runs():
+            while self._is_running():
                 self.marks.collect()
                 await asyncio.sleep(POLL_S)
             return self._reap()
@@ -212,7 +210,7 @@ class Job:
             os.close(handle)
         return self._reap()
 
-    def _runs(self) -> bool:
+    def _is_running(self) -> bool:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
     def close_gate(self) -> None:
@@ -242,7 +240,7 @@ class Job:
         user_s, sys_s = (round(max(0.0, spent), 6) for spent in own_use[:2])  # the kernel counts µs
         switches, faults, disk_faults = map(int, own_use[2:])
         peak_bytes = used.ru_maxrss * 1024
-        peak = peak_bytes if peak_bytes > PEAK_MARGIN * self._forked_bytes else None
+        peak = peak_bytes if peak_bytes > MIN_PEAK_FACTOR * self._forked_bytes else None
         return Run(
             self.pid, status, failed, self.start_ns, self._end_ns, self._late_s, user_s, sys_s,
             switches, faults, disk_faults, peak,
@@ -273,8 +271,8 @@ def _usage_numbers(used: resource.struct_rusage) -> tuple[float, float, int, int
 
 
 def _resident_bytes() -> int:
-    """Returns the resident memory of this process in bytes; if /proc does not have it, its maximum
-    so far; 0 if that is refused too."""
+    """Returns the resident memory of this process in bytes; without /proc, its maximum so far; 0 if
+    that is unknown, too."""
     try:
         with open(MEMORY_FILE, "rb") as file:  # noqa: PTH123 - quick to import
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -324,17 +322,16 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
         os._exit(status)
 
 
-# --- Marks that a command sets itself, with `perftop mark NAME`.
-#
-# The command inherits the address of a socket in its environment. The socket has a random abstract
-# name instead of a path, so no file is left behind. All users can list abstract names, so only
-# messages of our own user and of root are accepted. The name contains our user ID, so that
-# `perftop mark` of another user fails with a message instead of setting no mark silently.
+# --- Marks that a command sets itself, with `perftop mark NAME`. The command inherits the address
+# of a socket in its environment. The address is a random abstract name, so that no file is left
+# behind. All users can list such names, so only messages of our own user and of root are accepted.
+# The name contains our user ID: `perftop mark` of another user fails with a message, instead of
+# having no effect.
 
 SOCKET_VARIABLE = "PERFTOP_MARKS"
 MAX_BYTES = 256
-"""Maximum size of a message in bytes: the raw time of the mark, then its name, which is cut if it
-is too long. The sender sets the time, because a busy perftop may read the message late."""
+"""Maximum size of a message in bytes: the raw time of the mark, then its name, cut if necessary.
+The sender sets the time, because a busy perftop reads late."""
 MAX_PENDING = 1024
 """Maximum number of marks between two samples; further ones are lost."""
 SEND_TIMEOUT_S = 1.0
@@ -383,8 +380,8 @@ class MarkSocket:
         return arrived
 
     def collect(self) -> None:
-        """Reads marks as they arrive, since the kernel holds few, and a command that sets one more
-        waits for perftop."""
+        """Reads marks as they arrive. The kernel holds few marks; a command that sets another one
+        waits until perftop has read some."""
         for mark in self._messages():
             if len(self._pending_marks) < MAX_PENDING:
                 self._pending_marks.append(mark)

@@ -1,5 +1,5 @@
-"""The pseudo-terminal on which a command runs, the lines that the command printed there, and keys
-typed on our own terminal while a verb without a screen runs."""
+"""The pseudo-terminal of a command, the lines printed there, and keys typed on our own terminal
+while a verb without a screen runs."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ READ_BYTES = 1 << 16
 MAX_READ_BYTES = 1 << 17
 """Number of bytes after which `JobTerminal.read` returns, so that the event loop continues."""
 PAUSE_S = 0.004
-"""Pause in s between two calls of `JobTerminal.read`. It slows down a program that prints without
-end, as any terminal does, but not the screen."""
+"""Pause in s between two calls of `JobTerminal.read`. It slows down endless output, as any terminal
+does, but keeps the screen fast."""
 DRAIN_MS, DRAIN_BYTES = 100, 1 << 18
-"""Limits, in ms and in bytes, for output after the command's end. Further output comes from a
-process that the command left running."""
+"""Limits, in ms and in bytes, for output after the command's end, which comes from processes that
+it left running."""
 INTERRUPT, QUIT = b"\x03", b"\x1c"
 """Keys that a terminal turns into signals for its foreground processes."""
 MAX_LINES = 2000
 MAX_BYTES = 1 << 20
 """Maximum numbers of lines and of bytes of output that are kept."""
-LINE_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 """Maximum number of bytes kept of one line; the rest is dropped."""
 MAX_REWRITES = 8
-"""Maximum number of rewrites kept of one line, with which a program shows progress; earlier
-rewrites are overwritten anyway."""
-COLOUR_BYTES = 128
+"""Maximum number of rewrites kept of one line, such as those of a progress display; later rewrites
+replace earlier ones."""
+MAX_COLOUR_BYTES = 128
 """Maximum length in bytes of the colour sequences in force."""
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
 
 class JobTerminal:
-    """A pseudo-terminal with its `job`, which is held at its gate. perftop reads the job's output,
-    and sends keys through the terminal, which turns some of them into signals. It must be created
-    before there are threads."""
+    """A pseudo-terminal with its `job`, which waits at its gate. perftop reads the output and sends
+    keys, some of which the terminal turns into signals. It must be created before there are
+    threads."""
 
     def __init__(self, argv: Sequence[str], columns: int, lines: int) -> None:
         try:
@@ -61,15 +61,15 @@ class JobTerminal:
         os.close(command_fd)
         self.is_closed = False
         """Whether no process is left that could print to the terminal."""
-        self._following: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._done, self._finish = os.pipe()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the terminal; remaining processes on it get a hangup, as when a terminal window is
-        closed."""
+        """Closes the terminal. Processes that remain on it get a hangup, as when a terminal window
+        is closed."""
         for fd in (self._terminal_fd, self._done, self._finish):
             os.close(fd)
         self.job.close_gate()
@@ -106,16 +106,16 @@ class JobTerminal:
 
     def follow(self, on_output: Callable[[bytes], None]) -> None:
         """Passes all output to `on_output`, until `leave` is called."""
-        self._following = loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         loop.add_reader(self._terminal_fd, self._read_turn, on_output)
 
     def leave(self) -> None:
-        if self._following is not None:
-            self._following.remove_reader(self._terminal_fd)
-            self._following = None
+        if self._loop is not None:
+            self._loop.remove_reader(self._terminal_fd)
+            self._loop = None
 
     def _read_turn(self, on_output: Callable[[bytes], None]) -> None:
-        loop = self._following
+        loop = self._loop
         assert loop is not None
         loop.remove_reader(self._terminal_fd)
         on_output(self.read())
@@ -123,14 +123,14 @@ class JobTerminal:
             loop.call_later(PAUSE_S, self._follow_again, on_output)
 
     def _follow_again(self, on_output: Callable[[bytes], None]) -> None:
-        if self._following is not None:
+        if self._loop is not None:
             self.follow(on_output)
 
     # --- while there is no screen
 
     def copy(self, fd: int, first: bytes = b"") -> None:
-        """Writes `first` and then all output to the descriptor `fd`, until `finish` is called. It
-        must run in a thread, because writes to a terminal may block."""
+        """Writes `first`, and then all output until `finish` is called, to the descriptor `fd`.
+        Runs in a thread, because a terminal may block."""
         fd = _write_if_open(fd, first)
         wait = select.poll()
         wait.register(self._terminal_fd, select.POLLIN)
@@ -151,7 +151,7 @@ class JobTerminal:
 
 def _write_if_open(fd: int, data: bytes) -> int:
     """Writes data, unless `fd` is -1. Returns the descriptor for the next write: -1 after a
-    failure, because a failure must not affect the command."""
+    failure, which must not affect the command."""
     try:
         while data and fd >= 0:
             data = data[os.write(fd, data) :]
@@ -160,21 +160,21 @@ def _write_if_open(fd: int, data: bytes) -> int:
     return fd
 
 
-class Line(NamedTuple):
-    pen: bytes
+class OutputLine(NamedTuple):
+    colours: bytes
     """Colour sequences in force at the beginning of the line."""
     raw: bytes
 
 
 class OutputLines:
-    """The last lines that a program printed, raw and bounded. They are cheap to collect at any
-    rate, as lines are rendered only when they are shown."""
+    """The last lines of output, raw and limited in size. Collecting them is cheap at any rate,
+    because lines are rendered only when they are shown."""
 
     def __init__(self) -> None:
-        self._lines: deque[Line] = deque()
+        self._lines: deque[OutputLine] = deque()
         self._bytes = 0
         self._open_line, self._pen = b"", b""
-        """The last line, which has no end yet, and the colour sequences at its beginning."""
+        """The last line, which has not ended yet, and the colour sequences at its start."""
         self._unsplit: deque[bytes] = deque()
         self._new_bytes = 0
         self._skipped_lines = 0
@@ -185,11 +185,16 @@ class OutputLines:
     def __len__(self) -> int:
         return len(self._lines) + bool(self._open_line)
 
-    def __getitem__(self, index: int) -> Line:
-        return self._lines[index] if index < len(self._lines) else Line(self._pen, self._open_line)
+    def __getitem__(self, index: int) -> OutputLine:
+        return (
+            self._lines[index]
+            if index < len(self._lines)
+            else OutputLine(self._pen, self._open_line)
+        )
 
     def add(self, data: bytes) -> None:
-        """Adds data without splitting them into lines: most of a flood of output is never shown."""
+        """Adds data without splitting them into lines, because most of a flood of output is never
+        shown."""
         self._unsplit.append(data)
         self._new_bytes += len(data)
         while self._new_bytes - len(self._unsplit[0]) > MAX_BYTES:
@@ -213,7 +218,7 @@ class OutputLines:
         *ended, rest = lines
         for line in ended:
             raw = _cut_line(line.rstrip(b"\r"))
-            self._lines.append(Line(self._pen, raw))
+            self._lines.append(OutputLine(self._pen, raw))
             self._bytes += len(raw)
             if b"\x1b" in raw:
                 self._pen = _colours_after(self._pen, raw)
@@ -226,20 +231,20 @@ class OutputLines:
 def _cut_line(raw: bytes) -> bytes:
     if raw.count(b"\r") > MAX_REWRITES:
         raw = b"\r".join(raw.rsplit(b"\r", MAX_REWRITES)[1:])
-    return raw[:LINE_BYTES]
+    return raw[:MAX_LINE_BYTES]
 
 
-def _colours_after(pen: bytes, raw: bytes) -> bytes:
+def _colours_after(colours: bytes, raw: bytes) -> bytes:
     """Returns the colour sequences in force after a line."""
     for colour in _COLOUR.findall(raw):
         codes = colour[2:-1]
         if codes in {b"", b"0"}:
-            pen = b""
-        elif codes.startswith(b"0;") or len(pen) + len(colour) > COLOUR_BYTES:
-            pen = colour
+            colours = b""
+        elif codes.startswith(b"0;") or len(colours) + len(colour) > MAX_COLOUR_BYTES:
+            colours = colour
         else:
-            pen += colour
-    return pen
+            colours += colour
+    return colours
 
 
 @contextlib.contextmanager

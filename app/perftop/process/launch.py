@@ -1,10 +1,7 @@
 """Starts a probe on this machine or over ssh, or connects to a stream served at a socket, and waits
-for its end. The module imports quickly, so that the probe can start while the app is still being
-imported.
-
-A probe that programs registers restores them before it ends. So we always wait for its end, also
-when a signal ends us, and raise Failed if it could not restore registers.
-"""
+for its end. The module imports quickly, so that the probe starts before the app is imported. A
+probe that programs registers restores them before it ends. So perftop always waits for its end,
+even when a signal ends perftop, and raises Failed if registers were not restored."""
 
 from __future__ import annotations
 
@@ -31,28 +28,28 @@ if TYPE_CHECKING:
     from perftop.process.link import Link
 
 ENVIRONMENT = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
-"""Environment variables of a probe: no warnings on its stderr, and no numpy threads in a
-simulation."""
+"""Environment variables of a probe: no warnings on its stderr, and no numpy threads in a simulated
+machine."""
 _INTERPRETER_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
-"""Environment variables that replace the path of the Python interpreter, and with it the directory
-of its packages."""
-STDERR_BYTES = 4096
-"""Maximum number of bytes kept from the end of a probe's stderr, whose last line has the reason of
-a failure."""
+"""Environment variables that replace the path of the Python interpreter, and so the directory of
+its packages."""
+MAX_STDERR_BYTES = 4096
+"""Maximum bytes kept of the end of a probe's stderr; its last line has the reason of a failure."""
 GRACE_S = 2.0
 """Longest wait in s for the end of a probe that has no registers to restore; after that the probe
 is killed."""
-RESTORE_S = 60.0
+MAX_RESTORE_S = 60.0
 """Longest wait in s for a probe that restores registers. Such a probe is never killed."""
-STDERR_S = 0.5
-"""Longest wait in s for stderr after the probe's end, in case a descendant keeps it open."""
-ANSWER_S = 180.0
+MAX_STDERR_WAIT_S = 0.5
+"""Longest wait in s for the end of stderr after that of the probe: a descendant may keep it
+open."""
+MAX_ANSWER_S = 180.0
 """Longest wait in s for the answer of a probe that measures once, which takes up to a minute."""
-ANSWER_BYTES = 64 << 20
+MAX_ANSWER_BYTES = 64 << 20
 """Maximum number of bytes of the answer of a probe that measures once."""
 READ_BYTES = 1 << 16
 INTERRUPTED_STATUS = 130
-"""Exit status of a probe that was asked to end before its answer, and has restored all registers.
+"""Exit status of a probe that was asked to end before its answer and has restored all registers.
 SIGINT never kills a probe that programs registers."""
 SOCKET_SCHEME = "unix:"
 """Prefix of the address of a stream that is served at a socket."""
@@ -61,25 +58,25 @@ CONNECT_S = 5.0
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
-    """Returns the argv of a probe on this machine. It runs in the same Python interpreter. With
-    `sudo` only the probe runs as root; `authorize` must have asked for the password before."""
-    # A perfprobe/ in the working directory must not run with our rights, and with those of root no
-    # code of ours either: sudo may keep PYTHONPATH, or HOME with packages of this user.
+    """Returns the argv of a probe on this machine, in the same Python interpreter. `sudo`: the
+    probe, and nothing else, runs as root; `ask_sudo_password` must have been called."""
+    # A perfprobe/ in the working directory must not run with our rights. With the rights of root,
+    # no code of ours must run at all: sudo may keep PYTHONPATH, or HOME with packages of this user.
     if sudo:
         return ["sudo", "-n", "--", _interpreter(), "-I", "-m", "perfprobe", *arguments]
     return [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
 
 
 def probe_environment() -> dict[str, str]:
-    """Returns the environment of a probe, without the variables that tell Python, even with -I,
-    where its packages are. sudo may keep them."""
+    """Returns the environment of a probe, without variables that set the package directories of
+    Python even with -I. sudo may keep them."""
     kept = {name: value for name, value in os.environ.items() if name not in _INTERPRETER_VARIABLES}
     return kept | ENVIRONMENT
 
 
 def _interpreter() -> str:
-    """Returns the path by which this interpreter was started. It is not sys.executable, which a
-    variable can replace by a program that root must not run."""
+    """Returns the path by which this interpreter was started. sys.executable may be another
+    program, set by a variable, which root must not run."""
     path = shutil.which(sys.orig_argv[0])
     with suppress(OSError):
         if path is not None and Path(path).samefile("/proc/self/exe"):
@@ -87,8 +84,8 @@ def _interpreter() -> str:
     return os.path.abspath(sys.executable)  # noqa: PTH100
 
 
-def authorize() -> None:
-    """Makes sudo ask for the password now, before the screen takes the terminal."""
+def ask_sudo_password() -> None:
+    """Makes sudo ask for the password now, before the screen uses the terminal."""
     if shutil.which("sudo") is None:
         raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
     if subprocess.run(["sudo", "-v"], check=False).returncode:
@@ -97,22 +94,22 @@ def authorize() -> None:
 
 
 def longest_batch_ns(sample_ns: int, *spans_ns: int | None) -> int:
-    """Returns the maximum length in ns of a batch of samples that a probe may write at once for a
-    reader that shows these spans, which are multiples of the sample time. A span that ended inside
-    a batch would be shown late."""
+    """Returns the maximum length in ns of a batch of samples that a probe may write at once, for a
+    reader that shows these spans (multiples of the sample time). A span that ended inside a batch
+    would be shown late."""
     samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
     max_samples = batches.max_frames(sample_ns)
     return sample_ns * max(n for n in range(1, max_samples + 1) if samples % n == 0)
 
 
 class Probe:
-    """A running probe. A thread reads its stderr, so that the last lines of it are available at the
-    probe's end, with or without an event loop."""
+    """A running probe. A thread reads its stderr, so that the last lines are available at its end,
+    with or without an event loop."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._argv = list(argv)
-        self.host = host_of(argv)
-        """The machine on which the probe runs, as named for ssh; None: this machine."""
+        self.host = ssh_host(argv)
+        """Name of the machine for ssh; None: this machine."""
         self._programs = "msr" in probe_words(argv)
         """Whether the probe programs registers."""
         self.failure_raised = False
@@ -126,9 +123,9 @@ class Probe:
         self.start()
 
     def start(self) -> None:
-        """Starts the probe; may be called again after it has ended. It has its own process group,
-        so that the terminal's signals reach only us. It ends when its stdin closes, so it never
-        outlives us."""
+        """Starts the probe, also again after its end. It has its own process group, so that the
+        terminal's signals reach only perftop. It ends when its stdin closes, so it never outlives
+        perftop."""
         pipe, self._stderr = subprocess.PIPE, b""
         try:
             self.process = subprocess.Popen(
@@ -152,8 +149,8 @@ class Probe:
 
     def _read(self, stderr: IO[bytes]) -> None:
         with stderr, suppress(OSError):
-            while data := stderr.read(STDERR_BYTES):
-                self._stderr = (self._stderr + data)[-STDERR_BYTES:]
+            while data := stderr.read(MAX_STDERR_BYTES):
+                self._stderr = (self._stderr + data)[-MAX_STDERR_BYTES:]
 
     @property
     def stdout(self) -> IO[bytes]:
@@ -162,8 +159,8 @@ class Probe:
 
     def set_batch_length(self, batch_ns: int) -> None:
         """Asks the probe to write frames every `batch_ns`, counted from its last write. The probe
-        limits this time to at least a sample and at most a second. May be called often, and from
-        any thread."""
+        limits this time to between a sample and a second. May be called often, and from any
+        thread."""
         self._batch_ns = batch_ns
         self._send_order(b"batch %d\n" % batch_ns)
 
@@ -172,19 +169,21 @@ class Probe:
         self._send_order(b"echo %d\n" % number)
 
     def read_to_end(self) -> bytes:
-        """Returns what the probe writes until its end. Raises Failed if that takes too long, or if
-        the output is too large."""
+        """Returns all output of the probe up to its end. Raises Failed if that takes too long, or
+        if the output is too large."""
         import select
 
         place = f"{self.host}: " if self.host else ""
-        late = Failed(f"{place}the probe gave no answer within {ANSWER_S:.0f} s")
-        output, until_s, poll = bytearray(), time.monotonic() + ANSWER_S, select.poll()
+        late = Failed(f"{place}the probe gave no answer within {MAX_ANSWER_S:.0f} s")
+        output, until_s, poll = bytearray(), time.monotonic() + MAX_ANSWER_S, select.poll()
         poll.register(self.stdout, select.POLLIN)
         while poll.poll(1e3 * max(0.0, until_s - time.monotonic())):
             piece = os.read(self.stdout.fileno(), READ_BYTES)
             output += piece
-            if len(output) > ANSWER_BYTES:
-                raise Failed(f"{place}the probe's answer is larger than {ANSWER_BYTES >> 20} MB")
+            if len(output) > MAX_ANSWER_BYTES:
+                raise Failed(
+                    f"{place}the probe's answer is larger than {MAX_ANSWER_BYTES >> 20} MB"
+                )
             if not piece:
                 with suppress(subprocess.TimeoutExpired):
                     self._wait(max(0.0, until_s - time.monotonic()))
@@ -216,32 +215,33 @@ class Probe:
 
     def end(self) -> Failed | None:
         """Asks the probe to end, and waits for its end. Returns a failure if registers were not
-        restored. May be called repeatedly, and from any thread."""
+        restored. May be called again, and from any thread."""
         process = self.process
         if process.stdin is not None:
             with suppress(OSError):
                 process.stdin.close()
         try:
-            self._wait(RESTORE_S if self._programs else GRACE_S)
+            self._wait(MAX_RESTORE_S if self._programs else GRACE_S)
         except subprocess.TimeoutExpired:
             if self._programs:
                 text = f"the probe (pid {process.pid}) is still restoring registers"
                 return Failed(f"{text}; to check later: perftop doctor")
-            # the probe runs as root and cannot be signalled; it ends because its stdin was closed
+            # The probe may run as root and get no signal from us; it ends because its stdin was
+            # closed.
             with suppress(PermissionError):
                 process.kill()
                 process.wait()
         code = process.returncode
         if not self._programs or self.failure_raised or code in {0, INTERRUPTED_STATUS}:
             return None
-        self._reader.join(STDERR_S)
-        # A probe that fails to restore registers prints a message; one that exits with an error
-        # status because a counter is wrong only puts this into its answer, which was not read.
+        self._reader.join(MAX_STDERR_WAIT_S)
+        # A probe that fails to restore registers prints a message. A probe that exits with an error
+        # because a counter is wrong only says so in its answer, which was not read.
         killed = code < 0 or code > 128
         return self._failure() if killed or self._stderr.strip() else None
 
     def _failure(self, tail: str = "") -> Failed:
-        self._reader.join(STDERR_S)
+        self._reader.join(MAX_STDERR_WAIT_S)
         code = self.process.returncode
         signal_number = 0
         if code is not None and code != INTERRUPTED_STATUS:
@@ -271,8 +271,8 @@ class Probe:
 
 
 class SocketProbe:
-    """A stream that is served on this machine, used instead of a probe of our own. It accepts no
-    orders, so nothing is written to it."""
+    """A stream served on this machine, in place of a probe. Nothing is written to it, because it
+    accepts no orders."""
 
     def __init__(self, address: str) -> None:
         self.place = address
@@ -305,8 +305,7 @@ class SocketProbe:
         return self._socket
 
     def set_batch_length(self, batch_ns: int) -> None:
-        """Does nothing: the stream has other readers, so the length of its batches must not
-        change."""
+        """Does nothing, because other readers of the stream depend on the length of its batches."""
 
     def echo(self, number: int) -> None: ...
 
@@ -320,7 +319,7 @@ class SocketProbe:
             self._socket.close()
 
 
-Feed = Probe | SocketProbe
+AnyProbe = Probe | SocketProbe
 
 
 def socket_path(address: str) -> str:
@@ -331,7 +330,7 @@ def socket_path(address: str) -> str:
     return path
 
 
-def start_probe(argv: Sequence[str]) -> Feed:
+def start_probe(argv: Sequence[str]) -> AnyProbe:
     """Starts the probe with this command line, or connects to the stream if `unix:PATH` is its only
     word."""
     served = len(argv) == 1 and argv[0].startswith(SOCKET_SCHEME)
@@ -339,14 +338,14 @@ def start_probe(argv: Sequence[str]) -> Feed:
 
 
 @contextmanager
-def running_probe(argv: Sequence[str]) -> Iterator[Feed]:
+def running_probe(argv: Sequence[str]) -> Iterator[AnyProbe]:
     """Starts a probe that ends with the block. Signals that ask perftop to end raise an exception
     in the block, as Ctrl-C does; after the block they are ignored."""
     with ExitSignals() as exits:
         probe = start_probe(argv)
         try:
             try:
-                exits.let_raise()
+                exits.raise_signals()
                 yield probe
             finally:
                 exits.hold()
@@ -358,9 +357,9 @@ def running_probe(argv: Sequence[str]) -> Iterator[Feed]:
 
 
 def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
-    """Returns the answer of a probe that measures once. We always wait for its end, because it
-    restores the registers that it programmed. Raises Failed if it does not answer, or not with a
-    JSON object."""
+    """Returns the answer of a probe that measures once. Always waits for its end, because it
+    restores the registers that it programmed. Raises Failed if there is no answer, or not a JSON
+    object."""
     import json
 
     with running_probe(argv) as probe:
@@ -380,12 +379,9 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
 
 
 # --- The probe of a remote machine: the ssh command that runs it, and the reasons of failures when
-# ssh ends.
-#
-# Compression reduces frames to a third of their size, for some 3 ms of CPU time a second at 256
-# CPUs. ssh never prompts for a password or for trust in an unknown host key, because the screen
-# uses the terminal. A link that does not answer three times, at intervals of SSH_ALIVE_S seconds,
-# counts as broken.
+# ssh ends. Compression reduces frames to a third, for some 3 ms of CPU time a second at 256 CPUs.
+# ssh never prompts for a password or for trust in an unknown host key, because the screen uses the
+# terminal. A link is broken if it does not answer three times, at intervals of SSH_ALIVE_S seconds.
 
 SSH = "ssh"
 REMOTE_PROBE = "perfprobe"
@@ -429,7 +425,7 @@ def ssh_command(
     host: str, arguments: Sequence[str], *, sudo: bool = False, remote: str = REMOTE_PROBE
 ) -> list[str]:
     """Returns the argv that runs the probe with these arguments on a remote machine. `remote`: path
-    of the probe on that machine. Raises Failed for a host name that ssh would misinterpret."""
+    of the probe there. Raises Failed for a host name that ssh would misinterpret."""
     is_option = host.startswith("-") or _without_user(host).startswith("-")
     if not host or is_option or len(host) > MAX_HOST:
         raise Failed(f"--host {shlex.quote(host[:40])}: not a [USER@]HOST", USAGE)
@@ -440,7 +436,7 @@ def ssh_command(
     return [SSH, *SSH_OPTIONS, "--", host, f"sudo -n -- {own}" if sudo else own]
 
 
-def host_of(argv: Sequence[str]) -> str | None:
+def ssh_host(argv: Sequence[str]) -> str | None:
     """Returns the host in an argv made by `ssh_command`; None: the argv is of a program on this
     machine."""
     ours = argv[: len(SSH_OPTIONS) + 1] == [SSH, *SSH_OPTIONS]
@@ -450,14 +446,14 @@ def host_of(argv: Sequence[str]) -> str | None:
 def probe_words(argv: Sequence[str]) -> list[str]:
     """Returns the words of the probe's own command line, whether it runs on this machine or a
     remote one."""
-    return list(argv) if host_of(argv) is None else shlex.split(argv[-1])
+    return list(argv) if ssh_host(argv) is None else shlex.split(argv[-1])
 
 
 def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -> Failed | None:
-    """Returns why the remote probe could not be reached or run: the failed step, the error message
-    of ssh or the shell, and a suggested fix. `lines`: lines of stderr. None: the probe ran, and
-    reports its own failures."""
-    name = host_of(argv)
+    """Returns why the remote probe was not reached or run: the failed step, the message of ssh or
+    the shell, and a suggested fix. None: the probe ran, and reports its own failures. `lines`:
+    lines of stderr."""
+    name = ssh_host(argv)
     if name is None or status is None:
         return None
     last = next((line for line in reversed(lines) if line.strip()), "").strip()

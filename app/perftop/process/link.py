@@ -1,10 +1,7 @@
 """A connection that can break: over ssh, or to a socket whose server may end. `Link` is its state.
-`StreamJoiner` makes the streams of later connections continue the first stream, by a note for the
-gap and frames whose counters start again.
-
-This needs the same boot of the same machine, so that raw times continue, and frames with the same
-layout, because readers know only the first hello.
-"""
+`StreamJoiner` lets later connections continue the first stream: a note marks the gap, and counters
+in frames start again. That requires the same boot of the same machine, so that raw times continue;
+and the same layout of frames, because readers know only the first hello."""
 
 from __future__ import annotations
 
@@ -21,25 +18,25 @@ import numpy as np
 from perfprobe import wire
 from perftop.process.job import raw_ns
 
-WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+RETRY_WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds to wait before each attempt; the last value applies to all later attempts."""
 MAX_UNANSWERED = 3
-"""Maximum number of unanswered echoes, after which no more are requested: an older probe answers
-none."""
-LOST_NS = 30_000_000_000
-"""Age in ns after which an unanswered echo counts as lost: a probe whose output buffer is full
-drops some echoes."""
-RATE_S = 5.0
+"""Maximum number of unanswered echoes. Then no more are requested, because the probe is an old
+version without echoes."""
+LOST_ECHO_NS = 30_000_000_000
+"""Age in ns at which an unanswered echo counts as lost. A probe whose output buffer is full drops
+echoes."""
+RATE_SPAN_S = 5.0
 """Span in s over which the mean of bytes per second is computed."""
 MAX_CLOCK_SET_NS = 1_000_000_000
-"""Largest difference in ns between wall time and raw time that is attributed to setting the clock;
-a larger one is a sleep of the machine."""
+"""Largest difference in ns between wall time and raw time that counts as a set clock; a larger one
+is a sleep of the machine."""
 
 
-def waits_s() -> Iterator[float]:
+def retry_waits_s() -> Iterator[float]:
     """Yields the seconds to wait before each attempt to reach a machine that does not answer."""
-    yield from WAITS_S
-    yield from repeat(WAITS_S[-1])
+    yield from RETRY_WAITS_S
+    yield from repeat(RETRY_WAITS_S[-1])
 
 
 class EchoSource(Protocol):
@@ -50,7 +47,7 @@ class EchoSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The answer to an echo. The clocks of the two machines are never compared."""
+    """The answer to an echo. Clocks of the two machines are never compared."""
 
     sent_ns: int  # raw time on this machine
     remote_ns: int  # raw time on the remote machine when the request was read
@@ -65,16 +62,15 @@ class LinkState:
     rtt_s: float
     rate: float
     """Bytes received per second."""
-    broken_why: str = ""
+    broken_reason: str = ""
     """Text on why the link is broken; '': it is not broken."""
     broken_s: float = nan
-    next_s: float = nan
-    """Seconds since the link broke, and seconds until the next attempt; 0: an attempt is under
-    way."""
+    next_attempt_s: float = nan
+    """Seconds since the link broke; and seconds until the next attempt, or 0 during an attempt."""
 
 
 class ByteRate:
-    """Counts received bytes, and the recent number of bytes per second."""
+    """Counts received bytes, and computes their recent rate."""
 
     def __init__(self, span_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`span_s`: seconds over which the rate is averaged."""
@@ -105,25 +101,24 @@ class Link:
         self.place = place
         self._probe = probe
         self._clock = clock
-        self.broken_why = ""
+        self.broken_reason = ""
         """Text on why the link is broken now; '': it is not broken."""
-        self.broken_since_s = self.next_s = nan
-        """Times, by `clock`, at which the link broke and at which the next attempt to connect
-        starts."""
+        self.broken_since_s = self.next_attempt_s = nan
+        """Times, by `clock`, of the break and of the next attempt to connect."""
         self.retry_until_s = inf
         """Time, by `clock`, after which a broken link is not tried again."""
         self.echoed: Echo | None = None
         """The newest answer to an echo."""
-        self.received = ByteRate(RATE_S, clock)
+        self.received = ByteRate(RATE_SPAN_S, clock)
         self.count = self.received.count
         self._sent_ns: dict[int, int] = {}
         """Raw time at which each unanswered echo was requested, by its number."""
         self._number = 0
-        self._waits_s = waits_s()
+        self._waits_s = retry_waits_s()
 
     @property
-    def is_mute(self) -> bool:
-        """Whether the remote probe does not answer echoes, like older probes."""
+    def never_answers(self) -> bool:
+        """Whether the remote probe never answers echoes, as an old version."""
         return self.echoed is None and len(self._sent_ns) >= MAX_UNANSWERED
 
     @property
@@ -138,42 +133,42 @@ class Link:
 
     def state(self) -> LinkState:
         now_s = self._clock()
-        ahead_s = max(0.0, self.next_s - now_s)
+        ahead_s = max(0.0, self.next_attempt_s - now_s)
         return LinkState(
-            self.place, self.rtt_s, self.received.per_s(), self.broken_why,
+            self.place, self.rtt_s, self.received.per_s(), self.broken_reason,
             now_s - self.broken_since_s, ahead_s,
         )  # fmt: skip
 
     def set_broken(self, why: str) -> None:
-        if not self.broken_why:
+        if not self.broken_reason:
             self.broken_since_s = self._clock()
-        self.broken_why = why
+        self.broken_reason = why
         self._sent_ns.clear()
 
     def set_connected(self) -> None:
-        self._waits_s = waits_s()
-        self.broken_why, self.broken_since_s, self.next_s = "", nan, nan
+        self._waits_s = retry_waits_s()
+        self.broken_reason, self.broken_since_s, self.next_attempt_s = "", nan, nan
 
     def end_within(self, seconds: float) -> None:
         self.retry_until_s = self._clock() + seconds
 
     def wait_s(self) -> float:
-        """Returns the seconds to wait before the next attempt, which is scheduled by this call."""
+        """Schedules the next attempt, and returns the seconds to wait for it."""
         now_s = self._clock()
         wait_s = min(next(self._waits_s), max(0.0, self.retry_until_s - now_s))
-        self.next_s = now_s + wait_s
+        self.next_attempt_s = now_s + wait_s
         return wait_s
 
     def ping(self) -> None:
         now_ns = raw_ns()
         if self.echoed is not None:
-            self._sent_ns = {n: ns for n, ns in self._sent_ns.items() if now_ns - ns < LOST_NS}
+            self._sent_ns = {n: ns for n, ns in self._sent_ns.items() if now_ns - ns < LOST_ECHO_NS}
         if len(self._sent_ns) < MAX_UNANSWERED:
             self._number += 1
             self._sent_ns[self._number] = now_ns
             self._probe.echo(self._number)
 
-    def take_echo(self, note: wire.Note) -> None:
+    def on_echo(self, note: wire.Note) -> None:
         number = note.data.get("number")
         sent_ns = self._sent_ns.get(number) if isinstance(number, int) else None
         if sent_ns is not None:
@@ -182,8 +177,8 @@ class Link:
 
 
 class StreamJoiner:
-    """Changes the messages of later connections so that they fit the first hello. All messages of
-    all connections must be passed to it."""
+    """Changes the messages of later connections to fit the first hello. Must get all messages of
+    all connections."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         self.hello = hello
@@ -195,15 +190,14 @@ class StreamJoiner:
         self._totals = (0, 0, 0)
         """Sums of frames, lost frames and late frames over the earlier connections."""
         self._asleep_ns = self._slept_ns = 0
-        """Total sleep of the machine in ns, up to now and up to the start of this connection."""
+        """Total sleep of the machine in ns: until now, and until the start of this connection."""
         self._cpus = [row.cpu for row in rows]
         self._offline = {row.cpu for row in rows if not row.online}
         self._unread: dict[str, np.ndarray] = {}
-        """Masks of the rows that were not read since the gap, by block."""
+        """For each block, a mask of the rows not read since the gap."""
 
     def mismatch(self, hello: wire.Hello) -> str:
-        """Returns why the frames after this hello cannot continue the earlier stream; '': they
-        can."""
+        """Returns why frames after this hello cannot continue the stream; '' if they can."""
         first_hello = self.hello
         assert first_hello is not None
         is_same_boot = (hello.boot_id, hello.host) == (first_hello.boot_id, first_hello.host)
@@ -215,7 +209,7 @@ class StreamJoiner:
         return "" if fits else "its CPUs or counters have changed"
 
     def gap_notes(self, hello: wire.Hello, why: str) -> list[wire.Message]:
-        """Returns the notes that replace a later hello, if it fits."""
+        """Returns the notes in place of a later hello that fits."""
         first_hello = self.hello
         assert first_hello is not None
         self._totals = (self._seq + 1, self._lost, self._late)
@@ -233,8 +227,7 @@ class StreamJoiner:
         return list(notes)
 
     def joined_messages(self, messages: list[wire.Message]) -> Iterator[wire.Message]:
-        """Yields the messages after a hello, changed so that they continue those of earlier
-        connections."""
+        """Yields the messages after a hello, changed to continue those of earlier connections."""
         for message in messages:
             if isinstance(message, wire.Frame):
                 yield self._frame(message)
@@ -281,6 +274,6 @@ class StreamJoiner:
 
 
 def _limited_sum(total: int, increment: int) -> int:
-    """Returns the sum, at most the largest value that a message can hold. A negative increment,
-    which only an invalid message has, counts as 0."""
+    """Returns the sum, limited to the largest value in a message. A negative increment, which only
+    an invalid message has, counts as 0."""
     return min(total + max(0, increment), wire.LATEST_NS)

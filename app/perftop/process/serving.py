@@ -1,6 +1,5 @@
 """Serves a stream, and a page over HTTP, to other programs. Listening sockets are inherited from
-the service manager or created at a path; the access rights of their clients are also checked here.
-"""
+the service manager or created at a path. Clients of a stream are checked for their rights."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.files import UnsafePath, is_closed_to_others, open_parent
 
 FIRST_FD, MAX_FDS = 3, 8
-"""The first inherited descriptor, as in sd_listen_fds(3), and the maximum number that is used."""
+"""The first inherited descriptor, as in sd_listen_fds(3), and the maximum number of them."""
 SO_PEERGROUPS = 59
 BACKLOG = 128
 """Maximum number of connections that the kernel queues until they are accepted."""
@@ -37,7 +36,7 @@ FIXES_BY_ERRNO = {
 }
 _CREDENTIALS = struct.Struct("3i")
 QUEUE_BYTES = 2 << 20
-"""Maximum number of bytes that wait for one reader, in addition to those in its socket."""
+"""Maximum bytes that wait for one reader, besides those in its socket."""
 MAX_READERS = 64
 STATE_KINDS = ("taken", "given-back")
 """Kinds of notes that describe a lasting state, so that later readers need them too."""
@@ -46,8 +45,8 @@ MAX_STATE_NOTES = 4096
 
 
 def inherited_sockets() -> list[socket.socket]:
-    """Returns the listening sockets inherited from the service manager, if there is one. Their
-    variables are removed from the environment, so that the probe does not use them."""
+    """Returns the listening sockets inherited from the service manager, if any. Removes their
+    variables from the environment, so that the probe does not use them."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not (count.isascii() and count.isdigit()):
@@ -77,9 +76,9 @@ def inherited_unix_socket() -> socket.socket | None:
 
 @contextlib.contextmanager
 def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.socket]:
-    """Provides a listening socket for its owner only, or also for a group. It is removed at the end
-    of the block. Raises Failed if another program listens at the path, or if the path exists and is
-    not a socket."""
+    """Provides a listening socket for its owner only, or also for a group, and removes it at the
+    end of the block. Raises Failed if another program listens at the path, or if another kind of
+    file is there."""
     address = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:
@@ -97,9 +96,8 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
             os.umask(before)
         stack.enter_context(sock)
         try:
-            # bind resolves the path again, and the path may lead to another file by now. But no
-            # other user can put a socket of ours into this directory, and only the inode that was
-            # checked is changed.
+            # bind resolves the path again, which may name another file by now. But no other user
+            # can put a socket of ours into this directory, and only the checked inode is changed.
             inode = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_fd)
             stack.callback(os.close, inode)
             ours = os.fstat(inode)
@@ -122,7 +120,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
 
 
 def _remove_stale(directory_fd: int, name: str, address: str) -> None:
-    """Removes a socket on which nobody listens, which a killed program may have left."""
+    """Removes a socket without a listener, which a killed program may have left."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
             raise Failed(f"cannot listen on {address}: the file exists and is not a socket")
@@ -159,8 +157,8 @@ def group_id(name: str) -> int:
 
 
 def may_read(peer: socket.socket, group: int | None) -> bool:
-    """Returns whether the process at the other end belonged to root, to our user or to the group
-    when it connected."""
+    """Returns whether the peer, when it connected, belonged to root, to our user or to the
+    group."""
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, gid = _CREDENTIALS.unpack(packed)
     if uid in {0, os.geteuid()}:
@@ -177,9 +175,9 @@ def _peer_groups(peer: socket.socket) -> list[int]:
 
 
 class Readers:
-    """The readers of one stream, each with its own queue. A slow reader loses frames, which it can
-    see from the count of lost frames in the frames it gets; it does not slow down other readers.
-    Readers are written to and never read from. Used in one event loop only."""
+    """The readers of one stream, each with its own queue. A slow reader loses frames, whose number
+    is in the frames that it gets, and does not slow down others. Nothing is read from readers. Used
+    in one event loop only."""
 
     def __init__(self) -> None:
         self._outboxes: dict[socket.socket, Outbox] = {}
@@ -199,7 +197,7 @@ class Readers:
         return len(self._outboxes)
 
     def admit(self, peer: socket.socket) -> bool:
-        """Adds a reader; it gets a hello first, however late it connects. Returns False if there
+        """Adds a reader, which gets a hello first, even if it connects late. Returns False if there
         are too many readers."""
         if len(self) >= MAX_READERS:
             return False
@@ -235,9 +233,9 @@ class Readers:
             self._flush(peer, outbox)
 
     def _current_hello(self, hello: wire.Hello) -> wire.Hello:
-        """Returns an up-to-date hello for a reader that has seen no earlier hotplug notes. If the
-        machine was suspended, its times stay those of the first hello, because frames count
-        suspended time from then on."""
+        """Returns hello for a new reader, with the present topology. If the machine was suspended,
+        the times stay those of the first hello, because frames count suspended time from then
+        on."""
         hello = replace(hello, topology=list(self._topology.values()))
         past_ns = self._now_ns - hello.raw_ns
         if past_ns <= 0 or self._slept:
@@ -245,7 +243,7 @@ class Readers:
         return replace(hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None)
 
     def end_stream(self) -> None:
-        """Ends the stream for readers: messages are dropped until the hello of the next stream."""
+        """Ends the stream. Messages are dropped until the hello of the next stream."""
         self._hello = None
 
     def close(self) -> None:
@@ -279,30 +277,26 @@ class Readers:
             self.has_none.set()
 
 
-# --- A small HTTP/1.1 server for one page. The cost of a request is bounded: the number of
-# connections, the size of a request and its duration are limited, and the response is built once
-# per sample.
-#
-# A connection serves one request. The server runs in the event loop that reads the probe. An
-# iteration of the loop handles each connection at most once, so the probe never waits long for a
-# connection.
+# --- A small HTTP/1.1 server for one page. The cost of requests is limited: the number of
+# connections, the size of a request, its duration; and the response is built once per sample. A
+# connection serves one request. The server runs in the event loop that reads the probe. An
+# iteration of the loop handles each connection at most once, so the probe never waits long.
 
 MAX_CONNECTIONS = 32
 """Maximum number of open connections. A further connection replaces the oldest idle one."""
 MAX_REQUEST = 8192
 """Maximum bytes of a request."""
 MAX_DISCARDED = 1 << 16
-"""Maximum bytes that are read after the request and discarded. Closing a connection with unread
-bytes resets it, and the client may lose the response."""
+"""Maximum bytes read after the request and discarded. Closing a connection with unread bytes would
+reset it, and the client might lose the response."""
 TIMEOUT_S = 10.0
-"""Maximum seconds to receive a whole request, and maximum seconds until the client has read the
-response."""
+"""Maximum seconds for a request to arrive, and for the client to read the response."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 INDEX = b'<!DOCTYPE html><title>perftop</title><p><a href="/metrics">metrics</a>\n'
 
-Render = Callable[[bool], bytes | None]
+RenderPage = Callable[[bool], bytes | None]
 """Returns the page, in OpenMetrics or in the older format; None if no page is available now."""
 
 
@@ -328,7 +322,7 @@ def error_response(status: HTTPStatus) -> HttpResponse:
     return HttpResponse(status, f"{status.value} {status.phrase}\n".encode())
 
 
-def http_response(head: bytes, render: Render) -> HttpResponse:
+def http_response(head: bytes, render: RenderPage) -> HttpResponse:
     """Returns the response to a request. `head`: the request up to the empty line."""
     first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
     method, _, remainder = first.partition(" ")
@@ -350,7 +344,7 @@ def http_response(head: bytes, render: Render) -> HttpResponse:
     return page._replace(head_only=method == "HEAD")
 
 
-def _page_response(path: str, accept: str, render: Render) -> HttpResponse:
+def _page_response(path: str, accept: str, render: RenderPage) -> HttpResponse:
     if path == "/":
         return HttpResponse(HTTPStatus.OK, INDEX, HTML)
     if path != "/metrics":
@@ -388,7 +382,7 @@ def _quality(text: str) -> float:
 class PageServer:
     """The server with its open connections, the oldest first."""
 
-    def __init__(self, render: Render) -> None:
+    def __init__(self, render: RenderPage) -> None:
         self.render = render
         self.open: dict[Connection, None] = {}
 
@@ -421,8 +415,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether the client has not sent a complete request yet, or its whole response has been
-        handed to the kernel: nothing waits to be sent."""
+        """Whether no complete request has arrived yet, or nothing of the response waits to be
+        sent."""
         return self._transport.get_write_buffer_size() == 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -452,10 +446,10 @@ class Connection(asyncio.Protocol):
         elif len(self._received) > MAX_REQUEST:
             self._answer(error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
-    def _answer(self, answer_given: HttpResponse) -> None:
+    def _answer(self, response: HttpResponse) -> None:
         self._answered, self._received = True, b""
         self._wait()
-        self._transport.write(answer_given.data)
+        self._transport.write(response.data)
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
 

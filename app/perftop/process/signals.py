@@ -38,7 +38,7 @@ GRACE_S = 1.0
 
 
 class EndRequest:
-    """Stores the time when this process was first asked to end."""
+    """The request to end this process, with the time of the first."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
@@ -60,9 +60,9 @@ END_SIGNALS."""
 
 
 def check_loop() -> None:
-    """Raises Failed if no event loop can run. Signals and threads wake it through a pair of
-    sockets; without this check asyncio would wait for ever where such pairs are refused, instead of
-    failing. `poll` is needed by the probe, the screen and writes to pipes."""
+    """Raises Failed if no event loop can run. Signals and threads wake the loop through a pair of
+    sockets; where such pairs are refused, asyncio would wait for ever instead of failing. The
+    probe, the screen and writes to pipes need `poll`."""
     import socket
 
     try:
@@ -101,8 +101,8 @@ def run_loop(
 
 
 async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T:
-    """Runs a function in a separate thread; in this thread, if none can be started. `delays_exit`:
-    perftop does not end before it, even if the loop has ended."""
+    """Runs a function in a separate thread, or in this thread if none can be started.
+    `delays_exit`: perftop does not end before the function, even if the loop has ended."""
     import asyncio
     import threading
 
@@ -134,8 +134,8 @@ _held_signals: list[int] = []
 
 
 def hold_signals() -> None:
-    """Lets signals that ask perftop to end wait until `on_signal` handles them: an exception raised
-    by a handler could leave an event loop half set up."""
+    """Makes signals that ask perftop to end wait until `on_signal` handles them. An exception
+    raised by a handler could leave an event loop half set up."""
     for number in END_SIGNALS:
         if callable(signal.getsignal(number)):
             signal.signal(number, lambda number, _: _held_signals.append(number))
@@ -145,14 +145,14 @@ def on_signal(
     numbers: Iterable[int], handler: Callable[[Any], None],
     on_arrival: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Calls `on_arrival` immediately when a signal arrives, even while the loop waits for something
-    else, and then `handler(number)` in the running loop. After the loop has closed, the signal only
-    calls `on_arrival`."""
+    """Calls `on_arrival` at once when a signal arrives, even while the loop waits, and then
+    `handler(number)` in the running loop. After the loop has closed, only `on_arrival` is
+    called."""
     import asyncio  # imported late, so that the probe starts earlier
 
     loop = asyncio.get_running_loop()
-    # Signals wake the loop only if asyncio handles at least one signal itself. SIGURG is used
-    # because it is harmless even without a handler.
+    # Signals wake the loop only if asyncio handles at least one. SIGURG is harmless even without a
+    # handler.
     loop.add_signal_handler(signal.SIGURG, lambda: None)
 
     if not set(END_SIGNALS).isdisjoint(numbers := list(numbers)):
@@ -173,8 +173,7 @@ def on_signal(
 
 
 def ignore(numbers: Iterable[int] = END_SIGNALS) -> None:
-    """Ignores signals from now on. Called when only the outcome remains to be reported, which a
-    signal would prevent."""
+    """Ignores signals from now on, so that the outcome is reported."""
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
 
@@ -183,10 +182,10 @@ class ExitSignals:
     """A context manager in which a signal of END_SIGNALS raises an exception: SystemExit with the
     status that a shell would report, or KeyboardInterrupt.
 
-    On entry signals are held. `let_raise` lets them raise, and `hold` holds them again. A signal
-    that raises also holds all later ones, so that cleanup is not interrupted. After `ignore_all`,
-    signals are ignored permanently; otherwise their previous handlers are restored at the end of
-    the block. A signal that was already ignored (nohup) stays ignored.
+    On entry, signals are held. `raise_signals` lets them raise; `hold` holds them again. After a
+    signal has raised, all later signals are held, so that cleanup is not interrupted. After
+    `ignore_all`, signals are ignored permanently; otherwise their previous handlers are restored at
+    the end of the block. A signal that was already ignored (nohup) stays ignored.
     """
 
     def __init__(self) -> None:
@@ -208,7 +207,7 @@ class ExitSignals:
         if self._arrived is not None:
             signal.raise_signal(self._arrived)
 
-    def let_raise(self) -> None:
+    def raise_signals(self) -> None:
         self._holds_signals = False
         self._raise()
 
@@ -231,8 +230,8 @@ class ExitSignals:
 
 
 def write_text(out: TextIO, text: str) -> None:
-    """Writes and flushes the text. Text that is still unread GRACE_S after a signal is
-    dropped, and so is all later text."""
+    """Writes and flushes the text. GRACE_S after a signal, text that is still unread is dropped, as
+    is all later text."""
     try:
         fd = out.fileno()
     except (OSError, ValueError):  # the stream has no descriptor

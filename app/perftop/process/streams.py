@@ -15,34 +15,34 @@ from typing import Protocol, Self
 
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.process.launch import SOCKET_SCHEME, START_FILE_FIX, BrokenLink, Feed
-from perftop.process.link import Link, StreamJoiner, waits_s
+from perftop.process.launch import SOCKET_SCHEME, START_FILE_FIX, AnyProbe, BrokenLink
+from perftop.process.link import Link, StreamJoiner, retry_waits_s
 from perftop.process.signals import run_in_thread
 
 READ_BYTES = 1 << 18
 MAX_PAUSED_BYTES = 1 << 15
-"""If a read returns this many bytes, the next read follows without a pause, so that the pipe, which
-holds at least twice as many, is never full. A dozen CPUs send this many bytes in a second."""
+"""Number of bytes of a read after which the next read follows without a pause, so that the pipe,
+which holds at least twice as many, is never full. A dozen CPUs send as many in a second."""
 READ_PAUSE_S = 1.0
-"""Seconds between two reads while a command runs, for readers that report only at its end. Reading
-each sample as it arrives would take three times as much CPU time while the command runs."""
-ARRIVAL_S = 0.01
+"""Seconds between two reads while a command runs, for readers that report at its end. Reading each
+sample as it arrives would take three times as much CPU time."""
+MAX_ARRIVAL_S = 0.01
 """Time in s from a sample to its arrival; it is rarely longer."""
-HELLO_S = 30.0
-"""Longest wait in s for the first message of a probe, which includes connection, login and start,
-however many bytes of it arrive."""
-LOCAL_HELLO_S = 120.0
-"""Longest wait in s for the first message of a probe on this machine, which starts slowly if many
+MAX_HELLO_WAIT_S = 30.0
+"""Longest wait in s for the first message of a probe, which includes connection, login and start.
+Incomplete messages do not extend it."""
+MAX_LOCAL_HELLO_WAIT_S = 120.0
+"""Longest wait in s for the first message of a probe on this machine. It starts slowly if many
 programs compete for each CPU."""
-PING_S = 2.0
+PING_PERIOD_S = 2.0
 """Seconds between two echo requests to a remote machine."""
-SILENT_S = 10.0
-"""Longest time in s without a sample of a remote machine, in addition to two sample times. For a
-probe on this machine it applies only when nothing but the stream is awaited."""
+MAX_SILENCE_S = 10.0
+"""Longest time in s without a sample of a remote machine, besides two sample times. For a probe on
+this machine it only applies while nothing else is awaited."""
 MAX_STARTING = 8
-"""Maximum number of machines to which connections are being made at the same time: each needs a
-process here and one on the machine."""
-START_S = 2.0
+"""Maximum number of machines to connect to at the same time. Each needs a process here and one
+there."""
+MAX_START_S = 2.0
 """Longest time in s for which a starting machine delays the others."""
 
 
@@ -51,12 +51,12 @@ class Stream(Protocol):
         """Yields messages in order, in lists of all that have arrived."""
 
 
-Opener = Callable[[], AbstractAsyncContextManager[Stream]]
+StreamOpener = Callable[[], AbstractAsyncContextManager[Stream]]
 
 
 class _SilenceTimer:
-    """Limits the time since the last sample, in two halves: if perftop itself was stopped for
-    longer than the limit, only one half has passed when it continues, so that data waiting in the
+    """Limits the time since the last sample, in two halves. If perftop itself was stopped for
+    longer than the limit, only one half has passed when it continues, and data that wait in the
     pipe are read first."""
 
     def __init__(self, limit_s: float) -> None:
@@ -81,13 +81,13 @@ def _has_sample(messages: Sequence[wire.Message]) -> bool:
 
 
 class _ClosingStream(ABC):
-    """A stream whose probe is ended when its `async with` block is left. Leaving the block raises
-    Failed if registers were not restored."""
+    """A stream that ends its probe at the end of its `async with` block, which raises Failed if
+    registers were not restored."""
 
     @abstractmethod
     async def close(self, earlier_failure: Failed | None = None) -> None:
-        """Ends the probe. Raises Failed if registers were not restored; raises `earlier_failure` if
-        there is one."""
+        """Ends the probe. Raises Failed if registers were not restored, else `earlier_failure`, if
+        any."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -99,22 +99,25 @@ class _ClosingStream(ABC):
 class ProbeStream(_ClosingStream):
     """The messages of one connection to a probe."""
 
-    def __init__(self, probe: Feed, count: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, probe: AnyProbe, count: Callable[[int], None] = lambda _: None) -> None:
         """`count` is called with the number of bytes of each read."""
         self._probe, self._count = probe, count
         self._transport: asyncio.ReadTransport | None = None
         self._read_pause_s = self._due_s = 0.0
-        """Seconds between two reads (0: data are read as soon as they arrive), and the time of the
-        next read, by the loop's clock."""
+        """Seconds between two reads, or 0 to read data as they arrive; and time of the next read,
+        by the loop's clock."""
         self._read_pause_changed = asyncio.Event()
         self.is_awaited: Callable[[], bool] = lambda: False
-        """Returns whether nothing but the stream is awaited, as before the start of a command and
-        after its end, so that a probe that hangs must not delay the outcome."""
+        """Returns whether nothing but the stream is awaited: before the start of a command and
+        after its end. Then a probe that hangs fails after MAX_SILENCE_S, so that it does not delay
+        the outcome."""
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
         stdout, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
-        silence = _SilenceTimer(LOCAL_HELLO_S if self._probe.place is None else HELLO_S)
+        silence = _SilenceTimer(
+            MAX_LOCAL_HELLO_WAIT_S if self._probe.place is None else MAX_HELLO_WAIT_S
+        )
         self._transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stdout), self._probe.stdout
         )
@@ -123,7 +126,7 @@ class ProbeStream(_ClosingStream):
             messages: list[wire.Message] = []
             failed = _decode(decoder, data, messages, self._probe.place)
             if decoder.hello is not None and _has_sample(messages):
-                silence.restart(SILENT_S + 2 * decoder.hello.sample_ns / 1e9)
+                silence.restart(MAX_SILENCE_S + 2 * decoder.hello.sample_ns / 1e9)
             if messages:
                 yield messages
             if failed is not None:
@@ -138,8 +141,8 @@ class ProbeStream(_ClosingStream):
     async def _read(
         self, stdout: asyncio.StreamReader, hello: wire.Hello | None, silence: _SilenceTimer
     ) -> bytes:
-        """Returns what has arrived; b"" at the end. Raises Failed if the wait is too long, also if
-        bytes arrive that complete no sample."""
+        """Returns the data that have arrived; b"" at the end. Raises Failed if no sample is
+        completed in time."""
         while True:
             data = None
             with suppress(TimeoutError):
@@ -163,11 +166,11 @@ class ProbeStream(_ClosingStream):
             raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
 
     def set_read_pause(self, seconds: float) -> None:
-        """Makes the stream read once every `seconds` from now on; 0: whenever data arrive, as at
-        the beginning. Between two reads the probe's output waits in the pipe. If this is called
-        when a sample has arrived, reads follow just after samples."""
+        """Makes the stream read once every `seconds`; 0: as data arrive, which is the default.
+        Between two reads, the probe's output waits in the pipe. A call when a sample has arrived
+        puts the reads just after samples."""
         self._read_pause_s = seconds
-        self._due_s = asyncio.get_running_loop().time() + seconds + ARRIVAL_S
+        self._due_s = asyncio.get_running_loop().time() + seconds + MAX_ARRIVAL_S
         if not seconds:
             self._read_pause_changed.set()
 
@@ -203,8 +206,8 @@ class ProbeStream(_ClosingStream):
 def _decode(
     decoder: wire.Decoder, data: bytes, messages: list[wire.Message], place: str | None
 ) -> Failed | None:
-    """Decodes these bytes and adds the messages that they complete. Returns a failure if the stream
-    cannot continue after them."""
+    """Decodes these bytes, and adds the completed messages to `messages`. Returns a failure if the
+    stream cannot continue."""
     try:
         for message in decoder.feed(data):
             if isinstance(message, wire.Bye) and message.status:
@@ -226,11 +229,11 @@ class StreamEnded(Failed):
 
 
 class LinkedStream(_ClosingStream):
-    """The stream of a probe that is not our child. If the connection breaks, it is made again after
-    increasing waits, and continues the stream after a gap. If that is impossible (the machine was
-    restarted), the new hello is passed on if `restarts` is set; otherwise the stream fails."""
+    """The stream of a probe that is not a child of perftop. A broken connection is made again,
+    after increasing waits, and continues the stream after a gap. If the machine was restarted, that
+    is impossible: the new hello is passed on if `restarts` is set, else the stream fails."""
 
-    def __init__(self, probe: Feed, place: str, *, restarts: bool) -> None:
+    def __init__(self, probe: AnyProbe, place: str, *, restarts: bool) -> None:
         self.link = probe.link = Link(place, probe)
         self._probe, self._restarts = probe, restarts
         self._connection = ProbeStream(probe)
@@ -264,11 +267,11 @@ class LinkedStream(_ClosingStream):
         while True:
             if self._is_up:
                 self.link.ping()
-            await asyncio.sleep(PING_S)
+            await asyncio.sleep(PING_PERIOD_S)
 
     def _join_messages(self, messages: list[wire.Message]) -> list[wire.Message]:
-        """Returns the messages, changed so that they continue the stream, without echoes, which are
-        only for the link."""
+        """Returns the messages, changed to continue the stream, without echoes, which only the link
+        needs."""
         joined: list[wire.Message] = []
         rest: list[wire.Message] = []
         for message in messages:
@@ -276,7 +279,7 @@ class LinkedStream(_ClosingStream):
                 joined = self._join_hello(message)
                 self._is_up = True
             elif isinstance(message, wire.Note) and message.kind == "echo":
-                self.link.take_echo(message)
+                self.link.on_echo(message)
             else:
                 rest.append(message)
         return [*joined, *self._joiner.joined_messages(rest)]
@@ -284,7 +287,7 @@ class LinkedStream(_ClosingStream):
     def _join_hello(self, hello: wire.Hello) -> list[wire.Message]:
         link = self.link
         if self._joiner.hello is not None:
-            why = link.broken_why
+            why = link.broken_reason
             link.set_connected()
             unfit = self._joiner.mismatch(hello)
             if not unfit:
@@ -295,8 +298,8 @@ class LinkedStream(_ClosingStream):
         return [hello]
 
     def _note_broken(self, failed: Failed) -> None:
-        """Marks the link as broken. Raises the failure if a new attempt would be useless, because
-        no hello was ever received or the stream was invalid."""
+        """Marks the link as broken. Raises the failure if no hello was ever received or the stream
+        was invalid, because a new attempt would be useless."""
         fatal = isinstance(failed, StreamEnded) or (
             self._is_up and not isinstance(failed, BrokenLink)
         )
@@ -320,9 +323,9 @@ class LinkedStream(_ClosingStream):
                 return
 
 
-def open_stream(probe: Feed, *, restarts: bool = False) -> LinkedStream | ProbeStream:
-    """Returns the stream of a launched probe. `restarts`: the reader accepts a second hello, from a
-    machine that was restarted."""
+def open_stream(probe: AnyProbe, *, restarts: bool = False) -> LinkedStream | ProbeStream:
+    """Returns the stream of a launched probe. `restarts`: the reader accepts another hello after a
+    restart of the machine."""
     place = probe.place
     return LinkedStream(probe, place, restarts=restarts) if place else ProbeStream(probe)
 
@@ -341,72 +344,76 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FollowedMachine:
     """A machine to read, and the listener for its messages."""
 
-    open: Opener
+    open: StreamOpener
     listener: Listener
     sample_s: float = 1.0
 
 
-async def read_members(members: Sequence[Member]) -> None:
+async def read_machines(machines: Sequence[FollowedMachine]) -> None:
     """Reads the streams of all machines until cancelled; then closes all of them at the same
     time."""
-    turns = asyncio.Semaphore(MAX_STARTING)
+    start_permits = asyncio.Semaphore(MAX_STARTING)
     async with asyncio.TaskGroup() as group:
-        for member in members:
-            group.create_task(_keep_reading(member, turns))
+        for machine in machines:
+            group.create_task(_keep_reading(machine, start_permits))
 
 
-async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
+async def _keep_reading(machine: FollowedMachine, start_permits: asyncio.Semaphore) -> None:
     """Reads a machine's stream, and opens it again whenever it has ended."""
-    waits = waits_s()
+    waits = retry_waits_s()
     while True:
-        turn = _StartPermit(turns)
+        permit = _StartPermit(start_permits)
         try:
-            await _read(member, turn)
+            await _read(machine, permit)
         except Failed as failed:
             why = str(failed)
         except wire.WireError as error:
             why = f"it sent impossible data: {error}"
         except TimeoutError:
-            why = "it stopped sending" if turn.answered else f"no answer within {HELLO_S:.0f} s"
+            why = (
+                "it stopped sending"
+                if permit.answered
+                else f"no answer within {MAX_HELLO_WAIT_S:.0f} s"
+            )
         finally:
-            turn.release()
-        if turn.answered:
-            waits = waits_s()
+            permit.release()
+        if permit.answered:
+            waits = retry_waits_s()
         wait_s = next(waits)
-        member.listener.fail(why, wait_s)
+        machine.listener.fail(why, wait_s)
         await asyncio.sleep(wait_s)
 
 
-async def _read(member: Member, turn: _StartPermit) -> None:
+async def _read(machine: FollowedMachine, permit: _StartPermit) -> None:
     """Reads a stream to its end. Raises Failed, WireError, or TimeoutError if no message arrives in
     time."""
-    await turn.acquire()
+    await permit.acquire()
     now = asyncio.get_running_loop().time
-    async with asyncio.timeout(HELLO_S) as limit, member.open() as stream:
+    async with asyncio.timeout(MAX_HELLO_WAIT_S) as limit, machine.open() as stream:
         async for messages in stream:
-            member.listener.process(messages)
-            turn.answered = True
-            turn.release()
-            limit.reschedule(now() + SILENT_S + 2 * member.sample_s)
+            machine.listener.process(messages)
+            permit.answered = True
+            permit.release()
+            limit.reschedule(now() + MAX_SILENCE_S + 2 * machine.sample_s)
         raise Failed("the probe on that machine has ended")
 
 
 class _StartPermit:
-    """The permission to start, which at most MAX_STARTING machines have at the same time. It ends
-    with the first message, or after START_S."""
+    """The permission to start. At most MAX_STARTING machines have one; it ends with the first
+    message, or after MAX_START_S."""
 
-    def __init__(self, turns: asyncio.Semaphore) -> None:
-        self._turns, self._is_held = turns, False
+    def __init__(self, start_permits: asyncio.Semaphore) -> None:
+        self._turns, self._is_held = start_permits, False
         self.answered = False
         """Whether a message has been received."""
 
     async def acquire(self) -> None:
         await self._turns.acquire()
         self._is_held = True
-        asyncio.get_running_loop().call_later(START_S, self.release)
+        asyncio.get_running_loop().call_later(MAX_START_S, self.release)
 
     def release(self) -> None:
         if self._is_held:

@@ -373,11 +373,11 @@ def _unbroken_runs(times: Sequence[float], step: float) -> list[tuple[float, flo
     return runs
 
 
-def history_step_s(machines: int, every_s: float) -> float:
-    """Returns the seconds between two points of a queried history, at least `every_s`. More
+def history_step_s(machines: int, update_s: float) -> float:
+    """Returns the seconds between two points of a queried history, at least `update_s`. More
     machines have fewer points each."""
     points = max(10, MAX_POINTS // max(1, machines * len(_HISTORY_KEYS)))
-    return max(every_s, PAST_S / points, 1.0)
+    return max(update_s, PAST_S / points, 1.0)
 
 
 def newest_time(answers: Answers) -> float:

@@ -44,16 +44,15 @@ if TYPE_CHECKING:
     from textual.drivers._writer_thread import WriterThread
 
 GC_THRESHOLD = 10_000
-"""Number of new objects after which the garbage collector runs. With Python's default of 700, it
-would run at every refresh and take a twentieth of its time."""
+"""Number of new objects after which the garbage collector runs. With Python's default of 700, a
+collection at every refresh would take a twentieth of the refresh's time."""
 MAX_THEME_BYTES = 100
 """Maximum size of the file with the chosen theme, in bytes."""
 
 
 class ScreenSource:
-    """A source of the screen that the app shows. A key with the action `source('NAME')` works on
-    every screen of a source that has a method NAME; for other sources, it does nothing and is not
-    listed."""
+    """Supplies the screen that the app shows. A key with the action `source('NAME')` calls the
+    source's method NAME; without such a method, the key does nothing and is not listed."""
 
     app: PerfTopApp
 
@@ -68,7 +67,7 @@ class ScreenSource:
     def start(self) -> None:
         """Called when the event loop runs, before the screen is mounted."""
 
-    def ready(self) -> None:
+    def on_screen_ready(self) -> None:
         """Called when the main screen is mounted."""
 
     def show_notice(self, notice: str) -> None:
@@ -111,7 +110,7 @@ class PerfTopApp(App[None]):
         self.failure: Failed | None = None
         """Why no new data can be shown; None if there was no failure."""
         self._up = self._crashed = False
-        self._early_status: int | None = None
+        self._requested_status: int | None = None
         """Exit status, once the app is to end; None while it continues."""
         self.display_count = 0
         """Number of times that the app has drawn on the terminal."""
@@ -152,10 +151,10 @@ class PerfTopApp(App[None]):
         on_signal(END_SIGNALS, self._on_signal, self._limit_terminal_wait)
 
     def on_ready(self) -> None:
-        self.source.ready()
+        self.source.on_screen_ready()
         self._up = True
-        if self._early_status is not None:
-            self.end_with_status(self._early_status)
+        if self._requested_status is not None:
+            self.end_with_status(self._requested_status)
 
     def post_display_hook(self) -> None:
         self.display_count += 1
@@ -174,8 +173,9 @@ class PerfTopApp(App[None]):
         await super().on_event(event)
 
     async def _on_key(self, event: events.Key) -> None:
-        """Forwards a key again if an earlier key has moved the focus since. In pasted text, or over
-        a slow link, keys come in one burst: those after `/` belong to the prompt that it opens."""
+        """Forwards a key again if an earlier key has moved the focus since. Pasted text, and keys
+        over a slow link, arrive in one burst: keys after `/` belong to the prompt that `/`
+        opens."""
         focused = self.focused
         if focused is not None and self._key_targets.get(event) is not focused:
             event.prevent_default()
@@ -225,13 +225,13 @@ class PerfTopApp(App[None]):
     def exit(self, *results: Any, **more: Any) -> None:
         self.source.on_app_end()
         if isinstance(self._driver, TerminalDriver):
-            self._driver.discard()
+            self._driver.discard_output()
         super().exit(*results, **more)
 
     def end_with_status(self, status: int) -> None:
-        """Ends the app with this exit status. An app that is still starting cannot be ended yet; it
-        ends as soon as it has started."""
-        self._early_status = status
+        """Ends the app with this exit status; an app that is still starting ends as soon as it has
+        started."""
+        self._requested_status = status
         if self._up:
             self.exit(return_code=status)
 
@@ -271,8 +271,8 @@ class PerfTopApp(App[None]):
 
 def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lambda: None) -> int:
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
-    show. `on_start` is called once signals that end perftop are held until the app handles them, so
-    that the terminal is always restored."""
+    show. Signals that end perftop are held until the app handles them, so that the terminal is
+    always restored. `on_start`: called once they are held."""
     check_loop()  # must fail, if at all, before the app takes over the terminal
     gc.set_threshold(GC_THRESHOLD)
     app.restore_theme()
@@ -321,28 +321,28 @@ class TerminalDriver(LinuxDriver):
         super().__init__(*args, **options)
         screen = self._file
         self._is_lost = threading.Event()
-        self._patience_s = float("inf")
+        self._wait_left_s = float("inf")
         """Seconds for which perftop still waits for the terminal. Only time spent waiting counts:
         if the app takes a second to start after a signal, the text that restores the terminal is
         still written."""
-        self._file: Any = _TerminalFile(screen.fileno(), screen.encoding, self._report_loss)
-        self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_loss)
+        self._file: Any = _TerminalFile(screen.fileno(), screen.encoding, self._report_hangup)
+        self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_hangup)
 
     def limit_wait(self) -> None:
         """Limits the wait for the terminal. Called by a signal handler when perftop is to end."""
-        self._patience_s = min(self._patience_s, MAX_END_WAIT_S)
+        self._wait_left_s = min(self._wait_left_s, MAX_END_WAIT_S)
 
     def is_writing(self) -> bool:
         return bool(self._file.is_writing())
 
-    def discard(self) -> None:
+    def discard_output(self) -> None:
         """Discards text that the terminal has not yet accepted: the screen is about to close."""
-        self._file.discard()
+        self._file.discard_output()
 
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]
         if self._writer_thread is None:  # the terminal has vanished already
-            self._report_loss()
+            self._report_hangup()
         else:
             self._writer_thread._queue.maxsize = MAX_QUEUED_TEXTS  # noqa: SLF001
 
@@ -399,20 +399,20 @@ class TerminalDriver(LinuxDriver):
             with suppress(Full):
                 queue.put(unwritten, timeout=POLL_S)
                 return
-            self._patience_s -= POLL_S
+            self._wait_left_s -= POLL_S
 
     def close(self) -> None:
         self.write(None)
         writer = self._writer_thread
         while writer is not None and writer.is_alive() and self._may_wait():
             writer.join(POLL_S)
-            self._patience_s -= POLL_S
+            self._wait_left_s -= POLL_S
         self._writer_thread = None  # a second stop would wait for a thread that reads no text
 
     def _may_wait(self) -> bool:
-        return not self._is_lost.is_set() and self._patience_s > 0
+        return not self._is_lost.is_set() and self._wait_left_s > 0
 
-    def _report_loss(self) -> None:
+    def _report_hangup(self) -> None:
         """Sends SIGHUP to perftop once. May be called from any thread, any number of times."""
         if not self._is_lost.is_set():
             self._is_lost.set()
@@ -420,8 +420,8 @@ class TerminalDriver(LinuxDriver):
 
 
 def can_be_resumed() -> bool:
-    """Returns whether a shell can resume perftop after a stop: whether an ancestor in this session
-    belongs to another process group. Without such an ancestor, perftop would stay stopped."""
+    """Returns whether a shell can resume perftop after a stop: an ancestor in this session belongs
+    to another process group. Without such an ancestor, perftop would stay stopped."""
     pid = os.getppid()
     while pid > 0:
         try:
@@ -438,11 +438,11 @@ def can_be_resumed() -> bool:
 
 
 class _TerminalFile:
-    """The terminal as the file to which Textual's writing thread writes. It holds no lock for which
-    the interpreter would wait at its end."""
+    """The terminal as a file for Textual's writing thread. Writing takes no lock, because the
+    interpreter would wait for the lock at exit."""
 
     def __init__(self, fd: int, encoding: str, on_vanish: Any) -> None:
-        self._fd, self._encoding, self._report_loss = fd, encoding, on_vanish
+        self._fd, self._encoding, self._report_hangup = fd, encoding, on_vanish
         self._nonblocking_fd = _reopen(fd)
         """Descriptor of the terminal, opened a second time without blocking; -1 if that failed."""
         if self._nonblocking_fd >= 0:
@@ -461,7 +461,7 @@ class _TerminalFile:
     def is_writing(self) -> bool:
         return self._queued_count != self._written_count
 
-    def discard(self) -> None:
+    def discard_output(self) -> None:
         self._is_cut, self._discarded = self.is_writing(), self._queued_count
 
     def write_now(self, text: str) -> bytes:
@@ -476,7 +476,7 @@ class _TerminalFile:
             except BlockingIOError:
                 pass
             except OSError:
-                self._report_loss()
+                self._report_hangup()
                 return b""
         self._queued_count += data != b""
         return data
@@ -493,7 +493,7 @@ class _TerminalFile:
             except BlockingIOError:  # another program has set O_NONBLOCK on the shared open file
                 select.select([], [self._fd], [], POLL_S)
             except OSError:
-                self._report_loss()
+                self._report_hangup()
                 return
 
     def flush(self) -> None:
@@ -516,7 +516,7 @@ class _EndEvent(threading.Event):
 
     def __init__(self, fd: int, on_vanish: Any) -> None:
         super().__init__()
-        self._fd, self._report_loss = fd, on_vanish
+        self._fd, self._report_hangup = fd, on_vanish
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """An eventfd that is readable while the event is set; it wakes up a sleeping thread."""
         weakref.finalize(self, os.close, self._wake_fd)
@@ -542,14 +542,14 @@ class _EndEvent(threading.Event):
         poll.register(self._fd, select.POLLHUP)
         hung_up = any(flags & select.POLLHUP for _, flags in poll.poll(0))
         if hung_up:
-            self._report_loss()
+            self._report_hangup()
         return hung_up
 
     def wait_for_input(self, seconds: float | None) -> bool:
         """Waits at most this long for input, the event or the loss of the terminal; None: without
         limit. Returns whether there is input."""
-        ready = self._poll.poll(None if seconds is None else 1000 * seconds)
-        return (self._fd, select.POLLIN) in ready
+        on_screen_ready = self._poll.poll(None if seconds is None else 1000 * seconds)
+        return (self._fd, select.POLLIN) in on_screen_ready
 
 
 @contextmanager

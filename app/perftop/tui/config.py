@@ -30,8 +30,7 @@ _TYPES = {str: "a string", bool: "true or false", int: "a number", float: "a num
 _MISSING_KEY = "a key is missing beside a comma; a comma itself is comma, a space is space"
 _MAX_BYTES = 1 << 20
 _Error = tuple[tuple[str, ...], str]
-"""The path of an entry (the names of the tables around it, then the entry's own name), and the
-error message."""
+"""The path of an entry (the names of its tables, then its own name), and the error message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,8 @@ class Config:
     columns: tuple[str, ...] = ()
     """Keys of the table's columns, in display order; empty: all columns."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Key bindings that differ from the defaults: Textual's names of the keys, separated by
-    commas, by the id of the action."""
+    """Keys that differ from the defaults, by action id: Textual's key names, separated by
+    commas."""
 
 
 def load(path: Path | None) -> Config:
@@ -88,7 +87,7 @@ def parse_config(raw: bytes, name: str) -> Config:
     )
 
 
-def default() -> str:
+def default_text() -> str:
     """Returns a config file with all entries at their defaults."""
     config = Config()
     lines = [
@@ -198,8 +197,8 @@ def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, str]]:
-    """Yields an action's id and an error message for each key that has two actions in one view.
-    `skipped`: ids of actions whose keys are already reported as invalid."""
+    """Yields, for each key that has two actions in one view, the id of one action and an error
+    message. `skipped`: ids of actions whose keys are already reported as invalid."""
     by_default = set(keys.key_clashes({}))
     for name, key_a, key_b in dict.fromkeys(keys.key_clashes(keymap)):
         if (name, key_a, key_b) not in by_default and not skipped & {key_a.id, key_b.id}:
@@ -294,11 +293,11 @@ def show_picture() -> Iterator[StartPicture]:
     quiet_modes = termios.tcgetattr(fd)
     quiet_modes[3] &= ~termios.ECHO
     with ExitSignals() as exits:
-        _write(fd, _SHOW_SEQUENCE.format(host=_host()))
+        _write(fd, _SHOW_SEQUENCE.format(host=_host_name()))
         try:
             with suppress(termios.error):  # the terminal may be gone
                 termios.tcsetattr(fd, termios.TCSANOW, quiet_modes)
-            exits.let_raise()
+            exits.raise_signals()
             yield picture
         finally:
             exits.ignore_all()
@@ -317,7 +316,7 @@ def _wait_for_foreground(fd: int) -> None:
             signal.raise_signal(signal.SIGTTOU)
 
 
-def _host() -> str:
+def _host_name() -> str:
     return "".join(c for c in os.uname().nodename if c.isascii() and c.isprintable())
 
 

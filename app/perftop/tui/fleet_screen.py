@@ -22,9 +22,9 @@ from perftop.session.fleet import ORDERS, Fleet, TableSelection
 from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config
-from perftop.tui.fleet import views, words
+from perftop.tui.fleet import fleet_state, views
+from perftop.tui.fleet.fleet_state import FleetState
 from perftop.tui.fleet.page import NUMBER_HELP, fleet_page_lines
-from perftop.tui.fleet.words import FleetState
 from perftop.tui.frame.bottom import KeyPiece, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
@@ -42,8 +42,8 @@ MIN_SHOWN_HINTS = 1
 of them that are always shown."""
 _LABELS = {key.id: key.label for key in keys.KEYS} | {"open": "open", "metric": "number"}
 
-Opener = Callable[[Sequence[str]], Awaitable[None]]
-"""Runs a perftop with these arguments, which shows one machine, until that perftop ends."""
+RunPerftop = Callable[[Sequence[str]], Awaitable[None]]
+"""Runs perftop with these arguments, to show one machine, until that perftop ends."""
 REFRESH_S = 1.0
 MAX_PROBLEM_LENGTH = 200
 """Maximum characters shown of a source's problem."""
@@ -63,14 +63,14 @@ class FleetFeed(Protocol):
     fleet: Fleet
     origin: str
     """Description of the source for the first line, such as "over ssh"."""
-    every_s: float
+    update_s: float
     problem: str
     """Why no new numbers arrive; '' while they do."""
 
     @property
     def now(self) -> float:
-        """The shown moment in Unix seconds, by the viewer's clock or, in a recording, by the
-        recording's."""
+        """The displayed time in Unix seconds: by the clock of this machine or, in a recording, by
+        that of the recorded machine."""
 
     @property
     def moment(self) -> str:
@@ -82,7 +82,7 @@ class FleetFeed(Protocol):
     async def run(self) -> None:
         """Feeds the fleet until cancelled. Raises Failed if no machine can ever be shown."""
 
-    def move_in_time(self, by: int, /) -> bool:
+    def move_in_time(self, steps: int, /) -> bool:
         """Shows the moment this many refreshes later. Returns False if the feed has no history."""
 
     def pause(self) -> None:
@@ -92,15 +92,15 @@ class FleetFeed(Protocol):
 class FleetPage(PageWidget, can_focus=True):
     """The fleet's page. It selects and orders the machines; keys are handled by the screen."""
 
-    def __init__(self, fill: Callable[[FleetState], None], state: FleetState) -> None:
-        """`fill`: updates `state`, the state of the page, before the page is drawn."""
+    def __init__(self, update_state: Callable[[FleetState], None], state: FleetState) -> None:
+        """`update_state`: updates `state`, the state of the page, before the page is drawn."""
         super().__init__(id="fleet", ascii_=state.ascii)
         self.state = state
-        self._fill = fill
+        self._update_state = update_state
         self._has_selected = False
         """Whether the user has selected a machine; until then the worst one is selected."""
-        self._basis: object = None
-        """The choice and the machines from which the rows were ordered last."""
+        self._order_inputs: object = None
+        """The row settings and the machines for which rows were last ordered."""
         self._ordered_at, self._position_by_name = 0.0, dict[str, int]()
         """Unix time at which the rows were ordered last, and the position of each machine in that
         order, by name."""
@@ -112,7 +112,7 @@ class FleetPage(PageWidget, can_focus=True):
     def page(self, width: int, height: int) -> list[Line]:
         state = self.state
         state.width, state.height = width, height
-        self._fill(state)
+        self._update_state(state)
         state.theme = self.app.current_theme.name
         state.glyphs = chart_glyphs(state.theme, no_color=self.app.no_color, ascii_=state.ascii)
         state.machines = self._ordered_machines(state)
@@ -124,7 +124,7 @@ class FleetPage(PageWidget, can_focus=True):
             )
             state.selected_name = first.name if first is not None else ""
         state.rows = (
-            words.machine_rows(state)
+            fleet_state.machine_rows(state)
             if state.view == "machines"
             else [(m,) for m in state.machines]
         )
@@ -134,20 +134,26 @@ class FleetPage(PageWidget, can_focus=True):
                 state.view = "heat"
         state.click_targets.clear()
         is_folded = any(len(row) > 1 for row in state.rows)
-        hints = (*_HINTS, "fold") if is_folded or not state.are_alike_folded else _HINTS
+        hints = (*_HINTS, "fold") if is_folded or not state.merges_similar else _HINTS
         self.key_pieces = key_pieces(
-            state.view, hints, state.captions, _LABELS, width, urgent=MIN_SHOWN_HINTS, views=_VIEWS
+            state.view,
+            hints,
+            state.captions,
+            _LABELS,
+            width,
+            min_hints=MIN_SHOWN_HINTS,
+            views=_VIEWS,
         )
         key_runs = [(piece.text, piece.style) for piece in self.key_pieces]
         return [*fleet_page_lines(state), (key_runs, "calm")]
 
     def _ordered_machines(self, state: FleetState) -> list[Machine]:
-        """Returns the machines in order. Rows move only every SORT_PERIOD_S, when the order or the
-        filter changes, or when a machine starts or stops answering."""
+        """Returns the machines in order. Rows move at most every SORT_PERIOD_S, and when the order,
+        the filter or the set of answering machines changes."""
         rows = state.fleet.rows(state.choice, state.now)
         basis = state.choice, frozenset((machine.name, machine.answers) for machine in rows)
-        if basis != self._basis or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:
-            self._basis, self._ordered_at = basis, state.now
+        if basis != self._order_inputs or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:
+            self._order_inputs, self._ordered_at = basis, state.now
             self._position_by_name = {machine.name: i for i, machine in enumerate(rows)}
         return sorted(rows, key=lambda machine: self._position_by_name[machine.name])
 
@@ -169,7 +175,7 @@ class FleetPage(PageWidget, can_focus=True):
 class FleetScreen(DirectScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_by_id(keys.FLEET_KEYS)]
 
-    def __init__(self, page: FleetPage, opener: Opener) -> None:
+    def __init__(self, page: FleetPage, opener: RunPerftop) -> None:
         super().__init__()
         self.page, self._opener = page, opener
         self._prompt: Prompt | None = None
@@ -216,8 +222,8 @@ class FleetScreen(DirectScreen):
                 return
 
     def action_fold(self) -> None:
-        """Gives each machine its own row, or lets machines with one sentence share a row."""
-        self.page.state.are_alike_folded = not self.page.state.are_alike_folded
+        """Makes machines with the same sentence share a row, or gives each its own."""
+        self.page.state.merges_similar = not self.page.state.merges_similar
         self.page.update()
 
     def action_sort(self, steps: int) -> None:
@@ -274,9 +280,9 @@ class FleetScreen(DirectScreen):
         machine = self.page.state.selected_machine
         if machine is not None and machine.open_arguments:
             arguments = verb or machine.open_arguments[0], *machine.open_arguments[1:]
-            self.run_worker(self._run(arguments), group="open", exclusive=True)
+            self.run_worker(self._run_perftop(arguments), group="open", exclusive=True)
 
-    async def _run(self, arguments: Sequence[str]) -> None:
+    async def _run_perftop(self, arguments: Sequence[str]) -> None:
         await self._opener(arguments)
         self.page.redraw()
 
@@ -314,10 +320,10 @@ class FleetScreen(DirectScreen):
 
 class FleetSource(ScreenSource):
     def __init__(
-        self, feed: FleetFeed, *, opener: Opener | None = None,
+        self, feed: FleetFeed, *, opener: RunPerftop | None = None,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:  # fmt: skip
-        self._feed, self._opener = feed, opener or self._run_here
+        self._feed, self._opener = feed, opener or self._run_on_terminal
         self._cpu_clock, self._refreshed_s = cpu_clock, time.monotonic()
         self._cpu_s = cpu_clock()
         self._share = 0.0
@@ -326,7 +332,7 @@ class FleetSource(ScreenSource):
         feed = self._feed
         captions = keys.key_captions(self.app.config.keys)
         state = FleetState(feed.fleet, feed.now, 80, 24, captions=captions, ascii=self.app.ascii)
-        self.page = FleetPage(self._fill, state)
+        self.page = FleetPage(self._update_state, state)
         return FleetScreen(self.page, self._opener)
 
     async def feed(self) -> None:
@@ -336,7 +342,7 @@ class FleetSource(ScreenSource):
             self.app.failure = failed
             self.app.end_with_status(failed.status)
 
-    def ready(self) -> None:
+    def on_screen_ready(self) -> None:
         self.page.set_interval(REFRESH_S, self._refresh)
         self._refresh()
 
@@ -349,12 +355,12 @@ class FleetSource(ScreenSource):
         if not self.page.state.pause_text or self._feed.moment:
             self.page.update()
 
-    def _fill(self, state: FleetState) -> None:
+    def _update_state(self, state: FleetState) -> None:
         feed = self._feed
         state.now, state.problem = feed.now, safe_text(feed.problem, MAX_PROBLEM_LENGTH)
-        state.every_s, state.origin = feed.every_s, feed.origin
+        state.update_s, state.origin = feed.update_s, feed.origin
         own_text = f"own {100 * self._share:.1f} % here"
-        state.facts = (f"every {duration(feed.every_s)}", own_text, *feed.facts())
+        state.facts = (f"every {duration(feed.update_s)}", own_text, *feed.facts())
         state.pause_text = feed.moment or ("paused" if state.pause_text == "paused" else "")
 
     def step(self, steps: int) -> None:
@@ -377,7 +383,7 @@ class FleetSource(ScreenSource):
             state.pause_text = "" if state.pause_text else "paused"
         self.page.update()
 
-    async def _run_here(self, arguments: Sequence[str]) -> None:
+    async def _run_on_terminal(self, arguments: Sequence[str]) -> None:
         """Runs another perftop on this terminal. The fleet keeps reading meanwhile."""
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
         with self.app.suspend():

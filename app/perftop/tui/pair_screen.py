@@ -58,7 +58,7 @@ from perftop.tui.shared.time_axis import Axis
 
 BATCH_S, REFRESH_S = 0.03, 0.25
 """Maximum seconds for which reading delays the handling of keys, and minimum seconds between two
-updates of the screen while reading."""
+updates of the screen during reading."""
 ZOOM_FACTOR, MAX_ZOOM = 2.0, 4096.0
 MIN_AXIS_S = 1.0
 """Minimum span of the axis, in seconds."""
@@ -112,7 +112,8 @@ class Track(RecordingReader):
         return super().on_message(message)
 
     def origin_ns(self, alignment: Alignment) -> int | None:
-        """Returns the moment at zero on the axis (monotonic ns); None if unread or missing."""
+        """Returns the monotonic time in ns that is zero on the axis; None if it was not read yet or
+        does not exist."""
         if alignment.kind == "start":
             return self.session.hello.raw_ns
         if alignment.kind == "command":
@@ -124,7 +125,7 @@ class Track(RecordingReader):
     def ends_ns(self) -> tuple[int, int]:
         return self.session.hello.raw_ns, self.session.now_ns
 
-    def starts_ns(self) -> list[int]:
+    def event_times_ns(self) -> list[int]:
         """Returns the moments at which episodes begin and marks are set, sorted."""
         episodes = self.session.episodes(*self.ends_ns), self.session.marks
         return sorted(episode.start_ns for episode_list in episodes for episode in episode_list)
@@ -154,7 +155,7 @@ class Track(RecordingReader):
 
     @property
     def keys(self) -> set[str]:
-        """Keys of the numbers that are known and not 0 throughout."""
+        """Keys of the numbers that are known and are not always 0."""
         sums = self._cumulative_sums().items()
         return {key for key, (_, amounts, sizes) in sums if sizes[-1] > 0 and amounts.any()}
 
@@ -168,21 +169,21 @@ class PairState:
     cursor_s: float = 0.0
     """The shown moment, in seconds relative to the moment at which the recordings are aligned."""
     zoom: float = 1.0
-    """Magnification: the time that both recordings cover, divided by the span of the axis."""
+    """Magnification: time that both recordings cover, as a multiple of the span of the axis."""
     ascii: bool = False
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
     comparison: Comparison | None = None
     """The differences between both recordings; None until they are read, or if one is too short."""
 
     def compare(self) -> None:
-        """Compares both recordings, which were read."""
+        """Compares the recordings. Both must have been read."""
         a, b = (track.readings for track in self.tracks)
         self.comparison = compare([("", a, b)])[0] if a and b else None
 
     @property
     def origins_ns(self) -> tuple[int, int]:
-        """The moments at which A and B are aligned, in ns of monotonic time. If the moment of a
-        recording was not read yet or does not exist, the start of the recording is used."""
+        """The monotonic times in ns at which A and B are aligned. The start of a recording replaces
+        a moment that was not read yet or does not exist."""
         origins = [track.origin_ns(self.alignment) for track in self.tracks]
         a, b = (track.ends_ns[0] if origin is None else origin
                 for track, origin in zip(self.tracks, origins, strict=True))  # fmt: skip
@@ -237,9 +238,9 @@ class PairState:
         """The cell of the cursor; the end of the axis belongs to the last cell."""
         return max(0, min(self.axis.cell_after(round(self.cursor_s * 1e9)), self.cells - 1))
 
-    def move(self, by_s: float) -> None:
+    def move_cursor(self, seconds: float) -> None:
         first, last = self.extent_s
-        self.cursor_s = min(max(first, self.cursor_s + by_s), last)
+        self.cursor_s = min(max(first, self.cursor_s + seconds), last)
 
 
 class PairPage(PageWidget, can_focus=True):
@@ -254,7 +255,7 @@ class PairPage(PageWidget, can_focus=True):
 
 def pair_page(pair: PairState) -> list[Line]:
     """Returns the lines of the page, exactly `pair.height` of them."""
-    lines = [_header_line(pair), *_answer_line(pair), _differing_line(pair), _cursor_line(pair)]
+    lines = [_header_line(pair), *_answer_lines(pair), _settings_line(pair), _cursor_line(pair)]
     room = pair.height - len(lines) - 5
     body = _chart_lines(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
@@ -279,7 +280,7 @@ def _header_line(pair: PairState) -> Line:
     return spread(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
 
 
-def _answer_line(pair: PairState) -> list[Line]:
+def _answer_lines(pair: PairState) -> list[Line]:
     """Returns the line with the first sentence of `perftop diff`, and the line with the losses that
     differ between A and B."""
     if (comparison := pair.comparison) is None:
@@ -292,7 +293,7 @@ def _answer_line(pair: PairState) -> list[Line]:
             ([("   lost ", "dim"), (cut, "alarm")] if losses else [], state)]  # fmt: skip
 
 
-def _differing_line(pair: PairState) -> Line:
+def _settings_line(pair: PairState) -> Line:
     """Returns a line with the settings in which the machines differ, the most important first. The
     line is cut if it is too long."""
     a, b = (machine_state(track.session) for track in pair.tracks)
@@ -308,7 +309,7 @@ def _differing_line(pair: PairState) -> Line:
 
 
 def _cursor_line(pair: PairState) -> Line:
-    """Returns the line with the moment under the cursor and the meaning of ± in all rows."""
+    """Returns a line with the time at the cursor and the meaning of ± in all rows."""
     times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
              for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
     moment: Run = (f" {pair.cursor_s:+.1f} s", "bright")
@@ -364,8 +365,8 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
 
 
 def _verdicts(pair: PairState, key: str) -> tuple[list[Run], list[Run]]:
-    """Returns the difference of a number with its verdict, and the cause; both are blank if the
-    number was not compared."""
+    """Returns the difference of a number with its verdict, and the cause of the difference; both
+    are blank if the number was not compared."""
     rows = [] if pair.comparison is None else pair.comparison.rows
     row = next((row for row in rows if row.number.key == key), None)
     if row is None:
@@ -449,7 +450,7 @@ class PairScreen(DirectScreen):
         starts = sorted(
             (start_ns - origin) / 1e9
             for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)
-            for start_ns in track.starts_ns()
+            for start_ns in track.event_times_ns()
         )
         starts_beyond = [start for start in starts if (start - pair.cursor_s) * direction > 1e-6]
         if starts_beyond:
@@ -497,18 +498,18 @@ class PairSource(ScreenSource):
     def step(self, steps: int) -> None:
         pair = self.page.pair
         first, last = pair.window_s
-        self._move(steps * (last - first) / pair.cells)
+        self._move_cursor(steps * (last - first) / pair.cells)
 
     skip = step
 
-    def begin(self) -> None:
-        self._move(-float("inf"))
+    def go_to_start(self) -> None:
+        self._move_cursor(-float("inf"))
 
-    def finish(self) -> None:
-        self._move(float("inf"))
+    def go_to_end(self) -> None:
+        self._move_cursor(float("inf"))
 
-    def _move(self, by_s: float) -> None:
-        self.page.pair.move(by_s)
+    def _move_cursor(self, seconds: float) -> None:
+        self.page.pair.move_cursor(seconds)
         self.page.update()
 
 

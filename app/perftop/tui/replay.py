@@ -1,8 +1,6 @@
-"""`perftop replay`: a recording as the source of the app.
-
-Samples read from the file are stored in a history, as in a live session. Reading follows the shown
-moment. When the user goes to a moment outside the history, reading restarts there.
-"""
+"""`perftop replay`: a recording as a source for the screen. Samples from the file are kept in a
+history, as in a live session. Reading follows the shown moment; for a moment outside the history,
+it restarts there."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
 from perftop.tui.app import PerfTopApp, run_app
 from perftop.tui.config import Config
-from perftop.tui.frame.top import CpuCost, PlaybackState, Status
+from perftop.tui.frame.top import AppStatus, CpuCost, PlaybackState
 from perftop.tui.stream import StreamSource
 
 PLAY_STEP_S = 0.05
@@ -50,7 +48,7 @@ PLAY_STEP_S = 0.05
 class ReplaySource(StreamSource):
     def __init__(self, recording: AnyRecording, interval_ns: int) -> None:
         super().__init__(max(interval_ns, recording.hello.sample_ns))
-        self.extent_ns = frame_range(recording)
+        self.recording_span_ns = frame_range(recording)
         """The first and the last moment of the file, in ns of monotonic time."""
         self._recording = recording
         self._playback: Playback | None = None
@@ -66,8 +64,8 @@ class ReplaySource(StreamSource):
         self.indexing = True
         """Whether the search of the whole file for episodes is under way."""
         self._extended_playback: tuple[Playback | None, int] = None, 0
-        """The section for which earlier samples were read last, and the monotonic time in ns from
-        which they were read."""
+        """The section whose history was last extended backwards, and the monotonic time in ns from
+        which its samples were read."""
         self._mark_count = 0
         """Number of marks that the user has set in this replay; they are not in the file."""
         self._remarks = [] if recording.checked else [UNCHECKED_NOTICE]
@@ -77,7 +75,7 @@ class ReplaySource(StreamSource):
         """The damage to the file that was reported last; None if none was."""
 
     async def feed(self) -> None:
-        await self._seek_to(self.extent_ns[0])
+        await self._seek_to(self.recording_span_ns[0])
         self.app.run_worker(self._index_episodes(), group="index")
         while True:
             await self._playing.wait()
@@ -102,8 +100,8 @@ class ReplaySource(StreamSource):
         self.indexing = False
         self.show_new_moment()
 
-    def watch(self) -> None:
-        """Reports damage to the file once. Reads samples from before the history if axes show
+    def on_tick(self) -> None:
+        """Reports damage to the file once. Reads samples from before the history if time axes cover
         them."""
         self._read_earlier_samples()
         damage = self._recording.damage
@@ -113,16 +111,16 @@ class ReplaySource(StreamSource):
         elif self._remarks:
             self.show_notice(f"the recording is {self._remarks.pop()}")
 
-    def complete_status(self, status: Status) -> Status:
+    def complete_status(self, status: AppStatus) -> AppStatus:
         if self._playback is None:
             return status
-        first_ns, last_ns = self.extent_ns
+        first_ns, last_ns = self.recording_span_ns
         indexed = (self._episodes.until_ns - first_ns) / (last_ns - first_ns)
         replay = PlaybackState(
             is_playing=self._playing.is_set(),
             speed=self._play_clock.speed,
-            extent_ns=self.extent_ns,
-            seeking_ns=None if self.seek_worker is None else self._seek_ns,
+            recording_span_ns=self.recording_span_ns,
+            seek_position_ns=None if self.seek_worker is None else self._seek_ns,
             is_over=self._is_at_end,
             damage=self._recording.damage,
             indexed_share=max(0.0, min(1.0, indexed)) if self.indexing else None,
@@ -145,8 +143,8 @@ class ReplaySource(StreamSource):
     # --- playing
 
     def _play(self) -> bool:
-        """Plays up to the moment that is due, first from the history, then from the file. Returns
-        whether this machine reads too slowly for the playback speed."""
+        """Plays up to the moment that is due: from the history, then from the file. Returns whether
+        this machine is too slow for the playback speed."""
         playback, interval = self._playback, self.interval
         now_ns = self._play_clock.now_ns(self.clock())
         if playback is None or interval is None:
@@ -185,7 +183,7 @@ class ReplaySource(StreamSource):
                 )  # a seek has dropped this moment from the history
         self.show_new_moment()
 
-    def speed(self, steps: int) -> None:
+    def change_speed(self, steps: int) -> None:
         self._play_clock.change(steps)
         if (interval := self.interval) is not None:
             self._play_clock.begin(interval.time_ns, self.clock())
@@ -207,7 +205,7 @@ class ReplaySource(StreamSource):
 
     def show_nearest_moment(self, time_ns: int) -> None:
         """Goes to this moment, immediately if it is in the history, else by a seek."""
-        first_ns, last_ns = self.extent_ns
+        first_ns, last_ns = self.recording_span_ns
         time_ns = max(first_ns, min(last_ns, time_ns))
         ends_ns = self.ends_ns
         if ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
@@ -216,10 +214,10 @@ class ReplaySource(StreamSource):
         else:
             self.start_seek(partial(self._seek_to, time_ns))
 
-    def begin(self) -> None:
+    def go_to_start(self) -> None:
         self.show_nearest_moment(0)
 
-    def finish(self) -> None:
+    def go_to_end(self) -> None:
         self.show_nearest_moment(AFTER_END_NS)
 
     def go_to(self, time_ns: int) -> None:
@@ -256,7 +254,7 @@ class ReplaySource(StreamSource):
 
         self._cancel_seek()
         interval = self.interval
-        self._seek_ns = self.extent_ns[0] if interval is None else interval.time_ns
+        self._seek_ns = self.recording_span_ns[0] if interval is None else interval.time_ns
         self.seek_worker = self.app.run_worker(seek, group="seek")
         self.show()
 
@@ -269,8 +267,8 @@ class ReplaySource(StreamSource):
         self._show_section(await self._search().go(self._playback, time_ns), time_ns)
 
     async def _go_to_found_episode(self, direction: int, cpus: list[int] | None) -> None:
-        """Goes to the next (`direction` = 1) or previous (-1) episode or mark of the file. Waits
-        until the search of the whole file has progressed far enough."""
+        """Goes to the next (`direction` = 1) or previous (-1) episode or mark of the file, once the
+        search of the whole file has progressed far enough."""
         interval, episodes = self.interval, self._episodes
         if interval is None or self._playback is None:
             return
@@ -306,7 +304,7 @@ class ReplaySource(StreamSource):
             self._playback = playback
             self.add(playback.session.hello)
             self.cost = CpuCost(lambda: 0.0)
-            self.cost.share(playback.session)
+            self.cost.cpu_share(playback.session)
             self.status = replace(self.status, own_cpu_share=playback.cost)
         playback.session.take_interval()  # the next interval then begins where reading continues
         self._show_and_play_from(time_ns)
@@ -327,7 +325,9 @@ class ReplaySource(StreamSource):
         playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
         if playback is None or ends_ns is None or interval is None or self.seek_worker is not None:
             return
-        since_ns = max(self.extent_ns[0], interval.time_ns - round(self.settings.window_s * 1e9))
+        since_ns = max(
+            self.recording_span_ns[0], interval.time_ns - round(self.settings.window_s * 1e9)
+        )
         last_playback, last_since_ns = self._extended_playback
         is_done = last_playback is playback and last_since_ns <= since_ns
         if not is_done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:

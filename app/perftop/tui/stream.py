@@ -1,5 +1,5 @@
-"""Sources that show one stream: the base class of a live stream, a recording and a stream around a
-command; and the live stream. The source owns the shown moment and the messages to the user."""
+"""Sources that show one stream: the base class for a live stream, a recording and a stream around a
+command; and the live stream. A source owns the shown moment and the messages to the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.base.text import clock_time, supports_unicode
-from perftop.process.launch import Feed, longest_batch_ns
+from perftop.process.launch import AnyProbe, longest_batch_ns
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream
 from perftop.recording.writer import ScreenRecorder
@@ -26,7 +26,7 @@ from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config, is_first_start
 from perftop.tui.frame.monitor import Monitor
-from perftop.tui.frame.top import Controls, CpuCost, ScreenState, Status
+from perftop.tui.frame.top import AppStatus, CpuCost, PlaybackControls, ScreenState
 from perftop.tui.shared import keys
 from perftop.tui.shared.view_settings import ViewSettings
 
@@ -34,19 +34,19 @@ StreamOpener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
 NOTICE_S = 10.0
 """Time in s for which a message is shown if no key is pressed."""
-MIN_WATCH_S = 0.9
-"""Minimum seconds, while messages arrive, between two checks for changes that no message
-reports, such as a lost link."""
+MIN_CHECK_S = 0.9
+"""Minimum seconds, while messages arrive, between two checks for changes without a message, such as
+a lost link."""
 DRAWING_CHECK_S = 0.05
 """Seconds between two checks of whether a slow terminal has accepted the last picture."""
 MIN_SILENCE_S = 3.0
-"""The screen reports that no data arrives after this many seconds plus two sampling intervals
-without a message."""
+"""Seconds without a message, in addition to two sample times, after which the screen reports that
+no data arrives."""
 
 
-class StreamSource(ScreenSource, Follower, Controls):
-    """A stream, and the shown moment of it: the newest, or an earlier one that the user has chosen.
-    Sampling continues while an earlier moment is shown. Times are monotonic, in ns."""
+class StreamSource(ScreenSource, Follower, PlaybackControls):
+    """A stream, and its shown moment: the newest, or an earlier one, during which sampling
+    continues. Times are monotonic, in ns."""
 
     def __init__(self, interval_ns: int, *, starts_early: bool = False, tour: bool = False) -> None:
         """`interval_ns`: the time that numbers cover. `tour`: whether to show notes for a new
@@ -54,12 +54,12 @@ class StreamSource(ScreenSource, Follower, Controls):
         super().__init__(interval_ns, starts_early=starts_early)
         self.clock: Callable[[], float] = time.monotonic
         self.cost = CpuCost(time.process_time)
-        self.status = Status(interval_ns)
+        self.status = AppStatus(interval_ns)
         self._initial_interval_ns = interval_ns
         self._tour = tour
         self.interval: Interval | None = None
-        """The shown interval; while paused it is kept, even if the history has dropped it. None
-        before the first interval."""
+        """The shown interval; None before the first. While paused it stays here, even after the
+        history has dropped it."""
         self.is_paused = False
         self.newest_interval: Interval | None = None
         self._notice, self._notice_end_s = "", 0.0
@@ -77,9 +77,9 @@ class StreamSource(ScreenSource, Follower, Controls):
         return Monitor(self.settings, config.keys, self, tour=self._tour)
 
     def start(self) -> None:
-        self._watch_later(1.0)
+        self._schedule_check(1.0)
 
-    def ready(self) -> None:
+    def on_screen_ready(self) -> None:
         self.show()
         self.check()
 
@@ -97,7 +97,7 @@ class StreamSource(ScreenSource, Follower, Controls):
     # --- messages of the stream
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
-        """Applies these messages. Draws only the last of the intervals that they complete."""
+        """Applies these messages, and draws the last interval that they complete."""
         previous = self.newest_interval
         is_over = super().process(messages)
         has_new_interval = (
@@ -106,27 +106,27 @@ class StreamSource(ScreenSource, Follower, Controls):
             and not self.is_paused
         )
         if has_new_interval:
-            self.status = replace(self.status, own_cpu_share=self.cost.share(self.session))
-        if self.clock() - self._watched_s >= MIN_WATCH_S:
+            self.status = replace(self.status, own_cpu_share=self.cost.cpu_share(self.session))
+        if self.clock() - self._watched_s >= MIN_CHECK_S:
             self.check()
-        self._watch_later(1.5)  # longer than a batch, which covers up to 1 s of samples
+        self._schedule_check(1.5)  # longer than a batch, which covers up to 1 s of samples
         self._show_changes(has_new_interval=has_new_interval)
         return is_over
 
     def _show_changes(self, *, has_new_interval: bool) -> None:
-        """Shows the current state if it has changed. On a terminal that has not accepted the last
-        picture it waits: pictures in a queue would delay the response to a key."""
+        """Shows the current state if it has changed. Waits for a terminal that has not accepted the
+        last picture, because queued pictures would delay the response to a key."""
         self._has_changed = (
             self._has_changed or has_new_interval or self._current_status() != self.status
         )
         if self._has_changed and self.app.is_drawing():
-            self._watch_later(DRAWING_CHECK_S)
+            self._schedule_check(DRAWING_CHECK_S)
         elif self._has_changed:
             self._has_changed = False
             self.show()
 
     def add(self, message: wire.Message) -> None:
-        """Applies a message that is not from the stream, without drawing."""
+        """Applies a message from outside the stream, without drawing."""
         Follower.process(self, [message])
 
     def on_interval(self, interval: Interval) -> None:
@@ -146,18 +146,17 @@ class StreamSource(ScreenSource, Follower, Controls):
 
     # --- the status
 
-    def complete_status(self, status: Status) -> Status:
-        """Returns the status with the state of this source added, and with the source's notice if
-        the status has none."""
+    def complete_status(self, status: AppStatus) -> AppStatus:
+        """Returns the status, completed with the state and, if it has none, the notice of this
+        source."""
         return status
 
-    def watch(self) -> None:
+    def on_tick(self) -> None:
         """Called about once a second, even while no messages arrive."""
 
     def show(self) -> None:
-        """Shows the current state. Calls the screen directly, because a message to it would cost a
-        twentieth of a refresh. Does nothing before the screen is mounted; `ready` calls this method
-        again then."""
+        """Shows the current state, if the screen is mounted. Calls the screen directly: a message
+        to the screen would cost a twentieth of a refresh."""
         self.status = self._current_status()
         if (monitor := self.monitor) is not None:
             monitor.show_state(ScreenState(self.shown_session, self.interval, self.status))
@@ -188,19 +187,18 @@ class StreamSource(ScreenSource, Follower, Controls):
             if inputs := screen.query(Input):  # a click beside the palette may have closed it
                 screen.set_focus(inputs.first())  # before the next keys are handled
 
-    def _current_status(self) -> Status:
+    def _current_status(self) -> AppStatus:
         notice = self._notice if self.clock() < self._notice_end_s else ""
         return self.complete_status(replace(self.status, notice=notice))
 
-    def _watch_later(self, seconds: float) -> None:
-        """Schedules a check in this many seconds. A batch of messages that arrives earlier
-        postpones the check, because each batch includes one: a separate wake-up for the check would
-        cost 5 % of a refresh each second."""
+    def _schedule_check(self, seconds: float) -> None:
+        """Schedules a check in this many seconds. Each batch of messages includes a check and
+        postpones the scheduled one, because its wake-up would cost 5 % of a refresh each second."""
         if self._timer is not None:
             self._timer.cancel()
 
         def check() -> None:
-            self._watch_later(1.0)
+            self._schedule_check(1.0)
             self.check()  # may ask for an earlier check
 
         loop = asyncio.get_running_loop()
@@ -209,14 +207,14 @@ class StreamSource(ScreenSource, Follower, Controls):
     def check(self) -> None:
         """Checks for changes that no message reports, and shows them."""
         self._watched_s = self.clock()
-        self.watch()
+        self.on_tick()
         self._show_changes(has_new_interval=False)
 
     # --- other moments
 
     def show_moment(self, time_ns: int, span_ns: int | None = None) -> None:
-        """Pauses at this moment, or at the nearest one in the history. `span_ns`: length of the
-        range whose numbers are shown; None: the interval."""
+        """Pauses at this moment, or at the nearest moment in the history. `span_ns`: length of the
+        range to show; None: the interval."""
         history = self.session.history if self.has_started else None
         if history is not None and len(times := history.times()):
             nearest_ns = max(int(times[0]), min(int(times[-1]), time_ns))
@@ -226,7 +224,7 @@ class StreamSource(ScreenSource, Follower, Controls):
         self.show_new_moment(is_range=span_ns is not None)
 
     def show_new_moment(self, *, is_range: bool = False) -> None:
-        """Shows the moment to which the source has moved. `is_range`: its interval is a range that
+        """Shows the moment to which the source has moved. `is_range`: the interval is a range that
         the user has selected."""
         time_s = self.interval.time if self.interval is not None and self.is_paused else None
         self.status = replace(self.status, paused_at=time_s, is_range=is_range)
@@ -249,7 +247,7 @@ class StreamSource(ScreenSource, Follower, Controls):
         self.show_moment(last_ns, last_ns - first_ns)
 
     def skip(self, seconds: int) -> None:
-        """Goes to the moment this many seconds later; a negative number goes back."""
+        """Moves by this many seconds, back if negative."""
         if self.interval is not None:
             self.show_nearest_moment(self.interval.time_ns + seconds * 10**9)
 
@@ -278,7 +276,7 @@ class LiveSource(StreamSource):
     """A live stream from a probe. Only moments in the history can be shown."""
 
     summarises = False
-    """Whether a summary is printed at the end, for which the session keeps samples."""
+    """Whether the session keeps samples for a summary at the end."""
 
     def __init__(
         self, opener: StreamOpener, interval_ns: int, *,
@@ -330,9 +328,9 @@ class LiveSource(StreamSource):
         self._last_s = self.clock()
         return super().process(messages)
 
-    def complete_status(self, status: Status) -> Status:
-        """Returns the status with the time since the last message if the probe hangs, and with the
-        state of the recording and of the link."""
+    def complete_status(self, status: AppStatus) -> AppStatus:
+        """Returns the status with the state of recording and link, and, if the probe hangs, the
+        time since the last message."""
         if not self.has_started:
             return status
         now_s = self.clock()
@@ -365,7 +363,7 @@ class LiveSource(StreamSource):
         if self.has_started and self.interval is not None:
             episodes = reachable_episodes(self.session, cpus)
             if not self.is_paused:
-                # nothing is later than the present, so both keys go to the last episode
+                # Nothing is later than the present, so both keys go to the last episode.
                 direction = -1
             time_ns = nearest_moment(self.session, self.interval, episodes, direction)
             if time_ns is None:
@@ -399,7 +397,7 @@ class LiveSource(StreamSource):
 
 
 def run(
-    probe: Feed, interval_ns: int, config: Config, *, on_start: Callable[[], None],
+    probe: AnyProbe, interval_ns: int, config: Config, *, on_start: Callable[[], None],
     mouse: bool = True,
 ) -> int:  # fmt: skip
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed.

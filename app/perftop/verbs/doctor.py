@@ -1,6 +1,6 @@
-"""`perftop doctor`: lists the sources that can be read here and those that cannot, with reasons and
-fixes. Its last lines name the best next step, and the command for it. `--check` only compares
-conditions of the machine, for job prologs and CI."""
+"""`perftop doctor`: lists the sources that this machine offers, and for the others the reasons and
+fixes. Its last lines name the best next step with its command. `--check` only compares conditions
+of the machine, for job prologs and CI."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROVIDED_NUMBERS = {
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""Numbers that a source provides, by the name of its check. All other sources depend on the first
+"""Numbers that a source provides, by the name of its check. The other sources depend on the first
 one."""
 ROOT_COMMAND = "perftop --sudo"
 """Text contained in every fix that requires root."""
@@ -49,7 +49,7 @@ CHECK_INDENT = 24
 def add(verbs: Any) -> None:
     text = "show what can be read here, what cannot and why, and how to see more"
     parser = options.add_verb(verbs, "doctor", run, text, machine=True)
-    options.add_json(parser)
+    options.add_json_options(parser)
     text = (
         "check only the conditions of the machine; exit with 1 if a RULE is broken (default: "
         f"{' '.join(DEFAULT_RULES)}). A RULE is NAME=STATE, or NAME alone for the state that "
@@ -62,7 +62,7 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.check is not None:
-        with machine.understood_answer(args):
+        with machine.checked_answer(args):
             return _check_rules(args, args.check)
     host, program = args.host, None
     sysroot = None if args.sysroot is None else str(args.sysroot)
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class RuleOutcome(NamedTuple):
-    """The outcome of a rule: whether the machine meets it."""
+    """Whether the machine meets a rule."""
 
     rule: str
     state: Literal["holds", "broken", "unknown"]
@@ -86,8 +86,8 @@ class RuleOutcome(NamedTuple):
 
 
 def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
-    """Prints a line for each rule. Returns BROKEN_STATUS if one is broken, or is unknown
-    although it was asked for."""
+    """Prints a line for each rule. Returns BROKEN_STATUS if a rule is broken, or if a rule given by
+    the user is unknown."""
     for rule in rules:
         name, sign, wanted_value = rule.partition("=")
         if sign and not wanted_value:
@@ -109,7 +109,7 @@ def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
 
 
 def rule_outcome(rule: str, item: Answer | None) -> RuleOutcome:
-    """Compares a rule with the condition of the machine. A rule without a value asks for the state
+    """Compares a rule with the state of its condition. A rule without a value demands the state
     that does not disturb measurements."""
     _, _, wanted_value = rule.partition("=")
     if item is None or item["state"] == "unknown":
@@ -144,7 +144,7 @@ class ExaminedMachine(NamedTuple):
     sudo: bool = False
     """Whether the probe runs as root because of --sudo."""
     program: str | None = None
-    """Path of perftop if `su` must start it because sudo is not installed; else None."""
+    """Path of perftop, if it must be started by `su` because there is no sudo; else None."""
 
     def command(self, *words: str, sudo: bool = False) -> str:
         """Returns a perftop command line with these arguments, for the same machine."""
@@ -154,8 +154,8 @@ class ExaminedMachine(NamedTuple):
         return shlex.join(["perftop", *words, *where, *(["--sudo"] if sudo or self.sudo else [])])
 
     def root_screen_command(self, first: str = "") -> str:
-        """Returns the command that runs `first` (a command that needs root) and then starts the
-        screen as root."""
+        """Returns a command that runs the command `first` as root, and then starts the screen as
+        root."""
         if self.program is not None:
             return f"su -c {shlex.quote(f'{first} && {self.program}' if first else self.program)}"
         screen = self.command(sudo=not self.root)
@@ -165,11 +165,15 @@ class ExaminedMachine(NamedTuple):
         return f"{remotely}{'' if self.root else SUDO}{first} && {screen}"
 
 
-HERE = ExaminedMachine()
+THIS_MACHINE = ExaminedMachine()
 
 
 def doctor_lines(
-    answer: Answer, width: int = 100, *, unicode: bool = True, examined: ExaminedMachine = HERE
+    answer: Answer,
+    width: int = 100,
+    *,
+    unicode: bool = True,
+    examined: ExaminedMachine = THIS_MACHINE,
 ) -> list[str]:
     def check_lines(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
         """Returns the lines of a check: its marker, name and state; below them the missing numbers
@@ -202,8 +206,7 @@ def doctor_lines(
 
 
 def _source_rows(answer: Answer) -> list[tuple[str, str]]:
-    """Returns rows on the sources that perftop uses and on the numbers that it cannot measure
-    here."""
+    """Returns rows on the sources in use, and on the numbers that cannot be measured here."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
     for name in ("tsc_hz", "base_hz"):
         rate = answer[name]
@@ -228,7 +231,7 @@ def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
     checks = {
         check["what"]: check for check in answer["checks"] if check["what"] in PROVIDED_NUMBERS
     }
-    lacking = [
+    missing_sources = [
         what
         for what in PROVIDED_NUMBERS
         if what in checks and checks[what]["state"] == UNUSABLE_STATE
@@ -237,7 +240,9 @@ def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
     for what, given in PROVIDED_NUMBERS.items():
         if what in checks:
             numbers = given.split(", ")
-            missing = numbers if what in lacking else (checks[what].get("lost") or "").split(", ")
+            missing = (
+                numbers if what in missing_sources else (checks[what].get("lost") or "").split(", ")
+            )
             usable += [number for number in numbers if number not in missing]
             lost += [number for number in numbers if number in missing]
     if PROC not in checks:  # this source has a check only if it is missing
@@ -245,18 +250,20 @@ def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
     summary = f"You have {', '.join(usable) or 'little'}"
     if lost:
         summary += f"; missing: {', '.join(lost)}"
-    writable = COUNTERS in lacking and checks.get("MSRs", {}).get("state") == "usable"
-    step, typed = _next_step([checks[what] for what in lacking], examined, writable)
+    writable = COUNTERS in missing_sources and checks.get("MSRs", {}).get("state") == "usable"
+    step, typed = _next_step([checks[what] for what in missing_sources], examined, writable)
     return [f"{summary}.", f"{step}.", f"Type: {typed}"]
 
 
-def _next_step(lacking: list[Answer], examined: ExaminedMachine, writable: bool) -> tuple[str, str]:
-    """Returns the step that adds most of the missing numbers, and the command for it. `writable`:
-    whether MSRs are writable."""
+def _next_step(
+    missing_sources: list[Answer], examined: ExaminedMachine, writable: bool
+) -> tuple[str, str]:
+    """Returns the step that adds most of the missing numbers, and its command. `writable`: whether
+    MSRs are writable."""
     command = examined.command("why")
-    if not lacking:
+    if not missing_sources:
         return "Look at what costs most", command
-    fixes = [(check, check["fix"]) for check in lacking if check["fix"]]
+    fixes = [(check, check["fix"]) for check in missing_sources if check["fix"]]
     rights = [PROVIDED_NUMBERS[check["what"]] for check, fix in fixes if ROOT_COMMAND in fix]
     if rights:
         return (

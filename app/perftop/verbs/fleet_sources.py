@@ -1,6 +1,5 @@
-"""Sources of a fleet's numbers: a probe on each machine over ssh, a Prometheus server, or
-recordings of several machines. The method `run` of a source updates its `Fleet`.
-"""
+"""Sources of a fleet's numbers: probes over ssh, a Prometheus server, or recordings. A source's
+method `run` updates its `Fleet`."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from perftop.base.text import safe_text, time_of_day
 from perftop.process import launch
 from perftop.process.link import ByteRate
 from perftop.process.signals import run_in_thread
-from perftop.process.streams import Member, ProbeStream, read_members
+from perftop.process.streams import FollowedMachine, ProbeStream, read_machines
 from perftop.recording.file import AnyRecording, has_parts, open_recording
 from perftop.session.fleet import (
     EPISODE_STEPS,
@@ -43,16 +42,16 @@ from perftop.session.packing import TimedMessage
 
 MAX_HOSTS = 64
 """Maximum number of machines over ssh; more machines need Prometheus."""
-RATE_S = 10.0
-"""Seconds over which the received bytes a second are averaged."""
-SIMULATED = "sim:"
+RATE_SPAN_S = 10.0
+"""Seconds over which the rate of received bytes is averaged."""
+SIMULATED_PREFIX = "sim:"
 """Prefix of the name of a simulated host, for trying out the screen."""
 
 
 # --- over ssh
 
 
-class LiveSource:
+class SshSource:
     """Machines by their ssh host names, with a probe on each. All probes are read concurrently."""
 
     problem = ""
@@ -60,17 +59,19 @@ class LiveSource:
     is_over = False
 
     def __init__(
-        self, hosts: Sequence[str], every_s: float = 1.0, *, remote: str | None = None
+        self, hosts: Sequence[str], update_s: float = 1.0, *, remote: str | None = None
     ) -> None:
         """Raises Failed for host names that ssh would misinterpret, and for too many hosts."""
         hosts = list(dict.fromkeys(hosts))
         if len(hosts) > MAX_HOSTS:
             text = f"{len(hosts)} machines: at most {MAX_HOSTS} over ssh"
             raise Failed(f"{text}; for more: --prometheus URL", USAGE)
-        self.every_s = every_s
-        self.origin = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
-        self._received = ByteRate(RATE_S)
-        self._feeds = [_host_feed(host, every_s, remote) for host in hosts]
+        self.update_s = update_s
+        self.origin = (
+            "simulated" if all(h.startswith(SIMULATED_PREFIX) for h in hosts) else "over ssh"
+        )
+        self._received = ByteRate(RATE_SPAN_S)
+        self._feeds = [_host_machine(host, update_s, remote) for host in hosts]
         self.fleet = Fleet([live.machine for _, live in self._feeds])
 
     @property
@@ -89,7 +90,7 @@ class LiveSource:
         def connect(argv: list[str]) -> ProbeStream:
             return ProbeStream(launch.start_probe(argv), self._received.count)
 
-        await read_members([Member(partial(connect, argv), live, self.every_s)
+        await read_machines([FollowedMachine(partial(connect, argv), live, self.update_s)
                       for argv, live in self._feeds])  # fmt: skip
 
     def move_in_time(self, _: int) -> bool:
@@ -99,18 +100,18 @@ class LiveSource:
         """Does nothing: the screen itself freezes the view."""
 
 
-def _host_feed(host: str, every_s: float, remote: str | None) -> tuple[list[str], LiveMachine]:
+def _host_machine(host: str, update_s: float, remote: str | None) -> tuple[list[str], LiveMachine]:
     """Returns the command line of a host's probe, and the machine that its stream fills."""
-    is_simulated = host.startswith(SIMULATED)
+    is_simulated = host.startswith(SIMULATED_PREFIX)
     source = host if is_simulated else "auto"
-    arguments = ["stream", "--source", source, "--sample", f"{every_s:g}"]
+    arguments = ["stream", "--source", source, "--sample", f"{update_s:g}"]
     if is_simulated:
         argv = launch.probe_command(*arguments)
         opens = ["live", "--source", host]
     else:
         argv = launch.ssh_command(host, arguments, remote=remote or launch.REMOTE_PROBE)
         opens = ["live", "--host", host] + ([] if remote is None else ["--remote", remote])
-    return argv, LiveMachine(Machine(host, tuple(opens)), every_s, time.time)
+    return argv, LiveMachine(Machine(host, tuple(opens)), update_s, time.time)
 
 
 # --- a Prometheus server
@@ -119,7 +120,7 @@ SCRAPE_S = 15.0
 """Default seconds between two queries, which is a common scrape interval."""
 WINDOW_INTERVALS = 4
 """Number of intervals that a query covers; a rate needs at least two scrapes."""
-MAX_BACK_S = 30 * 86400.0
+MAX_AGE_S = 30 * 86400.0
 """Maximum age in seconds of the displayed time."""
 
 
@@ -129,16 +130,16 @@ class PrometheusSource:
     is_over = False
 
     def __init__(
-        self, url: str, match: str = "", every_s: float = SCRAPE_S, *,
+        self, url: str, match: str = "", update_s: float = SCRAPE_S, *,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         """Raises Failed if `url` is not a valid URL."""
-        self._server, self.every_s, self._clock = Server(url), every_s, clock
-        self._queries = FleetQueries(match, WINDOW_INTERVALS * every_s)
+        self._server, self.update_s, self._clock = PrometheusServer(url), update_s, clock
+        self._queries = FleetQueries(match, WINDOW_INTERVALS * update_s)
         self.fleet = Fleet([])
         self.origin = f"prometheus {safe_text(url, 60)}"
         self.problem = ""
-        self._back_s = 0.0
+        self._age_s = 0.0
         """Age of the displayed time, in seconds; 0 for live."""
         self._shown_s = clock()
         self._wake = asyncio.Event()
@@ -146,11 +147,11 @@ class PrometheusSource:
 
     @property
     def now(self) -> float:
-        return self._clock() if not self._back_s else self._shown_s
+        return self._clock() if not self._age_s else self._shown_s
 
     @property
     def moment(self) -> str:
-        return f"at {time_of_day(self._shown_s)}" if self._back_s else ""
+        return f"at {time_of_day(self._shown_s)}" if self._age_s else ""
 
     def facts(self) -> Sequence[str]:
         return [f"{self._rate / 1e3:.0f} kB/s"]
@@ -161,34 +162,34 @@ class PrometheusSource:
             self._wake.clear()
             began_s, bytes_before = self._clock(), self._server.bytes
             try:
-                await run_in_thread(partial(self._query_server, self._back_s), delays_exit=False)
+                await run_in_thread(partial(self._query_server, self._age_s), delays_exit=False)
                 self.problem = ""
             except Failed as failed:
-                if not self.fleet.machines and not self._back_s:
+                if not self.fleet.machines and not self._age_s:
                     raise
                 self.problem = str(failed)
-            self._rate = (self._server.bytes - bytes_before) / max(self.every_s, 0.1)
-            wait_s = None if self._back_s else max(0.1, self.every_s - (self._clock() - began_s))
+            self._rate = (self._server.bytes - bytes_before) / max(self.update_s, 0.1)
+            wait_s = None if self._age_s else max(0.1, self.update_s - (self._clock() - began_s))
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
 
-    def _query_server(self, back_s: float) -> None:
-        """Makes three queries for one time. Runs in a thread; only at the end it replaces the
-        machines that the screen reads, in one step."""
+    def _query_server(self, age_s: float) -> None:
+        """Makes three queries for one time, in a thread. The machines that the screen reads are
+        replaced at the end, in one step."""
         server, queries = self._server, self._queries
-        moment = newest_time(server.query("vector(time())")) - back_s if back_s else None
+        moment = newest_time(server.query("vector(time())")) - age_s if age_s else None
         numbers = server.query(queries.numbers(), moment)
         end = newest_time(numbers) if moment is None else moment
         if moment is None and not isfinite(end):
             raise Failed("the server has no series of perftop exporter that match")
-        now_s = self._clock() - back_s
+        now_s = self._clock() - age_s
         offset_s = now_s - end
-        fleet = scraped_fleet(numbers, now_s, {} if back_s else self.fleet.machines)
-        step = history_step_s(len(fleet.machines), self.every_s)
+        fleet = scraped_fleet(numbers, now_s, {} if age_s else self.fleet.machines)
+        step = history_step_s(len(fleet.machines), self.update_s)
         history = server.query_range(queries.history(), end - PAST_S, end, step)
         fill_histories(fleet, history, offset_s)
-        step = max(self.every_s, EPISODES_SPAN_S / EPISODE_STEPS)
+        step = max(self.update_s, EPISODES_SPAN_S / EPISODE_STEPS)
         start = end - EPISODES_SPAN_S
         episodes = server.query_range(queries.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in episodes if points), default=end)
@@ -197,15 +198,15 @@ class PrometheusSource:
         self.fleet.machines = fleet.machines
 
     def move_in_time(self, steps: int) -> bool:
-        """Moves back or forward in time by `steps` steps of the source. After the newest step the
-        view is live again."""
-        self._back_s = min(max(0.0, self._back_s - steps * self.every_s), MAX_BACK_S)
+        """Moves by `steps` steps of the source, back if negative. After the newest step, the view
+        is live again."""
+        self._age_s = min(max(0.0, self._age_s - steps * self.update_s), MAX_AGE_S)
         self._wake.set()
         return True
 
     def pause(self) -> None:
         """Freezes the view at this moment, or returns to live mode."""
-        self._back_s = 0.0 if self._back_s else 0.001
+        self._age_s = 0.0 if self._age_s else 0.001
         self._wake.set()
 
 
@@ -214,9 +215,9 @@ class PrometheusSource:
 FILE_PATTERN = "*.perftop"
 MAX_FILES = 256
 WARM_UP_S = ROW_SPAN_S + 5.0
-"""Seconds of a recording that are read before the target of a jump, so that its numbers cover their
+"""Seconds of a recording that are read before the target of a jump, so that numbers cover their
 whole span."""
-TICK_S = 0.5
+STEP_S = 0.5
 """Seconds between two steps of the playback."""
 MAX_MESSAGES_AT_ONCE = 64
 """Maximum number of messages of a recording that are processed together."""
@@ -226,7 +227,7 @@ class RecordingsSource:
     """Recordings of several machines on one time axis, by the clock of each machine. Playback
     starts at the beginning and can jump to any time."""
 
-    every_s = 1.0
+    update_s = 1.0
     problem = ""
 
     def __init__(self, directory: Path, *, playing: bool = True) -> None:
@@ -239,7 +240,7 @@ class RecordingsSource:
         if len(paths) > MAX_FILES:
             raise Failed(f"{directory}: {len(paths)} recordings; at most {MAX_FILES}", USAGE)
         with ExitStack() as stack:
-            self._tracks = list[_Track]()
+            self._recordings = list[_PlayedRecording]()
             failed: dict[str, Failed] = {}
             for path in paths:
                 try:
@@ -248,17 +249,17 @@ class RecordingsSource:
                     failed[path.stem] = why
                 else:
                     stack.enter_context(file)
-                    self._tracks.append(_Track(path, file))
-            if not self._tracks:
+                    self._recordings.append(_PlayedRecording(path, file))
+            if not self._recordings:
                 raise next(iter(failed.values()))
             self._open = stack.pop_all()
-        self.first = min(track.first for track in self._tracks)
-        self.last = max(track.last for track in self._tracks)
+        self.first = min(track.first for track in self._recordings)
+        self.last = max(track.last for track in self._recordings)
         self.origin = "recorded"
         self._unread = {name: Machine(name) for name in failed}
         for name, failure in failed.items():
             self._unread[name].fall_silent(self.first, str(failure))
-        machines = (track.live.machine for track in self._tracks)
+        machines = (track.live.machine for track in self._recordings)
         self.fleet = Fleet([*machines, *self._unread.values()])
         self._now = self.first
         self._target: float | None = self.first + 1.0
@@ -290,25 +291,28 @@ class RecordingsSource:
                 self._target = None
                 if target is not None:
                     await self._jump_to(min(max(target, self.first), self.last))
-                await asyncio.sleep(0 if self._target is not None else TICK_S)
+                await asyncio.sleep(0 if self._target is not None else STEP_S)
                 if self._playing and self._target is None:
                     await self._jump_to(min(self._now + time.monotonic() - began_s, self.last))
                     self._playing = self._now < self.last
 
     async def _jump_to(self, moment: float) -> None:
-        """Reads each recording up to this time. If the time is in the past or far ahead, reading
-        starts shortly before it."""
+        """Reads each recording up to this time. Reading starts shortly before it, if it is in the
+        past or far ahead."""
         must_restart = moment < self._now or moment > self._now + WARM_UP_S
         self._is_reading = must_restart
-        tracks = [_Track(t.path, t.recording, t.last) if must_restart else t for t in self._tracks]
+        tracks = [
+            _PlayedRecording(t.path, t.recording, t.last) if must_restart else t
+            for t in self._recordings
+        ]
         for track in tracks:
             if must_restart:
                 await asyncio.to_thread(track.start_at, moment)
             else:
                 track.advance_to(moment)
                 await asyncio.sleep(0)
-        if must_restart:  # replaced in one step, so the screen never mixes two times
-            self._tracks = tracks
+        if must_restart:  # Replaced in one step, so that the screen never mixes two times.
+            self._recordings = tracks
             played_machines = {track.live.machine.name: track.live.machine for track in tracks}
             self.fleet.machines = played_machines | self._unread
         self._now, self._is_reading = moment, False
@@ -323,7 +327,7 @@ class RecordingsSource:
         self._playing = not self._playing
 
 
-class _Track:
+class _PlayedRecording:
     """A recording that has been read up to a certain time."""
 
     def __init__(self, path: Path, recording: AnyRecording, last: float | None = None) -> None:
@@ -365,13 +369,13 @@ class _Track:
             machine.fall_silent(moment, f"its recording begins at {time_of_day(self.first)}")
 
 
-# --- Queries to a Prometheus server, for one moment or for a span. The size of an answer and the
-# time for it are limited, and its structure is checked completely.
+# --- Queries to a Prometheus server, for a moment or for a span. The size and time of an answer are
+# limited, and its structure is checked completely.
 
 MAX_BYTES = 32 << 20
-"""Maximum number of bytes that a query may receive, with all headers and redirections."""
-MAX_S = 20.0
-"""Longest time in s for a query and its answer, with all redirections."""
+"""Maximum bytes received for a query, including headers and redirections."""
+MAX_QUERY_S = 20.0
+"""Longest time in s for a query and its answer, including redirections."""
 MAX_SILENCE_S = 10.0
 """Longest time in s between two pieces of an answer."""
 MAX_SERIES = 200_000
@@ -379,7 +383,7 @@ MAX_TIME = 1e11
 """Latest time that is accepted, in Unix seconds; it is in the year 5138."""
 MAX_VALUE = 1e18
 """Largest value that is accepted, so that sums of values stay finite."""
-MAX_TEXT = 300
+MAX_ERROR_LENGTH = 300
 """Maximum number of characters kept of a message from the server."""
 _READ_BYTES = 1 << 16
 
@@ -390,7 +394,7 @@ class Series(NamedTuple):
     """Pairs of a time by the server's clock, in Unix seconds, and a value."""
 
 
-class Server:
+class PrometheusServer:
     def __init__(self, url: str) -> None:
         """Raises Failed for an invalid URL."""
         try:
@@ -417,33 +421,33 @@ class Server:
         return self._query_server("query_range", {"query": expression, **span})
 
     def _query_server(self, endpoint: str, parameters: dict[str, str]) -> list[Series]:
-        parameters["timeout"] = f"{MAX_S:g}s"
+        parameters["timeout"] = f"{MAX_QUERY_S:g}s"
         url = f"{self.url}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}"
-        limits = _Limits(self)
+        limits = _QueryLimits(self)
         try:
-            with _opener(limits).open(url, timeout=limits.wait_s()) as reply:
-                return _series(bytes(reply.read()))
+            with _make_opener(limits).open(url, timeout=limits.wait_s()) as reply:
+                return _parse_series(bytes(reply.read()))
         except urllib.error.HTTPError as error:
             with error:
-                raise Failed(_refusal(error)) from None
+                raise Failed(_refusal_text(error)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            text = f"the server does not answer: {safe_text(str(reason), MAX_TEXT)}"
+            text = f"the server does not answer: {safe_text(str(reason), MAX_ERROR_LENGTH)}"
             raise Failed(text) from None
 
 
-class _Limits:
-    """Limits of time and size for one query. They apply to every read from its connections, because
-    a server that sends a byte from time to time can keep http.client in a header for ever."""
+class _QueryLimits:
+    """Limits of time and size for one query. They apply to every read of its connections: a server
+    that sends a byte now and then can otherwise keep http.client in a header for ever."""
 
-    def __init__(self, server: Server) -> None:
-        self._server, self._until, self._bytes = server, time.monotonic() + MAX_S, 0
+    def __init__(self, server: PrometheusServer) -> None:
+        self._server, self._until, self._bytes = server, time.monotonic() + MAX_QUERY_S, 0
 
     def wait_s(self) -> float:
         """Returns the longest time in s for the next read. Raises Failed if no time is left."""
         left_s = self._until - time.monotonic()
         if left_s <= 0:
-            raise Failed(f"the server's answer took longer than {MAX_S:.0f} s")
+            raise Failed(f"the server's answer took longer than {MAX_QUERY_S:.0f} s")
         return min(left_s, MAX_SILENCE_S)
 
     def count(self, read: int) -> None:
@@ -456,7 +460,7 @@ class _Limits:
 class _LimitedFile(io.RawIOBase):
     """The bytes that arrive on a connection."""
 
-    def __init__(self, sock: socket.socket, limits: _Limits) -> None:
+    def __init__(self, sock: socket.socket, limits: _QueryLimits) -> None:
         self._socket, self._file = sock, sock.makefile("rb", buffering=0)
         self._limits = limits
 
@@ -479,14 +483,16 @@ class _LimitedFile(io.RawIOBase):
 
 
 class _LimitedReply(http.client.HTTPResponse):
-    def __init__(self, limits: _Limits, sock: socket.socket, *arguments: Any, **more: Any) -> None:
+    def __init__(
+        self, limits: _QueryLimits, sock: socket.socket, *arguments: Any, **more: Any
+    ) -> None:
         super().__init__(sock, *arguments, **more)
         self.fp.close()
         self.fp = io.BufferedReader(_LimitedFile(sock, limits), _READ_BYTES)
 
 
 class _LimitedHandler(urllib.request.AbstractHTTPHandler):
-    def __init__(self, limits: _Limits) -> None:
+    def __init__(self, limits: _QueryLimits) -> None:
         super().__init__()
         self._limits = limits
 
@@ -501,20 +507,20 @@ class _LimitedHandler(urllib.request.AbstractHTTPHandler):
         return super().do_open(connection, req, **more)
 
 
-class _Http(_LimitedHandler, urllib.request.HTTPHandler):
+class _HttpHandler(_LimitedHandler, urllib.request.HTTPHandler):
     """Opens http: URLs within the limits."""
 
 
-class _Https(_LimitedHandler, urllib.request.HTTPSHandler):
+class _HttpsHandler(_LimitedHandler, urllib.request.HTTPSHandler):
     """Opens https: URLs within the limits."""
 
 
-def _opener(limits: _Limits) -> urllib.request.OpenerDirector:
-    """Returns an opener for http: and https: URLs only, so that no redirection leads to a file or
-    to an FTP server."""
+def _make_opener(limits: _QueryLimits) -> urllib.request.OpenerDirector:
+    """Returns an opener for http: and https: URLs only. No redirection can lead to a file or an FTP
+    server."""
     opener = urllib.request.OpenerDirector()
     for handler in (
-        _Http(limits), _Https(limits), urllib.request.ProxyHandler(),
+        _HttpHandler(limits), _HttpsHandler(limits), urllib.request.ProxyHandler(),
         urllib.request.UnknownHandler(), urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPRedirectHandler(), urllib.request.HTTPErrorProcessor(),
     ):  # fmt: skip
@@ -522,19 +528,19 @@ def _opener(limits: _Limits) -> urllib.request.OpenerDirector:
     return opener
 
 
-def _refusal(error: urllib.error.HTTPError) -> str:
-    """Returns a text with the server's error message, sanitised, or with the HTTP status if there
-    is no message."""
+def _refusal_text(error: urllib.error.HTTPError) -> str:
+    """Returns the server's error message, sanitised; if there is none, the HTTP status."""
     message = ""
     try:
         answer = json.loads(error.read(_READ_BYTES))
         message = str(answer["error"]) if isinstance(answer, dict) else ""
     except (OSError, ValueError, KeyError, RecursionError, http.client.HTTPException):
         pass
-    return f"the server refuses: {safe_text(message or f'{error.code} {error.reason}', MAX_TEXT)}"
+    message = message or f"{error.code} {error.reason}"
+    return f"the server refuses: {safe_text(message, MAX_ERROR_LENGTH)}"
 
 
-def _series(answer: bytes) -> list[Series]:
+def _parse_series(answer: bytes) -> list[Series]:
     try:
         parsed = json.loads(answer)
     except (ValueError, RecursionError):
@@ -551,13 +557,13 @@ def _series(answer: bytes) -> list[Series]:
             continue
         pairs = entry.get("values", [entry.get("value")])
         if isinstance(pairs, list):
-            named = {str(key): str(value)[:MAX_TEXT] for key, value in labels.items()}
-            points = [point for pair in pairs if (point := _parsed_point(pair)) is not None]
+            named = {str(key): str(value)[:MAX_ERROR_LENGTH] for key, value in labels.items()}
+            points = [point for pair in pairs if (point := _parse_point(pair)) is not None]
             series.append(Series(named, points))
     return series
 
 
-def _parsed_point(pair: Any) -> tuple[float, float] | None:
+def _parse_point(pair: Any) -> tuple[float, float] | None:
     """Returns a time and its value; None if one of them is unknown or impossible."""
     try:
         time_, value = map(float, pair)

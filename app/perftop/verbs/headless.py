@@ -1,6 +1,6 @@
-"""Runs verbs that have no screen, on one machine or concurrently on several, until the stream ends,
-a signal arrives or the command has ended. It also opens their output, and shows on stderr how far a
-recording has been read."""
+"""Runs verbs without a screen, on one machine or concurrently on several, until the stream ends, a
+signal arrives or the command has ended. Opens their output, and shows on stderr how far a recording
+has been read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ STDOUT = Path("-")
 
 
 class StreamConsumer(Protocol):
-    """Reads the stream of a probe and outputs its results; usually a `Follower`."""
+    """Reads a probe's stream and writes results; usually a `Follower`."""
 
     @property
     def command_window(self) -> CommandWindow | None:
@@ -58,8 +58,8 @@ class StreamConsumer(Protocol):
     async def consume(self, stream: Stream) -> None: ...
 
     def on_end(self) -> None:
-        """Writes the results. It is always called after the end of the stream and of the command,
-        whatever the reason."""
+        """Writes the results. Always called after the stream and the command have ended, for
+        whatever reason."""
 
 
 class MeasuredConsumer(Follower):
@@ -119,8 +119,8 @@ class MeasuredConsumer(Follower):
 
 
 async def run_consumer(consumer: StreamConsumer, argv: list[str], max_s: float = inf) -> int:
-    """Runs one consumer of a stream, as `run_consumers` does for several. Returns the status.
-    Raises Failed, with the command's status unless that is 0."""
+    """Runs one consumer, as `run_consumers` does for several. Returns the exit status. Raises
+    Failed, with the command's status unless that is 0."""
     status, (failed,) = await run_consumers([(consumer, argv)], max_s)
     if failed is not None:
         raise Failed(str(failed), _command_status(consumer) or failed.status)
@@ -130,11 +130,10 @@ async def run_consumer(consumer: StreamConsumer, argv: list[str], max_s: float =
 async def run_consumers(
     consumers: Sequence[tuple[StreamConsumer, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
-    """Runs several consumers concurrently, each on the stream of a probe that is started with the
-    command line paired with the consumer. A failure does not stop the others. Returns the exit
-    status of the command, else 128 + the signal that ended perftop, else 0; and for each consumer
-    its failure or None. `max_s`: seconds after which a broken connection is not retried. After the
-    return, signals stay ignored."""
+    """Runs several consumers concurrently, each on the stream of the probe with its command line. A
+    failure does not stop the others. Returns the exit status (of the command; else 128 + the signal
+    that ended perftop; else 0), and the failure of each consumer or None. `max_s`: seconds after
+    which a broken connection is not retried. After the return, signals stay ignored."""
     import asyncio
 
     from perftop.process.command_window import HANDLED_SIGNALS
@@ -153,7 +152,8 @@ async def run_consumers(
             for task in tasks:
                 task.cancel()
 
-    numbers = HANDLED_SIGNALS if command_window else END_SIGNALS  # the probes must also be ended
+    # Under nohup SIGHUP stays ignored, but the probes must still be ended.
+    numbers = HANDLED_SIGNALS if command_window else END_SIGNALS
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # under nohup, SIGHUP stays ignored
     on_signal([n for n in numbers if not (nohup and n == signal.SIGHUP)], stop)
     try:
@@ -167,7 +167,7 @@ async def run_consumers(
     for result in results:
         failure = None if result is None else expected_failure(result)
         if isinstance(result, BaseException) and (failure is None or isinstance(result, OSError)):
-            raise result  # a write failed: `destination` adds the name of the output
+            raise result  # a write failed: `open_output` adds the name of the output
         failed.append(failure)
     caught_status = 128 + caught_signals[0] if caught_signals else 0
     return _command_status(consumers[0][0]) or caught_status, failed
@@ -177,8 +177,8 @@ async def _run_one(
     consumer: StreamConsumer, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]],
     caught_signals: Sequence[int],
 ) -> None:  # fmt: skip
-    """Runs one consumer. Its task is added to `tasks`, so that it can be cancelled.
-    `caught_signals` contains the signals that arrived before that."""
+    """Runs one consumer, as a task in `tasks`, so that it can be cancelled. `caught_signals`:
+    signals that arrived before that."""
     import asyncio
 
     from perftop.process.launch import start_probe
@@ -262,13 +262,13 @@ def output_paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
 
 
 @contextlib.contextmanager
-def destination(
+def open_output(
     args: argparse.Namespace, status: Callable[[], int] = lambda: 0
 ) -> Iterator[TextIO]:
-    """Opens the output: the new file of -o, or stdout for `-`. Without -o it is stdout, or stderr
-    if a command uses stdout. The block ends if the reader of a pipe disconnects. A file to which
-    nothing was written is removed, so that a second attempt does not find it. Raises Failed, with
-    the command's `status` unless that is 0."""
+    """Opens the output: the file of -o, stdout for `-`; without -o stdout, or stderr if a command
+    uses stdout. The block ends if the reader of a pipe disconnects. An empty file is removed, so
+    that a second attempt does not find it. Raises Failed, with the command's `status` unless that
+    is 0."""
     from perftop.base import files
 
     path: Path | None = args.output
@@ -299,10 +299,10 @@ def destination(
 
 # --- The line on stderr that shows how far a recording is read, for all verbs that read one.
 
-QUIET_S = 1.0
+QUIET_START_S = 1.0
 """Seconds at the start without a line."""
 REDRAW_S = 0.2
-_CLEAR = "\r\x1b[K"
+_CLEAR_LINE = "\r\x1b[K"
 
 
 @contextlib.contextmanager
@@ -322,7 +322,7 @@ def read_with_progress(
 
 
 class ProgressLine:
-    """A line that is redrawn in place: samples, time in the recording, time left."""
+    """A line that is redrawn in place: number of samples, time in the recording, and time left."""
 
     def __init__(
         self, output: TextIO, title: str, source: Source,
@@ -330,7 +330,7 @@ class ProgressLine:
     ) -> None:  # fmt: skip
         self._output, self._title, self._source, self._clock = output, title, source, clock
         self._start_s = clock()
-        self._due_s = self._start_s + QUIET_S
+        self._due_s = self._start_s + QUIET_START_S
         self._samples = 0
         self._is_drawn = False
 
@@ -347,7 +347,7 @@ class ProgressLine:
 
     def erase(self) -> None:
         if self._is_drawn:
-            self._write(_CLEAR)
+            self._write(_CLEAR_LINE)
 
     def _draw_progress(self, time_ns: int) -> None:
         now_s, offset, size = self._clock(), self._source.offset, self._source.size
@@ -356,7 +356,7 @@ class ProgressLine:
         if size and offset:
             left_s = (now_s - self._start_s) * max(0, size - offset) / offset
             text += f", {running_time(round(left_s))} left"
-        self._write(_CLEAR + text[: shutil.get_terminal_size().columns - 1])
+        self._write(_CLEAR_LINE + text[: shutil.get_terminal_size().columns - 1])
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):  # the terminal may be gone

@@ -1,4 +1,4 @@
-"""Verbs that measure with code of the probe: `perftop timers` shows the cost and the resolution of
+"""Verbs that measure with the probe's own code: `perftop timers` shows the cost and resolution of
 each way to read the time, `wake` the cost of a wake-up, and `selftest` checks counters."""
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
     )
     notes = [means, stamps]
     by_calls: dict[int, list[str]] = {}
-    """Fast methods, of which several calls are measured together, by the number of calls."""
+    """Names of fast methods, by the number of calls that are measured together."""
     for method in methods:
         if method["usable"] and method["calls"] > 1:
             by_calls.setdefault(method["calls"], []).append(method["name"])
@@ -179,7 +179,7 @@ def _offset_lines(answer: Answer, width: int) -> Iterator[str]:
 WAKE_UP_RATES = (100, 1_000, 10_000)
 """Wake-ups per second for which the cost is shown."""
 MIN_IDLE_SHARE = 0.8
-"""Minimum share of the wake-ups that must find the CPU idle; with less, a note is shown."""
+"""Minimum share of wake-ups that find the CPU idle; below it, a note is shown."""
 _COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
 
 
@@ -293,7 +293,7 @@ def run_selftest(args: argparse.Namespace) -> int:
         name = str(error.filename or files.findings_file())
         error_text = failure_to_write(name, error)
         print_error(f"the result was not saved, so the screen will not warn: {error_text}")
-    with machine.understood_answer(args):
+    with machine.checked_answer(args):
         machine.print_answer(answer, selftest_lines, as_json=args.json)
         return 1 if answer["wrong"] else 0
 
@@ -332,7 +332,7 @@ def selftest_lines(answer: Answer, width: int = 100, *, unicode: bool = True) ->
 def _check_lines(check: Answer, sign: str, width: int) -> list[str]:
     verdict, unit, scale = check["verdict"], check["unit"], check["scale"]
     relative = "" if scale in {None, check["expected"]} else f" of {_amount_text(scale, unit)}"
-    """Text with the reference value of relative errors; '' if it is the expected value."""
+    """Reference value of relative errors, as text; '' if it is the expected value."""
     parts = []
     if check["measured"] is None:
         parts.append("no sample could be used")

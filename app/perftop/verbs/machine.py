@@ -1,6 +1,6 @@
-"""Verbs that query the machine itself: `perftop topology`, `perftop events`, and code shared with
-doctor, ramp and `instruments`. The probe runs as a child process and answers with JSON, which is
-formatted here. So only the probe needs more privileges."""
+"""Verbs that query the machine: `perftop topology`, `perftop events`, and code shared with doctor,
+ramp and `instruments`. The probe runs as a child process and answers in JSON, which is formatted
+here, so that only the probe needs more rights."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from perftop.base.text import (
 from perftop.verbs import options
 
 Answer = dict[str, Any]
-Draw = Callable[..., list[str]]
-"""Function that returns the lines to print for an answer. Its arguments are the answer, the width
-in columns, and `unicode`, which allows characters outside ASCII."""
+FormatAnswer = Callable[..., list[str]]
+"""Formats an answer as lines. Arguments: the answer, the width in columns, and `unicode`, which
+allows characters outside ASCII."""
 INDENT = 20
 """Width in cells of the first column."""
 MIN_WIDTH = 80
@@ -39,12 +39,12 @@ MAX_REASON = 100
 """Maximum number of characters of the reason why an answer is not understood."""
 
 
-def add_instrument(verbs: Any, name: str, verb: options.Verb, text: str) -> options.Parser:
+def add_instrument(verbs: Any, name: str, verb: options.RunVerb, text: str) -> options.Parser:
     """Adds a verb that measures by running code. It needs the machine itself, so it has no
     --sysroot."""
     parser = options.add_verb(verbs, name, verb, text)
-    options.add_json(parser)
-    options.add_machine(parser)
+    options.add_json_options(parser)
+    options.add_machine_options(parser)
     return parser
 
 
@@ -55,9 +55,9 @@ def ask_machine(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
 
 
 @contextlib.contextmanager
-def understood_answer(args: argparse.Namespace) -> Iterator[None]:
-    """Raises Failed if the block fails because of the structure of a remote machine's answer: the
-    program there is another version of the probe, or not the probe at all."""
+def checked_answer(args: argparse.Namespace) -> Iterator[None]:
+    """Raises Failed if the block fails on the structure of a remote answer: the remote program is
+    another version of the probe, or another program."""
     try:
         yield
     except (
@@ -70,17 +70,17 @@ def understood_answer(args: argparse.Namespace) -> Iterator[None]:
         raise Failed(f"{text}; does perftop have the same version there?", UNAVAILABLE) from None
 
 
-def ask_and_print(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
-    """Queries the probe, about the CPU of --cpu if it is given, and prints its answer. Returns the
-    exit status."""
+def ask_and_print(args: argparse.Namespace, draw: FormatAnswer, verb: str, *arguments: str) -> int:
+    """Queries the probe, for the CPU of --cpu if given, and prints the answer. Returns the exit
+    status."""
     cpu: int | None = getattr(args, "cpu", None)
     arguments += () if cpu is None else (f"--cpu={cpu}",)
-    with understood_answer(args):
+    with checked_answer(args):
         print_answer(ask_machine(args, verb, *arguments), draw, as_json=args.json)
     return 0
 
 
-def print_answer(answer: Answer, draw: Draw, *, as_json: bool) -> None:
+def print_answer(answer: Answer, draw: FormatAnswer, *, as_json: bool) -> None:
     """Prints an answer on stdout, formatted to the width of the terminal or as JSON."""
     if as_json:
         import json
@@ -91,7 +91,9 @@ def print_answer(answer: Answer, draw: Draw, *, as_json: bool) -> None:
         print(*draw_answer(answer, draw, width, unicode=supports_unicode()), sep="\n")
 
 
-def draw_answer(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True) -> list[str]:
+def draw_answer(
+    answer: Answer, draw: FormatAnswer, width: int = 100, *, unicode: bool = True
+) -> list[str]:
     return [terminal_text(s, unicode=unicode) for s in draw(answer, width, unicode=unicode)]
 
 
@@ -122,16 +124,16 @@ def disturbance_lines(answer: Answer, width: int) -> list[str]:
 # with the CPUs at its position in both lists; "(2 a core)" means that neighbouring CPUs share a
 # core. Irregular runs are listed core by core.
 
-TYPES = "PEL other"
+CORE_TYPES = "PEL other"
 """Types of cores in the order in which they are listed."""
-MAX_RUN = 72
-"""Maximum cells of a run of CPUs; a longer run is harder to read than a list."""
+MAX_PATTERN_WIDTH = 72
+"""Maximum cells of a pattern of CPUs; a list is easier to read than a longer pattern."""
 
 
 def add_topology(verbs: Any) -> None:
     text = "show packages, caches, cores and CPUs"
     parser = options.add_verb(verbs, "topology", run_topology, text, machine=True)
-    options.add_json(parser)
+    options.add_json_options(parser)
 
 
 def run_topology(args: argparse.Namespace) -> int:
@@ -174,8 +176,8 @@ _number_list = functools.partial(ranges, strides=True)
 
 
 def _cores_of_cpus(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
-    """Returns the cores with an online CPU, ordered by their first CPU. Cores are also
-    distinguished by their siblings, because some kernels repeat core IDs."""
+    """Returns the cores with an online CPU, ordered by their first CPU. Siblings also distinguish
+    cores, because some kernels repeat core IDs."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for row in sorted(cpus, key=lambda row: int(row["cpu"])):
         if not row.get("online"):
@@ -201,7 +203,7 @@ def _summary_parts(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> lis
     parts = [count_noun(len(packages), "package")] if packages else []
     if len(dies) > max(1, len(packages)):
         parts.append(count_noun(len(dies), "die"))
-    kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=TYPES.find)]
+    kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=CORE_TYPES.find)]
     has_types = any(core.type for core in cores)
     parts.append(count_noun(len(cores), "core") + (f" ({' + '.join(kinds)})" if has_types else ""))
     parts.append(count_noun(len(cpus), "CPU"))
@@ -267,8 +269,8 @@ def _cache_branches(cores: list[_Core], caches: bool) -> list[_Branch]:
 
 
 def _can_fold(groups: list[list[_Core]]) -> bool:
-    """Returns whether there are more than two groups that each have one core and are all alike, so
-    that one line is enough for them. Virtual machines have hundreds of such groups."""
+    """Returns whether one line is enough for these groups: there are more than two, all alike, with
+    one core each. Virtual machines have hundreds."""
     cores = [group[0] for group in groups]
     kinds = {(core.node, core.type, len(core.cpus), core.die) for core in cores}
     first_cpus = [core.cpus[0] for core in cores]
@@ -277,8 +279,8 @@ def _can_fold(groups: list[list[_Core]]) -> bool:
 
 
 def _cache_branch(name: str, cores: list[_Core]) -> _Branch:
-    """Returns the branch of one L3 cache. Cores that differ in node, type or number of threads have
-    separate lines."""
+    """Returns the branch of one L3. Cores that differ in node, type or number of threads have lines
+    of their own."""
     classes: dict[tuple[int | None, str | None, int], list[_Core]] = {}
     for core in cores:
         classes.setdefault((core.node, core.type, len(core.cpus)), []).append(core)
@@ -311,18 +313,18 @@ def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     # The k-th core has the k-th CPU of each list only if cores and CPUs ascend together.
     is_sequence = len(known_ids) == len(ids) and all(a < b for a, b in pairwise(known_ids))
     is_regular = is_sequence or has_same_ids or not known_ids
-    if cpus and max(len(cpus), len(label)) <= MAX_RUN and is_regular:
+    if cpus and max(len(cpus), len(label)) <= MAX_PATTERN_WIDTH and is_regular:
         return [label, cpus], []
     texts = [f"core {'?' if c.core is None else c.core}: {_number_list(c.cpus)}" for c in cores]
-    lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), MAX_RUN)
+    lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), MAX_PATTERN_WIDTH)
     return [kind + count_noun(len(cores), "core")], [
         _Branch([t.replace("\u00a0", " ")]) for t in lines
     ]
 
 
 def _cpu_pattern(cores: list[_Core]) -> str:
-    """Returns the CPUs of cores in short form; '' if there is no regular pattern. All cores must
-    have the same number of CPUs."""
+    """Returns the CPUs of these cores as a short pattern; '' if there is none. All cores must have
+    the same number of CPUs."""
     flat = [cpu for core in cores for cpu in core.cpus]
     threads = len(cores[0].cpus)
     plural = "" if len(flat) == 1 else "s"
@@ -374,7 +376,7 @@ def add_events_verb(verbs: Any) -> None:
     parser.add_argument("word", nargs="?", metavar="WORD", help=text)
     text = "list the events of this source: auto (default), perf"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)
-    options.add_json(parser)
+    options.add_json_options(parser)
 
 
 def run_events(args: argparse.Namespace) -> int:

@@ -1,9 +1,7 @@
-"""Options that verbs share, and the command line of the probe that is derived from them.
-
-A verb is a module with `add(verbs)`, which adds its parser, and a function that runs the verb with
-the parsed options and returns the exit status. `perftop --help` loads all verbs, so modules that
-need numpy, asyncio or the wire are imported within functions.
-"""
+"""Options that verbs share, and the probe's command line that follows from them. A verb is a module
+with `add(verbs)`, which adds its parser, and a function that runs the verb with the parsed options
+and returns the exit status. `perftop --help` loads all verbs, so functions import the modules that
+need numpy, asyncio or the wire."""
 
 from __future__ import annotations
 
@@ -34,20 +32,20 @@ if TYPE_CHECKING:
 STAT_INTERVAL_NS = 1_000_000_000
 LIVE_INTERVAL_NS = 500_000_000
 SAMPLE_NS = 100_000_000
-"""Maximum length in ns of a sample whose length is not set by --sample."""
+"""Maximum length in ns of a sample without --sample."""
 MIN_SPAN_NS = 1_000_000
 """Minimum interval in ns; a shorter one would mostly measure the wake-ups of the probe."""
-LONG_NS = 60_000_000_000
-"""Interval in ns above which a number without a unit causes a warning."""
+LARGE_BARE_NUMBER_NS = 60_000_000_000
+"""Interval in ns above which a number without a unit gets a warning."""
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
              "h": 3_600_000_000_000}  # fmt: skip
-REMOTE = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
-METRICS = "print only these numbers: util, busy_hz, smt, power_w … (perftop help numbers)"
-DURATION = "stop after this time (default: at Ctrl-C)"
-SAMPLE_DEFAULT = "100ms, less if -i is no multiple of it"
-SHIPPED = Path(__file__).parent.parent / "recording" / "shipped"
+REMOTE_HELP = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
+METRICS_HELP = "print only these numbers: util, busy_hz, smt, power_w … (perftop help numbers)"
+DURATION_HELP = "stop after this time (default: at Ctrl-C)"
+SAMPLE_DEFAULT_HELP = "100ms, less if -i is no multiple of it"
+SHIPPED_DIRECTORY = Path(__file__).parent.parent / "recording" / "shipped"
 """Directory of the recordings that come with perftop, named `demo:NAME` by the user."""
-Verb = Callable[[argparse.Namespace], int]
+RunVerb = Callable[[argparse.Namespace], int]
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -62,8 +60,8 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one line. The usage of verbs that can run a command includes
-    the command."""
+    """A parser that reports errors in one line, and whose usage ends with the command, for verbs
+    that can run one."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _HelpFormatter} | options)
@@ -89,8 +87,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def span_ns(text: str) -> int:
-    """Parses a duration such as `100ms`, `1s` or `2`. Returns it in ns; bare numbers are
-    seconds."""
+    """Parses a duration such as `100ms`, `1s` or `2` (seconds). Returns ns."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m|h)?", text)
     length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
     if length < MIN_SPAN_NS:
@@ -100,10 +97,10 @@ def span_ns(text: str) -> int:
 
 
 def interval_ns(text: str) -> int:
-    """Parses a duration as `span_ns` does. Warns of a large bare number, because perf and other
-    tools use milliseconds."""
+    """Parses an interval, as `span_ns` does. Warns of a large number without a unit, because perf
+    and other tools use milliseconds."""
     length = span_ns(text)
-    if length > LONG_NS and text.isdecimal():
+    if length > LARGE_BARE_NUMBER_NS and text.isdecimal():
         print_error(f"-i {text} is {text} seconds; for milliseconds: -i {text}ms")
     return length
 
@@ -120,17 +117,17 @@ def cpu(text: str) -> int:
     return int(text)
 
 
-def key_and_value(text: str) -> tuple[str, str]:
-    """Parses a label. Returns its name and its value. The syntax of names is one that other
-    programs accept."""
+def parse_label(text: str) -> tuple[str, str]:
+    """Parses a label. Returns its name, in a syntax that other programs accept, and its value."""
     match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]{0,39})=(.{1,200})", text)
     if match is None or not match[2].isprintable():
         raise argparse.ArgumentTypeError(f"invalid label {text!r} (try run=17)")
     return match[1], match[2]
 
 
-def file_path(text: str) -> Path:
-    """Parses the name of a file. A shell passes an empty name for a variable that is not set."""
+def parse_file_path(text: str) -> Path:
+    """Parses the name of a file. Refuses an empty name, which a shell makes of an unset
+    variable."""
     if not text:
         raise argparse.ArgumentTypeError("the name is empty (is a variable of the shell not set?)")
     return Path(text)
@@ -140,25 +137,25 @@ def recording(text: str) -> Path:
     """Parses an argument that names a recording: a path, or `demo:NAME`."""
     source, _, name = text.partition(":")
     if source != "demo":
-        return file_path(text)
+        return parse_file_path(text)
     path = shipped_recording(name)
     if path is None:
-        names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.perftop")))
+        names = ", ".join(sorted(path.stem for path in SHIPPED_DIRECTORY.glob("*.perftop")))
         raise argparse.ArgumentTypeError(f"no recording {text!r} (there are: {names})")
     return path
 
 
 def shipped_recording(name: str) -> Path | None:
     """Returns the recording of this name that comes with perftop, if there is one."""
-    path = SHIPPED / f"{name}.perftop"
-    return path if path.is_file() and path.parent == SHIPPED else None
+    path = SHIPPED_DIRECTORY / f"{name}.perftop"
+    return path if path.is_file() and path.parent == SHIPPED_DIRECTORY else None
 
 
 # --- parsers and options
 
 
 def add_verb(
-    verbs: Any, name: str, verb: Verb, text: str, *, about: str = "", epilog: str | None = None,
+    verbs: Any, name: str, verb: RunVerb, text: str, *, about: str = "", epilog: str | None = None,
     machine: bool = False, stream: bool = False, interval: str = "1s",
 ) -> Parser:  # fmt: skip
     """Adds a verb. `text`: its line in the list of verbs. `about`: a longer description for its own
@@ -172,65 +169,65 @@ def add_verb(
     )
     parser.set_defaults(verb=verb, sysroot=None)
     if machine or stream:
-        add_machine(parser)
+        add_machine_options(parser)
     if stream:
-        add_interval(parser, interval)
-        stream_options.add_options(parser, span_ns, SAMPLE_DEFAULT)
+        add_interval_options(parser, interval)
+        stream_options.add_options(parser, span_ns, SAMPLE_DEFAULT_HELP)
     return parser
 
 
-def add_machine(parser: argparse.ArgumentParser) -> None:
+def add_machine_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the machine that the probe runs on, and for the rights of the probe."""
     text = "run the probe, and nothing else, as root (with --host: root on HOST)"
     parser.add_argument("--sudo", action="store_true", help=text)
     text = "read HOST instead of this machine; ssh runs the probe there"
     parser.add_argument("--host", action="append", metavar="[USER@]HOST", help=text)
-    parser.add_argument("--remote", metavar="PATH", help=REMOTE)
+    parser.add_argument("--remote", metavar="PATH", help=REMOTE_HELP)
 
 
-def add_interval(parser: argparse.ArgumentParser, default: str) -> None:
+def add_interval_options(parser: argparse.ArgumentParser, default: str) -> None:
     """`default`: the default in the help; the verb applies it."""
     text = f"time that each number covers: 100ms, 1s; 2 means 2s (default: {default})"
     parser.add_argument("-i", "--interval", type=interval_ns, metavar="TIME", help=text)
 
 
-def add_json(parser: argparse.ArgumentParser, text: str = "print one JSON object") -> None:
+def add_json_options(parser: argparse.ArgumentParser, text: str = "print one JSON object") -> None:
     parser.add_argument("--json", action="store_true", help=text)
 
 
-def add_metrics(parser: argparse.ArgumentParser, text: str = METRICS) -> None:
+def add_metrics_options(parser: argparse.ArgumentParser, text: str = METRICS_HELP) -> None:
     names = lambda text: text.split(",")  # noqa: E731
     parser.add_argument("--metrics", type=names, metavar="A,B", help=text)
 
 
-def add_force(parser: argparse.ArgumentParser) -> None:
+def add_force_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def add_output_options(parser: argparse.ArgumentParser) -> None:
     text = "write to FILE; - is stdout (default: stdout; stderr if a command runs)"
-    parser.add_argument("-o", "--output", type=file_path, metavar="FILE", help=text)
-    add_force(parser)
+    parser.add_argument("-o", "--output", type=parse_file_path, metavar="FILE", help=text)
+    add_force_options(parser)
 
 
-def add_duration(parser: argparse.ArgumentParser, text: str = DURATION) -> None:
+def add_duration_options(parser: argparse.ArgumentParser, text: str = DURATION_HELP) -> None:
     parser.add_argument("--duration", type=span_ns, metavar="TIME", help=text)
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
+def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the labels of a run, and for reading from `perftop serve`."""
     parser.add_argument(
-        "--label", action="append", type=key_and_value, metavar="KEY=VALUE",
+        "--label", action="append", type=parse_label, metavar="KEY=VALUE",
         help="label this run, in recordings and all output; may be repeated",
     )  # fmt: skip
     text = "read from the `perftop serve` on this socket; start no probe"
     parser.add_argument("--attach", metavar="unix:PATH", help=text)
 
 
-def add_terminal(parser: argparse.ArgumentParser) -> None:
+def add_terminal_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-mouse", action="store_true", help="do not capture the mouse")
     text = "file of settings (default: ~/.config/perftop/config.toml)"
-    parser.add_argument("--config", type=file_path, metavar="FILE", help=text)
+    parser.add_argument("--config", type=parse_file_path, metavar="FILE", help=text)
 
 
 def is_at_terminal() -> bool:
@@ -242,12 +239,12 @@ def is_at_terminal() -> bool:
 
 
 def interval_and_sample(
-    args: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS
+    args: argparse.Namespace, default_ns: int = STAT_INTERVAL_NS
 ) -> tuple[int, int]:
-    """Returns the lengths of interval and sample in ns, as requested or by default. The default
-    interval is a multiple of the sample. Raises Failed."""
+    """Returns the lengths of interval and sample in ns, as requested or by default. An interval is
+    a multiple of the sample. Raises Failed."""
     requested_sample_ns = args.sample or 1
-    interval: int = args.interval or -(-usual_ns // requested_sample_ns) * requested_sample_ns
+    interval: int = args.interval or -(-default_ns // requested_sample_ns) * requested_sample_ns
     steps = -(-interval // SAMPLE_NS)
     sample: int = args.sample or interval // steps
     if sample > interval:
@@ -258,8 +255,8 @@ def interval_and_sample(
 
 
 def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
-    """Returns the probe's command line. With --sudo on this machine, sudo has asked for the
-    password before the return."""
+    """Returns the probe's command line. With --sudo on this machine, asks for sudo's password
+    first."""
     from perftop.process import launch
 
     sysroot_option = [] if args.sysroot is None else ["--sysroot", str(args.sysroot)]
@@ -271,12 +268,12 @@ def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
     if args.remote is not None:
         raise Failed("--remote needs --host: it is where perfprobe is on that machine", USAGE)
     if args.sudo:
-        launch.authorize()
+        launch.ask_sudo_password()
     return launch.probe_command(*arguments, *sysroot_option, sudo=args.sudo)
 
 
 def refuse_probe_options(args: argparse.Namespace, reason: str) -> None:
-    """Raises Failed if an option for the probe is given, where no probe is started."""
+    """Raises Failed if there is an option for the probe, although no probe is started."""
     for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
                  "no_multiplex", "watch", "source", "sample"):  # fmt: skip
         if getattr(args, name) not in {None, False, "auto" if name == "source" else None}:
@@ -286,9 +283,9 @@ def refuse_probe_options(args: argparse.Namespace, reason: str) -> None:
 def stream_command(
     args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
 ) -> list[str]:
-    """Returns the command line of a probe that streams, or the address of a served stream. If there
-    is a command, the probe writes each sample immediately, because samples trigger the start of the
-    command and the end of the measurement."""
+    """Returns the command line of a probe that streams, or the address of a served stream. Around a
+    command, the probe writes each sample immediately, because samples start the command and end the
+    measurement."""
     if (address := getattr(args, "attach", None)) is not None:
         from perftop.process import launch
 
@@ -322,8 +319,8 @@ def stream_commands(
 
 
 def forked_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
-    """Returns the forked command, which waits until it is started. Because of the fork, this must
-    be called before threads start and before much memory is used."""
+    """Returns the forked command, which waits until it is started. Must be called before threads
+    start and before much memory is used, because of the fork."""
     if args.command is None:
         return contextlib.nullcontext()
     from perftop.process.job import Job
@@ -340,8 +337,8 @@ def shared_start(job: Job | None, machines: int) -> CommandStart | None:
 
 
 def with_identity(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
-    """Returns hello with the labels, the command and the interval of the options, which override
-    its own, so that recordings and all outputs have them."""
+    """Returns hello with the labels, command and interval of the options, for recordings and all
+    outputs."""
     from dataclasses import replace
 
     from perftop.process.command_window import argv_text
@@ -363,12 +360,11 @@ process with its own error message."""
 
 @contextmanager
 def fast_imports() -> Iterator[None]:
-    """Provides a block for imports. Objects created in it are never scanned by the garbage
-    collector: neither during the imports, where scanning takes a tenth of the time, nor in later
-    collections. numpy starts no threads for matrix products; by default it would start one for each
-    CPU, and they would spin for some ms. Commands that are started later do not inherit this
-    setting. Signals that ask perftop to end are handled after the block. Raises Failed if the limit
-    of memory is too low."""
+    """Provides a block for imports. The garbage collector never scans objects created in it: during
+    imports this would take a tenth of the time. numpy starts no threads for matrix products; by
+    default it would start one for each CPU, and they would spin for some ms. Commands started later
+    do not inherit this setting. Signals that ask perftop to end are handled after the block. Raises
+    Failed if the memory limit is too low."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < MIN_ADDRESS_SPACE:
         text = f"the limit of memory, {limit / 1e6:.0f} MB, is too low"
@@ -389,9 +385,9 @@ def fast_imports() -> Iterator[None]:
 
 @contextmanager
 def _delayed_signals() -> Iterator[None]:
-    """Delays signals that arrive in the block until its end. An exception of their handlers
-    inside an import would become an ImportError of numpy. Blocking the signals in this thread is
-    not enough, because the kernel would deliver them to another thread."""
+    """Delays signals until the end of the block: inside an import, an exception of their handlers
+    would become an ImportError of numpy. Blocking signals in this thread is not enough, because the
+    kernel would deliver them to another thread."""
     arrived_signals: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()  # the only thread with handlers
     handlers = {number: signal.getsignal(number) for number in END_SIGNALS if is_main}

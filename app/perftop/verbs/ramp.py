@@ -1,5 +1,5 @@
-"""`perftop ramp`: the probe puts an idle CPU under load, and the time that the clock needs to rise
-is reported as text with a chart, or as JSON."""
+"""`perftop ramp`: the probe puts an idle CPU under load. The report says how long the clock took to
+rise, as text with a chart or as JSON."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     MeasuredCpu = Sequence[tuple[Answer, Ramp]]
 
-Ask = Callable[..., Answer]
+AskProbe = Callable[..., Answer]
 """Returns the probe's answer to a verb and its arguments."""
 INTERRUPTED = 130
 SCREEN_LINES = 7
 """Lines of the screen besides chart and text: title, gaps, axis, blank lines, the prompt."""
-MIN_CHART, MAX_CHART = 6, 20
+MIN_CHART_LINES, MAX_CHART_LINES = 6, 20
 """Minimum and maximum lines of a chart."""
 MAX_WIDTH = 160
 INDENT = 12
@@ -43,8 +43,8 @@ MAX_SAME_DIFFERENCE = 0.001
 """Maximum relative difference of two clock levels that count as equal."""
 MAX_CHAIN_DEVIATION = 0.01
 """Maximum relative difference between the clock from counted cycles and the clock from the chain.
-The latter is wrong by a few tenths of a per cent, because only the minimum cost of a time stamp is
-subtracted."""
+The clock from the chain is wrong by a few tenths of a per cent, because only the minimum cost of a
+time stamp is subtracted."""
 
 
 def add(verbs: Any) -> None:
@@ -59,13 +59,13 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with machine.understood_answer(args):
+    with machine.checked_answer(args):
         return measure(args, functools.partial(machine.ask_machine, args))
 
 
-def measure(args: argparse.Namespace, ask: Ask) -> int:
-    """Measures one CPU, or all CPUs in turn, and prints the results; the chart shows the slowest
-    CPU. Returns the exit status."""
+def measure(args: argparse.Namespace, ask: AskProbe) -> int:
+    """Measures one CPU, or all CPUs in turn, and prints the results, with a chart of the slowest.
+    Returns the exit status."""
     measured, failed, interrupted = _measured_cpus(args, _requested_cpus(args.cpu, ask), ask)
     answer, ramp = _slowest(measured)
     if args.json:
@@ -83,7 +83,7 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
     return INTERRUPTED if interrupted else 0
 
 
-def _requested_cpus(requested: str | None, ask: Ask) -> list[str | None]:
+def _requested_cpus(requested: str | None, ask: AskProbe) -> list[str | None]:
     if requested is None or requested.isdecimal():
         return [requested]
     if requested != "all":
@@ -92,10 +92,10 @@ def _requested_cpus(requested: str | None, ask: Ask) -> list[str | None]:
 
 
 def _measured_cpus(
-    args: argparse.Namespace, cpus: list[str | None], ask: Ask
+    args: argparse.Namespace, cpus: list[str | None], ask: AskProbe
 ) -> tuple[MeasuredCpu, dict[int, str], bool]:
     """Measures each CPU in turn. Returns the results, the reasons for failures by CPU, and whether
-    Ctrl-C ended the measurement. If all CPUs fail, the last error is raised."""
+    Ctrl-C ended the measurement. Raises the last error if all CPUs fail."""
     from perftop.verbs.ramp_runs import ramp_of_runs
 
     measured: list[tuple[Answer, Ramp]] = []
@@ -147,7 +147,9 @@ def _report_lines(answer: Answer, ramp: Ramp) -> list[str]:
     width = min(size.columns, MAX_WIDTH)
     rows = fact_rows(answer, ramp, width)
     words = wrap_indented(ramp_sentence(answer, ramp), width, 0)
-    height = max(MIN_CHART, min(size.lines - len(rows) - len(words) - SCREEN_LINES, MAX_CHART))
+    height = max(
+        MIN_CHART_LINES, min(size.lines - len(rows) - len(words) - SCREEN_LINES, MAX_CHART_LINES)
+    )
     lines = [title_line(answer), ""]
     if ramp.climbs:
         shown_run = median_run(ramp)
@@ -189,8 +191,8 @@ def is_counted(answer: Mapping[str, Any]) -> bool:
 
 
 def unit_name(answer: Answer) -> str:
-    """Returns the unit of the clock. If cycles are not counted and the cycles of a step are
-    unknown, the result is a rate of steps, which is proportional to the clock."""
+    """Returns the unit of the clock: steps/s, which are proportional to the clock, if neither
+    cycles are counted nor the cycles of a step are known."""
     return "GHz" if is_counted(answer) or answer["step_cycles"] else "G steps/s"
 
 
@@ -214,7 +216,8 @@ def ramp_sentence(answer: Answer, ramp: Ramp) -> str:
             text += f", but went from {low / 1e9:.2f} to {high / 1e9:.2f} {unit_name(answer)}"
         return f"{text} in any of {runs}; try longer ones: --seconds."
     count = len(ramp.used)
-    text = f"Warm up {cpu} for {brief_duration(round_up(ramp.steady_s.high))}: in {count} of {runs}"
+    warm_up = brief_duration(round_up_time(ramp.steady_s.high))
+    text = f"Warm up {cpu} for {warm_up}: in {count} of {runs}"
     text += f" it was steady at {_steady_text(answer, ramp)} by then"
     if not ramp.is_clean:
         return f"{text}; low confidence: the runs were disturbed."
@@ -222,15 +225,15 @@ def ramp_sentence(answer: Answer, ramp: Ramp) -> str:
     return f"{text}; confidence {confidence:.0f} % that the next run is no slower."
 
 
-def round_up(seconds: float) -> float:
+def round_up_time(seconds: float) -> float:
     """Returns a time rounded up, to two significant digits."""
     step = 10.0 ** (math.floor(math.log10(seconds)) - 1) if seconds > 0 else 1.0
     return math.ceil(seconds / step - 1e-9) * step
 
 
 def _steady_text(answer: Answer, ramp: Ramp) -> str:
-    """Formats the steady clock with its error, with as many decimals as the error allows: the error
-    is the largest deviation of runs, or of parts of a run."""
+    """Formats the steady clock with its error, which determines the number of decimals: the largest
+    deviation of runs, or of parts of a run."""
     hz, error_hz = ramp.steady_hz or 0.0, ramp.error_hz or 0.0
     digits = 2 if error_hz >= 5e6 else 3
     error = max(error_hz / 1e9, 10.0**-digits)
@@ -283,8 +286,7 @@ def _range_text(times: Spread | None) -> str:
 
 
 def _source_rows(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
-    """Returns rows on the method by which the clock was measured, and on reasons why it may be
-    wrong."""
+    """Returns rows on the method that measured the clock, and on reasons why it may be wrong."""
     chain, cycles = "a chain of multiplications", answer["step_cycles"]
     if not is_counted(answer):
         unknown_text = f"how many cycles one takes on this CPU ({answer['uarch']}) is not known"
@@ -311,8 +313,8 @@ def _percent_text(share: float) -> str:
 
 
 def _level_rows(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
-    """Returns rows on the clock of wide code compared with that of scalar code, and on the cost of
-    switching between them."""
+    """Returns rows that compare the clocks of wide and scalar code, and on the cost of switching
+    between them."""
     if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
         return []
     isa = answer["isa"]
@@ -334,13 +336,13 @@ _GAP_KINDS = (
     ("long", "longer", " (hypervisor, firmware, interrupts)"),
     ("preempted", "by other tasks", ""),
 )
-"""Kind of gap, its name, and possible causes, which are shown if cycles were not counted."""
+"""Kinds of gaps, their names, and possible causes, which are shown if cycles were not counted."""
 
 
 def _gap_text(ramp: Ramp) -> str:
     """Returns the mean number of gaps in a run by kind, over the runs that count. If cycles were
-    counted, it includes the number of gaps without cycles; in interrupts and other tasks, cycles
-    continue."""
+    counted, it includes the number of gaps without cycles, which no interrupt or other task can
+    have caused."""
     climbs = [ramp.climbs[i] for i in ramp.used] or ramp.climbs
     gaps: list[Gap] = [gap for climb in climbs for gap in climb.gaps]
     cycles_known = all(gap.halted is not None for gap in gaps)

@@ -18,7 +18,7 @@ from perftop.draw.charts import (
     ChartColumn,
     braille_character,
 )
-from perftop.verbs.ramp_runs import Climb, Ramp, Trace
+from perftop.verbs.ramp_runs import Climb, PhaseTrace, Ramp
 
 LABEL_WIDTH = 6
 """Width in cells of the labels at the left."""
@@ -31,10 +31,9 @@ _COLOURS = {"clock": "32", "dim": "2", "faint": "2", "warn": "33"}
 """SGR codes by style, from the terminal's own palette; other styles have no colour."""
 
 
-def column_clocks(parts: Sequence[Trace], width: int) -> tuple[Floats, Floats]:
-    """Returns the time at the left end of each column, in seconds, and the clock of each column:
-    the median of the chunks that begin in the column, else the clock of the chunk that covers
-    it."""
+def column_clocks(parts: Sequence[PhaseTrace], width: int) -> tuple[Floats, Floats]:
+    """Returns, for each column, the time in s at its left end, and the clock: the median of the
+    chunks that begin in it, else that of the chunk that covers it."""
     start = np.concatenate([part.start_s for part in parts])
     end = np.concatenate([part.end_s for part in parts])
     hz = np.concatenate([part.smooth for part in parts])
@@ -49,7 +48,7 @@ def column_clocks(parts: Sequence[Trace], width: int) -> tuple[Floats, Floats]:
 
 
 def chart_lines(
-    ramp: Ramp, climb: Climb, parts: Sequence[Trace], width: int, height: int,
+    ramp: Ramp, climb: Climb, parts: Sequence[PhaseTrace], width: int, height: int,
     *, unicode: bool, colour: bool,
 ) -> list[str]:  # fmt: skip
     """Returns the lines of the chart, empty if there is nothing to draw. `parts`: phases of the run
@@ -117,8 +116,8 @@ TICK_STEPS = (1.0, 2.0, 2.5, 5.0)
 
 
 def axis_span(hz: Floats) -> tuple[float, float]:
-    """Returns the ends of a scale that covers all clocks, as multiples of STEP_HZ. It spans at
-    least two steps; the extra room is below the values, because clocks drop."""
+    """Returns the ends of a scale for these clocks, as multiples of STEP_HZ at least two steps
+    apart. Extra room is below the values, because clocks drop."""
     known_hz = hz[np.isfinite(hz)]
     if not len(known_hz):
         return 0.0, 2 * STEP_HZ
@@ -135,8 +134,8 @@ def tick_step(span: float, max_steps: int) -> float:
 
 
 def axis_marks(low: float, high: float, lines: int, max_marks: int) -> dict[int, float]:
-    """Returns the round values to print beside a scale of `lines` lines, by line: at most
-    `max_marks`, at multiples of a `tick_step`."""
+    """Returns the round values beside a scale of `lines` lines, by line: at most `max_marks`, at
+    multiples of a `tick_step`."""
     mark_step = tick_step(high - low, max_marks)
     first = math.ceil(low / mark_step - 1e-9)
     values: dict[int, float] = {}

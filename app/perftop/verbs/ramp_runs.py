@@ -1,14 +1,10 @@
-"""Evaluates the runs of a ramp: the clock in each chunk, the times when the clock rose and became
-steady, the disturbances of the runs, and the results of all runs together.
-
-A chunk consists of neighbouring pieces of a chain of known length. It also records the time of its
-slowest piece, which distinguishes a single halt in the chunk from a low clock.
-
-If cycles were counted (in all rings), the clock is the number of cycles divided by the time between
-the same two stamps. Interrupts and other tasks do not distort this clock, because the CPU continues
-to run. A halt does, because it has no cycles. So halted pieces are excluded from this clock and
-from the chain's clock.
-"""
+"""Evaluates the runs of a ramp: the clock in each chunk, when the clock rose and became steady,
+disturbances, and the results of all runs together. A chunk consists of neighbouring pieces of a
+chain of known length. The time of its slowest piece distinguishes a halt from a low clock. If
+cycles were counted (in all rings), the clock is the number of cycles divided by the time between
+the same two stamps. Interrupts and other tasks do not distort it, because the CPU continues to run.
+Halts do, because they have no cycles. So halted pieces are excluded, both from this clock and from
+the chain's clock."""
 
 from __future__ import annotations
 
@@ -25,33 +21,32 @@ from perftop.base.arrays import Bools, Floats, Ints
 SMOOTHING_CHUNKS = 5
 """Number of chunks in a running median; up to two consecutive outliers do not affect it."""
 MIN_GAP_S = 5e-6
-"""Minimum length of a gap in s. Interrupts are mostly shorter; clock changes halt the CPU for 6 us
+"""Minimum length of a gap in s. Most interrupts are shorter; a clock change halts the CPU for 6 us
 or more."""
 MAX_HALT_S = 60e-6
-"""Maximum length of a short gap in s; halts for a change of clock or SIMD power take at most 50
+"""Maximum length of a short gap in s. A change of clock or SIMD power halts the CPU for at most 50
 us."""
 
 
 @dataclass(frozen=True)
-class Trace:
+class PhaseTrace:
     """One phase of a run, as arrays by chunk; times are in seconds since the start of the load."""
 
     start_s: Floats
     end_s: Floats
-    spent_s: Floats
+    chain_s: Floats
     """Seconds in the chain, running or halted, without the time for the stamps."""
     work_s: Floats
-    """Seconds that the pieces of the chunk take at 1 Hz, or at 1 step/s if the cycles of a step are
+    """Seconds for the pieces of the chunk at 1 Hz, or at 1 step/s if the cycles of a step are
     unknown."""
     chain_hz: Floats
     """Clock computed from the time that the chain took; equal to `hz` if no cycles were counted."""
     hz: Floats
-    """Clock in each chunk, computed without its slowest piece; a chunk that is a single halted
-    piece gets the clock of its neighbours."""
+    """Clock in each chunk without its slowest piece; for a chunk of one halted piece, that of its
+    neighbours."""
     smooth: Floats
     gap_s: Floats
-    """Seconds by which the slowest piece took longer than the others; `gap_at_s` is the start of
-    that piece."""
+    """Seconds by which the slowest piece exceeds the others, and the start of that piece."""
     gap_at_s: Floats
     stopped_s: Floats | None
     """Seconds of the slowest piece of each chunk in which the core counted no cycles; None if
@@ -73,7 +68,7 @@ class Gap:
     not counted."""
 
 
-def phase_traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
+def phase_traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[PhaseTrace]:
     known_chunks = {key: values for key, values in run["chunks"].items() if values is not None}
     chunks = {key: np.array(values, np.int64) for key, values in known_chunks.items()}
     count = len(answer["phases"])
@@ -82,7 +77,7 @@ def phase_traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trac
 
 def _trace(
     answer: Mapping[str, Any], run: Mapping[str, Any], chunks: Mapping[str, Ints], chosen: Bools
-) -> Trace:
+) -> PhaseTrace:
     tsc_hz, stamp = answer["tsc"]["hz"], run["stamp_ticks"]
     columns = {key: values[chosen] for key, values in chunks.items()}
     pieces, longest_piece = columns["pieces"], columns["longest"]
@@ -105,7 +100,7 @@ def _trace(
         hz = np.where(is_gap, smooth, hz)
         stopped_s = longest_piece / tsc_hz - columns["longest_cycles"] / np.maximum(1, smooth)
         work_s *= np.median(hz / chain_hz) if len(hz) else 1  # in units of the cycles of hz
-    return Trace(
+    return PhaseTrace(
         columns["begin"] / tsc_hz, columns["end"] / tsc_hz, (spent_ticks - stamp * pieces) / tsc_hz,
         work_s, chain_hz, hz, smooth, gap_s, columns["longest_at"] / tsc_hz, stopped_s,
         columns["switches"],
@@ -123,7 +118,7 @@ def running_median(values: Floats) -> Floats:
     return medians
 
 
-def find_gaps(parts: Sequence[Trace]) -> list[Gap]:
+def find_gaps(parts: Sequence[PhaseTrace]) -> list[Gap]:
     gaps_of_run = []
     for part in parts:
         for i in np.flatnonzero(part.gap_s >= MIN_GAP_S).tolist():
@@ -138,25 +133,23 @@ def find_gaps(parts: Sequence[Trace]) -> list[Gap]:
 # --- one run: the rise of the clock, its steadiness, and disturbances
 
 BAND_SHARE = 0.02
-"""Share of the steady clock by which the clock may vary. Except on the fastest CPUs, a clock step
-of 100 MHz exceeds it."""
+"""Share of the steady clock by which the clock may vary. A step of 100 MHz exceeds it, except on
+the fastest CPUs."""
 STEADY_SHARE = 0.5
-"""Share of a phase, at its end, that is its steady part. A clock that settles within this part is
-not steady, because it has held for a shorter time than it took to settle."""
+"""Share of a phase, at its end, that is its steady part. A clock that settles within this part took
+longer to settle than it has held, so it is not steady."""
 STEADY_SECTIONS = 4
 """Number of sections of the steady part; their differences determine the error of the clock."""
 MAX_ASTRAY_SHARE = 0.2
-"""Maximum share of the steady part's work that may be outside the band; with more, the clock is not
-steady."""
-SWITCH_S = 1e-3
-"""Seconds after a change of code in which the cost of the change is measured; the effect ends
-earlier."""
+"""Maximum share of the steady part's work outside the band, for the clock to be steady."""
+SWITCH_SPAN_S = 1e-3
+"""Seconds after a change of code in which its cost is measured; the effect ends earlier."""
 MIN_IDLE_SHARE = 0.9
-"""Minimum idle share of the sleep before the load; below it, the CPU did not start from idle."""
+"""Minimum idle share of the sleep before the load, for the CPU to count as idle."""
 MAX_LOST_SHARE = 0.03
-"""Maximum share of the load time in which the chain may be halted. A guest's timer interrupts alone
-take up to 2 %, in short gaps that do no harm."""
-SIBLING = 0.1
+"""Maximum share of the load time in which the chain is halted. A guest's timer interrupts alone
+take up to 2 %, in short harmless gaps."""
+MAX_SIBLING_BUSY = 0.1
 
 
 @dataclass(frozen=True)
@@ -210,7 +203,7 @@ class Climb:
         return [(name, at_s) for name, at_s in points if at_s is not None]
 
 
-def steady_level(part: Trace, isa: str) -> Level | None:
+def steady_level(part: PhaseTrace, isa: str) -> Level | None:
     """Returns the results of the steady part of a phase; None if it has too few chunks."""
     if not len(part.hz):
         return None
@@ -238,20 +231,17 @@ def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
     return float(values[order][min(index, len(values) - 1)])
 
 
-def reached_s(part: Trace, hz: float) -> float | None:
-    """Returns the time at which this clock was reached, which is the end of the first chunk with
-    it; None if it was not reached."""
+def reached_s(part: PhaseTrace, hz: float) -> float | None:
+    """Returns the end of the first chunk with this clock; None if the clock was not reached."""
     chunks = np.flatnonzero(part.smooth >= hz)
     return float(part.end_s[chunks[0]]) if len(chunks) else None
 
 
-def fit_climb(part: Trace, steady_hz: float) -> tuple[float, list[float]]:
-    """Returns the time in seconds at which the climb ended, and the length in seconds of each burst
-    in which the clock left the band later.
-
-    The climb is fitted: it ends where the least time is on the wrong side, in the band before that
-    moment or outside the band after it. So a burst that is shorter than the time for which the
-    clock had been steady is not part of the climb."""
+def fit_climb(part: PhaseTrace, steady_hz: float) -> tuple[float, list[float]]:
+    """Returns the time in s at which the climb ended, and the length in s of each later burst in
+    which the clock left the band. The climb is fitted: it ends where the least time is on the wrong
+    side, in the band before that moment or outside the band after it. So a burst that is shorter
+    than the steady time before it is not part of the climb."""
     outside = np.abs(part.smooth - steady_hz) > BAND_SHARE * steady_hz
     length_s = part.end_s - part.start_s
     wrong_s = np.concatenate([[0.0], np.cumsum(np.where(outside, -length_s, length_s))])
@@ -278,7 +268,7 @@ def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
         since_s = max(since_s, t99 or 0.0)
         if first.steady and since_s <= (1 - STEADY_SHARE) * parts[0].end_s[-1]:
             steady_s = since_s
-    spans = sum(float(part.spent_s.sum()) for part in parts)
+    spans = sum(float(part.chain_s.sum()) for part in parts)
     worked_s = sum(float((part.work_s / part.smooth).sum()) for part in parts)
     lost_share = max(0.0, 1 - worked_s / spans) if spans else 0.0
     begin = parts[0]
@@ -290,16 +280,16 @@ def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     )  # fmt: skip
 
 
-def _switch_losses_s(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[float]:
+def _switch_losses_s(parts: Sequence[PhaseTrace], levels: Sequence[Level | None]) -> list[float]:
     """Returns the seconds lost after each change of code, compared with running at the new level
     immediately."""
     lost_s = []
     for (_, part), (_, level_reached) in zip(pairwise(parts), pairwise(levels), strict=True):
         if level_reached is None:
             return []
-        is_soon = part.end_s <= part.start_s[0] + SWITCH_S
-        spent_s = float(part.spent_s[is_soon].sum())
-        lost_s.append(max(0.0, spent_s - float(part.work_s[is_soon].sum()) / level_reached.hz))
+        is_soon = part.end_s <= part.start_s[0] + SWITCH_SPAN_S
+        chain_s = float(part.chain_s[is_soon].sum())
+        lost_s.append(max(0.0, chain_s - float(part.work_s[is_soon].sum()) / level_reached.hz))
     return lost_s
 
 
@@ -321,7 +311,7 @@ def disturbances_of_run(
     idle_s = surroundings["siblings_idle_s"]
     if siblings and idle_s is not None:
         busy_share = 1 - idle_s / (len(siblings) * (run["idle_s"] + run["load_s"]))
-        if busy_share > SIBLING:
+        if busy_share > MAX_SIBLING_BUSY:
             disturbances["sibling"] = busy_share
     return disturbances
 
@@ -331,10 +321,9 @@ def disturbances_of_run(
 MIN_CLEAN_RUNS = 3
 """Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
 MAX_START_S, MAX_DISTANCE_S, MAX_DISTANCE_SHARE = 5e-3, 20e-6, 0.02
-"""Gaps of several runs belong to the ramp if they begin before MAX_START_S (seconds since the start
-of the load) and their starts differ by at most MAX_DISTANCE_S (seconds) plus the share
-MAX_DISTANCE_SHARE of the time since the start of the load. After MAX_START_S, too many
-gaps coincide by chance."""
+"""Gaps of several runs belong to the ramp if they begin before MAX_START_S (seconds after the start
+of the load), and if their starts differ by at most MAX_DISTANCE_S (seconds) plus the share
+MAX_DISTANCE_SHARE of that time. Later, too many gaps coincide by chance."""
 
 
 @dataclass(frozen=True)
@@ -364,8 +353,8 @@ class Ramp:
     """Indices in `climbs` of the runs that count."""
     steady_hz: float | None
     error_hz: float | None
-    """The maximum of the differences between runs, the differences within a run, and the error of
-    the TSC rate."""
+    """The maximum of three errors: differences between runs, differences within a run, and the
+    error of the TSC rate."""
     first_hz: float
     t90_s: Spread | None
     t99_s: Spread | None
@@ -381,8 +370,8 @@ class Ramp:
     @property
     def confidence(self) -> float:
         """Probability that the next run is no slower than the slowest run that counts: the share of
-        runs that count (a run that is disturbed or does not settle is regarded as slower), times
-        the probability that the next run is not the slowest of all runs that count."""
+        runs that count (disturbed or unsteady runs are regarded as slower), times the probability
+        that the next run is not the slowest."""
         count = len(self.used)
         return count / max(1, len(self.climbs)) * count / (count + 1)
 
@@ -460,8 +449,8 @@ def _spread_of(values: Sequence[float | None]) -> Spread | None:
 
 
 def median_run(ramp: Ramp) -> int:
-    """Returns the index of the run to show: the median of the runs that count, by the time until
-    the clock is steady."""
+    """Returns the index of the run to show: the median run, by the time until its clock is
+    steady."""
     run_numbers = ramp.used or range(len(ramp.climbs))
     order = sorted(run_numbers, key=lambda i: ramp.climbs[i].steady_s or 0.0)
     return order[len(order) // 2]

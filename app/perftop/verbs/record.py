@@ -32,15 +32,14 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 BATCH_NS = 500_000_000
-"""Maximum time in ns that is missing at the end of a recording if perftop or the probe is killed.
-Wake-ups cause nearly all the cost of recording: with 200 ms, the cost is twice as high."""
+"""Maximum time in ns missing at the end of a recording if perftop or the probe is killed. Nearly
+all the cost of recording is wake-ups: with 200 ms, it is twice as high."""
 DEFAULT_RING_NS = 600_000_000_000
 """Length of the ring in ns if --on is given without --ring."""
 DEFAULT_MAX_BYTES = 1_000_000_000
-"""Default limit, in bytes, of a ring together with everything that is kept of it; --max-size
-changes the limit."""
+"""Default limit, in bytes, of a ring and everything kept of it; --max-size changes it."""
 MAX_DELAY_NS = 2_000_000_000
-"""Maximum time in ns until a sample is searched for episodes of the kinds in --on."""
+"""Maximum time in ns until a sample is searched for the episodes of --on."""
 PROGRESS_S = 1.0
 """Seconds between two updates of the progress line."""
 READ_PAUSE_S = 0.2
@@ -49,14 +48,14 @@ EPILOG = (
     "-- CMD [ARG …] runs a command, records it from before its start until after its end, and "
     "prints a summary on stderr. The exit status is the command's. The signal USR1 sets a mark."
 )
-_CLEAR = "\r\x1b[K"
+_CLEAR_LINE = "\r\x1b[K"
 
 
 def add(verbs: Any) -> None:
     text = "record measurements to a file, without a screen"
     parser = options.add_verb(verbs, "record", run, text, stream=True, epilog=EPILOG)
     text = "recording to write; a directory with --ring, --on or several --host"
-    parser.add_argument("-o", "--output", type=options.file_path, metavar="FILE", help=text)
+    parser.add_argument("-o", "--output", type=options.parse_file_path, metavar="FILE", help=text)
     text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves it"
     parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
     text = "save episodes of these kinds, with 30 s before and after: turbo-drop,neighbour …"
@@ -67,9 +66,9 @@ def add(verbs: Any) -> None:
     )
     text = "print a systemd service that always runs record --ring (a black box)"
     parser.add_argument("--print-unit", action="store_true", help=text)
-    options.add_force(parser)
-    options.add_duration(parser)
-    options.add_run(parser)
+    options.add_force_options(parser)
+    options.add_duration_options(parser)
+    options.add_run_options(parser)
     parser.set_defaults(runs=True, several=True)
 
 
@@ -120,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
                 writer.check_path(path, force=args.force)
         start = options.shared_start(job, len(commands))
         records = [
-            Record(args, path, job, start, name)
+            StreamRecorder(args, path, job, start, name)
             for (name, _), path in zip(commands, paths, strict=True)
         ]
         for record in records:
@@ -139,9 +138,8 @@ def _is_ring(args: argparse.Namespace) -> bool:
     return args.ring is not None or bool(args.on)
 
 
-class Record(Follower):
-    """Copies a stream to a file. Whatever ends the recording, the file is complete up to that
-    time."""
+class StreamRecorder(Follower):
+    """Copies a stream to a file, which is complete up to its end whatever ends the recording."""
 
     def __init__(
         self, args: argparse.Namespace, path: Path, job: Job | None = None,
@@ -157,10 +155,10 @@ class Record(Follower):
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else CommandSummary(job, start)
-        self._triggers = TriggeredKeeper(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
+        self._triggers = EpisodeTrigger(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
         is_alone = job is None and name is None
         self._is_shown = is_alone and sys.stderr.isatty()
-        self.all_records: Sequence[Record] = [self]
+        self.all_records: Sequence[StreamRecorder] = [self]
         """All recordings to which a mark is written."""
         self.status = 0
         """Exit status; nonzero if the command could not be recorded to its end."""
@@ -275,7 +273,7 @@ class Record(Follower):
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _mark_all(self) -> None:
-        """Requests a mark in all recordings. Because the signal may arrive at any time, the mark is
+        """Requests a mark in all recordings. The signal may arrive at any time, so the mark is
         written before the next message, with the time of the newest sample."""
         for record in self.all_records:
             record._marks_due += 1  # noqa: SLF001 - same class
@@ -323,13 +321,13 @@ class Record(Follower):
         because recording can continue without stderr."""
         text = f"=== {printable(self._name)}\n{text}" if self._name and text else text
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"{_CLEAR}{text}" if self._is_shown else text)
+            sys.stderr.write(f"{_CLEAR_LINE}{text}" if self._is_shown else text)
             sys.stderr.flush()
 
 
-class TriggeredKeeper(Follower):
+class EpisodeTrigger(Follower):
     """Detects episodes of the kinds or causes in --on, and keeps the part of the ring around each.
-    Messages are analysed in batches, which costs far less than one at a time."""
+    Messages are analysed in batches, which costs far less than one by one."""
 
     def __init__(self, kinds: Sequence[str], length_ns: int) -> None:
         super().__init__()
@@ -343,14 +341,14 @@ class TriggeredKeeper(Follower):
         from perftop.model.kinds import KINDS
         from perftop.session.session import Session
 
-        only_kinds = self._kinds <= KINDS.keys()  # a cause may belong to several kinds
+        only_kinds = self._kinds <= KINDS.keys()  # A cause may belong to several kinds.
         return Session(hello, summarises=False, kinds=self._kinds if only_kinds else None)
 
     def on_episode(self, episode: Episode) -> None:
         self._ended.append(episode)
 
     def is_due(self, message: wire.Frame | wire.Note) -> bool:
-        """Adds a message; returns whether it is time to analyse those that wait."""
+        """Adds a message. Returns whether it is time to analyse the waiting messages."""
         from perftop.session.session import MAX_BATCH
 
         self._waiting_messages.append(message)
@@ -358,7 +356,7 @@ class TriggeredKeeper(Follower):
         return len(self._waiting_messages) >= MAX_BATCH or waited_ns >= MAX_DELAY_NS
 
     def keep(self, ring: Ring) -> None:
-        """Analyses the messages that wait, and keeps the requested spans of the ring."""
+        """Analyses the waiting messages, and keeps the requested spans of the ring."""
         from perftop.recording.ring import keep_requests
 
         self.process(self._waiting_messages)
@@ -397,10 +395,10 @@ class CommandSummary(Follower):
         self.session.start_accounts(self.measurement.job.pid)
 
     def measure(self, message: wire.Message) -> None:
-        """Measures a message of the recording. While the command runs, messages are measured in
-        batches, which disturbs the command less; only the results at its end are reported. Messages
-        of a remote machine are not batched, because after the end of the command each message is
-        followed by a request for an echo."""
+        """Measures a message of the recording, in batches while the command runs, because only the
+        results at its end are reported and batches disturb it less. For a remote machine there are
+        no batches: after the end of the command, each message is followed by a request for an
+        echo."""
         from perftop.session.session import MAX_BATCH
 
         self._waiting_messages.append(message)

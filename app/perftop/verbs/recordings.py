@@ -1,6 +1,6 @@
 """Verbs that read recordings without a screen. `perftop diff A B` shows which numbers of two runs,
-or of two groups of runs, differ by more than the noise, and how their machines differ. `perftop
-export` converts a recording to another format."""
+or groups of runs, differ by more than the noise, and how their machines differ. `perftop export`
+converts a recording to another format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_JSON_BYTES = 256 << 20
 """Maximum bytes that are read from a JSON file."""
-COMPARABLE = "diff reads recordings and --json, such as that of perftop stat --json -o FILE"
+COMPARABLE_FILES = "diff reads recordings and --json, such as that of perftop stat --json -o FILE"
 DIFF_EPILOG = (
     "A file is a recording, or the output of stat --json, stat -r N --json or summary --json. The "
     "exit status is 0, whether or not there is a difference, and 1 if a condition of --fail-if is "
@@ -40,7 +40,7 @@ DIFF_EPILOG = (
 )
 CONDITION_PATTERN = re.compile(r"\s*([^\s<>]+)\s*([<>])\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*(%|pt)\s*")
 CONDITION_MET_STATUS = 1
-"""Exit status if a condition of --fail-if is met or cannot be decided."""
+"""Exit status if a condition of --fail-if is met, or cannot be decided."""
 UNITS = {"points": "pt", "%": "%"}
 """The unit in which a limit must be given, by the unit of the difference."""
 
@@ -78,13 +78,13 @@ def add_diff(verbs: Any) -> None:
         )
     text = "compare each phase, from mark to mark, with the phase of the same name"
     parser.add_argument("--by", choices=("mark",), help=text)
-    options.add_metrics(parser, "compare only these numbers: run_s, busy_hz, ipc …")
+    options.add_metrics_options(parser, "compare only these numbers: run_s, busy_hz, ipc …")
     parser.add_argument(
         "--fail-if", action="append", default=[], type=parse_condition, metavar="CONDITION",
         help="exit with 1 if B differs from A by more than this limit and the noise: "
         "'cpu_s > 3 %%', 'ipc < -2 %%', in points for shares: 'lost_ratio > 2 pt'; may be repeated",
     )  # fmt: skip
-    options.add_json(parser)
+    options.add_json_options(parser)
 
 
 def run_diff(args: argparse.Namespace) -> int:
@@ -132,7 +132,7 @@ def run_diff(args: argparse.Namespace) -> int:
 
 
 def _met_conditions(condition: Condition, compared: Sequence[Comparison]) -> list[str]:
-    """Returns a line for each phase in which the condition is met or cannot be decided."""
+    """Returns a line for each comparison in which the condition is met or cannot be decided."""
     from perftop.output.compare.comparison import ONE_RUN, SMALL, UNSTEADY
 
     lines = []
@@ -156,8 +156,8 @@ def _met_conditions(condition: Condition, compared: Sequence[Comparison]) -> lis
 
 
 def _successful_readings(name: str, readings: list[Reading]) -> list[Reading]:
-    """Returns the runs of a side that did not fail, and reports how many did. Raises Failed if all
-    failed, because the time until a failure is not the time of the work."""
+    """Returns the successful runs of a side, and reports the number of failed ones. Raises Failed
+    if all failed, because the time until a failure is not the time of the work."""
     succeeded = [reading for reading in readings if reading.status == 0]
     count = len(readings) - len(succeeded)
     if count and not succeeded:
@@ -173,7 +173,7 @@ def _successful_readings(name: str, readings: list[Reading]) -> list[Reading]:
 def _compared_pairs(
     a: Sequence[Reading], b: Sequence[Reading], *, by_mark: bool
 ) -> list[tuple[str, list[Reading], list[Reading]]]:
-    """Returns label and both sides of each comparison. Phases with the same label are compared."""
+    """Returns the label and both sides of each comparison. Phases are compared by label."""
     pairs = []
     labels = [*dict.fromkeys(reading.label for reading in a if reading.label)]
     for label in labels if by_mark else [""]:
@@ -188,7 +188,7 @@ def _compared_pairs(
 
 
 def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
-    """Returns the runs or phases of a file. If the file is damaged, a description is added to
+    """Returns the runs or phases of a file. A description of damage to the file is added to
     `damages`."""
     from perftop.output.compare.readings import ForeignFile, parse_json_lines
 
@@ -208,7 +208,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
     try:
         readings, why = parse_json_lines(content.decode("utf-8", "replace").splitlines())
     except ForeignFile as foreign:
-        raise Failed(f"{path} cannot be compared: {foreign}; {COMPARABLE}", DAMAGED) from None
+        raise Failed(f"{path} cannot be compared: {foreign}; {COMPARABLE_FILES}", DAMAGED) from None
     damages += [] if why is None else [f"{path}: {why}"]
     return readings
 
@@ -220,7 +220,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
     try:
         opened = open_source(path)
     except Failed as failed:  # for example the text of `stat -o FILE`
-        raise Failed(f"{failed}; {COMPARABLE}", failed.status) from None
+        raise Failed(f"{failed}; {COMPARABLE_FILES}", failed.status) from None
     with opened as source:
         recorded = RecordingReader(by_mark=by_mark)
         with headless.read_with_progress(source, path) as messages:
@@ -242,10 +242,10 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
 
 DEFAULT_EVERY_NS = 1_000_000_000
 """Length of an interval in ns if neither --every nor the recording sets one."""
-FORMS = ("csv", "jsonl", "parquet", "openmetrics")
+FORMATS = ("csv", "jsonl", "parquet", "openmetrics")
 TABLE_FORMATS = ("csv", "parquet")
 """The formats without episodes."""
-ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+FORMATS_BY_SUFFIX = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
            ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
 
 
@@ -256,10 +256,10 @@ def add_export(verbs: Any) -> None:
     parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
     text = "write to OUT (default: -, which is stdout)"
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
-    options.add_force(parser)
+    options.add_force_options(parser)
     text = "format of the output (default: by the extension of OUT, else csv)"
-    parser.add_argument("--format", choices=FORMS, help=text)
-    options.add_metrics(parser)
+    parser.add_argument("--format", choices=FORMATS, help=text)
+    options.add_metrics_options(parser)
     text = "export only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
     parser.add_argument("-c", "--cpus", metavar="LIST", help=text)
     text = "time that each row covers (default: -i of record, else 1s)"
@@ -275,24 +275,24 @@ def run_export(args: argparse.Namespace) -> int:
         from perftop.recording.file import UNCHECKED_NOTICE, open_source, report_damage
 
     forms: dict[str, Callable[..., ExportFormat]] = dict(
-        zip(FORMS, (CsvTable, JsonLines, Parquet, OpenMetrics), strict=True)
+        zip(FORMATS, (CsvTable, JsonLines, Parquet, OpenMetrics), strict=True)
     )
     path = None if str(args.file) == "-" else args.file
     output = None if args.output == "-" else Path(args.output)
-    form_name = args.format or ENDINGS.get(Path(args.output).suffix.lower(), "csv")
+    format_name = args.format or FORMATS_BY_SUFFIX.get(Path(args.output).suffix.lower(), "csv")
     fields = chosen_fields(args.metrics)
-    if form_name == "parquet":
+    if format_name == "parquet":
         pyarrow()
     with open_source(path) as source:
-        export = Export(_interval_length_ns(args.every, source.hello), args.cpus, form_name)
+        export = Export(_interval_length_ns(args.every, source.hello), args.cpus, format_name)
         export.process([source.hello])
         session = export.session
         file_status: os.stat_result | None = None
         try:
-            with _export_output(path, output, form_name, force=args.force) as output_file:
+            with _export_output(path, output, format_name, force=args.force) as output_file:
                 file_status = None if output is None else os.fstat(output_file.fileno())
                 fields = with_events(session, fields, args.metrics)
-                export.form = forms[form_name](session, fields, output_file)
+                export.form = forms[format_name](session, fields, output_file)
                 try:
                     quiet, name = output is None and sys.stdout.isatty(), path or "stdin"
                     with headless.read_with_progress(source, name, quiet=quiet) as messages:
@@ -316,21 +316,21 @@ def run_export(args: argparse.Namespace) -> int:
 
 
 class Export(Follower):
-    """Writes the intervals and episodes of a recording in an export format. Intervals have the same
-    boundaries as those of `stat`."""
+    """Writes the intervals and episodes of a recording in an export format. Intervals have the
+    boundaries of `stat`."""
 
     form: ExportFormat
 
-    def __init__(self, every_ns: int, cpus: str | None, form_name: str) -> None:
+    def __init__(self, every_ns: int, cpus: str | None, format_name: str) -> None:
         """`cpus`: the selected CPUs, as typed; None for all. Only episodes on these CPUs, or on no
         CPU, are written."""
         from perftop.session.episodes import EpisodeTally
 
         super().__init__(every_ns)
         self._cpu_text = cpus
-        self._summarises = form_name == "jsonl"
-        """Whether the format has a summary, for which samples are kept."""
-        self._kinds = () if form_name in TABLE_FORMATS else None
+        self._summarises = format_name == "jsonl"
+        """Whether the session keeps samples for the summary of the format."""
+        self._kinds = () if format_name in TABLE_FORMATS else None
         self._cpus: frozenset[int] | None = None
         self._tally = EpisodeTally()
 
@@ -343,7 +343,7 @@ class Export(Follower):
             self.process(batch)
             if self.intervals > intervals:
                 self.form.flush()
-                output.flush()  # the reader of a pipe gets each line immediately
+                output.flush()  # The reader of a pipe gets each line immediately.
         self.on_end()
         output.flush()
 
@@ -400,9 +400,8 @@ class Export(Follower):
 
 
 def _interval_length_ns(requested_ns: int | None, hello: wire.Hello) -> int:
-    """Returns the length of an exported interval in ns, a whole number of samples. The default is
-    the interval of the recording. Raises Failed if the requested length is not a whole number of
-    samples."""
+    """Returns the length of an exported interval in ns, by default that of the recording. Raises
+    Failed if the length is not a whole number of samples."""
     sample_ns = hello.sample_ns
     if requested_ns is None:
         length_ns = hello.interval_ns or DEFAULT_EVERY_NS
@@ -430,18 +429,18 @@ def _export_output(
 
 # --- the CPUs selected by -c/--cpus
 
-_PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
+_PACKAGE_AND_CORE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 _CPU_TERM = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
 
 
 def selected_cpus(session: Session, text: str) -> list[int]:
-    """Returns the numbers of the CPUs that `text` names, in ascending order, among those selected
-    for the recording. Each term has the syntax of the screen's filter. Raises Failed."""
+    """Returns the numbers of the CPUs that `text` names, among those in the recording, in ascending
+    order. Its terms are those of the screen's filter. Raises Failed."""
     from perftop.session import selection
 
     shown, selected = set(session.shown), set[int]()
     for term in map(str.strip, text.split(",")):
-        place = _PLACE.fullmatch(term.lower())
+        place = _PACKAGE_AND_CORE.fullmatch(term.lower())
         if term and place:
             parts = zip(("pkg", "core"), place.groups(), strict=True)
             words = " ".join(f"{name}:{number}" for name, number in parts if number)

@@ -1,7 +1,5 @@
-"""The commands that open a screen. `perftop live` shows a machine, a recording (replay), a
-simulated machine (demo) or a stream of `perftop serve` (attach); `perftop fleet` shows many
-machines.
-"""
+"""Commands that open a screen. `perftop live` shows a machine, `replay` a recording, `demo` a
+simulated machine, `attach` a stream of `perftop serve`; `perftop fleet` shows many machines."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perftop.session.fleet_machine import Machine, MachineEpisode
-    from perftop.verbs.fleet_sources import LiveSource, PrometheusSource, RecordingsSource
+    from perftop.verbs.fleet_sources import PrometheusSource, RecordingsSource, SshSource
 
-    Source = LiveSource | PrometheusSource | RecordingsSource
+    Source = SshSource | PrometheusSource | RecordingsSource
 
 COST_TEXT = (
     "The right end of the first line shows the CPU time of perftop itself (both its processes), in "
@@ -58,7 +56,7 @@ def add_live(verbs: Any) -> None:
         "--align", type=parse_alignment, metavar="MOMENT",
         help="moment at which two recordings are aligned: start (default) | command | mark:LABEL",
     )  # fmt: skip
-    options.add_interval(replay, "500ms")
+    options.add_interval_options(replay, "500ms")
     replay.set_defaults(interval=options.LIVE_INTERVAL_NS)
 
     text = "show a simulated machine, or a recording of real problems, on the screen"
@@ -69,18 +67,18 @@ def add_live(verbs: Any) -> None:
         "(guest; neighbour,cpus=64 …); default: demo, a simulated machine on which each view has "
         "something to show within two minutes",
     )  # fmt: skip
-    options.add_interval(demo, "500ms")
-    text = f"time between two reads of the counters (default: {options.SAMPLE_DEFAULT})"
+    options.add_interval_options(demo, "500ms")
+    text = f"time between two reads of the counters (default: {options.SAMPLE_DEFAULT_HELP})"
     demo.add_argument("--sample", type=options.span_ns, metavar="TIME", help=text)
     demo.set_defaults(live=live)
 
     text = "show the screen, with samples from `perftop serve` on this machine"
     attach = options.add_verb(verbs, "attach", run_attach, text)
     attach.add_argument("attach", metavar="unix:PATH", help="the socket of perftop serve")
-    options.add_interval(attach, "500ms")
+    options.add_interval_options(attach, "500ms")
     attach.set_defaults(live=live)
     for parser in (live, replay, demo, attach):
-        options.add_terminal(parser)
+        options.add_terminal_options(parser)
 
 
 def parse_alignment(text: str) -> tuple[str, str]:
@@ -104,7 +102,7 @@ def run_live(args: argparse.Namespace) -> int:
     if args.command is None:
         batch_ns = launch.longest_batch_ns(sample_ns, interval_ns)
         argv = options.stream_command(args, sample_ns, batch_ns)
-        # The app takes longer to import than the probe to start, so both run in parallel.
+        # The app takes longer to import than the probe to start, so both happen at once.
         with config.show_picture() as picture, launch.running_probe(argv) as probe:
             with fast_imports():
                 from perftop.tui import stream
@@ -120,9 +118,9 @@ def run_live(args: argparse.Namespace) -> int:
         ) as probe,
     ):
         with fast_imports():
-            from perftop.tui import around
+            from perftop.tui import command
 
-        return around.run(probe, console, interval_ns, settings, mouse=mouse)
+        return command.run(probe, console, interval_ns, settings, mouse=mouse)
 
 
 def run_demo(args: argparse.Namespace) -> int:
@@ -215,18 +213,18 @@ def add_fleet(verbs: Any) -> None:
     )  # fmt: skip
     text = "read the names of machines from FILE, one per line"
     parser.add_argument(
-        "--hosts", type=options.file_path, dest="hosts_file", metavar="FILE", help=text
+        "--hosts", type=options.parse_file_path, dest="hosts_file", metavar="FILE", help=text
     )
-    parser.add_argument("--remote", metavar="PATH", help=options.REMOTE)
+    parser.add_argument("--remote", metavar="PATH", help=options.REMOTE_HELP)
     text = "read what this Prometheus server has scraped from `perftop exporter`"
     parser.add_argument("--prometheus", metavar="URL", help=text)
     text = 'with --prometheus: read only matching series, such as {job="perftop"}'
     parser.add_argument("--match", metavar="SELECTOR", help=text)
-    options.add_interval(parser, "1s; 15s with --prometheus")
-    options.add_json(parser, "print one JSON object per line, without a screen")
+    options.add_interval_options(parser, "1s; 15s with --prometheus")
+    options.add_json_options(parser, "print one JSON object per line, without a screen")
     text = "with --json: stop after N intervals (default: at Ctrl-C)"
     parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
-    options.add_terminal(parser)
+    options.add_terminal_options(parser)
 
 
 def run_fleet(args: argparse.Namespace) -> int:
@@ -248,21 +246,21 @@ def _fleet_source(args: argparse.Namespace) -> Source:
         from perftop.verbs import fleet_sources as sources
 
     hosts, file, remote = args.hosts, args.hosts_file, args.remote
-    every_s = None if args.interval is None else args.interval / 1e9
+    update_s = None if args.interval is None else args.interval / 1e9
     if args.prometheus is not None:
         if hosts or file is not None or remote is not None:
             raise Failed("--prometheus names the machines: leave out hosts and --remote", USAGE)
-        match, every_s = args.match or "", every_s or sources.SCRAPE_S
-        return sources.PrometheusSource(args.prometheus, match, every_s)
+        match, update_s = args.match or "", update_s or sources.SCRAPE_S
+        return sources.PrometheusSource(args.prometheus, match, update_s)
     if args.match is not None:
         raise Failed("--match needs --prometheus", USAGE)
     if len(hosts) == 1 and Path(hosts[0]).is_dir() and file is None:
         return sources.RecordingsSource(Path(hosts[0]))
-    return sources.LiveSource(host_names(hosts, file), every_s or 1.0, remote=remote)
+    return sources.SshSource(host_names(hosts, file), update_s or 1.0, remote=remote)
 
 
 def host_names(hosts: Sequence[str], file: Path | None) -> list[str]:
-    """Returns the hosts of the command line and of a file, which has one name a line and comments
+    """Returns the hosts of the command line, and of a file with one name per line and comments
     after #. Raises Failed."""
     names = list(hosts)
     if file is not None:
@@ -303,8 +301,8 @@ async def _print_lines(source: Source, count: int | None) -> int:
     on_signal(END_SIGNALS, stop)
     last_ends: dict[str, float] = {}
     """The end time of the newest printed episode of each machine."""
-    # Wait until machines are known, and then until every machine has answered or failed. The
-    # machines of a server are known when it has answered, and its source limits the time for that.
+    # Waits until machines are known, and then until each has answered or failed. The machines of a
+    # server are known when it has answered, for which its source limits the time.
     deadline_s = asyncio.get_running_loop().time() + MAX_FIRST_WAIT_S
     try:
         while not feeding.done():
@@ -324,7 +322,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
             sys.stdout.flush()
             count = 0 if source.is_over else None if count is None else count - 1
             if count != 0:
-                await asyncio.wait([feeding], timeout=source.every_s)
+                await asyncio.wait([feeding], timeout=source.update_s)
     finally:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,7 +1,6 @@
 """Verbs that serve measurements to other programs. `perftop serve` shares one probe among many
-readers on this machine. The probe itself may have more rights, so it neither listens nor reads. It
-only writes to perftop, as for a single reader. `perftop exporter` serves counters to Prometheus.
-"""
+readers on this machine. Only perftop listens and reads: the probe, which may have more rights, only
+writes to perftop. `perftop exporter` serves counters to Prometheus."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def add(verbs: Any) -> None:
     about = f"{text}. It sends samples once per interval"
     parser = options.add_verb(verbs, "serve", run, text, about=about, stream=True, interval="500ms")
     text = "the socket to create (default: the one that systemd passes)"
-    parser.add_argument("--socket", type=options.file_path, metavar="PATH", help=text)
+    parser.add_argument("--socket", type=options.parse_file_path, metavar="PATH", help=text)
     text = "let members of this group connect, too (default: only you)"
     parser.add_argument("--group", metavar="NAME", help=text)
 
@@ -115,8 +114,8 @@ def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None
 
 
 async def _relay_stream(readers: Readers, argv: list[str]) -> None:
-    """Runs the probe while there are readers. It first starts without readers, so that the user who
-    started perftop sees its errors."""
+    """Runs the probe while there are readers. It first starts without readers, so that its errors
+    are shown to the user who started perftop."""
     import asyncio
 
     from perftop.process.launch import start_probe
@@ -146,7 +145,7 @@ async def _relay_stream(readers: Readers, argv: list[str]) -> None:
 
 
 async def _wait_for_no_readers(readers: Readers) -> None:
-    """Waits until there has been no reader for IDLE_S. A reader that connects later, while the
+    """Waits until there has been no reader for IDLE_S. A later reader, which connects while the
     probe ends, gets the next stream."""
     import asyncio
 
@@ -164,18 +163,18 @@ async def _wait_for_no_readers(readers: Readers) -> None:
 # --- `perftop exporter`: serves the counters of this machine to Prometheus.
 
 SAMPLE_NS = 1_000_000_000
-"""Length of a sample in ns, long because the exporter runs permanently in the background."""
+"""Length of a sample in ns. It is long because the exporter runs permanently."""
 DEFAULT_ADDRESS, UNIX_PREFIX = "127.0.0.1:9917", "unix:"
-"""Default address to listen on, and the prefix that marks the path of a unix socket."""
+"""Default address to listen on, and prefix of an address that is the path of a unix socket."""
 FILE_PERIOD_S, FILE_MODE = 10.0, 0o644
-"""Seconds between two versions of the text file, and its mode. The file is readable by all because
-node_exporter reads it as another user, and it contains no secrets."""
+"""Seconds between two versions of the text file, and its mode: all may read it, because
+node_exporter runs as another user, and it has no secrets."""
 STALE_S, STALE_SAMPLES = 10.0, 5
-"""Maximum seconds and maximum sample lengths without a new sample. After the longer of both, the
+"""Maximum seconds, and maximum sample lengths, without a new sample. After the longer of both the
 page is not served, because counters that do not change would look like an idle machine."""
 MAX_WAITING = 8
 """Maximum number of messages that wait to be processed."""
-SHIPPED = {
+SHIPPED_FILES = {
     "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
     "rules": "rules.yml", "dashboard": "dashboard.json",
 }  # fmt: skip
@@ -202,7 +201,7 @@ def add_exporter(verbs: Any) -> None:
     text = "also export CPU time by unit, container, pod or Slurm job; their names become labels"
     parser.add_argument("--owners", action="store_true", help=text)
     text = "write this file for node_exporter; HTTP is then served only with --listen"
-    parser.add_argument("--textfile", type=options.file_path, metavar="FILE.prom", help=text)
+    parser.add_argument("--textfile", type=options.parse_file_path, metavar="FILE.prom", help=text)
     printed_group = parser.add_mutually_exclusive_group()
     for name, text in (
         ("unit", "the systemd service"), ("socket", "the systemd socket"),
@@ -216,7 +215,7 @@ def add_exporter(verbs: Any) -> None:
 
 def run_exporter(args: argparse.Namespace) -> int:
     """Runs the exporter until a signal. It listens on the sockets of the service manager, else on
-    the given or default address. If only a text file is requested, it does not listen."""
+    the given or default address; with only a text file requested, nowhere."""
     if args.printed is not None:
         return print_shipped(args.printed)
     from perftop.process.signals import run_loop
@@ -238,12 +237,12 @@ def run_exporter(args: argparse.Namespace) -> int:
 def shipped_text(name: str) -> str:
     from importlib import resources
 
-    place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED[name]
+    place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED_FILES[name]
     return place.read_text(encoding="utf-8")
 
 
 def print_shipped(name: str) -> int:
-    """Prints one of the files that come with the exporter. The printed service runs this
+    """Prints one of the files that come with the exporter. A printed service starts this
     installation."""
     program_path = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
     program = Path(program_path or "/usr/bin/perftop").absolute()
@@ -276,8 +275,8 @@ class Exporter(Follower):
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
         self._waiting: list[wire.Message] = []
-        """Messages that have not been processed yet. They are processed together, which costs less:
-        when there are MAX_WAITING of them, or when a client requests the page."""
+        """Messages that are not processed yet. They are processed together, which costs less: at
+        MAX_WAITING messages, or when a client requests the page."""
         self._has_sample = False
         self._sampled_s = self._written_s = -FILE_PERIOD_S
         """Event loop times of the newest sample and of the newest text file, in s."""

@@ -22,7 +22,7 @@ from perftop.base.text import (
 from perftop.verbs import options
 from perftop.verbs.headless import (
     MeasuredConsumer,
-    destination,
+    open_output,
     report_failures,
     run_consumer,
     run_consumers,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
-COMMAND = (
+COMMAND_HELP = (
     "-- CMD [ARG …] runs a command, measures it from before its start until after its end, and "
     "prints a summary on stderr; with -i, also a table for each interval. With -o - perftop prints "
     "on stdout, and the command's own output goes to stderr. The exit status is the command's."
@@ -48,10 +48,10 @@ COMMAND = (
 
 def add(verbs: Any) -> None:
     text = "print the numbers shown on the screen, as text or JSON"
-    parser = options.add_verb(verbs, "stat", run, text, stream=True, epilog=COMMAND)
+    parser = options.add_verb(verbs, "stat", run, text, stream=True, epilog=COMMAND_HELP)
     text = "stop after N intervals (default: at Ctrl-C)"
     parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
-    options.add_duration(parser)
+    options.add_duration_options(parser)
     text = "run CMD N times, and print means with confidence intervals"
     parser.add_argument("-r", "--repeat", type=options.count, metavar="N", help=text)
     text = "with -r: run CMD K times first; these runs are not counted (default: 0)"
@@ -65,9 +65,9 @@ def add(verbs: Any) -> None:
     forms.add_argument("--json", action="store_true", help="print one JSON object per line")
     text = "print one line per interval, for the whole machine"
     forms.add_argument("--brief", action="store_true", help=text)
-    options.add_metrics(parser)
-    options.add_output(parser)
-    options.add_run(parser)
+    options.add_metrics_options(parser)
+    options.add_output_options(parser)
+    options.add_run_options(parser)
     parser.set_defaults(runs=True, several=True, commands=None)
 
 
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         if args.count is not None:
             max_s = args.count * interval_ns / 1e9
         status = 0
-        with destination(args, lambda: stats[0].status) as out:
+        with open_output(args, lambda: stats[0].status) as out:
             for stat in stats:
                 stat.out = out
             if len(commands) == 1:
@@ -281,7 +281,7 @@ def _is_repeated(args: argparse.Namespace) -> bool:
 
 def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
     """Runs the command several times and prints the results. Returns the exit status of the first
-    run that failed, including warm-ups. Raises Failed if the command cannot be run."""
+    failed run, including warm-ups. Raises Failed if the command cannot be run."""
     with fast_imports():
         from perftop.output import stat_lines
         from perftop.output.compare import text
@@ -293,7 +293,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
             runs_json,
         )
     status = 0
-    with destination(args, lambda: status) as out:
+    with open_output(args, lambda: status) as out:
         repeats, hello, was_stopped = _measured_runs(args, sample_ns)
         status = first_failed(repeats) or was_stopped
         sides = [
@@ -339,7 +339,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         (turn, side)
         for turn in range(args.warmup + args.repeat)
         for side in (args.commands if turn % 2 == 0 else reversed(args.commands))
-    ]  # A B B A, so that a steady drift of the machine is the same for both
+    ]  # In the order A B B A, a steady drift of the machine is the same for both.
     common = vars(args) | {"json": True, "metrics": None, "brief": False}
     handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     hello = ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from perftop.base.errors import DAMAGED, USAGE, Failed, print_error
 from perftop.base.text import long_duration, supports_colour, supports_unicode, terminal_text
 from perftop.verbs import headless, options
-from perftop.verbs.headless import MeasuredConsumer, destination, run_consumer
+from perftop.verbs.headless import MeasuredConsumer, open_output, run_consumer
 from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from perftop.process.job import Job
     from perftop.session.session import Session
 
-DEFAULT_NS = 10_000_000_000
+DEFAULT_DURATION_NS = 10_000_000_000
 """Default duration in ns of a measurement without a command."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and reports on stderr how much time it lost, and to what. The "
@@ -38,9 +38,9 @@ def add(verbs: Any) -> None:
     parser = options.add_verb(verbs, "why", run, text, stream=True, epilog=EPILOG)
     text = "a recording (- for stdin) to read, instead of measuring"
     parser.add_argument("file", nargs="?", type=options.recording, metavar="FILE", help=text)
-    options.add_duration(parser, "length of the measurement (default: 10s); not with CMD")
-    options.add_json(parser)
-    options.add_output(parser)
+    options.add_duration_options(parser, "length of the measurement (default: 10s); not with CMD")
+    options.add_json_options(parser)
+    options.add_output_options(parser)
     parser.set_defaults(runs=True)
 
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     with options.forked_job(args) as job:
         from perftop.process import launch
 
-        duration_ns = args.duration or DEFAULT_NS
+        duration_ns = args.duration or DEFAULT_DURATION_NS
         batch_ns = launch.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
         argv = options.stream_command(args, sample_ns, batch_ns, job)
         with fast_imports():
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
             work = Why(args, job)
         status = 0
-        with destination(args, lambda: work.status) as work.out:
+        with open_output(args, lambda: work.status) as work.out:
             status = run_loop(run_consumer, work, argv)
         return status or work.status
 
@@ -80,7 +80,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
     source_path = None if str(path) == "-" else path
     if args.output is not None:
         refuse_as_output(source_path, args.output)
-    with destination(args) as work.out:
+    with open_output(args) as work.out:
         try:
             with open_source(source_path) as source:
                 work.process([source.hello])
@@ -93,8 +93,8 @@ def _run_on_file(args: argparse.Namespace) -> int:
 
 
 def _argument_hint(path: Path) -> str:
-    """Returns a hint if an argument that is not a recording may be a command or a duration; else
-    ''."""
+    """Returns a hint for an argument that is not a recording but may be a command or a duration;
+    else ''."""
     program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
     if shutil.which(program):
         return f"; to measure a command: perftop why -- {program}"
@@ -118,7 +118,7 @@ class Why(MeasuredConsumer):
         from perftop.process.streams import READ_PAUSE_S
 
         is_timed = args.file is None and job is None
-        duration_ns = (args.duration or DEFAULT_NS) if is_timed else None
+        duration_ns = (args.duration or DEFAULT_DURATION_NS) if is_timed else None
         super().__init__(None, job, read_pause_s=READ_PAUSE_S, duration_ns=duration_ns)
         self._args = args
         self.has_reported = False
@@ -182,11 +182,11 @@ def add_summary(verbs: Any) -> None:
     parser.add_argument("--by", choices=("mark",), help="summarise each phase, from mark to mark")
     for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):
         moment = f"{text} of the part to summarise (default: all): 30s from the start, or 12:03:05"
-        parser.add_argument(name, dest=key, type=parsed_moment, metavar="TIME", help=moment)
-    options.add_json(parser, "print one JSON object per phase")
+        parser.add_argument(name, dest=key, type=parse_moment, metavar="TIME", help=moment)
+    options.add_json_options(parser, "print one JSON object per phase")
 
 
-def parsed_moment(text: str) -> int | str:
+def parse_moment(text: str) -> int | str:
     """Parses a moment. Returns a time of day unchanged, or a duration in ns."""
     return text if ":" in text else options.span_ns(text)
 
@@ -237,7 +237,7 @@ def run_summary(args: argparse.Namespace) -> int:
 # --- `perftop summary`: moments
 
 
-class _SpanEnd(NamedTuple):
+class _SpanEdge(NamedTuple):
     """A moment of a recording in raw ns, or, for a time of day, in Unix ns."""
 
     ns: int
@@ -249,10 +249,10 @@ class _SpanEnd(NamedTuple):
 
 
 def _messages_until(
-    messages: Iterable[wire.Message], end: _SpanEnd | None, hello: wire.Hello
+    messages: Iterable[wire.Message], end: _SpanEdge | None, hello: wire.Hello
 ) -> Iterator[wire.Message]:
-    """Yields the messages until a moment. The raw clock stands still while the machine is
-    suspended, so times of day are compared with the wall clock."""
+    """Yields the messages until a moment. Times of day are compared with the wall clock, because
+    the raw clock stands still while the machine is suspended."""
     from perfprobe import wire
     from perftop.model.differences import asleep_ns
 
@@ -270,10 +270,10 @@ def _messages_until(
 
 def _summary_span(
     since: JobMoment, until: JobMoment, hello: wire.Hello
-) -> tuple[_SpanEnd, _SpanEnd | None]:
+) -> tuple[_SpanEdge, _SpanEdge | None]:
     """Returns the start and the end of the part to summarise; the end is None if the part lasts to
     the end of the recording."""
-    start = _SpanEnd(hello.raw_ns) if since is None else _span_end(since, hello)
+    start = _SpanEdge(hello.raw_ns) if since is None else _span_end(since, hello)
     end = None if until is None else _span_end(until, hello)
     offset_ns = hello.wall_ns - hello.raw_ns
     moments = start, end or start
@@ -283,21 +283,20 @@ def _summary_span(
     return start, end
 
 
-def _span_end(moment: int | str, hello: wire.Hello) -> _SpanEnd:
+def _span_end(moment: int | str, hello: wire.Hello) -> _SpanEdge:
     """Returns a moment. A time of day means its first occurrence after the start."""
     if isinstance(moment, int):
-        return _SpanEnd(hello.raw_ns + moment)
+        return _SpanEdge(hello.raw_ns + moment)
     match = _CLOCK.fullmatch(moment)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
         raise Failed(f"invalid time of day {moment!r} (try 12:03:05)", USAGE)
     start_s = hello.wall_ns / 1e9
     day = time.localtime(start_s)
     clock = int(match[1]), int(match[2]), int(match[3] or 0)
-    # A day on which summer time begins or ends does not have 24 hours, which mktime takes into
-    # account.
+    # mktime knows days that do not have 24 hours, because summer time begins or ends.
     times = (
         time.mktime((day.tm_year, day.tm_mon, day.tm_mday + days, *clock, 0, 0, -1))
         for days in (0, 1)
     )
     found_s = next((found_s for found_s in times if found_s >= int(start_s)), start_s)
-    return _SpanEnd(max(hello.wall_ns, round(found_s * 1e9)), is_unix=True)
+    return _SpanEdge(max(hello.wall_ns, round(found_s * 1e9)), is_unix=True)

@@ -14,7 +14,7 @@ from perfprobe.perf.event_catalogue import CACHE_EVENTS, HARDWARE_EVENTS, SOFTWA
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
 from perftop.docs import command_line
-from perftop.docs.command_line import described_verbs, doc_names
+from perftop.docs.command_line import described_verbs, names_in_table
 from perftop.model.kinds import KINDS
 from perftop.output.export.fields import MEASURES
 
@@ -37,14 +37,14 @@ COMPLETIONS = {
 
 
 def test_all_names_can_be_completed() -> None:
-    assert set(doc_names("numbers", "key")) == {
+    assert set(names_in_table("numbers", "key")) == {
         field.key for field in MEASURES if field.kind != "count"
     } - {"counted"}
     catalogue = (*SOFTWARE_EVENTS, *HARDWARE_EVENTS, *CACHE_EVENTS)
-    assert set(doc_names("events", "event")) == {event.name for event in catalogue}
-    assert set(doc_names("episodes", "kind")) == set(KINDS)
-    assert set(doc_names("sim", "scenario")) == set(SCENARIOS)
-    assert set(doc_names("sources", "method")) == {*stream_options.METHODS, "single"}
+    assert set(names_in_table("events", "event")) == {event.name for event in catalogue}
+    assert set(names_in_table("episodes", "kind")) == set(KINDS)
+    assert set(names_in_table("sim", "scenario")) == set(SCENARIOS)
+    assert set(names_in_table("sources", "method")) == {*stream_options.METHODS, "single"}
 
 
 def test_all_scripts_have_all_options() -> None:

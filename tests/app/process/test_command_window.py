@@ -16,7 +16,7 @@ from waiting import until_quiet, until_true
 
 from perfprobe import wire
 from perftop.process.command_window import (
-    ECHO_NS,
+    LATE_SIGNAL_NS,
     MAX_ARGV,
     MIN_WAIT_FRAMES,
     MIN_WAIT_NS,
@@ -198,7 +198,9 @@ async def test_a_signal_that_ended_the_command_does_not_end_perftop_at_once(
         run = await finished_run(command_window)
         assert command_window.on_signal(2)
         assert not command_window.is_closed
-        monkeypatch.setattr("perftop.process.command_window.raw_ns", lambda: run.end_ns + ECHO_NS)
+        monkeypatch.setattr(
+            "perftop.process.command_window.raw_ns", lambda: run.end_ns + LATE_SIGNAL_NS
+        )
         assert not command_window.on_signal(2), "later signals end perftop"
 
 

@@ -25,8 +25,8 @@ from perftop.process import job
 from perftop.process.job import EXEC_FAILURES, Job, Run, raw_ns
 from perftop.process.job_terminal import (
     INTERRUPT,
-    LINE_BYTES,
     MAX_BYTES,
+    MAX_LINE_BYTES,
     MAX_LINES,
     MAX_READ_BYTES,
     READ_BYTES,
@@ -264,15 +264,15 @@ async def test_background_processes_on_the_terminal_are_not_waited_for(script: s
 
 
 def printout_of(*pieces: bytes) -> OutputLines:
-    printout = OutputLines()
+    output_lines = OutputLines()
     for piece in pieces:
-        printout.add(piece)
-        printout.split_lines()
-    return printout
+        output_lines.add(piece)
+        output_lines.split_lines()
+    return output_lines
 
 
-def visible_lines(printout: OutputLines) -> list[str]:
-    return [printed_line(*printout[i]).text for i in range(len(printout))]
+def visible_lines(output_lines: OutputLines) -> list[str]:
+    return [printed_line(*output_lines[i]).text for i in range(len(output_lines))]
 
 
 @pytest.mark.parametrize(("text", "expected_lines"), [
@@ -312,9 +312,9 @@ def test_the_kept_output_does_not_depend_on_its_pieces(text: bytes, cuts: list[i
                                  b"\b", b"\t", b"x", b"\xff", b"\xc2\x9b", b"\x07", b"\\", b"\n"]),
                 max_size=40))  # fmt: skip
 def test_only_visible_text_reaches_the_terminal(pieces: list[bytes]) -> None:
-    printout = printout_of(b"".join(pieces))
-    for i in range(len(printout)):
-        for segment in printed_line(*printout[i]):
+    output_lines = printout_of(b"".join(pieces))
+    for i in range(len(output_lines)):
+        for segment in printed_line(*output_lines[i]):
             assert segment.text.isprintable()
             assert segment.control is None
             style = segment.style
@@ -324,47 +324,47 @@ def test_only_visible_text_reaches_the_terminal(pieces: list[bytes]) -> None:
 @pytest.mark.parametrize("pieces", [(1500, 1500), (MAX_LINES,), (MAX_LINES + 1,), (5000, 1)])
 def test_the_kept_output_is_limited_and_counts_dropped_lines(pieces: tuple[int, ...]) -> None:
     numbers = iter(range(10_000))
-    printout = printout_of(
+    output_lines = printout_of(
         *(b"".join(b"%d\n" % next(numbers) for _ in range(piece)) for piece in pieces)
     )
     dropped_count = max(0, sum(pieces) - MAX_LINES)
-    assert printout.dropped_count == dropped_count
-    assert visible_lines(printout) == [str(n) for n in range(dropped_count, sum(pieces))]
+    assert output_lines.dropped_count == dropped_count
+    assert visible_lines(output_lines) == [str(n) for n in range(dropped_count, sum(pieces))]
 
 
-@pytest.mark.parametrize(("colours", "pen"), [
+@pytest.mark.parametrize(("printed", "colours"), [
     (b"\x1b[31m\x1b[1m", b"\x1b[31m\x1b[1m"), (b"\x1b[31m\x1b[m", b""), (b"\x1b[31m\x1b[0m", b""),
     (b"\x1b[31m\x1b[0;1m", b"\x1b[0;1m"), (b"\x1b[1m" * 32, b"\x1b[1m" * 32),
     (b"\x1b[1m" * 33, b"\x1b[1m"),
 ])  # fmt: skip
 def test_a_line_begins_in_the_bounded_colours_of_the_line_before_it(
-    colours: bytes, pen: bytes
+    printed: bytes, colours: bytes
 ) -> None:
-    assert printout_of(colours + b"one\ntwo")[1] == (pen, b"two")
+    assert printout_of(printed + b"one\ntwo")[1] == (colours, b"two")
 
 
 def test_long_lines_have_a_bounded_cost() -> None:
-    printout = printout_of(*(b"x" * LINE_BYTES for _ in range(4)), b"y\nshort\n")
-    assert len(printout[0].raw) == LINE_BYTES
-    assert visible_lines(printout)[1] == "short"
-    printout = printout_of(*(b"x" * 50_000 + b"\n" for _ in range(100)))
-    assert sum(len(printout[i].raw) for i in range(len(printout))) <= MAX_BYTES
+    output_lines = printout_of(*(b"x" * MAX_LINE_BYTES for _ in range(4)), b"y\nshort\n")
+    assert len(output_lines[0].raw) == MAX_LINE_BYTES
+    assert visible_lines(output_lines)[1] == "short"
+    output_lines = printout_of(*(b"x" * 50_000 + b"\n" for _ in range(100)))
+    assert sum(len(output_lines[i].raw) for i in range(len(output_lines))) <= MAX_BYTES
 
 
 def test_the_last_state_of_a_progress_line_is_kept() -> None:
-    printout = printout_of(*(b"\r%3d %%" % (n % 100) for n in range(5000)))
-    assert visible_lines(printout) == [" 99 %"]
-    assert len(printout[0].raw) < 100
+    output_lines = printout_of(*(b"\r%3d %%" % (n % 100) for n in range(5000)))
+    assert visible_lines(output_lines) == [" 99 %"]
+    assert len(output_lines[0].raw) < 100
 
 
 def test_the_end_of_much_output_is_kept() -> None:
-    printout = printout_of(b"before\n")
+    output_lines = printout_of(b"before\n")
     for n in range(100):
-        printout.add(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))
-    assert sum(len(piece) for piece in printout._unsplit) <= 2 * MAX_BYTES
-    printout.split_lines()
-    assert visible_lines(printout)[-1] == "999999"
-    assert printout.dropped_count + len(printout) == 1_000_001
+        output_lines.add(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))
+    assert sum(len(piece) for piece in output_lines._unsplit) <= 2 * MAX_BYTES
+    output_lines.split_lines()
+    assert visible_lines(output_lines)[-1] == "999999"
+    assert output_lines.dropped_count + len(output_lines) == 1_000_001
 
 
 # --- keys pressed while a command runs

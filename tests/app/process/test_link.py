@@ -31,8 +31,8 @@ HELLO = dataclasses.replace(synth.hello([synth.REF]), boot_id="b", raw_ns=10**9)
 
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
-    monkeypatch.setattr(link, "WAITS_S", (0.01, 0.05))
-    monkeypatch.setattr(streams, "PING_S", 0.05)
+    monkeypatch.setattr(link, "RETRY_WAITS_S", (0.01, 0.05))
+    monkeypatch.setattr(streams, "PING_PERIOD_S", 0.05)
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n7", "real")
     return hosts
@@ -213,7 +213,7 @@ def test_a_failing_probe_is_not_a_broken_link(hosts: fake_ssh.Hosts) -> None:
 
 
 def test_a_hanging_host_times_out(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "HELLO_S", 0.3)
+    monkeypatch.setattr(streams, "MAX_HELLO_WAIT_S", 0.3)
     monkeypatch.setattr(launch, "GRACE_S", 0.1)
     hosts.set("n7", "hang")
     with pytest.raises(Failed, match="received nothing"):
@@ -227,9 +227,9 @@ def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
         state.ping()
     assert len(remote.requested_echoes) == link.MAX_UNANSWERED
     assert isnan(state.rtt_s)
-    state.take_echo(wire.Note("echo", 5, data={"number": remote.requested_echoes[1]}))
+    state.on_echo(wire.Note("echo", 5, data={"number": remote.requested_echoes[1]}))
     assert state.echoed is not None
-    state.take_echo(wire.Note("echo", 6, data={"number": "x"}))
+    state.on_echo(wire.Note("echo", 6, data={"number": "x"}))
     assert state.echoed.remote_ns == 5
 
 
@@ -240,13 +240,13 @@ def test_a_probe_that_lost_some_echoes_gets_another_request(
     monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
     state = link.Link("n7", remote, lambda: 0.0)
     state.ping()
-    state.take_echo(wire.Note("echo", 5, data={"number": remote.requested_echoes[0]}))
+    state.on_echo(wire.Note("echo", 5, data={"number": remote.requested_echoes[0]}))
     for _ in range(2 * link.MAX_UNANSWERED):
         state.ping()
     assert len(remote.requested_echoes) == 1 + link.MAX_UNANSWERED
-    now_ns[0] += link.LOST_NS
+    now_ns[0] += link.LOST_ECHO_NS
     state.ping()
-    state.take_echo(wire.Note("echo", 9, data={"number": remote.requested_echoes[-1]}))
+    state.on_echo(wire.Note("echo", 9, data={"number": remote.requested_echoes[-1]}))
     assert state.echoed is not None
     assert state.echoed.sent_ns == now_ns[0]
 

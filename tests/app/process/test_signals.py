@@ -181,14 +181,14 @@ def test_a_signal_while_a_loop_closes_is_no_error() -> None:
 def test_signals_that_nohup_ignores_stay_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with ExitSignals() as exits:
-        exits.let_raise()
+        exits.raise_signals()
         os.kill(os.getpid(), signal.SIGHUP)
 
 
 def test_a_blocked_signal_is_delivered_when_unblocked_or_at_the_end() -> None:
     with pytest.raises(SystemExit) as left, ExitSignals() as exits:
         os.kill(os.getpid(), signal.SIGTERM)
-        exits.let_raise()
+        exits.raise_signals()
     assert left.value.code == 128 + signal.SIGTERM
     with pytest.raises(KeyboardInterrupt), ExitSignals():
         os.kill(os.getpid(), signal.SIGINT)

@@ -23,7 +23,7 @@ from nightly import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
 from perftop.base.errors import Failed
-from perftop.process.launch import host_of, ssh_command
+from perftop.process.launch import ssh_command, ssh_host
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 def test_arguments_arrive_unchanged(words: list[str]) -> None:
     argv = ssh_command("n7", ["stream", *words])
     assert shlex.split(argv[-1]) == ["perfprobe", "stream", *words]
-    assert host_of(argv) == "n7"
+    assert ssh_host(argv) == "n7"
     assert argv[-3:-1] == ["--", "n7"]
 
 

@@ -23,14 +23,14 @@ from unittest.mock import Mock
 
 import pytest
 import synth
-from fakes import Feed, Machine
+from fakes import AnyProbe, Machine
 from waiting import MAX_WAIT_S, until_true
 
 from perfprobe import wire
 from perfprobe.serve import OrderParser
 from perftop.base.errors import Failed
 from perftop.process import launch, link, streams
-from perftop.process.streams import Member, Stream, read_members
+from perftop.process.streams import FollowedMachine, Stream, read_machines
 
 GREETING = synth.hello([synth.REF])
 GOOD = wire.encode(GREETING) + b"".join(
@@ -124,7 +124,7 @@ def test_a_probe_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_probe_that_gives_no_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "GRACE_S", 0.1)
-    monkeypatch.setattr(launch, "ANSWER_S", 0.1)
+    monkeypatch.setattr(launch, "MAX_ANSWER_S", 0.1)
     with pytest.raises(Failed, match="the probe gave no answer"):
         launch.ask_probe(child("time.sleep(1000)"))
 
@@ -179,7 +179,7 @@ def test_an_interrupted_measurement_reports_only_unrestored_registers(
 async def test_a_silent_probe_does_not_delay_the_result_of_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "SILENT_S", 0.2)
+    monkeypatch.setattr(streams, "MAX_SILENCE_S", 0.2)
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     over = False
     with pytest.raises(Failed, match=r"sent nothing for .*the measurement is incomplete"):
@@ -231,7 +231,7 @@ async def read_without_retries(address: str) -> None:
 async def test_a_silent_server_is_a_broken_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "SILENT_S", 0.2)
+    monkeypatch.setattr(streams, "MAX_SILENCE_S", 0.2)
     with (
         serving_socket(tmp_path / "s", [GOOD]) as address,
         pytest.raises(Failed, match=r"received no sample for .*no time left to try again"),
@@ -242,7 +242,7 @@ async def test_a_silent_server_is_a_broken_link(
 async def test_bytes_without_a_complete_sample_count_as_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "SILENT_S", 0.2)
+    monkeypatch.setattr(streams, "MAX_SILENCE_S", 0.2)
     note = wire.encode(wire.Note("mark", GREETING.raw_ns, data={"text": "x"}))
     with (
         serving_socket(tmp_path / "s", [GOOD, *[note] * 200], 0.05) as address,
@@ -254,7 +254,7 @@ async def test_bytes_without_a_complete_sample_count_as_silence(
 async def test_a_probe_stopped_before_its_hello_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "LOCAL_HELLO_S", 0.3)
+    monkeypatch.setattr(streams, "MAX_LOCAL_HELLO_WAIT_S", 0.3)
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     silent = child("os.kill(os.getpid(), 19)", GOOD[:9])
     with pytest.raises(Failed, match=r"^the probe has sent nothing for .*was it stopped"):
@@ -264,7 +264,7 @@ async def test_a_probe_stopped_before_its_hello_times_out(
 
 
 def test_a_probe_on_an_overloaded_machine_may_start_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "HELLO_S", 0.2)
+    monkeypatch.setattr(streams, "MAX_HELLO_WAIT_S", 0.2)
     late = child(f"time.sleep(0.6); os.write(1, {GOOD!r})", b"")
     assert len(asyncio.run(read(late, stop_after=4))) == 4
 
@@ -272,7 +272,7 @@ def test_a_probe_on_an_overloaded_machine_may_start_late(monkeypatch: pytest.Mon
 async def test_a_hello_in_single_bytes_has_one_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "HELLO_S", 0.5)
+    monkeypatch.setattr(streams, "MAX_HELLO_WAIT_S", 0.5)
     pieces = [bytes([byte]) for byte in wire.encode(GREETING)]
     with (
         serving_socket(tmp_path / "s", pieces, 0.1) as address,
@@ -407,7 +407,7 @@ class CountingListener:
 @asynccontextmanager
 async def hangs() -> AsyncIterator[Stream]:
     await asyncio.Event().wait()
-    yield Feed(Machine())
+    yield AnyProbe(Machine())
 
 
 def refuses() -> AbstractAsyncContextManager[Stream]:
@@ -426,8 +426,8 @@ async def breaks() -> AsyncIterator[Stream]:
 
 
 @asynccontextmanager
-async def reading(members: Sequence[Member]) -> AsyncIterator[None]:
-    task = asyncio.create_task(read_members(members))
+async def reading(machines: Sequence[FollowedMachine]) -> AsyncIterator[None]:
+    task = asyncio.create_task(read_machines(machines))
     try:
         yield
     finally:
@@ -439,22 +439,22 @@ async def reading(members: Sequence[Member]) -> AsyncIterator[None]:
 @pytest.fixture
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortens all waits of the module."""
-    for name in ("START_S", "HELLO_S", "SILENT_S"):
+    for name in ("MAX_START_S", "MAX_HELLO_WAIT_S", "MAX_SILENCE_S"):
         monkeypatch.setattr(streams, name, 0.01)
-    monkeypatch.setattr(link, "WAITS_S", (0.01, 0.02))
+    monkeypatch.setattr(link, "RETRY_WAITS_S", (0.01, 0.02))
 
 
-def linked_member(opener: streams.Opener) -> tuple[Member, CountingListener]:
+def linked_member(opener: streams.StreamOpener) -> tuple[FollowedMachine, CountingListener]:
     listener = CountingListener()
-    return Member(opener, listener, 0.0), listener
+    return FollowedMachine(opener, listener, 0.0), listener
 
 
 @pytest.mark.usefixtures("_short_waits")
 async def test_hanging_or_refusing_machines_delay_no_other() -> None:
     bad = [linked_member(hangs) for _ in range(20)] + [linked_member(refuses) for _ in range(20)]
-    feed = Feed(Machine())
+    feed = AnyProbe(Machine())
     good, listener = linked_member(feed.open)
-    async with reading([member for member, _ in bad] + [good]):
+    async with reading([machine for machine, _ in bad] + [good]):
         await until_true(lambda: listener.messages >= 2, "frames of the last machine")
         await until_true(lambda: all(one.fails for _, one in bad), "all others have failed")
     assert "no answer" in bad[0][1].fails[0][0]
@@ -465,8 +465,8 @@ async def test_hanging_or_refusing_machines_delay_no_other() -> None:
 @pytest.mark.usefixtures("_short_waits")
 async def test_a_broken_stream_is_reopened_after_growing_delays() -> None:
     openers = iter([breaks, refuses, refuses, breaks, refuses])
-    member, listener = linked_member(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
-    async with reading([member]):
+    machine, listener = linked_member(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
+    async with reading([machine]):
         await until_true(lambda: len(listener.fails) >= 5, "five failures")
     texts = [why for why, _ in listener.fails[:4]]
     assert texts == ["cut", "connection refused", "connection refused", "cut"]
@@ -475,9 +475,9 @@ async def test_a_broken_stream_is_reopened_after_growing_delays() -> None:
 
 @pytest.mark.usefixtures("_short_waits")
 async def test_a_silent_machine_is_disconnected() -> None:
-    feed = Feed(Machine())
-    member, listener = linked_member(feed.open)
-    async with reading([member]):
+    feed = AnyProbe(Machine())
+    machine, listener = linked_member(feed.open)
+    async with reading([machine]):
         await until_true(lambda: listener.fails, "the silence is reported")
         assert listener.fails[0][0] == "it stopped sending"
         assert feed.closed
@@ -488,9 +488,9 @@ async def test_an_invalid_message_ends_the_stream_of_its_machine() -> None:
     def refuse(messages: object) -> None:
         raise wire.WireError("a frame before the hello")
 
-    feed = Feed(Machine())
-    member, listener = linked_member(feed.open)
+    feed = AnyProbe(Machine())
+    machine, listener = linked_member(feed.open)
     listener.process = refuse  # type: ignore[method-assign]
-    async with reading([member]):
+    async with reading([machine]):
         await until_true(lambda: listener.fails, "the false time is reported")
     assert "impossible data" in listener.fails[0][0]

@@ -26,7 +26,7 @@ from waiting import MAX_WAIT_S
 from perfprobe import wire
 from perftop.session.packing import Layouts, Packer, Reader
 from perftop.session.session import Session
-from perftop.verbs.recordings import FORMS
+from perftop.verbs.recordings import FORMATS
 
 FOUR_THREADS = synth.hello(
     [synth.REF, synth.counter("any_thread")], threads=4, cores=1,
@@ -87,7 +87,7 @@ def test_a_block_without_rows_is_unknown(scope: wire.Scope) -> None:
 
 
 @pytest.mark.parametrize("row", [{"package": "x"}, {"core": 1 << 63}, {"siblings": [None]}, []])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_rows_of_hotplug_notes_are_validated(tmp_path: Path, row: object, form: str) -> None:
     results: list[wire.Message] = [FOUR_THREADS]
     for seq in range(4):

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from fake_ssh import RemoteFeed
-from fakes import CpuLoad, Feed, Machine
+from fakes import AnyProbe, CpuLoad, Machine
 from nightly import cases_by_day
 from played_apps import INTERVAL_NS, Run, colour, marked_lines, running_app
 from random_walks import walk_live, walk_replay
@@ -66,7 +66,7 @@ async def test_a_signal_ends_the_app_cleanly(number: signal.Signals) -> None:
 
 
 def test_a_signal_at_the_start_is_handled_when_the_app_runs() -> None:
-    feed = Feed(Machine())
+    feed = AnyProbe(Machine())
 
     def opener() -> AbstractAsyncContextManager[Any]:  # this is called before the first paint
         os.kill(os.getpid(), signal.SIGTERM)
@@ -117,7 +117,7 @@ def test_the_first_picture_handles_signals_until_the_app_does(
 
 @pytest.mark.parametrize("frames", cases_by_day([0, 1], [1]))
 async def test_keys_and_clicks_before_the_first_values_are_harmless(frames: int) -> None:
-    feed = Feed(Machine())
+    feed = AnyProbe(Machine())
     feed.first_frames = frames
     app = PerfTopApp(LiveSource(feed.open, INTERVAL_NS))
     async with app.run_test(size=(100, 24)) as pilot:
@@ -161,7 +161,7 @@ async def test_the_order_does_not_change_the_selected_core() -> None:
                 # a core with a low clock is before all busier cores
                 assert run.grid.settings.cpu == 5
                 run.grid.settings.cpu = 7
-                run.grid.show_cursor()
+                run.grid.scroll_to_cursor()
 
 
 async def test_pausing_freezes_values_but_not_sampling() -> None:
@@ -259,7 +259,7 @@ def test_an_internal_error_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
 def test_the_first_of_two_internal_errors_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PerfTopApp, "is_headless", False)
     monkeypatch.setattr(errors, "save_traceback", str)
-    app = PerfTopApp(LiveSource(Feed(Machine()).open, 1))
+    app = PerfTopApp(LiveSource(AnyProbe(Machine()).open, 1))
     for error in (WorkerFailed(ValueError("the cause")), KeyError("a consequence")):
         app._handle_exception(error)
     assert str(app.failure) == "the cause"

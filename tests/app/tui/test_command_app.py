@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from fakes import Feed, Machine
+from fakes import AnyProbe, Machine
 from make import stopped
 from played_apps import BIG_SCREEN, INTERVAL_NS, Run
 from waiting import MAX_WAIT_S, until_true
@@ -22,7 +22,7 @@ from perftop.base import errors
 from perftop.base.text import count_noun, long_duration
 from perftop.process.job_terminal import MAX_LINES, JobTerminal, OutputLines
 from perftop.tui.app import PerfTopApp
-from perftop.tui.around import CommandSource
+from perftop.tui.command import CommandSource
 from perftop.tui.frame.command_output import Output
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, ScreenState, TopLines
@@ -68,7 +68,7 @@ class CommandRun(Run):
 
 @asynccontextmanager
 async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[CommandRun]:
-    feed = Feed(Machine(changes={"source": "sim:made"}))  # this source has its own time
+    feed = AnyProbe(Machine(changes={"source": "sim:made"}))  # this source has its own time
     source = stopped(CommandSource(tty, feed.open, INTERVAL_NS))
     app = PerfTopApp(source)
     async with app.run_test(size=size) as pilot:
@@ -138,20 +138,20 @@ async def test_a_key_enlarges_or_hides_the_output() -> None:
 
 
 async def test_lines_in_view_stay_there_while_older_ones_are_dropped() -> None:
-    printout, numbers = OutputLines(), iter(range(3 * MAX_LINES))
+    output_lines, numbers = OutputLines(), iter(range(3 * MAX_LINES))
     async with around("true") as run:
         await run.finish_command()
         for count, scrolls in ((MAX_LINES, False), (0, True), (30, False), (30, False)):
-            printout.add(b"".join(b"%d\n" % next(numbers) for _ in range(count)))
-            printout.split_lines()
-            await run.screen.show_output(printout, lambda *_: None)
+            output_lines.add(b"".join(b"%d\n" % next(numbers) for _ in range(count)))
+            output_lines.split_lines()
+            await run.screen.show_output(output_lines, lambda *_: None)
             pane = run.screen.output_pane
             assert pane is not None
             if scrolls:
                 pane.scroll_to(y=1000, animate=False, immediate=True)
             await run.pilot.pause()
             if count < MAX_LINES:
-                assert run.printed()[0] == "1000", printout.dropped_count
+                assert run.printed()[0] == "1000", output_lines.dropped_count
 
 
 async def test_a_running_and_an_ended_command_have_their_status(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ async def test_no_output_is_lost_when_the_screen_closes(
         run.source._on_output(b"not shown any more\n")
         run.app.exit()
         await run.source._show_output()  # the timer of the pane ends late
-        assert run.source.tty._following is None
+        assert run.source.tty._loop is None
     assert capfd.readouterr().out == "not shown any more\n"
 
 
@@ -314,7 +314,7 @@ def test_a_signal_before_the_start_cancels_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_time: str
 ) -> None:
     async def go(tty: JobTerminal) -> CommandSource:
-        feed = Feed(Machine(changes={"source": "sim:made"}))
+        feed = AnyProbe(Machine(changes={"source": "sim:made"}))
         send_frames = feed.frames
         monkeypatch.setattr(feed, "frames", Mock())
         source = CommandSource(tty, feed.open, INTERVAL_NS)
@@ -353,7 +353,7 @@ def test_a_command_that_cannot_run_ends_the_app(tmp_path: Path) -> None:
     script.chmod(0o755)
 
     async def go(tty: JobTerminal) -> CommandSource:
-        feed = Feed(Machine(changes={"source": "sim:made"}))
+        feed = AnyProbe(Machine(changes={"source": "sim:made"}))
         source = CommandSource(tty, feed.open, INTERVAL_NS)
         app = PerfTopApp(source)
         async with app.run_test():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import run
-from fakes import Feed, Machine
+from fakes import AnyProbe, Machine
 from fleets import Made, small
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -43,12 +43,12 @@ def read(text: str) -> Config:
 
 def test_the_default_file_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(config.default(), encoding="utf-8")
+    path.write_text(config.default_text(), encoding="utf-8")
     assert config.load(path) == Config()
 
 
 def test_the_default_file_has_all_settings() -> None:
-    document = tomllib.loads(config.default())
+    document = tomllib.loads(config.default_text())
     assert {"theme", "units", "columns", "keys"} == set(document)
     assert document["keys"] == {key.id: key.keys for key in keys.KEYS}
 
@@ -278,7 +278,7 @@ def test_a_terminal_of_16_colours_starts_with_the_ansi_theme(
     for name, value in {"TERM": term, **more}.items():
         monkeypatch.setenv(name, value)
     config = Config(theme=chosen_theme)
-    source = LiveSource(Feed(Machine()).open, 500_000_000)
+    source = LiveSource(AnyProbe(Machine()).open, 500_000_000)
     assert PerfTopApp(source, config).theme == expected_theme
     assert PerfTopApp(FleetSource(Made(small(), "over ssh")), config).theme == expected_theme
 
@@ -307,7 +307,7 @@ async def test_the_app_uses_the_settings() -> None:
 
 def test_the_default_file_is_printed() -> None:
     result = run("--default-config")
-    assert (result.returncode, result.stdout, result.stderr) == (0, config.default(), "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, config.default_text(), "")
 
 
 def test_an_invalid_file_ends_the_command_before_its_start(

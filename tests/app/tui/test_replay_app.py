@@ -138,7 +138,7 @@ async def test_the_history_is_read_from_the_start_of_the_time_axes(path: Path) -
     def first_s(viewer: Viewer) -> float:
         ends_ns = viewer.source.ends_ns
         assert ends_ns is not None
-        return (ends_ns[0] - viewer.source.extent_ns[0]) / S
+        return (ends_ns[0] - viewer.source.recording_span_ns[0]) / S
 
     async with viewing(path) as viewer:
         await viewer.press("space", "J", *"+95s", "enter", to_s=95.1)
@@ -313,7 +313,7 @@ def test_a_recording_without_samples_is_refused(
 async def test_a_range_of_a_recording_has_its_values_and_its_verdict(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.press("space", "J", *"+30s", "enter", to_s=30.1)
-        start_ns = viewer.source.extent_ns[0]
+        start_ns = viewer.source.recording_span_ns[0]
         viewer.source.select_range(start_ns + 24 * S, start_ns + 28 * S)
         await viewer.pilot.pause()
         assert viewer.interval.elapsed_s == pytest.approx(4.0)

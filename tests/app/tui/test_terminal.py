@@ -34,7 +34,7 @@ class PipeReader(TerminalDriver):
         self.keys: list[str] = []
         self.waits: list[float | None] = []
         self.terminal_lost = False
-        self.exit_event = _EndEvent(self.fileno, self._report_loss)
+        self.exit_event = _EndEvent(self.fileno, self._report_hangup)
         self.exit_event.wait_for_input, request = self._waited, self.exit_event.wait_for_input  # type: ignore[method-assign]
         self._asked = request
         self.thread = threading.Thread(target=self.run_input_thread)
@@ -44,7 +44,7 @@ class PipeReader(TerminalDriver):
         self.waits.append(seconds)
         return self._asked(seconds)
 
-    def _report_loss(self) -> None:
+    def _report_hangup(self) -> None:
         self.terminal_lost = True
 
     def process_message(self, message: Message) -> None:
@@ -91,7 +91,7 @@ def test_the_output_queue_for_a_slow_terminal_is_short(monkeypatch: pytest.Monke
     monkeypatch.setattr(LinuxDriver, "start_application_mode", start)
     terminal: Any = TerminalDriver.__new__(TerminalDriver)
     terminal.start_application_mode()
-    terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
+    terminal._is_lost, terminal._wait_left_s = threading.Event(), float("inf")
     with piped_output() as (output, _, reads):
         terminal._file = output
         terminal.write("." * PIPE_BYTES + "a refresh")
@@ -108,7 +108,7 @@ def test_a_slow_terminal_is_restored_after_a_late_end(monkeypatch: pytest.Monkey
     terminal: Any = TerminalDriver.__new__(TerminalDriver)
     terminal._writer_thread = WriterThread(sys.stdout)  # not started, so no text is written
     terminal._writer_thread._queue.maxsize = 2
-    terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
+    terminal._is_lost, terminal._wait_left_s = threading.Event(), float("inf")
     with piped_output() as (output, *_):
         terminal._file = output
         terminal.limit_wait()
@@ -152,7 +152,7 @@ def test_output_not_accepted_by_a_slow_terminal_is_discarded_at_the_end() -> Non
         rest = output.write_now("." * PIPE_BYTES + "\x1b[38;2;1")
         queued = output.write_now("another picture")
         assert output.is_writing()
-        output.discard()
+        output.discard_output()
         restoring = output.write_now("restored")
         for text in (rest, queued):
             output.write(text)
@@ -160,7 +160,7 @@ def test_output_not_accepted_by_a_slow_terminal_is_discarded_at_the_end() -> Non
         output.write(restoring)
         assert reads(100) == b"\x18restored"
         assert not output.is_writing()
-        output.discard()
+        output.discard_output()
         assert output.write_now("nothing was cut") == b""
         assert reads(100) == b"nothing was cut"
 

@@ -11,11 +11,11 @@ import pytest
 
 from perfprobe import wire
 from perftop import cli
-from perftop.docs.command_line import doc_names
+from perftop.docs.command_line import names_in_table
 from perftop.recording.file import Recording
 from perftop.verbs import options, screens
 
-NAMES = doc_names("demo", "recording")
+NAMES = names_in_table("demo", "recording")
 MAX_BYTES = 300_000
 
 
@@ -26,8 +26,8 @@ def why(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_the_page_lists_all_recordings() -> None:
-    assert sorted(NAMES) == sorted(path.stem for path in options.SHIPPED.iterdir())
-    assert not set(NAMES) & set(doc_names("sim", "scenario"))
+    assert sorted(NAMES) == sorted(path.stem for path in options.SHIPPED_DIRECTORY.iterdir())
+    assert not set(NAMES) & set(names_in_table("sim", "scenario"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,7 +75,7 @@ def test_the_list_has_recordings_and_simulated_machines(
     assert cli.main(["demo", "list"]) == 0
     printed = capsys.readouterr().out
     first_words = {line.split()[0] for line in printed.splitlines() if line}
-    assert {*NAMES, *doc_names("sim", "scenario")} <= first_words
+    assert {*NAMES, *names_in_table("sim", "scenario")} <= first_words
     assert "`" not in printed
 
 

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpu_sets
 from perftop import cli
 from perftop.base.errors import Failed
-from perftop.verbs.recordings import FORMS, Export
+from perftop.verbs.recordings import FORMATS, Export
 
 FOUND = messages("sim:hotplug,cpus=8,packages=2", 10.5)
 HELLO = hello(FOUND)
@@ -169,7 +169,7 @@ def test_an_unwritable_directory_is_reported(path: Path) -> None:
     assert failure.value.status == 1
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_full_disk_is_reported_with_the_file_name(path: Path, form: str) -> None:
     with pytest.raises(Failed, match="cannot write all of /dev/full: No space") as failure:
         export_file(path, Path("/dev/full"), form, "--force")

@@ -24,7 +24,7 @@ from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import Machine, MachineEpisode
 from perftop.session.packing import Recorder
 from perftop.verbs import fleet_sources, screens
-from perftop.verbs.fleet_sources import LiveSource, RecordingsSource
+from perftop.verbs.fleet_sources import RecordingsSource, SshSource
 from perftop.verbs.screens import host_names
 
 
@@ -40,13 +40,13 @@ def test_a_file_lists_one_host_per_line(tmp_path: Path) -> None:
 
 def test_more_than_64_hosts_are_refused() -> None:
     with pytest.raises(Failed, match="at most 64"):
-        LiveSource([f"n{i}" for i in range(65)])
-    LiveSource(["n1"] * 65)
+        SshSource([f"n{i}" for i in range(65)])
+    SshSource(["n1"] * 65)
 
 
 def test_a_host_name_that_looks_like_an_option_is_refused() -> None:
     with pytest.raises(Failed):
-        LiveSource(["-oProxyCommand=x"])
+        SshSource(["-oProxyCommand=x"])
 
 
 def test_all_machines_have_a_line_and_silent_ones_a_reason(
@@ -71,7 +71,7 @@ def test_all_machines_have_a_line_and_silent_ones_a_reason(
 class SilentSource:
     """A source with one machine, which had an episode."""
 
-    every_s, is_over, now = 0.01, False, 10.0
+    update_s, is_over, now = 0.01, False, 10.0
 
     def __init__(self) -> None:
         machine = Machine("n1")
@@ -102,7 +102,7 @@ async def test_a_hanging_or_broken_host_delays_no_other(
         hosts.set(name, behaviour)
     hosts.set("good", "run sim:steady,cpus=2")
 
-    source = LiveSource([*behaviours, "good"], 0.1)
+    source = SshSource([*behaviours, "good"], 0.1)
     task = asyncio.create_task(source.run())
     machines = source.fleet.machines
     await until_true(lambda: machines["good"].answers, "values of the working host")
@@ -119,11 +119,11 @@ async def test_a_hanging_or_broken_host_delays_no_other(
 async def test_a_broken_link_is_reported_immediately_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "WAITS_S", (0.2,))
+    monkeypatch.setattr(retry, "RETRY_WAITS_S", (0.2,))
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n1", "run sim:steady,cpus=2")
 
-    source = LiveSource(["n1"], 0.1)
+    source = SshSource(["n1"], 0.1)
     task = asyncio.create_task(source.run())
     machine = source.fleet.machines["n1"]
     await until_true(lambda: machine.answers, "values of n1")
@@ -228,10 +228,10 @@ async def test_an_unreadable_file_does_not_affect_others(night: Path) -> None:
 async def test_time_advances_only_while_recordings_play(
     night: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_sources, "TICK_S", 0.01)
+    monkeypatch.setattr(fleet_sources, "STEP_S", 0.01)
     async with playing_source(night) as source:
         paused_at = source.now
-        await asyncio.sleep(5 * fleet_sources.TICK_S)
+        await asyncio.sleep(5 * fleet_sources.STEP_S)
         assert source.now == paused_at
         assert source.moment.startswith("paused")
     async with playing_source(night, playing=True) as source:

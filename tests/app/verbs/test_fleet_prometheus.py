@@ -31,7 +31,7 @@ from perftop.base.errors import Failed
 from perftop.session.fleet import FleetQueries
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS
 from perftop.verbs import fleet_sources
-from perftop.verbs.fleet_sources import PrometheusSource, Server
+from perftop.verbs.fleet_sources import PrometheusServer, PrometheusSource
 
 NOW = 1_700_000_000.0
 Row = tuple[dict[str, str], list[tuple[float, float]]]
@@ -176,7 +176,7 @@ def test_invalid_or_large_responses_are_refused(
 ) -> None:
     monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1_000_000)
     with server_address(lambda *_: body) as url, pytest.raises(Failed, match=text):
-        Server(url).query("up")
+        PrometheusServer(url).query("up")
 
 
 def test_malformed_series_are_ignored() -> None:
@@ -185,13 +185,13 @@ def test_malformed_series_are_ignored() -> None:
             {"metric": {}, "value": [10**400, "2"]}]  # fmt: skip
     body = json.dumps({"data": {"result": rows}}).encode()
     with server_address(lambda *_: body) as url:
-        result = Server(url).query("up")
+        result = PrometheusServer(url).query("up")
     assert [tuple(one) for one in result] == [({"a": "1"}, [(1.0, 2.0)]), ({}, []), ({}, [])]
 
 
 def test_a_missing_server_and_an_invalid_url_are_reported() -> None:
     with pytest.raises(Failed, match="does not answer"):
-        Server("http://127.0.0.1:1").query("up")
+        PrometheusServer("http://127.0.0.1:1").query("up")
     for url in (
         "file:///etc/passwd",
         "127.0.0.1:9090",
@@ -200,7 +200,7 @@ def test_a_missing_server_and_an_invalid_url_are_reported() -> None:
         "http://h:x",
     ):
         with pytest.raises(Failed, match="invalid URL"):
-            Server(url)
+            PrometheusServer(url)
 
 
 def test_matchers_are_in_all_selectors() -> None:
@@ -352,9 +352,9 @@ SLOW_RESPONSES = {
 def test_a_server_that_sends_slowly_has_one_deadline(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_sources, "MAX_S", 0.3)
+    monkeypatch.setattr(fleet_sources, "MAX_QUERY_S", 0.3)
     with server(SLOW_RESPONSES[what], 0.03) as url, pytest.raises(Failed, match="took longer"):
-        fleet_sources.Server(url).query("up")
+        fleet_sources.PrometheusServer(url).query("up")
 
 
 ENDLESS_RESPONSES = {
@@ -370,7 +370,7 @@ ENDLESS_RESPONSES = {
 def test_an_endless_response_is_cut(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1 << 20)
     with server(ENDLESS_RESPONSES[what]) as url, pytest.raises(Failed, match="larger than 1 MB"):
-        (request := fleet_sources.Server(url)).query("up")
+        (request := fleet_sources.PrometheusServer(url)).query("up")
     assert request.bytes < 2 << 20
 
 
@@ -378,21 +378,21 @@ def test_an_endless_response_is_cut(what: str, monkeypatch: pytest.MonkeyPatch) 
 def test_redirects_do_not_lead_to_files_or_loop(where: str) -> None:
     answer = b"HTTP/1.1 302 F\r\nContent-Length: 0\r\nLocation: " + where.encode() + b"\r\n\r\n"
     with server([answer]) as url, pytest.raises(Failed, match="server"):
-        fleet_sources.Server(url).query("up")
+        fleet_sources.PrometheusServer(url).query("up")
 
 
 def test_compressed_responses_are_not_decompressed() -> None:
     bomb = gzip.compress(b" " * (8 << 20))
     answer = OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb
     with server([answer]) as url, pytest.raises(Failed, match="not JSON"):
-        fleet_sources.Server(url).query("up")
+        fleet_sources.PrometheusServer(url).query("up")
 
 
 WITHOUT_DEADLINE = """
 import sys
 from perftop import cli
 from perftop.verbs import fleet_sources
-fleet_sources.MAX_S = 600.0
+fleet_sources.MAX_QUERY_S = 600.0
 sys.exit(cli.main(["fleet", "--prometheus", sys.argv[1], "--json", "-n", "1"]))
 """
 

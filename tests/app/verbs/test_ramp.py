@@ -201,7 +201,9 @@ def test_times_have_two_digits(seconds: float, text: str) -> None:
 
 
 def test_rounding_up_carries_over() -> None:
-    assert [ramp.round_up(s) for s in (0.00404, 0.004, 0.0)] == pytest.approx([0.0041, 0.004, 0.0])
+    assert [ramp.round_up_time(s) for s in (0.00404, 0.004, 0.0)] == pytest.approx(
+        [0.0041, 0.004, 0.0]
+    )
 
 
 def test_the_result_is_one_sentence() -> None:

@@ -24,7 +24,7 @@ from perftop import cli
 from perftop.process.job import Job, raw_ns
 from perftop.recording.file import Recording
 from perftop.session.session import MAX_BATCH
-from perftop.verbs.record import CommandSummary, Record
+from perftop.verbs.record import CommandSummary, StreamRecorder
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
 CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
@@ -124,7 +124,7 @@ def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
     blocks = synth.frame(hello, 1, values, flags=[wire.ROW_SAMPLED] * 4).blocks
 
-    async def start_stream(record: Record) -> None:
+    async def start_stream(record: StreamRecorder) -> None:
         async def stream() -> AsyncIterator[list[wire.Message]]:
             yield [hello]
             yield [wire.Frame(1, raw_ns(), blocks)]
@@ -140,7 +140,7 @@ def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
         record.on_end()
 
     with Job(["sh", "-c", "sleep 0.05; exit 7"]) as job:
-        asyncio.run(start_stream(Record(cli._parse_arguments(["record"]), path, job)))
+        asyncio.run(start_stream(StreamRecorder(cli._parse_arguments(["record"]), path, job)))
     end = notes(path)["run-end"]
     assert end.data["status"] == 7
     assert end.data["last_ns"] == [end.time_ns + 5] * 2
@@ -158,7 +158,7 @@ async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
             yield [wire.Frame(seq, time_ns, synth.frame(hello, seq, values).blocks)]
         raise AssertionError("the stream was read after its end")
 
-    record = Record(cli._parse_arguments(["record", "--duration", "300ms"]), path)
+    record = StreamRecorder(cli._parse_arguments(["record", "--duration", "300ms"]), path)
     await record.consume(stream())
     record.on_end()
     assert [

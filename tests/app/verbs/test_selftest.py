@@ -243,9 +243,9 @@ import dataclasses, synth
 from perftop.session.session import Session
 from perftop.draw import strips
 from perftop.tui.frame import top
-from perftop.tui.frame.top import Status
+from perftop.tui.frame.top import AppStatus
 session = Session(dataclasses.replace(synth.hello(), boot_id="b-1"))
-print(strips.text(top.alert_line(session, None, Status(0), 80)[0]))
+print(strips.text(top.alert_line(session, None, AppStatus(0), 80)[0]))
 """
     result = python(code, check=False, env=os.environ | {"PYTHONPATH": str(SUPPORT)})
     assert "! selftest found counters wrong on this boot: instructions" in result.stdout, (

@@ -22,8 +22,8 @@ from perftop.base.errors import Failed
 from perftop.recording import file
 from perftop.recording.file import Source, open_source
 from perftop.verbs import headless
-from perftop.verbs.headless import QUIET_S, ProgressLine
-from perftop.verbs.record import Record
+from perftop.verbs.headless import QUIET_START_S, ProgressLine
+from perftop.verbs.record import StreamRecorder
 
 HOSTS = ("--host", "n1", "--host", "me@n2", "--host", "n3")
 
@@ -50,7 +50,7 @@ def test_record_writes_a_file_for_each_machine(hosts: fake_ssh.Hosts, tmp_path: 
 
 
 def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
-    records = [Record(cli._parse_arguments(["record"]), tmp_path / name) for name in "ab"]
+    records = [StreamRecorder(cli._parse_arguments(["record"]), tmp_path / name) for name in "ab"]
     for record in records:
         record.all_records = records
         hello, result = messages("sim:idle,cpus=2", 2)
@@ -188,7 +188,7 @@ def test_the_line_appears_after_a_while_and_is_erased() -> None:
     list(islice(counted, 30))
     line.erase()
     assert not out.getvalue(), "it was not shown"
-    now_s[0] = 4 * QUIET_S
+    now_s[0] = 4 * QUIET_START_S
     list(counted)
     assert out.getvalue() == "\r\x1b[Kreading a: 30 samples, 0:02, 12 s left"
     line.erase()
@@ -202,7 +202,7 @@ def test_the_line_is_shown_on_terminals_only(
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr(out, "isatty", lambda: terminal)
-    monkeypatch.setattr(headless, "QUIET_S", 0.0)
+    monkeypatch.setattr(headless, "QUIET_START_S", 0.0)
     with (
         open_source(path) as source,
         pytest.raises(KeyboardInterrupt),

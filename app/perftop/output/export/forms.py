@@ -43,7 +43,7 @@ from perftop.output.export.fields import (
 )
 from perftop.output.run_summary import run_time_fields
 from perftop.output.stat_lines import Line
-from perftop.process.command_window import Bounds
+from perftop.process.command_window import WindowBounds
 from perftop.process.job import RESOURCE_KEYS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -144,7 +144,7 @@ class RecordedCommand:
             match data.get(key):
                 case [int(first), int(last)] if 0 <= first <= last < wire.LATEST_NS:
                     ranges.append((first, last))
-        bounds = Bounds(*ranges) if len(ranges) == 2 else None
+        bounds = WindowBounds(*ranges) if len(ranges) == 2 else None
         line |= run_time_fields(self._session, start.time_ns, end.time_ns, bounds)
         missed_cpus = data.get("missed")
         is_valid = isinstance(missed_cpus, list) and all(type(cpu) is int for cpu in missed_cpus)

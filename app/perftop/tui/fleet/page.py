@@ -20,8 +20,14 @@ from perftop.model.kinds import KINDS, UNKNOWN_KIND, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
 from perftop.session.losses import WAIT_CAUSE, Cause
-from perftop.tui.fleet import views, words
-from perftop.tui.fleet.words import FleetState, MachineRow, amount_text, plain_line
+from perftop.tui.fleet import fleet_state, views
+from perftop.tui.fleet.fleet_state import (
+    FleetState,
+    MachineRow,
+    amount_text,
+    named_number,
+    plain_line,
+)
 from perftop.tui.shared.episode_style import gap_cause
 from perftop.tui.shared.verdict import (
     ASCII_SHAPES,
@@ -58,13 +64,13 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
     state.running = state.fleet.running()
     height = state.height
     gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
-    fleet_verdict = verdict_on_fleet(state)
+    verdict = fleet_verdict(state)
     keys: list[Piece] = []
     if state.selected_machine:
         keys = [(0, [(state.captions["why"], "key"), (" why", "dim")])]
     shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(state.glyphs, "")
-    lines = [header_line(state), *gap, verdict_line(fleet_verdict, state.width),
-             loss_line(fleet_verdict, state.width, keys, shapes=shapes), *gap]  # fmt: skip
+    lines = [header_line(state), *gap, verdict_line(verdict, state.width),
+             loss_line(verdict, state.width, keys, shapes=shapes), *gap]  # fmt: skip
     if height >= MIN_HEIGHT_FOR_TOTALS:
         lines += [totals_line(state), BLANK]
     draw = {"machines": _row_lines, "heat": _heat_lines, "fleet_episodes": _episode_lines}
@@ -76,8 +82,8 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
 
 
 def header_line(state: FleetState) -> Line:
-    """Returns the first line: the source, how many machines answer, the cost of watching, the
-    time."""
+    """Returns the first line: the source, the number of machines that answer, the cost of
+    monitoring, and the time."""
     fleet = state.fleet
     machine_count = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent_machines)
@@ -98,32 +104,37 @@ def header_line(state: FleetState) -> Line:
     return plain_line(*spread(left_runs, [*right_runs, (" ", "text")], state.width))
 
 
-def verdict_on_fleet(state: FleetState) -> Verdict:
-    """Returns the verdict on all machines: the cause that costs most, and where. Its severity is
-    that of the machine that loses most."""
+def fleet_verdict(state: FleetState) -> Verdict:
+    """Returns the verdict on all machines: the cause that costs most, and its machines. The
+    severity is that of the machine that loses most."""
     fleet = state.fleet
     by_cause: dict[Cause, list[Machine]] = {}
     for machine in fleet.answering_machines:
         if machine.cause[0]:
             by_cause.setdefault(machine.cause, []).append(machine)
-    costs = {cause: _lost_and_busy(machines) for cause, machines in by_cause.items()}
+    costs = {cause: _sum_lost_and_busy(machines) for cause, machines in by_cause.items()}
     causes = sorted(costs, key=lambda cause: -costs[cause][0])
-    lost, busy = _lost_and_busy(fleet.answering_machines)
+    lost, busy = _sum_lost_and_busy(fleet.answering_machines)
     losses = [Loss(costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).sign,
-                   words.short_cause(*cause)) for cause in causes]  # fmt: skip
+                   fleet_state.short_cause(*cause)) for cause in causes]  # fmt: skip
     rest = lost / max(busy, 1e-9) - sum(loss.share for loss in losses)
     losses += [Loss(rest, theme.NEITHER, "others")] if rest > 0 else []
     silence = _silence_sentence(state)
     if state.problem:
-        text, pieces, sign, severity = state.problem, silence, words.SILENT_SIGN, MIN_ALARM_SHARE
+        text, pieces, sign, severity = (
+            state.problem,
+            silence,
+            fleet_state.SILENT_SIGN,
+            MIN_ALARM_SHARE,
+        )
     elif causes and (losses[0].share >= MIN_LOSS or not silence):
         cause, machines = causes[0], by_cause[causes[0]]
-        text = _sentence(state, cause, machines, costs[cause][0] / max(costs[cause][1], 1e-9))
-        pieces = [*_evidence(state, cause, machines), *silence[:1]]
+        text = _cause_sentence(state, cause, machines, costs[cause][0] / max(costs[cause][1], 1e-9))
+        pieces = [*_cause_evidence(state, cause, machines), *silence[:1]]
         sign = kind_of_cause(*cause).sign
         severity = max(float(np.nan_to_num(m.numbers["lost"])) for m in machines)
     elif silence:
-        (text, *pieces), sign, severity = silence, words.SILENT_SIGN, MIN_WARNING_SHARE
+        (text, *pieces), sign, severity = silence, fleet_state.SILENT_SIGN, MIN_WARNING_SHARE
     else:
         text = "No machine is losing time to a known cause"
         pieces, sign, severity = [], CALM_SIGN, 0.0
@@ -142,7 +153,7 @@ def verdict_on_fleet(state: FleetState) -> Verdict:
     )  # fmt: skip
 
 
-def _lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
+def _sum_lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
     """Returns the sum of the lost shares and the sum of the busy shares, over the machines whose
     losses are known."""
     numbers = [(m.numbers["lost"], m.numbers["busy"]) for m in machines]
@@ -150,29 +161,33 @@ def _lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
     return sum(lost * busy for lost, busy in known), sum(busy for _, busy in known)
 
 
-def _sentence(state: FleetState, cause: Cause, machines: Sequence[Machine], share: float) -> str:
+def _cause_sentence(
+    state: FleetState, cause: Cause, machines: Sequence[Machine], share: float
+) -> str:
     """Returns the cost of the cause on these machines; `share`: the mean share of their time."""
     count = len(machines)
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
         return f"Tasks on {safe_cells(place)} wait {percent(share)} % of their time for a CPU"
     amount = f"{percent(share)} % of the time of {safe_cells(place)}"
-    return words.first_that_fits(words.loss_wordings(cause, "takes", amount), state.width - 4)
+    return fleet_state.first_that_fits(
+        fleet_state.loss_wordings(cause, "takes", amount), state.width - 4
+    )
 
 
-def _evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]) -> list[str]:
+def _cause_evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]) -> list[str]:
     """Returns evidence of the cause: its start, the depth of its episodes, and the machines."""
     episodes = [e for e in state.running if (e.kind, e.cause) == cause]
     if not episodes:
         return [_machine_names(state, machines)]
-    since = words.since_text(min(e.start for e in episodes), state.now)
-    pieces = f"since {since}", words.depth_text(episodes[0]), _machine_names(state, machines)
+    since = fleet_state.since_text(min(e.start for e in episodes), state.now)
+    pieces = f"since {since}", fleet_state.depth_text(episodes[0]), _machine_names(state, machines)
     return [piece for piece in pieces if piece]
 
 
 def _machine_names(state: FleetState, machines: Sequence[Machine]) -> str:
-    """Returns the racks that contain these machines, or the first of the machines' names; for a
-    single machine, its tasks."""
+    """Returns the racks of these machines, or some of the machine names; for a single machine, its
+    tasks."""
     if len(machines) == 1:
         return safe_cells(machines[0].tasks)
     every_rack, hit_racks = racks([*state.fleet.machines.values()]), [*racks(machines)]
@@ -191,7 +206,7 @@ def _silence_sentence(state: FleetState) -> list[str]:
         return []
     first = min(machines, key=lambda m: m.silent_since)
     since = f"since {time_of_day(first.silent_since)}"
-    reason = words.silence_text(first, state.now)
+    reason = fleet_state.silence_text(first, state.now)
     if len(machines) == 1:
         return [f"{safe_cells(first.name)} does not answer {since}", *reason.split(" · ")]
     text = f"{len(machines)} of {len(state.fleet.machines)} do not answer {since}"
@@ -206,8 +221,11 @@ def totals_line(state: FleetState) -> Line:
 
 def _number_pieces(numbers: Numbers) -> list[Piece]:
     """Returns the known numbers of a machine or of all machines, with their names."""
-    return [(rank, words.named_number(f"{name} ", key, numbers, "bright" if rank < 3 else "text"))
-            for key, name, rank in _NUMBERS if isfinite(numbers[key])]  # fmt: skip
+    return [
+        (rank, named_number(f"{name} ", key, numbers, "bright" if rank < 3 else "text"))
+        for key, name, rank in _NUMBERS
+        if isfinite(numbers[key])
+    ]
 
 
 # --- the views
@@ -217,14 +235,14 @@ def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[MachineRow], S
     """Returns the visible rows, scrolled to the selected one, and the hidden machines."""
     room, rows = body - 2, state.rows
     if len(rows) <= room + 1:
-        state.top = 0
+        state.first_row = 0
         return rows, ()
     index = next((i for i, (m, *_) in enumerate(rows) if m.name == state.selected_name), 0)
-    state.top = max(0, min(state.top, index, len(rows) - room))
-    state.top = max(state.top, index - room + 1)
-    end = state.top + room
-    hidden_rows = (*rows[: state.top], *rows[end:])
-    return rows[state.top : end], [machine for row in hidden_rows for machine in row]
+    state.first_row = max(0, min(state.first_row, index, len(rows) - room))
+    state.first_row = max(state.first_row, index - room + 1)
+    end = state.first_row + room
+    hidden_rows = (*rows[: state.first_row], *rows[end:])
+    return rows[state.first_row : end], [machine for row in hidden_rows for machine in row]
 
 
 def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
@@ -260,7 +278,7 @@ def _heat_lines(state: FleetState, body: int, _: int) -> list[Line]:
 
 
 def _episode_lines(state: FleetState, body: int, _: int) -> list[Line]:
-    lines = newest_episodes(state, body - 1, state.width - 2)
+    lines = newest_episode_lines(state, body - 1, state.width - 2)
     return [plain_line((" ", "text"), *runs) for runs, _ in lines]
 
 
@@ -287,50 +305,50 @@ def _half_width(state: FleetState) -> int:
 
 
 def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[Line]:
-    """Returns `room` lines: racks beside the selected machine, and below them, where they fit, a
-    chart of that machine beside the episodes of all machines."""
+    """Returns `room` lines: the racks beside the selected machine. If there is room, a chart of
+    that machine and the episodes of all machines are below them, side by side."""
     machine, half = state.selected_machine, _half_width(state)
     if machine is None or room < 2:
         return (rack_cells + [BLANK] * room)[:room]
     left_width = half if half and rack_cells else 0
-    chosen = [BLANK, *_selected_machine(state, machine, state.width - left_width - 2)]
+    chosen = [BLANK, *_selected_machine_lines(state, machine, state.width - left_width - 2)]
     if left_width:
-        lines = _side_by_side(rack_cells, chosen, left_width)
+        lines = _join_halves(rack_cells, chosen, left_width)
     else:
         lines = [*rack_cells, *(plain_line((" ", "text"), *runs) for runs, _ in chosen)]
     if (height := min(room - len(lines) - 1, MAX_CHART_LINES)) >= MIN_CHART_LINES:
-        chart = detail_chart(state, machine, (half or state.width) - 2, height)
+        chart = machine_chart_lines(state, machine, (half or state.width) - 2, height)
         if half:
-            episodes = newest_episodes(state, height - 1, state.width - half - 2)
-            chart = _side_by_side(chart, episodes, half)
+            episodes = newest_episode_lines(state, height - 1, state.width - half - 2)
+            chart = _join_halves(chart, episodes, half)
         lines += [BLANK, *chart]
     return [*lines[:room], *[BLANK] * (room - len(lines))]
 
 
-def _side_by_side(left: list[Line], right: list[Line], size: int) -> list[Line]:
+def _join_halves(left: list[Line], right: list[Line], size: int) -> list[Line]:
     """Returns lines that join two halves, the left one in `size` cells."""
     pairs = zip_longest(left, right, fillvalue=BLANK)
     return [plain_line(*a, (" " * (size - width(a)), "text"), *b) for (a, _), (b, _) in pairs]
 
 
-def _selected_machine(state: FleetState, machine: Machine, size: int) -> list[Line]:
+def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> list[Line]:
     """Returns the name and the description of the machine, its verdict, its numbers, its tasks, and
     the cost of its probe."""
     cores = count_noun(machine.core_count, "core") if machine.core_count else ""
     what = ", ".join(filter(None, (safe_cells(machine.model), cores)))
     lines = [panel_title(safe_cells(machine.name), what, size)]
-    sign = words.worst_sign(machine)
+    sign = fleet_state.worst_sign(machine)
     if not machine.answers:
-        text, since = words.silence_text(machine, state.now), machine.silent_since
+        text, since = fleet_state.silence_text(machine, state.now), machine.silent_since
     else:
-        text, since = words.machine_verdict(machine, size - 2)
-    when = f"since {words.since_text(since, state.now)}" if isfinite(since) else ""
+        text, since = fleet_state.machine_verdict(machine, size - 2)
+    when = f"since {fleet_state.since_text(since, state.now)}" if isfinite(since) else ""
     sentence: list[Piece] = [(0, [(fit(text, min(len(text), size - 2)), "text")])]
     sentence += [(1, [(when, "dim")])] if when else []
     lines.append([sign, (" ", "text"), *fit_line(sentence, size - 2, 2)])
     pieces = _number_pieces(machine.numbers)
     if machine.answers:
-        age = words.span_text(state.now - machine.updated)
+        age = fleet_state.span_text(state.now - machine.updated)
         pieces.append((2, [("age ", "dim"), (age, "text")]))
     lines.append([("  ", "text"), *fit_line(pieces, size - 2, 2)])
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
@@ -342,34 +360,36 @@ def _selected_machine(state: FleetState, machine: Machine, size: int) -> list[Li
     return [plain_line(*runs) for runs in lines]
 
 
-def newest_episodes(state: FleetState, max_episodes: int, size: int) -> list[Line]:
+def newest_episode_lines(state: FleetState, max_episodes: int, size: int) -> list[Line]:
     """Returns a title, and lines with episodes of all machines, the newest first."""
     fleet, count = state.matching_fleet, len(state.machines)
     scope = "all machines" if fleet is state.fleet else count_noun(count, "machine")
     title = spread([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
     episodes = fleet.newest_episodes(max_episodes)
-    lines = [plain_line(*_episode(state, episode, size)) for episode in episodes]
+    lines = [plain_line(*_episode_runs(state, episode, size)) for episode in episodes]
     return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]
 
 
-def _episode(state: FleetState, episode: SharedEpisode, size: int) -> list[Run]:
+def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[Run]:
     style = "text" if episode.end is None else "faint"
-    length = words.span_text((state.now if episode.end is None else episode.end) - episode.start)
-    name = words.cpus_text(episode, len(state.matching_fleet.machines))
+    length = fleet_state.span_text(
+        (state.now if episode.end is None else episode.end) - episode.start
+    )
+    name = fleet_state.cpus_text(episode, len(state.matching_fleet.machines))
     room = size - 11 - len(length) - 1
     names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []
-    cause = words.cause_name(episode.kind, episode.cause), words.depth_text(episode)
+    cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
     what = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
     text = f"{fit(name, min(24, max(10, room // 4)))} {what}"
     left: list[Run] = [
         (f"{time_of_day(episode.start)} ", style),
-        (words.episode_sign(episode.kind), "alarm" if episode.end is None else "dim"),
+        (fleet_state.episode_sign(episode.kind), "alarm" if episode.end is None else "dim"),
         (f" {fit(text, room)}", style),
     ]
     return spread(left, [(length, style)], size)
 
 
-def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
+def machine_chart_lines(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
     """Returns a chart of a machine's clock below its ceiling over time; if the clock is unknown, a
     chart of the share of time that the machine lost."""
     cells, rows = width - 6, max(1, height - 3)
@@ -391,13 +411,13 @@ def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -
             return [plain_line((" no history yet", "faint")), *[BLANK] * (height - 1)]
         high = max(float(np.nanmax(lost)), MIN_LOSS)
         area = chart_lines(charts.area_chart(lost / high, rows, "loss", ascii_=state.ascii))
-    title = f" {words.unit_name(key):<5}{name} · {safe_cells(machine.name)}"
+    title = f" {fleet_state.unit_name(key):<5}{name} · {safe_cells(machine.name)}"
     lines = [plain_line((fit(title, width), "dim"))]
     for y, runs in enumerate(area):
         end = high if not y else low if y == rows - 1 else nan
         mark = amount_text(key, end) if isfinite(end) else ""
         lines.append(plain_line((f"{mark:>5} ", "faint"), *runs))
-    return [*lines, *words.axis_lines(state.now, PAST_S, cells, left=6)][:height]
+    return [*lines, *fleet_state.axis_lines(state.now, PAST_S, cells, left=6)][:height]
 
 
 def _gap_states(state: FleetState, machine: Machine, columns: int) -> Floats:

@@ -19,8 +19,8 @@ from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number_ru
 from perftop.draw.strips import BLANK, Line, level_cell, panel_title, safe_cells, spread, width
 from perftop.session.fleet import natural_sort_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
-from perftop.tui.fleet import words
-from perftop.tui.fleet.words import (
+from perftop.tui.fleet import fleet_state
+from perftop.tui.fleet.fleet_state import (
     MIN_LABEL_WIDTH,
     FleetState,
     MachineGrid,
@@ -60,31 +60,31 @@ def table_columns(state: FleetState) -> Table:
     return columns.fit_columns([*first, *COLUMNS], state.width - 1)
 
 
-def machine_line(state: FleetState, table: Table, machine: Machine, *alike: Machine) -> Line:
+def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Machine) -> Line:
     """Returns the row of a machine, or the row that it shares with machines like it."""
-    if alike:
-        return _alike_row(table, (machine, *alike)), "calm"
+    if similar:
+        return _similar_machines_row(table, (machine, *similar)), "calm"
     is_chosen = machine.name == state.selected_name
     sign, name, *other_columns = table
     mark = theme.SELECTED_SIGN if is_chosen else " "
-    marks: list[Run] = [(mark, "key"), words.worst_sign(machine)]
+    marks: list[Run] = [(mark, "key"), fleet_state.worst_sign(machine)]
     named = safe_cells(machine.name), "bright" if is_chosen else "text"
     runs = columns.join_columns((sign, name), (marks, named))
     if machine.answers:
         cells = [_cell(state, machine, column) for column in other_columns]
         runs += columns.join_columns(other_columns, cells)
-    elif (text := words.silence_text(machine, state.now)) == "connecting":
+    elif (text := fleet_state.silence_text(machine, state.now)) == "connecting":
         runs.append(("  connecting", "dim"))
     else:
-        wait_text = f"  no answer for {words.span_text(state.now - machine.silent_since)}   "
+        wait_text = f"  no answer for {fleet_state.span_text(state.now - machine.silent_since)}   "
         room = columns.total_width(other_columns) - len(wait_text)
         runs += [(wait_text, "alarm"), (fit(text, max(0, room)), "dim")]
     return runs, "chosen" if is_chosen else "calm"
 
 
-def _alike_row(table: Table, machines: Sequence[Machine]) -> list[Run]:
-    """Returns the row shared by machines with the same sentence: their means, their names, and the
-    range of their losses."""
+def _similar_machines_row(table: Table, machines: Sequence[Machine]) -> list[Run]:
+    """Returns the row that machines with the same sentence share: their mean numbers, their names,
+    and the range of their losses."""
     means = mean_numbers([machine.numbers for machine in machines])
     losses = [v for machine in machines if isfinite(v := machine.numbers["lost"])]
     ends = dict.fromkeys(f"{100 * end(losses):.0f}" for end in (min, max)) if losses else ()
@@ -94,7 +94,7 @@ def _alike_row(table: Table, machines: Sequence[Machine]) -> list[Run]:
     for column in table:
         match column.key:
             case "sign":
-                cells.append([(" ", "text"), (words.worst_sign(machines[0])[0], "dim")])
+                cells.append([(" ", "text"), (fleet_state.worst_sign(machines[0])[0], "dim")])
             case "name":
                 cells.append((f"+{len(machines)} alike", "text"))
             case "cause":
@@ -111,25 +111,25 @@ def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
     size = column.room
     match column.key:
         case "past":
-            return [_bar(share) for share in machine.history.series("lost", size, state.now)]
+            return [_loss_bar(share) for share in machine.history.series("lost", size, state.now)]
         case "cause":
-            text, _ = words.machine_verdict(machine, size)
+            text, _ = fleet_state.machine_verdict(machine, size)
             return text, "text" if machine.cause[0] else "dim"
         case "since":
-            since = words.machine_verdict(machine)[1]
+            since = fleet_state.machine_verdict(machine)[1]
             if not isfinite(since):
                 return "", "text"
-            return words.since_text(since, state.now), "alarm" if machine.cause[0] else "dim"
+            return fleet_state.since_text(since, state.now), "alarm" if machine.cause[0] else "dim"
         case "suspects":
             return (DOUBTED_SIGN, "warn") if machine.suspect_count else (theme.NEITHER, "neither")
         case "age":
             age = max(0.0, state.now - machine.updated)
             text = f"{age:.1f}" if age < 100 else f"{age:.0f}"
-            return text, "warn" if age > MAX_AGE_S + 2 * state.every_s else "dim"
+            return text, "warn" if age > MAX_AGE_S + 2 * state.update_s else "dim"
     return number_cell(machine, column.key, size)
 
 
-def _bar(share: float) -> Run:
+def _loss_bar(share: float) -> Run:
     """Returns a bar for a lost share, at most seven eighths high, so that rows stay apart."""
     if not isfinite(share):
         return " ", "text"
@@ -138,8 +138,8 @@ def _bar(share: float) -> Run:
 
 
 def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], width: int) -> Line:
-    """Returns a line about the machines without a visible row: their number, the worst loss among
-    them, and a cell for each machine, grouped by rack."""
+    """Returns a line about the machines without a visible row: their number, their worst loss, and
+    a cell for each machine, grouped by rack."""
     text = f" {len(hidden_machines)} more rows"
     if known_losses := [v for m in hidden_machines if isfinite(v := m.numbers["lost"])]:
         loss_text = "none loses above" if max(known_losses) < MIN_LOSS else "the worst loses"
@@ -151,28 +151,31 @@ def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], 
         if cells_left < len(title) + 1:
             break
         cells_left -= len(title)
-        runs += [(title, "dim"), *(_small_bar(state, machine) for machine in machines[:cells_left])]
+        runs += [
+            (title, "dim"),
+            *(_machine_cell(state, machine) for machine in machines[:cells_left]),
+        ]
         cells_left -= len(machines[:cells_left])
     return runs, "calm"
 
 
-def _small_bar(state: FleetState, machine: Machine) -> Run:
-    """Returns a machine in one cell: its sign, or a block in the colour of how much it loses."""
-    sign, style = words.worst_sign(machine)
+def _machine_cell(state: FleetState, machine: Machine) -> Run:
+    """Returns one cell for a machine: its sign, or a block whose colour shows its loss."""
+    sign, style = fleet_state.worst_sign(machine)
     if sign != " ":
         return sign, style
     value = machine.numbers["lost"]
-    step = words.heat_scale(state, "lost").level(value)
+    step = fleet_state.heat_scale(state, "lost").level(value)
     return "▄", f"heat{max(1, step)}" if value >= MIN_LOSS else "user-2"
 
 
 def rack_lines(state: FleetState, width: int) -> list[Line]:
-    """Returns the machines as cells, a line for each rack with its worst machine first, below a
-    blank line and a title; none if there is only one rack, or if no screen has room for all."""
+    """Returns a blank line, a title, and a line of cells for each rack, the worst machine first.
+    Returns no lines if there is only one rack, or too many machines for any screen."""
     by_rack = racks(state.machines) if len(state.machines) <= MAX_MACHINES_IN_RACKS else {}
     if len(by_rack) < 2:
         return []
-    text_styles, scale = theme.letter_styles(state.theme), words.heat_scale(state, "lost")
+    text_styles, scale = theme.letter_styles(state.theme), fleet_state.heat_scale(state, "lost")
     title = f"{len(state.machines)} machines by rack"
     heading = panel_title(title, "lost %, worst first", width - 2)
     lines = [BLANK, plain_line((" ", "text"), *heading)]
@@ -184,7 +187,7 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
         count = (width - name_width - 12) // (RACK_CELL_WIDTH + 1)
         for machine in worst_first[:count]:
             value = machine.numbers["lost"]
-            text, style = words.worst_sign(machine) if not machine.answers else (
+            text, style = fleet_state.worst_sign(machine) if not machine.answers else (
                 (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
                 text_styles[max(0, scale.level(value))],
             )  # fmt: skip
@@ -205,7 +208,7 @@ CELL_WIDTHS = (6, 4, 3, 2, 1)
 numbers."""
 MIN_WIDTH_FOR_WORDS = 150
 """Minimum width of a screen that has a sentence about the displayed number, in cells."""
-FOOT_LINES = 3
+RACK_TOTAL_LINES = 3
 """Number of lines below racks: their means, and their power."""
 
 
@@ -216,7 +219,7 @@ def arrange_machines(machines: Sequence[Machine], width: int, height: int) -> Ma
     numbers = set(map(_number_in_name, machines))
     rows = sorted(numbers, key=lambda number: (natural_sort_key(number), number))  # 2 is next to 02
     are_racks = len(by_rack) > 1 and len(machines) > 2 * len(by_rack)
-    for size in CELL_WIDTHS[:3] if are_racks and len(rows) + FOOT_LINES <= height else ():
+    for size in CELL_WIDTHS[:3] if are_racks and len(rows) + RACK_TOTAL_LINES <= height else ():
         if len(by_rack) * (size + 1) <= room:
             columns = []
             for rack, machines_of_rack in by_rack.items():
@@ -251,10 +254,10 @@ def _number_in_name(machine: Machine) -> str:
 
 
 def heat_lines(state: FleetState, height: int) -> list[Line]:
-    """Returns the heat map, in at most `height` lines. Unless each cell has its machine's name, the
-    heading of a column is the end of its rack's name, or the host name of its first machine, which
-    is left out if it would cover the heading before it."""
-    room = height - 3 - FOOT_LINES
+    """Returns the heat map in at most `height` lines. The heading of a column is the end of its
+    rack's name, or the host name of its first machine. Columns whose cells contain names have no
+    heading, nor has a column whose heading would cover the one before it."""
+    room = height - 3 - RACK_TOTAL_LINES
     state.grid = machine_grid = arrange_machines(state.machines, state.width, room)
     lines = _legend_lines(state)
     x, y = machine_grid.position_of(state.selected_name)
@@ -270,7 +273,10 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
             runs += [(" " * gap, "text"), (text, "key" if column == x else "dim")]
     if not name_width:
         lines.append(plain_line(*runs))
-    text_styles, scale = theme.letter_styles(state.theme), words.heat_scale(state, state.metric)
+    text_styles, scale = (
+        theme.letter_styles(state.theme),
+        fleet_state.heat_scale(state, state.metric),
+    )
     for row, label in enumerate(machine_grid.labels):
         runs = [(f"{label:>{label_width}} ", "key" if row == y and label else "dim")]
         for _, machines in machine_grid.columns:
@@ -286,7 +292,7 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
                 runs += _heat_cell(state, machine, machine_grid.size, text_styles, scale)
         lines.append(plain_line(*runs))
     if machine_grid.has_racks and machine_grid.size >= 4:
-        lines += _foot_lines(machine_grid)
+        lines += _rack_total_lines(machine_grid)
     return lines[:height]
 
 
@@ -294,7 +300,7 @@ def _legend_lines(state: FleetState) -> list[Line]:
     """Returns the legend: the displayed number, the heat ramp, and the number of machines on each
     step of the ramp."""
     key, has_words = state.metric, state.width >= MIN_WIDTH_FOR_WORDS
-    scale, name = words.heat_scale(state, key), unit_name(key)
+    scale, name = fleet_state.heat_scale(state, key), unit_name(key)
     left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
     left_runs += [(f"  {FIELDS[key].help}", "dim")] if has_words else []
     left_runs += [(f"  {state.captions['metric']}", "key"), (" another number", "dim")]
@@ -316,10 +322,10 @@ def _heat_cell(
     state: FleetState, machine: Machine, size: int, text_styles: Sequence[str], scale: Scale
 ) -> list[Run]:
     """Returns the cell of a machine: the sign of its worst episode and its number, in the colour of
-    its step of the ramp. Only machines with a sign show a number; small losses are not shown."""
+    its step of the ramp. Machines without a sign show no number, because their losses are small."""
     is_selected = machine.name == state.selected_name
     gap: Run = (theme.CURSOR_SIGNS[1], "mark") if is_selected else (" ", "text")
-    sign, style = words.worst_sign(machine)
+    sign, style = fleet_state.worst_sign(machine)
     if not machine.answers:
         return [(f" {sign} ···"[:size] if size >= 6 else f"{sign:^{size}}", style), gap]
     key = state.metric
@@ -336,11 +342,11 @@ def _heat_cell(
     text = ""
     if has_sign and (key != "lost" or value >= MIN_LOSS):
         factor, _ = FIELDS[key].scale(GHZ)
-        text = f"{factor * value:.{int(key in words.CLOCK_KEYS)}f}"
+        text = f"{factor * value:.{int(key in fleet_state.CLOCK_KEYS)}f}"
     return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), text_styles[step]), gap]
 
 
-def _foot_lines(machine_grid: MachineGrid) -> list[Line]:
+def _rack_total_lines(machine_grid: MachineGrid) -> list[Line]:
     """Returns the lines below the racks: means of each rack, and its total power."""
     racks_ = [[m for m in column if m is not None] for _, column in machine_grid.columns]
     means = [mean_numbers([m.numbers for m in rack if m.answers]) for rack in racks_]

@@ -1,7 +1,5 @@
-"""The lines below the view: a line on the numbers that this source cannot count, and the last line
-of the screen with the views, keys of the visible view in groups, help and quit; and the prompt,
-which appears above the last line.
-"""
+"""The lines below the view: the metrics that this source cannot count; the prompt; and the last
+line of the screen, with the views, the keys of the visible view, help and quit."""
 
 from __future__ import annotations
 
@@ -51,15 +49,15 @@ _LIVE_ORDER = ("pause", "next_episode", "sort", "filter", "wider", "mark", "reco
                "order", "longer", "theme")  # fmt: skip
 _REPLAY_ORDER = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
                  "wider", "order", "mark", "longer", "theme")  # fmt: skip
-"""Entries that all views have in a live session (_LIVE_ORDER) and in a recording (_REPLAY_ORDER),
-each given by its last key; the most important first."""
+"""The entries that all views have, named by their last key, the most important first: in a live
+session (_LIVE_ORDER) and in a recording (_REPLAY_ORDER)."""
 _ROW_KEYS = frozenset({"sort", "order", "filter"})
 """Ids of keys that do nothing on the page of a core."""
 _PAIR_LABELS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
 """Labels of pairs of keys, by the id of the second key of the pair."""
 MAX_FIRST_HINTS, MAX_FIRST_COMMON = 1, 4
-"""Numbers of entries that come first in the order of importance: the first hints of the view, at
-least MAX_FIRST_HINTS, then the first MAX_FIRST_COMMON entries that all views have, then the other
+"""Entries that do not fit are left out, the last of this order first: the first hints of the view,
+at least MAX_FIRST_HINTS; the first MAX_FIRST_COMMON of the entries that all views have; the other
 entries of the view. In a recording, the entries that all views have come first, because they
 control playback."""
 GAP, GROUP_GAP = 2, 3
@@ -89,15 +87,15 @@ class KeyLine(PageWidget):
         self._captions = captions
         self._pieces: list[KeyPiece] = []
         self._shown_arguments: tuple[str, tuple[str, ...], dict[str, str], int, bool] | None = None
-        """The arguments of the last call of `show`."""
+        """Arguments of the last call of `show`."""
 
     def show(
-        self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, urgent: int,
+        self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, min_hints: int,
         replay: bool,
     ) -> None:  # fmt: skip
         """Shows the keys of a view. `hints`: ids of the view's own keys. `labels`: labels of the
-        keys whose effect changes, by id. `urgent`: the number of hints that must be shown."""
-        shown = view, hints, dict(labels), urgent, replay
+        keys whose effect changes, by id. `min_hints`: the number of hints that must be shown."""
+        shown = view, hints, dict(labels), min_hints, replay
         if shown != self._shown_arguments:
             self._shown_arguments = shown
             self.update()
@@ -105,9 +103,9 @@ class KeyLine(PageWidget):
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one line
         if self._shown_arguments is None:
             return []
-        view, hints, labels, urgent, replay = self._shown_arguments
+        view, hints, labels, min_hints, replay = self._shown_arguments
         self._pieces = key_pieces(
-            view, hints, self._captions, _LABELS | labels, width, urgent=urgent, replay=replay
+            view, hints, self._captions, _LABELS | labels, width, min_hints=min_hints, replay=replay
         )
         return [([(piece.text, piece.style) for piece in self._pieces], "calm")]
 
@@ -128,12 +126,11 @@ def key_at(pieces: Iterable[KeyPiece], x: int) -> str:
 
 def key_pieces(
     view: str, hints: Sequence[str], captions: Mapping[str, str], labels: Mapping[str, str],
-    width: int, *, urgent: int = 0, replay: bool = False, views: Sequence[str] = VIEW_ORDER,
+    width: int, *, min_hints: int = 0, replay: bool = False, views: Sequence[str] = VIEW_ORDER,
 ) -> list[KeyPiece]:  # fmt: skip
-    """Returns the views, as many keys as fit, help and quit. The views are merged into one entry if
-    one of the first `urgent` hints, the key back, or in a recording the key that plays it, would
-    not fit otherwise. `views`: ids of the keys of the views. The views of a stream also have the
-    keys that all of them share; the views of a fleet only have those in `hints`."""
+    """Returns the last line: the views, as many keys as fit, help and quit. The views are merged
+    into one entry if the first `min_hints` hints, the key `back`, or the key that plays a recording
+    would not fit otherwise. `views`: ids of the keys that open views."""
     pair_labels = {**labels, **_PAIR_LABELS}
 
     def pieces(entry: KeyEntry) -> list[KeyPiece]:
@@ -147,10 +144,10 @@ def key_pieces(
     order = _REPLAY_ORDER if replay else _LIVE_ORDER
     common = [key for key in order if view in VIEW_ORDER or key not in _ROW_KEYS]
     common = common if views is VIEW_ORDER else []
-    first = 0 if replay else max(urgent, MAX_FIRST_HINTS)
+    first = 0 if replay else max(min_hints, MAX_FIRST_HINTS)
     importance = [*hints[:first], *common[:MAX_FIRST_COMMON], *hints[first:], *common]
     entries = dict.fromkeys(by_key[key] for key in importance)
-    required_keys = {"back", *hints[:urgent], *(["pause"] if replay else [])}
+    required_keys = {"back", *hints[:min_hints], *(["pause"] if replay else [])}
     required = {entry for entry in entries if entry[-1] in required_keys}
 
     ends, rule = _join_pieces([pieces(("help",)), pieces(("quit",))], GAP), [KeyPiece("│", "rule")]
@@ -161,7 +158,7 @@ def key_pieces(
     for view_pieces in (all_views, merged_views):
         shown: set[KeyEntry] = set()
         line = _join_pieces([view_pieces, ends], GAP)
-        if _size(line) > width - 2:
+        if _pieces_width(line) > width - 2:
             line = ends  # even the views alone do not fit
             continue
         for entry in entries:
@@ -171,7 +168,7 @@ def key_pieces(
                 [_join_pieces(group, GAP) for group in groups if group], GROUP_GAP
             )
             longer = _join_pieces([view_pieces, rule, middle, rule, ends], GAP)
-            if _size(longer) <= width - 2:
+            if _pieces_width(longer) <= width - 2:
                 line, shown = longer, candidates
         if required <= shown:
             break
@@ -188,7 +185,7 @@ def _join_pieces(parts: Sequence[list[KeyPiece]], gap: int) -> list[KeyPiece]:
     return pieces
 
 
-def _size(pieces: Sequence[KeyPiece]) -> int:
+def _pieces_width(pieces: Sequence[KeyPiece]) -> int:
     return sum(len(piece.text) for piece in pieces)
 
 
@@ -199,7 +196,7 @@ _MAX_NAMED = 3
 _DOCTOR: Run = ("perftop doctor", "key")
 
 
-class MissingLine(PageWidget):
+class MissingMetricsLine(PageWidget):
     """The line above the keys on the metrics that this source cannot count, the reason, and the
     fix. It is hidden if no metric is missing."""
 
@@ -216,16 +213,18 @@ class MissingLine(PageWidget):
         self.lay_out()
 
     def show(self, session: Session | None) -> None:
-        """Shows the missing metrics of this session. Called at every refresh; only a new session
-        changes the line."""
+        """Shows the missing metrics of this session. Called at every refresh, but only a new
+        session changes the line."""
         if session is not self._session:
             self._session = session
             self.lay_out()
 
     def lay_out(self) -> None:
-        """Makes the line for the current session and size of the screen, which may have changed."""
+        """Makes the line for the current session and screen size."""
         size = self.screen.size
-        self._runs = missing_runs(self._session, size.width) if self._session is not None else []
+        self._runs = (
+            missing_metric_runs(self._session, size.width) if self._session is not None else []
+        )
         self._text_line = int(size.height >= MIN_HEIGHT_FOR_GAPS)
         lines = (1 + self._text_line) * bool(self._runs) + self._text_line
         self.display = lines > 0 and size.height >= MIN_HEIGHT_FOR_NUMBERS
@@ -245,7 +244,7 @@ class MissingLine(PageWidget):
         return lines
 
 
-def missing_runs(session: Session, size: int) -> list[Run]:
+def missing_metric_runs(session: Session, size: int) -> list[Run]:
     """Returns the metrics that no CPU of this source has, the reason, and the fix. If the text does
     not fit, it is shortened and refers to `perftop doctor`, which prints all of it."""
     names = {key: SOUGHT_NAMES[key] for key in _REPORTED_METRICS}
@@ -331,7 +330,9 @@ class Prompt(Widget):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("prompt"),
-        Binding("tab,shift+tab", "stay", show=False),  # without this, Tab would change the view
+        Binding(
+            "tab,shift+tab", "ignore_key", show=False
+        ),  # without this, Tab would change the view
     ]
 
     def __init__(self, on_close: Callable[[], object], *, ascii_: bool) -> None:
@@ -362,11 +363,10 @@ class Prompt(Widget):
         on_accept: Callable[[str], None] = lambda _: None,
         on_cancel: Callable[[], None] = lambda: None, text: str = "",
     ) -> None:  # fmt: skip
-        """Opens the prompt with this text; `hint` is shown while the text is empty. `preview` is
-        called with each new text and returns its explanation. It raises ValueError with a message
-        of one line for an invalid text; the error may have an attribute `offset`, the index of the
-        first wrong character. `on_accept` is called with the text when the user presses Enter and
-        the text is valid, `on_cancel` when the user presses Esc."""
+        """Opens the prompt with this text; `hint` is shown while the text is empty. `preview`
+        returns the explanation of a new text, or raises ValueError with a one-line message; the
+        error may have an `offset`, the index of the first wrong character. `on_accept` is called
+        with a valid text after Enter, `on_cancel` after Esc."""
         self._asked_label, self._explain_text = label, preview
         self._accept, self._undo_question = on_accept, on_cancel
         self._label.update(label)
@@ -399,15 +399,15 @@ class Prompt(Widget):
             self.explain(str(error) if text else "", getattr(error, "offset", 0))
         return not self.has_error
 
-    def explain(self, words: str, wrong_at: int | None = None) -> None:
-        """Shows an explanation of the text, or its error, which begins at character `wrong_at`."""
-        if (words, wrong_at) == self._explanation:
+    def explain(self, words: str, error_offset: int | None = None) -> None:
+        """Shows an explanation of the text, or an error that begins at character `error_offset`."""
+        if (words, error_offset) == self._explanation:
             return
-        self._explanation = words, wrong_at
+        self._explanation = words, error_offset
         shown = safe_cells(words)
         self._words.update(to_ascii(shown) if self._ascii else shown)
-        self._words.set_class(wrong_at is not None, "-wrong")
-        self._error.offset = wrong_at
+        self._words.set_class(error_offset is not None, "-wrong")
+        self._error.offset = error_offset
         self._input.refresh()
 
     def leave(self) -> None:
@@ -436,14 +436,15 @@ class Prompt(Widget):
         self.display = self._input.can_focus = False
 
     def on_descendant_blur(self) -> None:
-        """Returns the focus to the prompt after a click elsewhere, which still takes effect."""
+        """Returns the focus to the prompt after a click elsewhere. The click itself still takes
+        effect."""
         if self.display and self.screen.focused is not None:
             self._input.focus()
 
     def action_leave(self) -> None:
         self.leave()
 
-    def action_stay(self) -> None:
+    def action_ignore_key(self) -> None:
         pass
 
 

@@ -45,7 +45,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
 
     def __init__(
         self,
-        printout: OutputLines,
+        output_lines: OutputLines,
         caption: str,
         resize: Callable[[int, int], None],
         *,
@@ -54,12 +54,12 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         """`caption`: displayed name of the key that changes the pane's extent. `resize`: called
         with each new size of the pane, in columns and lines of output."""
         super().__init__()
-        self._printout = printout
+        self._printout = output_lines
         self._caption = caption
         self._resize = resize
         self._ascii = ascii_
         self._first = 0
-        """Number of the oldest line that was still kept when `show` was last called."""
+        """Number of the oldest line that existed at the last call of `show`."""
         self._follows = True
         """Whether the pane scrolls along with new lines."""
         self.extent: Extent = "small"
@@ -73,22 +73,22 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
             self.set_class(extent == name, f"-{name}")
 
     def show(self) -> None:
-        """Shows new output. The last line stays in view; if the user has scrolled back, the visible
-        lines stay in view instead."""
+        """Shows new output. The pane scrolls to the last line, unless the user has scrolled
+        back."""
         dropped_lines = self._printout.dropped_count - self._first
         self._first += dropped_lines
         self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._printout))
         if self._follows:
-            self._go(self.max_scroll_y)
+            self._scroll_to_line(self.max_scroll_y)
         elif dropped_lines:
-            self._go(self.scroll_offset.y - dropped_lines)
+            self._scroll_to_line(self.scroll_offset.y - dropped_lines)
         self.refresh()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         self._follows = new_value >= self.max_scroll_y
 
-    def _go(self, y: int) -> None:
+    def _scroll_to_line(self, y: int) -> None:
         self.scroll_to(y=max(0, y), animate=False, immediate=True, force=True)
 
     def render_line(self, y: int) -> Strip:
@@ -129,22 +129,22 @@ MAX_COLUMNS = 1024
 """Maximum columns kept of a line; no screen is wider."""
 TAB_WIDTH = 8
 _OUTPUT_PIECES = re.compile(
-    r"(?P<pen>\x1b\[[0-9;:]*m)|\x1b\[(?P<erase>[0-2]?)K"
+    r"(?P<colours>\x1b\[[0-9;:]*m)|\x1b\[(?P<erase>[0-2]?)K"
     r"|\x1b\[[0-?]*[ -/]*(?:[@-~]|$)|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?"
     r"|(?P<move>[\r\b\t])|(?P<text>[^\x00-\x1f\x7f]+)"
 )
 Cell = tuple[str, Style]
 
 
-def printed_line(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
-    """Returns a line that a program printed, as a terminal would show it. `pen`: the colour
-    sequences in effect at the start of the line. Escape sequences that move the cursor to another
-    line, or that do more than write and colour text, are ignored."""
+def printed_line(colours: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
+    """Returns a printed line as a terminal would show it. `colours`: the colour sequences in force
+    at its start. Of all escape sequences, only those for colours and for erasing in the line have
+    an effect."""
     text = raw.decode(errors="replace")
-    if text.isprintable() and not pen:
+    if text.isprintable() and not colours:
         cells: list[Cell] = [(text[:MAX_COLUMNS], Style.null())]
     else:
-        cells = _cells(pen.decode("ascii") + text)
+        cells = _cells(colours.decode("ascii") + text)
     segments = []
     for style, group in groupby(cells, lambda cell: cell[1]):
         part = "".join(c for signs, _ in group for c in signs if c.isprintable())
@@ -154,17 +154,18 @@ def printed_line(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
 
 def _cells(text: str) -> list[Cell]:
     """Returns the final content of each column."""
-    colours, style, nothing = AnsiDecoder(), Style.null(), Style.null()
+    decoder, style, nothing = AnsiDecoder(), Style.null(), Style.null()
     cells: list[Cell] = []
     x = 0
     for match in _OUTPUT_PIECES.finditer(text):
         kind, piece = match.lastgroup, match[match.lastgroup or 0]
-        if kind == "pen":
-            colours.decode_line(piece)
-            pen = colours.style
+        if kind == "colours":
+            decoder.decode_line(piece)
+            shown = decoder.style
             style = Style(  # blinking and hidden text and links are dropped
-                color=pen.color, bgcolor=pen.bgcolor, bold=pen.bold, dim=pen.dim,
-                italic=pen.italic, underline=pen.underline, reverse=pen.reverse, strike=pen.strike,
+                color=shown.color, bgcolor=shown.bgcolor, bold=shown.bold, dim=shown.dim,
+                italic=shown.italic, underline=shown.underline, reverse=shown.reverse,
+                strike=shown.strike,
             )  # fmt: skip
         elif kind == "erase":
             begin, end = {"1": (0, x), "2": (0, len(cells))}.get(piece, (x, len(cells)))

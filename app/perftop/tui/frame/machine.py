@@ -1,6 +1,6 @@
-"""The lines on the machine as a whole: its numbers, a bar of its SMT states that is as wide as the
-screen, and, if no clock is counted, tiles: the kernel's accounting of CPU time and the waits of
-tasks, each with its history below it if there is room."""
+"""The lines about the whole machine: its numbers, and a bar of its SMT states. If no clock is
+counted, tiles replace them: the shares of CPU time and the waits of tasks, each above its history
+if there is room."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread_to_cpus
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import lowered_number
-from perftop.tui.shared.time_axis import MIN_CELL_NS, REDRAW_NS, Axis, BinValues
+from perftop.tui.shared.time_axis import MIN_CELL_NS, REDRAW_PERIOD_NS, Axis, BinValues
 from perftop.tui.shared.verdict import is_past
 
 MIN_WIDTH_FOR_DECIMAL = 110
@@ -44,8 +44,8 @@ NEAR_POWER_LIMIT = 0.97
 """Minimum share of the power limit at which the limit counts as reached."""
 MIN_BAR_WIDTH = 12
 """Minimum width in cells of a bar with text beside it; a shorter bar shows too little."""
-MIN_CPUS_HIT = 0.5
-"""Minimum share of CPUs with episodes for the number that these make worse to be red."""
+MIN_AFFECTED_SHARE = 0.5
+"""Minimum share of CPUs that an episode affects for the number that it makes worse to be red."""
 SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between two numbers: GAP if all numbers fit, else NARROW_GAP."""
@@ -154,8 +154,8 @@ def machine_line(
 
 
 def _lowering_signs(session: Session, running: Iterable[Episode]) -> dict[str, str]:
-    """Returns the markers of episodes that affect at least MIN_CPUS_HIT of the CPUs, by the key of
-    the number that the episodes make worse."""
+    """Returns the markers of episodes that affect at least MIN_AFFECTED_SHARE of the CPUs, by the
+    key of the number made worse."""
     by_key: dict[str, list[Episode]] = {}
     for episode in running:
         keys = {lowered_number(episode), "temperature_c" if episode.kind == "throttle" else ""}
@@ -164,7 +164,7 @@ def _lowering_signs(session: Session, running: Iterable[Episode]) -> dict[str, s
     return {
         key: episode_style.sign(episodes[0])
         for key, episodes in by_key.items()
-        if len({cpu for e in episodes for cpu in e.cpus}) >= MIN_CPUS_HIT * len(session.shown)
+        if len({cpu for e in episodes for cpu in e.cpus}) >= MIN_AFFECTED_SHARE * len(session.shown)
     }
 
 
@@ -201,7 +201,7 @@ def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
 
 
 def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
-    """Returns the pieces that fit, chosen by importance; the gaps are wider if all pieces fit. Each
+    """Returns the pieces that fit, the most important first; the gaps are wider if all fit. Each
     piece has room for its longest number, so that the next pieces do not move."""
     padded = []
     for rank, runs in pieces:
@@ -232,7 +232,7 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     elif known := _mean_shares(split.low[cores]):
         words = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
                   (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
-    else:  # more than two threads a core: shows whether any is active, and how many are
+    else:  # With more than two threads a core: whether any thread is active, and how many are.
         known, either = _share_of_neither(
             split.states[cores], split.low[cores], split.high[cores], size
         )
@@ -249,8 +249,8 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
 def _share_of_neither(
     states: Floats, low: Floats, high: Floats, size: int
 ) -> tuple[list[float], list[Run]]:
-    """Returns the shares for the bar if only the share of "neither" is known, and the words beside
-    the bar; both are empty if that share is unknown."""
+    """Returns the shares for the bar, and the words beside it, if only the share of "neither" is
+    known. Both are empty if that share is unknown, too."""
     if share := _mean_shares(states[:, :1]):
         any_, neither = (_percent(value, size) for value in (1 - share[0], share[0]))
         words: list[Run] = [("  any ", "unknown"), (any_, "text"), ("  neither ", "dim"),
@@ -300,7 +300,7 @@ class Tile(NamedTuple):
     """Importance; 0 is the most important tile, which even narrow screens show."""
     style: str
     """Style of the chart of the number's history."""
-    min_top: float | None = None
+    min_scale_top: float | None = None
     """Minimum upper end of the scale of that chart; None: the scale is fixed, from 0 to 1."""
 
 
@@ -308,10 +308,10 @@ _TILES = (
     Tile("util", "busy", "busy", 0, "user-9"),
     Tile("user", "user", "user", 5, "user-7"),
     Tile("system", "kernel", "kernel", 4, "kernel-9"),
-    Tile("steal", "steal", "steal", 1, "steal", min_top=0.1),
+    Tile("steal", "steal", "steal", 1, "steal", min_scale_top=0.1),
     Tile("pressure_cpu", "waits for a CPU", "waits", 2, "dim"),
-    Tile("pressure_io", "for a disk", "disk", 7, "dim", min_top=0.1),
-    Tile("pressure_memory", "for memory", "memory", 9, "dim", min_top=0.1),
+    Tile("pressure_io", "for a disk", "disk", 7, "dim", min_scale_top=0.1),
+    Tile("pressure_memory", "for memory", "memory", 9, "dim", min_scale_top=0.1),
     Tile("load_1", "load", "load", 3, "dim", 1.0),
     Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", 1000.0),
     Tile("context_switches_hz", "switches", "switches", 8, "dim", 1000.0),
@@ -406,11 +406,11 @@ class TileHistory:
         self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int,
         rows: int = 1,
     ) -> list[list[Run]]:  # fmt: skip
-        """Returns the `rows` lines of charts below the numbers. Each cell covers `step_ns`, but not
-        less than MIN_CELL_NS; the newest value is at the right end of its column."""
+        """Returns `rows` lines of charts, to be drawn below the numbers. Each cell covers
+        `step_ns`, but at least MIN_CELL_NS; the newest value is at the right end of its column."""
         step_ns = max(step_ns, MIN_CELL_NS)
         layout = [(column.tile.key, column.width) for column in columns]
-        redraw_ns = 1 if is_past(self._session, interval) else max(step_ns, REDRAW_NS)
+        redraw_ns = 1 if is_past(self._session, interval) else max(step_ns, REDRAW_PERIOD_NS)
         basis = interval.time_ns // redraw_ns, step_ns, size, rows, layout
         if basis == self._drawn_lines[0]:
             return self._drawn_lines[1]
@@ -424,7 +424,9 @@ class TileHistory:
             return [[] for _ in range(rows)]
         pasts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
         tops = [
-            1.0 if (min_top := column.tile.min_top) is None else max(min_top, past.max())
+            1.0
+            if (min_scale_top := column.tile.min_scale_top) is None
+            else max(min_scale_top, past.max())
             for column, past in zip(columns, pasts, strict=True)
         ]
         values, value_tops = np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)])
@@ -446,8 +448,8 @@ class TileHistory:
         return self._drawn_lines[1]
 
     def _tile_values(self, history: History, edges_ns: Times) -> Floats:
-        """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the value
-        of the machine. Unknown values become 0: both are drawn blank."""
+        """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the value of
+        the machine. Unknown values are 0, because both are drawn blank."""
         fields = history.metrics(self._metrics, self._session.shown, edges_ns)
         known = np.isfinite(fields)
         means = np.where(known, fields, 0.0).sum(2) / np.maximum(known.sum(2), 1)

@@ -1,5 +1,5 @@
-"""The main screen: the machine's lines at the top, one view below them, a command's output, and the
-keys in the last line. The screen holds the user's choices, which all views share."""
+"""The main screen: lines about the machine at the top, one view below them, the output of a
+command, and the keys in the last line. The screen owns the settings that all views share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import OutputLines
 from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
-from perftop.tui.frame.bottom import KeyLine, MissingLine
+from perftop.tui.frame.bottom import KeyLine, MissingMetricsLine
 from perftop.tui.frame.command_output import Extent, Output
-from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Controls, ScreenState, Status, TopLines
+from perftop.tui.frame.top import (
+    MIN_HEIGHT_FOR_KEYS,
+    AppStatus,
+    PlaybackControls,
+    ScreenState,
+    TopLines,
+)
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import TOUR_NOTES, Canvas
 from perftop.tui.shared.cores import ORDERS
@@ -37,7 +43,8 @@ FLEET_VARIABLE = "PERFTOP_FLEET"
 """Environment variable that `perftop fleet` sets; Esc then returns to the fleet."""
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 MAX_CPUS_IN_ROWS = 64
-"""Maximum number of CPUs of a machine whose first view has rows; others begin with the heat map."""
+"""Maximum number of CPUs at which the first view has rows; larger machines start with the heat
+map."""
 MAX_FILTER_LENGTH = 24
 """Maximum characters of the filter that are shown in the last line of the screen."""
 
@@ -52,8 +59,8 @@ _VIEWS = {
 
 
 def make_view(name: str, settings: ViewSettings) -> Canvas:
-    """Creates the view with this name, which is also its id. A view is imported when it is first
-    shown, so that the first numbers do not wait for the import of all views."""
+    """Creates the view with this name, which is also its id. The module of a view is imported late,
+    so that the first numbers do not wait for all views."""
     module, _, class_name = _VIEWS[name].partition(":")
     view_class: type[Canvas] = getattr(import_module(f"perftop.tui.{module}"), class_name)
     return view_class(settings, id=name)
@@ -62,10 +69,12 @@ def make_view(name: str, settings: ViewSettings) -> Canvas:
 Value = TypeVar("Value")
 
 
-def _cycle(values: Sequence[Value], value: object, steps: int = 1, *, absent: int = -1) -> Value:
+def _cycle(
+    values: Sequence[Value], value: object, steps: int = 1, *, default_index: int = -1
+) -> Value:
     """Returns the value `steps` after `value`, cyclically. A value that is not in the list counts
-    as the one at index `absent`."""
-    index = values.index(value) if value in values else absent
+    as the one at index `default_index`."""
+    index = values.index(value) if value in values else default_index
     return values[(index + steps) % len(values)]
 
 
@@ -78,7 +87,7 @@ class Monitor(DirectScreen):
         self,
         settings: ViewSettings,
         keymap: Mapping[str, str],
-        controls: Controls,
+        controls: PlaybackControls,
         *,
         tour: bool = False,
     ) -> None:
@@ -90,18 +99,18 @@ class Monitor(DirectScreen):
         self._views = {"overview": self.view}
         self._previous_view_id = "overview"
         """The id of the view to which Esc returns from the page of a core."""
-        self.last_state = ScreenState(None, None, Status(0))
+        self.last_state = ScreenState(None, None, AppStatus(0))
         self.output_pane: Output | None = None
         """The pane of a command's output; None until the command prints something."""
         self._prompt: Prompt | None = None
         self._offered_remedy = ""
-        """The remedy that was shown last, which the next press of the key copies; '' if none."""
+        """The remedy shown last, which a second press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
         """Monotonic time in ns at which the user has started a range; None if there is none."""
         settings.captions = self._captions = keys.key_captions(keymap)
         settings.tour_notes = [*range(len(TOUR_NOTES))] if tour else []
         self._top = TopLines(settings, id="top")
-        self._missing_line = MissingLine(settings, id="missing")
+        self._missing_line = MissingMetricsLine(settings, id="missing")
         self._keys = KeyLine(self._captions, ascii_=settings.ascii, id="keys")
 
     def compose(self) -> ComposeResult:
@@ -114,9 +123,9 @@ class Monitor(DirectScreen):
         bare = event.size.height < MIN_HEIGHT_FOR_KEYS
         self.set_class(bare, "-tiny")
         self._missing_line.lay_out()
-        if bare != self.view.is_bare:
+        if bare != self.view.is_tiny:
             for view in self._views.values():
-                view.is_bare = bare
+                view.is_tiny = bare
             self.view.lay_out()
 
     # --- new numbers
@@ -146,8 +155,8 @@ class Monitor(DirectScreen):
             self._show_keys()
 
     def _place_cursor(self, previous: Interval | None) -> None:
-        """Puts the time cursor at the shown moment while paused. Charts then end where they ended
-        before, as long as the cursor is in the shown window."""
+        """Puts the time cursor at the shown moment while paused. Charts do not move as long as the
+        cursor is within their window."""
         settings, interval, status = self.settings, self.last_state.interval, self.last_state.status
         if status.paused_at is None or interval is None:
             settings.pinned_ns = settings.cursor_ns = settings.range_ns = self._range_start_ns = (
@@ -188,7 +197,7 @@ class Monitor(DirectScreen):
         else:
             self._controls.select_range(*sorted((self._range_start_ns, interval.time_ns)))
 
-    def action_hold(self) -> None:
+    def action_hold_range(self) -> None:
         """Holds the selected range as B. The range selected next, A, is compared with it."""
         settings, interval = self.settings, self.last_state.interval
         if settings.range_ns is None or interval is None:
@@ -220,7 +229,7 @@ class Monitor(DirectScreen):
         replay = status.replay
         if status.paused_at is not None if replay is None else not replay.is_playing:
             labels["pause"] = "resume" if replay is None else "play"
-        urgent = [] if self.output_pane is None else ["output"]
+        min_hints = [] if self.output_pane is None else ["output"]
         if (shown_filter := self.settings.filter) is not None:
             prompt = self._prompt
             if prompt and prompt.is_asking("filter") and prompt.text.strip() == shown_filter.text:
@@ -228,11 +237,11 @@ class Monitor(DirectScreen):
             text = safe_cells(shown_filter.text)
             text = fit(text, min(len(text), MAX_FILTER_LENGTH))
             labels["clear"] = f"all · {text} · {self.settings.match_text(self.last_state.session)}"
-            urgent.insert(0, "clear")
+            min_hints.insert(0, "clear")
         if view in keys.SORTABLE_VIEWS and (settings.order != ORDERS[0] or settings.reverse):
-            urgent.append("order")
-        hints, is_recording = (*urgent, *self.view.hints), replay is not None
-        self._keys.show(view, hints, labels, urgent=len(urgent), replay=is_recording)
+            min_hints.append("order")
+        hints, is_recording = (*min_hints, *self.view.hints), replay is not None
+        self._keys.show(view, hints, labels, min_hints=len(min_hints), replay=is_recording)
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
         """Runs the action of the clicked key. First closes an open prompt, as Esc does."""
@@ -267,7 +276,7 @@ class Monitor(DirectScreen):
             return
         if name not in self._views:
             new_view = self._views[name] = make_view(name, self.settings)
-            new_view.is_bare = self.view.is_bare
+            new_view.is_tiny = self.view.is_tiny
             await self.mount(new_view, after=self._top)
         if self.view.id != "core" and self.view.id is not None:
             self._previous_view_id = self.view.id
@@ -277,8 +286,8 @@ class Monitor(DirectScreen):
         self.view.focus()
         self.refresh_view()
 
-    async def action_turn(self, steps: int) -> None:
-        await self.action_view(_cycle(keys.VIEW_ORDER, self.view.id, steps, absent=0))
+    async def action_cycle_view(self, steps: int) -> None:
+        await self.action_view(_cycle(keys.VIEW_ORDER, self.view.id, steps, default_index=0))
 
     async def action_open(self) -> None:
         if self.view.handle_enter():
@@ -333,8 +342,8 @@ class Monitor(DirectScreen):
             self.app.push_screen(WhyScreen(session, report, ascii_=self.settings.ascii))
 
     def action_try(self) -> None:
-        """Shows the remedy for the worst loss, or for the selected one where the view has its own;
-        when pressed again, copies it."""
+        """Shows the remedy for the loss selected in the view, else for the worst loss. When pressed
+        again, copies the remedy."""
         session, range_ns = self.last_state.session, self.settings.range_ns
         if session is not None and range_ns is not None:
             start, end = (clock_time(session.unix(ns)) for ns in range_ns)
@@ -356,12 +365,14 @@ class Monitor(DirectScreen):
 
     # --- the output of a command, below the view or instead of it
 
-    async def show_output(self, printout: OutputLines, resize: Callable[[int, int], None]) -> None:
+    async def show_output(
+        self, output_lines: OutputLines, resize: Callable[[int, int], None]
+    ) -> None:
         """Shows the output of the command in a pane, which is created at the first output.
         `resize`: called with the pane's size, in columns and lines of output."""
         if self.output_pane is None:
             caption = self._captions["output"]
-            self.output_pane = Output(printout, caption, resize, ascii_=self.settings.ascii)
+            self.output_pane = Output(output_lines, caption, resize, ascii_=self.settings.ascii)
             await self.mount(self.output_pane, after=self.view)
             self.refresh_view()
         self.output_pane.show()
@@ -404,11 +415,11 @@ class Monitor(DirectScreen):
             return
         field_keys = [field.key for field in metric_fields(self.last_state.session)]
         if isinstance(metric, int):
-            metric = _cycle(field_keys, self.settings.metric, metric, absent=0)
+            metric = _cycle(field_keys, self.settings.metric, metric, default_index=0)
         self.settings.metric = metric
         self.refresh_view()
 
-    def action_goto(self, cpu: int) -> None:
+    def action_go_to_cpu(self, cpu: int) -> None:
         """Moves the cursor to the core of this CPU."""
         session = self.last_state.session
         cores = session.cores if session is not None else []
@@ -421,7 +432,7 @@ class Monitor(DirectScreen):
         )
         self.refresh_view()
 
-    def action_owners(self) -> None:
+    def action_change_grouping(self) -> None:
         self.settings.grouping = _cycle(GROUPINGS, self.settings.grouping)
         self.refresh_view()
 
@@ -460,8 +471,8 @@ class Monitor(DirectScreen):
     # --- other moments
 
     def action_episode(self, direction: int) -> None:
-        """Goes to the next (`direction` = 1) or previous (-1) episode. On the page of a core, only
-        episodes on that core count; in other views, only episodes on CPUs that match the filter."""
+        """Goes to the next (`direction` = 1) or previous (-1) episode: on the page of a core, an
+        episode on that core; in other views, an episode on CPUs that match the filter."""
         self._end_notes("next_episode")
         session, settings = self.last_state.session, self.settings
         if session is None:
@@ -478,7 +489,7 @@ class Monitor(DirectScreen):
 
     # --- the prompt: a time, a name, a filter
 
-    async def _shown_prompt(self) -> Prompt:
+    async def _get_prompt(self) -> Prompt:
         # imported late, because Textual's input is slow to import
         from perftop.tui.frame.bottom import Prompt
 
@@ -495,8 +506,8 @@ class Monitor(DirectScreen):
 
         def moment(text: str) -> int:
             replay = self.last_state.status.replay
-            extent_ns = None if replay is None else replay.extent_ns
-            return typed_moment(text, session, shown_interval, extent_ns)
+            recording_span_ns = None if replay is None else replay.recording_span_ns
+            return typed_moment(text, session, shown_interval, recording_span_ns)
 
         def preview(text: str) -> str:
             return clock_time(session.unix(moment(text)))
@@ -506,7 +517,7 @@ class Monitor(DirectScreen):
             resume = self._captions["pause"]
             self._controls.show_notice(f"at {preview(text)}; {resume} resumes from there")
 
-        prompt = await self._shown_prompt()
+        prompt = await self._get_prompt()
         prompt.ask("jump to", "12:03:05  12:03  -30s", preview, on_accept=go)
 
     async def action_mark(self) -> None:
@@ -525,7 +536,7 @@ class Monitor(DirectScreen):
                 self._controls.mark(range_ns[1], f"{text} end" if text else "")
                 self._controls.select_range(*range_ns)
 
-        prompt = await self._shown_prompt()
+        prompt = await self._get_prompt()
         hint = "a name; if empty, the mark gets a number"
         prompt.ask("mark", hint, lambda _: time_text, on_accept=accept)
 
@@ -538,7 +549,7 @@ class Monitor(DirectScreen):
         previous = settings.filter, settings.cpu
 
         def preview(text: str) -> str:
-            """Applies the text, unless it is not a filter yet or no CPU matches it."""
+            """Applies the text if it is a filter and some CPU matches it."""
             try:
                 settings.set_filter(text, previous[1])  # an earlier text may have hidden this core
             except ValueError:
@@ -560,7 +571,7 @@ class Monitor(DirectScreen):
             self._apply_filter()
 
         text = text or (settings.filter.text if settings.filter else "")
-        prompt = await self._shown_prompt()
+        prompt = await self._get_prompt()
         hint = "0-15,32  pkg:1  busy>80  postgres"
         prompt.ask("filter", hint, preview, on_accept=accept, on_cancel=leave, text=text)
 

@@ -1,7 +1,5 @@
-"""Screens over a view. The view stays visible around lists: a list for a single choice, a list for
-several choices, and the command palette, which lists all actions by name. Screens of text cover the
-view: the help, and the report behind the verdict.
-"""
+"""Screens over a view. Lists and the command palette, which finds every action by name, leave the
+view visible around them. Screens of text cover it: the help, and the report behind the verdict."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ Options = Sequence[tuple[str, str]]
 """Key and label of each option."""
 
 
-class _Options(OptionList):
+class _SafeOptionList(OptionList):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Disables paging while the list has no room, because Textual's action would then fail."""
         return "page" not in action or bool(self.scrollable_content_region)
@@ -71,7 +69,7 @@ class _Options(OptionList):
         return super().get_content_height(container, viewport, max(width, padding + 1))
 
 
-class _List(ModalScreen[Result | None], Generic[Result]):
+class _ListScreen(ModalScreen[Result | None], Generic[Result]):
     CSS_PATH = "menu.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("menu")]
     HINT: ClassVar[str]
@@ -82,7 +80,7 @@ class _List(ModalScreen[Result | None], Generic[Result]):
         self._ascii = ascii_
         self._keys = [key for key, _ in options]
         self._labels = [label for _, label in options]
-        self.list = _Options(markup=False)
+        self.list = _SafeOptionList(markup=False)
         self.list.border_title = title
         self.list.border_subtitle = self.HINT
         self.set_class(ascii_, "-ascii")
@@ -112,7 +110,7 @@ class _List(ModalScreen[Result | None], Generic[Result]):
             self.dismiss(None)
 
 
-class Menu(_List[str]):
+class Menu(_ListScreen[str]):
     """A list for one choice. The result is the key of the chosen option; None if the user left
     without a choice."""
 
@@ -133,7 +131,7 @@ class Menu(_List[str]):
         self.dismiss(self._keys[event.option_index])
 
 
-class Chooser(_List[set[str]]):
+class Chooser(_ListScreen[set[str]]):
     """A list in which several entries can be ticked. The result is the set of the ticked keys; None
     if the user cancelled."""
 
@@ -152,7 +150,7 @@ class Chooser(_List[set[str]]):
     def text(self, index: int) -> str:
         return f"[{'x' if self._keys[index] in self.ticked_keys else ' '}] {super().text(index)}"
 
-    def action_turn(self) -> None:
+    def action_tick(self) -> None:
         if self.list.highlighted is not None:
             self.ticked_keys ^= {self._keys[self.list.highlighted]}
             self._draw()
@@ -167,7 +165,7 @@ class Chooser(_List[set[str]]):
             self.list.replace_option_prompt_at_index(index, self.text(index))
 
     def on_option_list_option_selected(self, _: OptionList.OptionSelected) -> None:
-        self.action_turn()  # the event is from a click, because Enter is bound to `accept`
+        self.action_tick()  # the event is from a click, because Enter is bound to `accept`
 
     def action_accept(self) -> None:
         self.dismiss(self.ticked_keys)
@@ -182,13 +180,15 @@ def sort_menu(session: Session, settings: ViewSettings, *, is_table: bool) -> Me
     clock = clock_unit(settings.units, nan)  # only the name of the unit is used
     columns = CpuColumns(session).columns()
     options = [(order, order) for order in ORDERS]
-    options += [(c.key, full_name(c, clock)) for c in columns if is_table or c.key in field_keys]
+    options += [
+        (c.key, metric_full_name(c, clock)) for c in columns if is_table or c.key in field_keys
+    ]
     chosen, arrow = settings.order, RISING if settings.reverse else FALLING
     options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
     return Menu("sort by", options, chosen, ascii_=settings.ascii)
 
 
-def full_name(column: Number, clock: ClockUnit) -> str:
+def metric_full_name(column: Number, clock: ClockUnit) -> str:
     """Returns the full name of a metric, with its unit."""
     if column.is_rate:
         return f"{column.plain_name} {column.unit.removesuffix('/s').removeprefix('1')} per second"
@@ -198,16 +198,17 @@ def full_name(column: Number, clock: ClockUnit) -> str:
 
 def column_chooser(session: Session, settings: ViewSettings) -> Chooser:
     clock = clock_unit(settings.units, nan)  # only the name of the unit is used
-    options = [(column.key, full_name(column, clock)) for column in CpuColumns(session).columns()]
+    options = [
+        (column.key, metric_full_name(column, clock)) for column in CpuColumns(session).columns()
+    ]
     keys = {key for key, _ in options}
     chosen = keys.intersection(settings.columns) or keys
     return Chooser("columns", options, chosen, ascii_=settings.ascii)
 
 
 def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
-    """Returns the ticked keys, first those in `before`, in its order, then the others; empty if all
-    keys are ticked. Keys in `before` that this stream does not have are kept, because they were not
-    in the list."""
+    """Returns the ticked keys, first those in `before`, in its order; empty if all keys are ticked.
+    Keys in `before` that the list did not have, because this stream lacks them, are kept."""
     keys = [column.key for column in CpuColumns(session).columns()]
     if ticked >= set(keys):
         return ()
@@ -218,10 +219,10 @@ def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> t
 # --- the command palette
 
 GATHER_COMMANDS = inspect.unwrap(CommandPalette._gather_commands)  # noqa: SLF001 - no public name
-"""Textual's search function, without its worker decorator."""
+"""Textual's search function, without its decorator, which would start a worker."""
 
 Command = tuple[str, str, str]
-"""A name, a line of help, and an action, which is the screen's unless it names another owner."""
+"""Name, help, and action, which belongs to the screen unless it names another owner."""
 
 
 def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command]:
@@ -240,13 +241,14 @@ def cpu_commands(session: Session, query: str) -> Iterator[Command]:
     numbers = set(re.findall(r"[0-9]+", query))
     shown = [session.topology[position] for position in session.shown]
     names = {f"Go to CPU {row.cpu}": row.cpu for row in shown if str(row.cpu) in numbers}
-    for row in reversed(shown):  # last to first, so that a core's first CPU overwrites its siblings
+    # In descending order, so that a core's first CPU overwrites its siblings.
+    for row in reversed(shown):
         if str(row.core) in numbers:
             names[f"Go to core {row.core} of package {row.package}"] = row.cpu
-    return ((name, f"CPU {cpu}", f"goto({cpu})") for name, cpu in names.items())
+    return ((name, f"CPU {cpu}", f"go_to_cpu({cpu})") for name, cpu in names.items())
 
 
-class Commands(Provider):
+class CommandProvider(Provider):
     session: Session | None = None
 
     def _all_commands(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
@@ -274,7 +276,7 @@ class Commands(Provider):
                 yield Hit(score, matcher.highlight(name), run, name, means)
 
 
-class _PaletteList(CommandList, _Options, can_focus=False):
+class _PaletteList(CommandList, _SafeOptionList, can_focus=False):
     """The palette's list, which a search may shorten before a click on it arrives."""
 
 
@@ -313,7 +315,7 @@ class Palette(CommandPalette):
 
 
 def command_palette(session: Session | None) -> Palette:
-    of_session = type("OfSession", (Commands,), {"session": session})
+    of_session = type("OfSession", (CommandProvider,), {"session": session})
     return Palette([of_session], placeholder="Search for a command, a CPU or a core")
 
 
@@ -325,9 +327,9 @@ MIN_WIDTH_FOR_COLUMNS = 110
 GAP = 3
 """Cells between the two halves."""
 MIN_TERM_WIDTH = 20
-"""Minimum cells for a key or a shape, left of its explanation; on narrow screens it is a third of
-the screen."""
-MIN_WORDS_WIDTH = 20
+"""Minimum cells for a key or a shape to the left of its explanation. On narrow screens, they get a
+third of the screen."""
+MIN_EXPLANATION_WIDTH = 20
 """Minimum cells for an explanation; on narrower screens, long lines are cut."""
 Line = list[Run]
 
@@ -376,8 +378,8 @@ class HelpScreen(TextScreen):
         self, bindings: Sequence[Binding], sections: Sequence[HelpSection],
         more: Sequence[HelpSection] = (), *, ascii_: bool = False,
     ) -> None:  # fmt: skip
-        """`bindings`: the keys of the screen below. `sections`: sections beside the keys, if there
-        is room, else below them. `more`: sections below both."""
+        """`bindings`: keys of the screen that the help covers. `sections`: sections beside the keys
+        if there is room, else below them. `more`: sections below both."""
         super().__init__(lambda size: help_page(bindings, sections, more, size), ascii_=ascii_)
 
 
@@ -431,7 +433,7 @@ def _wrap_entry(entry: HelpEntry, size: int) -> list[Line]:
     """Returns the lines of an entry: its term, and its explanation, wrapped, to the right."""
     used = width(entry.term)
     column = max(min(MIN_TERM_WIDTH, size // 3), used + 2) + 2
-    room = max(MIN_WORDS_WIDTH, size - column)
+    room = max(MIN_EXPLANATION_WIDTH, size - column)
     first, *more_lines = textwrap.wrap(entry.words, room) or [""]
     gap = " " * (column - 2 - used)
     lines: list[Line] = [[("  ", "text"), *entry.term, (gap, "text"), (first, entry.style)]]
@@ -442,7 +444,7 @@ def _wrap_entry(entry: HelpEntry, size: int) -> list[Line]:
 
 
 def _key_sections(bindings: Sequence[Binding]) -> list[HelpSection]:
-    """Returns the keys that work on the screen below the help, in groups; keys with the same action
+    """Returns the keys of the screen that the help covers, in groups; keys with the same action
     share a line."""
     by_id: dict[str | None, list[Binding]] = {}
     for binding in bindings:
@@ -492,8 +494,8 @@ FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], what) for exampl
 def stream_help(
     session: Session | None, bindings: Sequence[Binding], *, ascii_: bool = False
 ) -> HelpScreen:
-    """Returns the help of the screen of a stream, with the meaning of each number, and its formula
-    and counters on this machine."""
+    """Returns the help for a stream's screen, with the meaning, formula and counters of each
+    number."""
     more: list[HelpSection] = []
     if session is not None:
         entries = []

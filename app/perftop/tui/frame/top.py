@@ -1,8 +1,7 @@
-"""The lines above the view, the state of the app that they show beside measured numbers, and the
-interface through which the screen sends requests to the app. The lines are the header, with the
-machine at the left, and at the right the sampling, its cost and the state of the screen; the alert
-line; the machine's numbers, and its SMT states.
-"""
+"""The lines above the view: the header, with the machine at the left and the sampling, its cost and
+the state of the screen at the right; the alert line; the machine's numbers; and its SMT states.
+This module also defines `AppStatus`, which the lines show beside measured numbers, and
+`PlaybackControls`, with which the screen changes the shown moment."""
 
 from __future__ import annotations
 
@@ -52,9 +51,9 @@ class PlaybackState:
 
     is_playing: bool
     speed: float
-    extent_ns: tuple[int, int]
+    recording_span_ns: tuple[int, int]
     """Monotonic times in ns of the first and the last moment of the recording."""
-    seeking_ns: int | None
+    seek_position_ns: int | None
     """Monotonic time in ns up to which a seek has read; None if no seek is under way."""
     is_over: bool
     """Whether the last moment of the recording is shown."""
@@ -65,8 +64,8 @@ class PlaybackState:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """The app's own state, which a screen shows beside the measured numbers."""
+class AppStatus:
+    """The state of the app, which the screen shows beside measured numbers."""
 
     interval_ns: int
     own_cpu_share: float = float("nan")
@@ -98,11 +97,11 @@ class ScreenState(NamedTuple):
 
     session: Session | None
     interval: Interval | None
-    status: Status
+    status: AppStatus
 
 
-class Controls(ABC):
-    """The requests that the screen sends to the app. Times are monotonic, in ns."""
+class PlaybackControls(ABC):
+    """What the screen can ask of the source of its numbers. Times are monotonic, in ns."""
 
     @abstractmethod
     def go_to(self, time_ns: int) -> None:
@@ -131,7 +130,7 @@ class Controls(ABC):
 
 
 COST_SPAN_NS = 5_000_000_000
-"""Time over which the shown cost is averaged, in ns; the momentary cost is small and jumps."""
+"""Time in ns over which the shown cost is averaged; the momentary cost varies too much."""
 COST_STEP_NS = 1_000_000_000
 """Minimum time between two reads of the cost, in ns, so that the shown number rarely changes."""
 
@@ -141,10 +140,10 @@ class CpuCost:
         self._clock = clock
         """Function that returns the user and kernel CPU seconds that this process has used."""
         self._readings: deque[tuple[int, float]] = deque()
-        """Monotonic times in ns, with the CPU seconds used up to each."""
+        """Pairs of a monotonic time in ns and the CPU seconds used up to it."""
         self._share = float("nan")
 
-    def share(self, session: Session) -> float:
+    def cpu_share(self, session: Session) -> float:
         """Returns the CPU seconds per second that the probe and the app use together, averaged over
         COST_SPAN_NS up to the newest sample."""
         readings, now_ns = self._readings, session.now_ns
@@ -174,7 +173,7 @@ _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
 
 
 def header_line(
-    session: Session | None, interval: Interval | None, status: Status, size: int
+    session: Session | None, interval: Interval | None, status: AppStatus, size: int
 ) -> list[Run]:
     if session is None:
         return STARTING_LINE
@@ -197,7 +196,7 @@ def header_line(
     return spread([margin, *begin], [*end[1:], margin], size)
 
 
-def _machine_pieces(session: Session, status: Status, *, with_words: bool) -> list[Piece]:
+def _machine_pieces(session: Session, status: AppStatus, *, with_words: bool) -> list[Piece]:
     hello = session.hello
     cores, cpus = len(machine.shown_cpus(session).cores), len(session.shown)
     pieces: list[Piece] = [(0, [("perftop", "key")]), (1, [(safe_cells(hello.host), "bright")])]
@@ -223,10 +222,10 @@ def short_model(name: str) -> str:
 
 
 def _sampling_pieces(
-    session: Session, interval: Interval | None, status: Status, *, with_words: bool
+    session: Session, interval: Interval | None, status: AppStatus, *, with_words: bool
 ) -> list[Piece]:
-    """Returns parts on the link to a remote probe, the source of the counters, the method for the
-    SMT states, the interval and the sampling interval."""
+    """Returns the parts about the link to a remote probe, the source of counters, the method for
+    the SMT states, the interval and the sample time."""
     hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:
@@ -238,7 +237,7 @@ def _sampling_pieces(
         pieces.append((4, runs))
     if hello.source != "os" or hello.virtualisation is None:
         runs = [(safe_cells(hello.source), "clock")]
-        # The method for most cores, with the factor of its counter once that is settled.
+        # The method used for most cores, with the factor of its counter if that is settled.
         method = interval.split.usual_method or "" if interval is not None else ""
         calibration = session.calibrations.get(method.replace("-", "_"))
         if calibration is not None and calibration.state == "settled" and calibration.factor != 1:
@@ -251,9 +250,9 @@ def _sampling_pieces(
     return pieces
 
 
-def _cost_pieces(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
-    """Returns parts on the cost of monitoring, the skew, and the late and dropped samples. "late"
-    counts the sample times at which no CPU was read. Both counts start with the probe."""
+def _cost_pieces(session: Session, interval: Interval | None, status: AppStatus) -> list[Piece]:
+    """Returns the parts about the cost of monitoring, the skew, and late and dropped samples. A
+    sample is late if no CPU was read at its time. Both counts begin with the probe."""
     cost_text = "n/a" if isnan(status.own_cpu_share) else f"{100 * status.own_cpu_share:.1f}"
     # recordings do not have the cost of the app
     label_word = "own" if status.replay is None else "probe"
@@ -271,7 +270,7 @@ def _cost_pieces(session: Session, interval: Interval | None, status: Status) ->
 
 
 def _badges(
-    status: Status, interval: Interval | None, room: int, *, with_words: bool
+    status: AppStatus, interval: Interval | None, room: int, *, with_words: bool
 ) -> list[Piece]:
     """Returns badges for unusual states: a past moment, a recording, a command, no data."""
     pieces: list[Piece] = []
@@ -296,7 +295,7 @@ def _badges(
             badge(-1, _replay_text(replay, interval, room, " · " if with_words else " "), style)
     elif status.paused_at is not None:
         badge(0, f" PAUSED {clock_time(status.paused_at)} ", "paused")
-    elif status.link is not None and status.link.broken_why:
+    elif status.link is not None and status.link.broken_reason:
         badge(0, f" NO LINK FOR {status.link.broken_s:.0f} s ", "lost")
     elif status.silent_s is not None:
         badge(0, f" NO DATA FOR {status.silent_s:.0f} s ", "lost")
@@ -306,11 +305,11 @@ def _badges(
 
 
 def _replay_text(replay: PlaybackState, interval: Interval, room: int, dot: str) -> str:
-    """Returns the moment, the position in the recording and the state of the playback. What does
-    not fit into `room` cells is left out, first the progress of the search, then the position."""
-    first_ns, last_ns = replay.extent_ns
-    if replay.seeking_ns is not None:
-        state = f"seeking {player_time(replay.seeking_ns - first_ns)}"
+    """Returns the moment, the position in the recording and the state of the playback, in `room`
+    cells. If there is no room, the progress of the search is left out first, then the position."""
+    first_ns, last_ns = replay.recording_span_ns
+    if replay.seek_position_ns is not None:
+        state = f"seeking {player_time(replay.seek_position_ns - first_ns)}"
     elif replay.is_over:
         state = "end"
     elif replay.is_playing:
@@ -345,9 +344,9 @@ TopLineName = Literal["header", "alert", "loss", "numbers", "states", "history",
 def top_line_names(
     height: int, width: int, *, has_states: bool, has_tiles: bool, has_alert: bool
 ) -> Sequence[TopLineName]:
-    """Returns the lines above the view for this size of the screen. `has_states`: there are SMT
-    states to show. `has_tiles`: the numbers can have their history below them. `has_alert`: the
-    alert line has text."""
+    """Returns the names of the lines above the view for this screen size. `has_states`: there are
+    SMT states. `has_tiles`: numbers can have their history below them. `has_alert`: the alert line
+    has text."""
     if height < MIN_HEIGHT_FOR_NUMBERS:  # only one line fits below the header
         return "header", "alert" if has_alert else "numbers"
     under: Sequence[TopLineName] = ()
@@ -369,15 +368,15 @@ class TopLines(PageWidget):
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
         self._cached_loss_line: tuple[object, Line] | None = None
-        """The values from which the row below the verdict was made, followed by that row."""
+        """The inputs from which the row below the verdict was made, and that row."""
         self._session: Session | None = None
         self._interval: Interval | None = None
-        self._status = Status(0)
+        self._status = AppStatus(0)
         self._tile_history: tuple[Session, machine.TileHistory] | None = None
         """The session whose tiles were drawn last with a history, and that history."""
-        self._plan: Sequence[TopLineName] = ()
+        self._line_names: Sequence[TopLineName] = ()
 
-    def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:
+    def show(self, session: Session | None, interval: Interval | None, status: AppStatus) -> None:
         self._session, self._interval, self._status = session, interval, status
         self.update()
 
@@ -390,18 +389,18 @@ class TopLines(PageWidget):
         alert = alert_line(session, interval, status, width, verdict)
         tiled = session is not None and machine.shows_tiles(session)
         screen = self.screen.size
-        self._plan = top_line_names(
+        self._line_names = top_line_names(
             screen.height, width, has_tiles=tiled,
             has_states=session is None or session.has_smt,
             has_alert=bool(alert[0]) or interval is None,
         )  # fmt: skip
-        if self.styles.height is None or self.styles.height.value != len(self._plan):
-            self.styles.height = len(self._plan)
+        if self.styles.height is None or self.styles.height.value != len(self._line_names):
+            self.styles.height = len(self._line_names)
         numbers: list[Run] = []
         states: list[Run] = []
-        past: list[list[Run]] = [[]] * self._plan.count("history")
+        past: list[list[Run]] = [[]] * self._line_names.count("history")
         if session is not None and interval is not None:
-            if "states" in self._plan:
+            if "states" in self._line_names:
                 states = machine.state_line(session, interval, width)
             if not tiled:
                 running = running_episodes(session, interval, status)
@@ -418,7 +417,7 @@ class TopLines(PageWidget):
         # The header and the alert line keep their colours when the other lines turn grey.
         usual: LineState = "calm" if status.failure_text is None else "stale"
         loss: Line = ([], usual)
-        if verdict is not None and "loss" in self._plan:
+        if verdict is not None and "loss" in self._line_names:
             basis = verdict, width, status.is_range, status.paused_at is None
             if self._cached_loss_line is None or self._cached_loss_line[0] != basis:
                 shapes = SHAPES_WITHOUT_COLOUR if self.app.no_color else ""
@@ -441,8 +440,11 @@ class TopLines(PageWidget):
             "loss": loss, "numbers": (numbers, usual), "states": (states, usual), "": ([], usual),
         }  # fmt: skip
         history = iter(past)
-        page = [(next(history), usual) if name == "history" else lines[name] for name in self._plan]
-        blank_rows = [y for y, name in enumerate(self._plan) if not name and y > 1]
+        page = [
+            (next(history), usual) if name == "history" else lines[name]
+            for name in self._line_names
+        ]
+        blank_rows = [y for y, name in enumerate(self._line_names) if not name and y > 1]
         first_notes = self._choice.tour_notes[:1]
         notes = [note for note in first_notes if not note or not has_note_rows(screen)]
         if notes and interval is not None and blank_rows:
@@ -453,7 +455,7 @@ class TopLines(PageWidget):
         """Shows all episodes after a click on the alert line, and the report after a click on the
         row below it."""
         y = event.get_content_offset(self)
-        name = "" if y is None else next(iter(self._plan[y.y : y.y + 1]), "")
+        name = "" if y is None else next(iter(self._line_names[y.y : y.y + 1]), "")
         if name == "loss":
             await self.run_action("screen.why")
         elif y is not None and name == "alert" and self._lines[y.y][0]:
@@ -467,11 +469,11 @@ WARNING_SHOWN_NS = 10_000_000_000
 
 
 def alert_line(
-    session: Session | None, interval: Interval | None, status: Status, size: int,
+    session: Session | None, interval: Interval | None, status: AppStatus, size: int,
     verdict: Verdict | None = None,
 ) -> Line:  # fmt: skip
-    """Returns a message, or the verdict. If episodes run that cost next to nothing, the worst of
-    them is the sentence, and harmless ones are evidence."""
+    """Returns a message, or else the verdict. If the running episodes cost next to nothing, the
+    sentence is about the worst of them, and harmless episodes are evidence."""
     if status.failure_text is not None:  # why the stream ended, and hints if there is room
         text, quits = safe_cells(status.failure_text), " · q quits "
         newest = interval is not None and status.paused_at is None
@@ -479,9 +481,9 @@ def alert_line(
         end = next((end for end in hints if len(end) <= size - 3 - len(text)), "")
         text = fit(text, min(len(text), max(8, size - 3)))
         return [(f" {theme.DROP_SIGN} {text}", "alarm"), (end, "text")], "calm"
-    if (link := status.link) is not None and link.broken_why:
-        when = f"next try in {link.next_s:.0f} s" if link.next_s else "trying again"
-        return _message_line(f" {when} · {link.broken_why}", "alarm", size)
+    if (link := status.link) is not None and link.broken_reason:
+        when = f"next try in {link.next_attempt_s:.0f} s" if link.next_attempt_s else "trying again"
+        return _message_line(f" {when} · {link.broken_reason}", "alarm", size)
     if status.notice:
         failed = status.recording_text == ""
         return _message_line(f" {status.notice}", "alarm" if failed else "text", size)
@@ -492,7 +494,7 @@ def alert_line(
         return _message_line(f" {theme.DROP_SIGN} the recording is {replay.damage}", "alarm", size)
     if verdict is not None and verdict.level:
         return verdict_line(verdict, size)
-    # The probe's newest warning, then counters that selftests since this boot found wrong.
+    # The newest warning of the probe, then counters that a selftest since this boot found wrong.
     now_ns = interval.time_ns if interval is not None and is_past(status) else session.now_ns
     is_recent = session.warnings and 0 <= now_ns - session.warned_ns < WARNING_SHOWN_NS
     warning = session.warnings[-1] if is_recent else files.findings_line(session.hello.boot_id)
@@ -501,7 +503,7 @@ def alert_line(
     if verdict is None or interval is None:
         return [], "calm"
     groups = episode_style.group_episodes(running_episodes(session, interval, status))
-    # An episode's length is up to the end of the interval, so that it equals that in the panels.
+    # An episode's length is measured up to the end of the interval, as in the panels.
     texts = []
     for group in groups:
         when = sentences.duration_phrase(session, group, interval.time_ns)
@@ -530,12 +532,14 @@ def _message_line(text: str, style: str, size: int) -> Line:
     return [(fit(text, min(len(text), size)), style)], "calm"
 
 
-def is_past(status: Status) -> bool:
+def is_past(status: AppStatus) -> bool:
     """Returns whether the shown moment is in the past or in a recording."""
     return status.paused_at is not None or status.replay is not None
 
 
-def running_episodes(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
+def running_episodes(
+    session: Session, interval: Interval | None, status: AppStatus
+) -> list[Episode]:
     """Returns the episodes that run; while paused or in a recording, the episodes that overlap the
     shown interval."""
     if interval is None or not is_past(status):

@@ -1,7 +1,6 @@
-"""The overview's charts over time: the values from the history, and the cells that show them. A
-unit is a core or CPU with a chart. A lane below a chart shows the tasks that used the CPU.
-
-The newest column is at the right edge. Columns from before the start of the history are blank."""
+"""The cells of the overview's charts, and their values from the history. A unit is a core or CPU
+with a chart. A lane below the chart shows the tasks that used the unit. The newest column is at the
+right edge; columns before the start of the history are blank."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from perftop.model.smt import state_bounds
 from perftop.model.tasks import TaskActivity
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
-from perftop.tui.overview.chart_numbers import QUEUE_LETTER, ChartUnit, lowered_chart
+from perftop.tui.overview.chart_numbers import QUEUE_LETTER, ChartUnit, lowered_metric_name
 from perftop.tui.panels.tables import cut_name, group_name
 from perftop.tui.shared.episode_style import (
     MIN_AWAKE_UTIL,
@@ -45,7 +44,7 @@ from perftop.tui.shared.view_settings import Grouping
 
 
 class ColumnHistory:
-    """Values of the columns of charts, from the history: a series for each key, CPU and core."""
+    """The values of chart columns, read from the history: a series for each key, CPU and core."""
 
     def __init__(
         self, session: Session, metrics: Sequence[str], rows: Sequence[int],
@@ -65,7 +64,8 @@ class ColumnHistory:
 
     def read(self, columns: int, window_s: float, now_ns: int, *, past: bool) -> bool:
         """Reads the values of `columns` columns up to `now_ns` (monotonic); live, once in
-        REDRAW_NS. `past`: whether the user chose the moment. Returns whether values were read."""
+        REDRAW_PERIOD_NS. `past`: whether the user chose the moment. Returns whether values were
+        read."""
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
@@ -110,7 +110,7 @@ class UnitCharts:
     low_hz: float
     high_hz: float = 0.0
     lost_s: Sequence[float] = ()
-    """Seconds lost below the ceiling, by cause, in the order of `charts.GAP_CAUSES`."""
+    """Seconds lost below the ceiling, for each cause in `charts.GAP_CAUSES`."""
     cause_lines: Sequence[list[Run]] = ()
     """Lines with the seconds lost by cause, beside the clock chart; empty if there is no room."""
 
@@ -147,11 +147,11 @@ class ChartDrawer:
         self, episodes: Iterable[Episode], area_rows: int, rows: int, rate_rows: int,
         glyphs: Glyphs, span_ns: tuple[int, int],
     ) -> list[UnitCharts]:  # fmt: skip
-        """Returns the charts of all units. Call `history.read` first. `area_rows`, `rows` and
-        `rate_rows`: lines of the charts of states, of clocks and of the IPC; 0 if there are no such
-        charts. `span_ns`: monotonic times in ns between which lost seconds are summed."""
+        """Returns the charts of all units, from values read by `history.read`. `area_rows`, `rows`,
+        `rate_rows`: lines of the charts of states, clocks and IPC; 0: no such chart. `span_ns`:
+        monotonic times in ns between which lost seconds are summed."""
         unit_charts = [UnitCharts([], [], [], 0.0) for _ in self._units]
-        episodes = [e for e in episodes if lowered_chart(e)]
+        episodes = [e for e in episodes if lowered_metric_name(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
         areas: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
         if self._pairs and area_rows:
@@ -176,8 +176,8 @@ class ChartDrawer:
     def _account_charts(
         self, which: Sequence[int], episodes: Sequence[Episode], rows: int, glyphs: Glyphs
     ) -> list[list[list[Run]]]:
-        """Returns charts of CPU time by use. The kernel's ticks only divide the busy time into user
-        and kernel; the busy time itself is measured more finely."""
+        """Returns charts of CPU time by use. The busy time is measured; the kernel's coarse ticks
+        only divide it into user and kernel time."""
         cpu_indices = [self._cpus_of_units[i][0] for i in which]
         busy, user, kernel, steal = (
             self.history.series(key)[cpu_indices] for key in ("util", "user", "system", "steal")
@@ -192,15 +192,15 @@ class ChartDrawer:
         return draw_charts(charts.cpu_time_chart, values, rows, glyphs)
 
     def _state_charts(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
-        """Returns charts of the SMT states of cores. Where the states are unknown, their bounds are
-        drawn, which follow from the utilisation of both threads."""
+        """Returns charts of the SMT states of cores. Where the states are unknown, the charts show
+        their bounds, which follow from the utilisation of both threads."""
         _, lp0, lp1, both, _ = self.history.series("cores")[self._pairs].swapaxes(0, 1)
         first, second = (
             self.history.series("util")[[self._cpus_of_units[i][thread] for i in self._pairs]]
             for thread in (0, 1)
         )
         # The only online thread of a core is stored as its first thread; the busy shares show which
-        # thread that is.
+        # of the two it is.
         is_second = np.isnan(first) & np.isfinite(second)
         lp0, lp1 = np.where(is_second, lp1, lp0), np.where(is_second, lp0, lp1)
         open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.history.axis
@@ -223,7 +223,7 @@ class ChartDrawer:
         axis = self.history.axis
         markers = np.zeros((len(which), axis.columns), np.intp)
         for episode in episodes:
-            visible = axis.cells_of(episode) if lowered_chart(episode) == name else None
+            visible = axis.cells_of(episode) if lowered_metric_name(episode) == name else None
             if visible is None:
                 continue
             value = running_marker if is_running_at(episode, axis.now_ns) else ended_marker
@@ -241,8 +241,8 @@ class ChartDrawer:
         return np.where(is_known, (np.fmax(first, 0.0) + np.fmax(last, 0.0)) / 2, np.nan)
 
     def _busiest_cpu_values(self) -> Mapping[str, Floats]:
-        """Returns, for each metric, the value of the busier CPU of each unit in each column,
-        (units, columns). If both CPUs are equally busy, it is the value of the first."""
+        """Returns, for each metric, the values of the busier CPU of each unit, (units, columns). If
+        both CPUs are equally busy, it is the first."""
         keys, values = self.history.metrics, self.history.cpu_values
         util = values[keys.index("util")]
         rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_cpu_indexes`
@@ -281,8 +281,8 @@ class ChartDrawer:
     def _lost_seconds(
         self, busiest_values: Mapping[str, Floats], gap_states: Ints, span_ns: tuple[int, int]
     ) -> list[list[float]]:
-        """Returns, by unit and cause, the running time of the busier CPU that was lost below its
-        ceiling, in seconds. A gap outside episodes has no known cause."""
+        """Returns seconds lost below the ceiling, by unit and cause, while the busier CPU ran. A
+        gap outside episodes has no known cause."""
         axis, ceiling = self.history.axis, self.history.series("cores")[:, -1]
         ends_ns = axis.edges.clip(*span_ns)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -302,9 +302,9 @@ class ChartDrawer:
         return by_unit
 
     def _clock_ends(self, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
-        """Returns the lower and upper ends of the clock scales, in Hz. All units of a type have one
-        scale, whose ends are whole GHz. It comes from the base clock and the highest ceiling seen,
-        and only ever grows."""
+        """Returns the lower and upper ends of the clock scales, in Hz. All units of one type share
+        a scale, from the base clock to the highest ceiling seen. Its ends are whole GHz. It never
+        shrinks."""
         low, high = np.zeros(len(hz)), np.zeros(len(hz))
         base = self._session.hello.base_hz
         for kind, unit_indices in enumerate(self._units_by_type):
@@ -322,8 +322,8 @@ class ChartDrawer:
         self, all_charts: list[UnitCharts], values: Floats, episodes: Sequence[Episode],
         rows: int, glyphs: Glyphs,
     ) -> None:  # fmt: skip
-        """Adds the IPC charts. `values`: the IPC of the busier CPU of each unit; for units with a
-        CPU that is losing IPC, that CPU's values replace them."""
+        """Adds the IPC charts. `values`: the IPC of the busier CPU of each unit. A CPU that is
+        losing IPC replaces it."""
         running = [e for e in episodes if is_running_at(e, self.history.axis.now_ns)]
         for i, unit in enumerate(self._units):
             if (losing_cpu := find_losing_index(unit.cpus, running)) is not None:
@@ -371,7 +371,8 @@ _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TASKS, NAMED_TASKS + 1
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """The times of a task on some CPUs. Arrays are by column of a chart, and NaN where unknown."""
+    """The times of one task on some CPUs. Arrays have an entry for each chart column; NaN:
+    unknown."""
 
     comm: str
     pid: int | None
@@ -391,8 +392,8 @@ class LaneTask:
 
 
 class TaskLanes:
-    """The tasks that used some cores or CPUs over time, as a lane for each, and their CPU seconds
-    over a window. The lane of a core shows the mean of its CPUs."""
+    """The lanes of tasks that used some cores or CPUs, and the CPU seconds of each task in a
+    window. The lane of a core shows the mean of its CPUs."""
 
     def __init__(self, session: Session, units: Sequence[ChartUnit]) -> None:
         self._session = session
@@ -416,8 +417,8 @@ class TaskLanes:
         self._shares = np.zeros((len(units), 0, TASK_PARTS))
         self._record_of_column = np.zeros(0, int)
         self._scale = self._column_s = np.zeros((len(units), 0))
-        """By unit and column: the factor that fits the tasks to the busy time, and the seconds of
-        CPU time within the range."""
+        """By unit and column: the factor that scales the time of tasks to the busy time, and the
+        seconds of CPU time in the selected span."""
         self._drawn_lines: dict[tuple[object, ...], list[list[Run]]] = {}
         """Cache of the lines drawn since the last read, by kind of line, unit, rows and glyphs."""
         self._seconds = np.zeros((len(units), TASK_PARTS))
@@ -430,7 +431,7 @@ class TaskLanes:
     ) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
         `span_ns`: monotonic times in ns between which seconds are summed. `grouping`: which tasks
-        share a colour. Lanes and sums change with the axis."""
+        share a colour."""
         self.basis = axis, span_ns, grouping
         has_changed = self._read_records(axis.start_ns, axis.now_ns) or grouping != self._grouping
         self._grouping = grouping
@@ -460,8 +461,8 @@ class TaskLanes:
         self._idle_s = column_s.sum(axis=1) - self._seconds.sum(axis=1)
 
     def _read_records(self, start_ns: int, end_ns: int) -> bool:
-        """Reads the records of the axis, and keeps those from shortly before it, so that its first
-        columns have a record. Returns whether the records have changed."""
+        """Reads the records within the axis and shortly before it, so that the first columns have a
+        record. Returns whether the records have changed."""
         first_ns, last_ns = self._read_ns
         previous_records = old_records = self._records
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
@@ -509,8 +510,8 @@ class TaskLanes:
         return group_name(self._session, pid, comm, self._grouping)
 
     def _choose_names(self, used: Mapping[str, float]) -> None:
-        """Gives a colour to each of the tasks that used most CPU time. `used`: that time, by name,
-        as a sum of shares."""
+        """Gives a colour to each of the tasks that used most CPU time. `used`: CPU time by name, as
+        a sum of shares."""
         top = sorted(used, key=lambda name: -used[name])[:NAMED_TASKS]
         new = [name for name in top if name not in self._names]
         self._names = [name if name in top else "" for name in self._names]
@@ -530,7 +531,8 @@ class TaskLanes:
         return self._drawn_lines["lane", unit, rows, glyphs]
 
     def queue_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
-        """Returns `rows` lines above a chart with the tasks that waited: one task for each line."""
+        """Returns `rows` lines with the tasks that waited, one task for each line, to be drawn
+        above a chart."""
         key = "queue", unit, rows, glyphs
         if key not in self._drawn_lines:
             waiting = self._waiting_counts[unit, self._record_of_column]
@@ -604,8 +606,8 @@ class TaskLanes:
         return float(self._idle_s.sum())
 
     def task_times(self) -> list[LaneTask]:
-        """Returns the times of each task on all CPUs of the lanes, the task that ran longest first,
-        and then the busy time of unknown tasks. With the idle time, these add up to the window."""
+        """Returns the times of each task on all CPUs of the lanes, the longest run time first; then
+        the busy time of unknown tasks. Together with the idle time, they add up to the window."""
         shape = 2, len(self._cpus), len(self._records) + 1
         by_task: dict[tuple[str, int], Floats] = {}
         longest_s: dict[tuple[str, int], float] = {}

@@ -38,7 +38,7 @@ _READ_KEYS = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
 _READ_INDICES = [INDEX[key] for key in _READ_KEYS]
 
 
-def lowered_chart(episode: Episode) -> str:
+def lowered_metric_name(episode: Episode) -> str:
     """Returns the name of the metric that the episode makes worse; '' if no chart shows it."""
     return _CHART_NAMES.get(lowered_number(episode), "")
 
@@ -82,8 +82,8 @@ def chart_units(cores: Cores, order: Sequence[int], *, counted: bool) -> list[Ch
     return units
 
 
-class MomentNumbers:
-    """Reads the values and episodes of units (cores or CPUs with a chart) in one interval."""
+class UnitReader:
+    """Reads the values and the running episodes of units in one interval."""
 
     def __init__(
         self, row_numbers: RowNumbers, units: Sequence[ChartUnit], clock: ClockUnit,
@@ -110,9 +110,13 @@ class MomentNumbers:
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
         # For each row: the index of the busiest CPU, its ceiling, and whether its clock is below
         # its ceiling.
-        self._busiest, self._ceiling_hz, self._dropped = (
+        self._busiest, self._ceiling_hz, self._below_ceiling = (
             of_places.tolist()
-            for of_places in (row_numbers.busiest, row_numbers.ceiling_hz, row_numbers.is_dropped)
+            for of_places in (
+                row_numbers.busiest,
+                row_numbers.ceiling_hz,
+                row_numbers.is_below_ceiling,
+            )
         )
 
     def running_episodes(self, unit: ChartUnit) -> list[Episode]:
@@ -121,10 +125,10 @@ class MomentNumbers:
 
     def package_sign(self, package: int | None) -> Run:
         """Returns the sign of the worst running episode that affects most of a package."""
-        _, package_wide = self._row_episodes.of_package(package)
+        _, package_wide = self._row_episodes.package_episodes(package)
         return _sign_run(next(iter(package_wide), None))
 
-    def shared_sign(self, units: Sequence[ChartUnit]) -> Run:
+    def common_sign(self, units: Sequence[ChartUnit]) -> Run:
         """Returns the sign of the worst running episode that affects all of these units."""
         shared = (
             e for e in self._running_episodes
@@ -144,14 +148,16 @@ class MomentNumbers:
             (e for e in own_episodes if episode_style.is_loss(e)),
             own_episodes[0] if own_episodes else None,
         )
-        shares = self._states(unit) if unit.is_pair else self._account(row)
-        is_dropped = self._dropped[unit.row] or "clock" in map(lowered_chart, running_episodes)
-        ipc_episode = next((e for e in own_episodes if lowered_chart(e) == "IPC"), None)
+        shares = self._states(unit) if unit.is_pair else self._time_shares(row)
+        is_below_ceiling = self._below_ceiling[unit.row] or "clock" in map(
+            lowered_metric_name, running_episodes
+        )
+        ipc_episode = next((e for e in own_episodes if lowered_metric_name(e) == "IPC"), None)
         losing_cpu = None if ipc_episode is None else find_losing_index(unit.cpus, own_episodes)
         ipc_row = row if losing_cpu is None else unit.positions[losing_cpu]
-        util, hz, _ = self._account_of_cpu(row)
-        *_, ipc = self._account_of_cpu(ipc_row)
-        # The IPC is that of one CPU, so that CPU's tasks come first.
+        util, hz, _ = self._util_clock_ipc(row)
+        *_, ipc = self._util_clock_ipc(ipc_row)
+        # The IPC is that of one CPU, so the tasks of that CPU come first.
         cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.positions.index(ipc_row)])
         tasks = [task for cpu in cpus for task in sorted(self._tasks.get(cpu, ()), reverse=True)]
         if not unit.is_pair:
@@ -162,11 +168,11 @@ class MomentNumbers:
             names = [unseen]  # the tasks cover less than half of the busy time
         return UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
-            shares, frozenset(filter(None, map(lowered_chart, own_episodes))),
+            shares, frozenset(filter(None, map(lowered_metric_name, own_episodes))),
             self._doubtful_shares(unit, shares),
             _sign_run(worst), names, hz,
             self._ceiling_hz[unit.row],
-            (theme.DROP_SIGN, "alarm") if is_dropped else (" ", "text"),
+            (theme.DROP_SIGN, "alarm") if is_below_ceiling else (" ", "text"),
             ipc, _sign_run(ipc_episode), any(self._online[row] for row in unit.positions),
             self._share_texts(unit) if unit.is_pair else {},
             util < MIN_AWAKE_UTIL, is_selected, self._clock, self._waiting_tasks(unit),
@@ -179,7 +185,7 @@ class MomentNumbers:
         waits = [task.wait for cpu in unit.cpus for task in snapshot.activity_on(str(cpu))]
         return sum(wait for wait in waits if not isnan(wait))
 
-    def _account_of_cpu(self, row: int) -> tuple[float, float, float]:
+    def _util_clock_ipc(self, row: int) -> tuple[float, float, float]:
         """Returns utilisation, clock and IPC of a CPU; clock and IPC are NaN if it is at rest."""
         util, hz, ipc, *_ = self._numbers[row]
         return (util, nan, nan) if self._interval.is_resting[row] else (util, hz, ipc)
@@ -192,8 +198,8 @@ class MomentNumbers:
         return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}
 
     def _share_texts(self, unit: ChartUnit) -> Mapping[str, str]:
-        """Returns texts that replace unknown SMT states, by state: the lowest and the highest
-        possible share, in per cent, or that a thread is offline."""
+        """Returns texts in place of unknown SMT states, by state: the lowest and highest possible
+        share in per cent, or that a thread is offline."""
         split, texts = self._interval.split, dict[str, str]()
         if split.method[unit.core_position] == "bounds":
             core = unit.core_position
@@ -203,7 +209,7 @@ class MomentNumbers:
         offline = (f"lp{i}" for i, row in enumerate(unit.positions) if not self._online[row])
         return texts | dict.fromkeys(offline, "off")
 
-    def _account(self, row: int) -> Mapping[str, float]:
+    def _time_shares(self, row: int) -> Mapping[str, float]:
         numbers = dict(zip(_READ_KEYS, self._numbers[row], strict=True))
         shares = {name: numbers[key] for name, key in self._accounts.items()}
         steal = shares.get("steal", 0.0)
@@ -273,7 +279,7 @@ class UnitValues:
     share_texts: Mapping[str, str] = field(default_factory=dict)
     """Texts that replace unknown shares, by name of the share."""
     is_asleep: bool = False
-    """Whether the unit is not busy enough for its clock and IPC to be meaningful."""
+    """Whether the unit is too idle for its clock and IPC to be meaningful."""
     is_selected: bool = False
     clock: ClockUnit = GHZ
     waiting_tasks: float = nan
@@ -300,8 +306,8 @@ def _share_cell(values: UnitValues, name: str, size: int) -> Run:
 
 
 def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
-    """Returns the line above a chart: the unit's sign, name and numbers, a thin rule, and its tasks
-    on the right. The line has at most `size` cells."""
+    """Returns the line above a chart, in at most `size` cells: the sign, name and numbers of the
+    unit, a thin rule, and its tasks on the right."""
     left: list[Run] = [values.sign, (f"  {values.name:<8}", "bright")]
     if not values.is_online:
         return merge_runs([*left, ("off", "dim")], size)
@@ -442,8 +448,8 @@ def numbers_beside_clock(
     values: UnitValues, ends: tuple[float, float], rows: int, *, ipc: bool
 ) -> list[list[Run]]:
     """Returns the lines to the right of the clock chart, in RIGHT_WIDTH cells: the ceiling and the
-    clock at their heights, the lower end of the scale, and with `ipc` the IPC, which then has no
-    chart of its own."""
+    clock, each at its height, and the lower end of the scale. `ipc`: the IPC is added, because it
+    has no chart of its own."""
     unit = values.clock
     key = "dim" if values.is_asleep else "bright"
     run = _number_cell(
@@ -483,8 +489,7 @@ def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
 RIGHT_WIDTH = 9
 """Width of the numbers to the right of a chart, in cells."""
 CAUSES_WIDTH, MIN_WIDTH_FOR_CAUSES = 17, 156
-"""Width of the seconds lost by cause beside a chart of the clock, in cells, and the minimum width
-of a screen with them."""
+"""Width in cells of the column of seconds lost by cause, and minimum width of a screen with it."""
 MIN_LOST_S = 0.05
 """Minimum loss that has a line of its own, in seconds."""
 
@@ -492,8 +497,8 @@ MIN_LOST_S = 0.05
 def lost_time_lines(
     lost_s: Sequence[float], window_s: float, rows: int, *, colour: bool
 ) -> list[list[Run]]:
-    """Returns the seconds lost below the ceiling of the clock by cause, the largest loss first, in
-    `rows` lines of CAUSES_WIDTH cells. `window_s`: seconds over which they are summed."""
+    """Returns the seconds lost below the clock ceiling, a line for each cause, the largest loss
+    first: `rows` lines of CAUSES_WIDTH cells. `window_s`: seconds over which losses are summed."""
     lines: list[list[Run]] = [[(f"lost in {window_s:.0f} s", "dim")]] if rows > 3 else []
     order = sorted(range(len(lost_s)), key=lost_s.__getitem__, reverse=True)
     shown = [cause for cause in order if lost_s[cause] >= MIN_LOST_S]

@@ -36,17 +36,17 @@ from perftop.tui.overview.chart_numbers import (
     SCALE_WIDTH,
     WIDE_LEFT_WIDTH,
     ChartUnit,
-    MomentNumbers,
+    UnitReader,
     UnitValues,
     chart_units,
-    lowered_chart,
+    lowered_metric_name,
 )
 from perftop.tui.panels.panels import MIN_HEIGHT, PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.paint import FADED
-from perftop.tui.shared.row_numbers import RowReader, clock_of
+from perftop.tui.shared.paint import FADED_PREFIX
+from perftop.tui.shared.row_numbers import RowReader, session_clock_unit
 from perftop.tui.shared.time_axis import Axis, Tick
 from perftop.tui.shared.verdict import is_past
 from perftop.tui.shared.view_settings import ViewSettings
@@ -67,13 +67,13 @@ class ChartPage:
     def __init__(
         self, session: Session, cores: Cores, positions: Sequence[int] | None = None
     ) -> None:
-        """`positions`: the cores, by position in the session's lists; None: all shown cores, and a
-        bar marks the selected one."""
+        """`positions`: positions of the cores in the session's lists. None: all shown cores, and a
+        bar marks the selected core."""
         self._session, self._cores, self._positions = session, cores, positions
         # There are no charts of the states of more than two threads.
         self.has_counters = bool(session.evaluator.variants["busy_hz"]) and cores.max_threads <= 2
         self._reader, self._episodes = RowReader(session, cores), RowEpisodes(session)
-        self._plan: ChartLayout | None = None
+        self._layout: ChartLayout | None = None
         self._drawer: ChartDrawer | None = None
         self._order: Sequence[int] = ()
         self._units: list[ChartUnit] = []
@@ -84,16 +84,16 @@ class ChartPage:
         self._axis_lines: list[list[list[Run]]] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
-        """Index of the row of `Cores` that is drawn on each line, in the left column if there
-        are two; None for lines without one."""
+        """Row index in `Cores` of each line, in the left column if there are two; None for lines
+        without a row."""
         self.right_rows: list[int | None] = []
-        """Index of the row of `Cores` that is drawn on each line in the right of two columns;
-        None for lines without one."""
+        """Row index in `Cores` of each line in the right of two columns; None for lines without a
+        row."""
 
     def choose_layout(self, height: int, width: int) -> bool:
         """Chooses the layout for a size; returns whether one fits."""
         session, cores = self._session, self._cores
-        self._plan = None
+        self._layout = None
         is_page = self._positions is not None
         fits_charts = is_page or cores.max_threads <= 2
         if fits_charts and cores.rows and session.history is not None:
@@ -101,11 +101,11 @@ class ChartPage:
             cpu_counts = [len(session.cores[position]) for position in shown_cores]
             charts = len(cpu_counts) if self.has_counters else sum(cpu_counts)
             packages = 1 if is_page else cores.package_count
-            self._plan = chart_layout(
+            self._layout = chart_layout(
                 charts, height, width, packages=packages, counted=self.has_counters,
                 l3_count=clock_columns.heading_count(cores),
             )  # fmt: skip
-        return self._plan is not None
+        return self._layout is not None
 
     @property
     def lanes(self) -> TaskLanes:
@@ -116,14 +116,14 @@ class ChartPage:
     @property
     def panel_height(self) -> int:
         """Number of lines left below the charts."""
-        return self._plan.panel_lines if self._plan else 0
+        return self._layout.panel_lines if self._layout else 0
 
     def make_lines(
         self, interval: Interval, order: Sequence[int], settings: ViewSettings, glyphs: Glyphs
     ) -> None:
         """Makes the lines for this interval. `order`: indexes of rows of `Cores`, from the top."""
-        session, plan = self._session, self._plan
-        assert plan is not None
+        session, layout = self._session, self._layout
+        assert layout is not None
         if self._drawer is None or order != self._order:
             self._order = order
             self._units = chart_units(self._cores, order, counted=self.has_counters)
@@ -132,59 +132,63 @@ class ChartPage:
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
         past = self._drawer.history
         has_moved = past.read(
-            plan.columns, settings.window_s, now_ns, past=is_past(session, interval)
+            layout.columns, settings.window_s, now_ns, past=is_past(session, interval)
         )
-        episodes = time_axis.episodes(past.axis, session)
+        episodes = time_axis.visible_episodes(past.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
         span_ns = settings.range_ns or past.axis.window_ns(settings.window_s)
-        basis = plan, glyphs, self._drawer, shown_episodes, span_ns
+        basis = layout, glyphs, self._drawer, shown_episodes, span_ns
         if has_moved or basis != self._basis:
             self._basis = basis
-            rows = plan.area_rows, plan.rows, plan.rate_rows
+            rows = layout.area_rows, layout.rows, layout.rate_rows
             self._unit_charts = self._drawer.draw(episodes, *rows, glyphs, span_ns)
-            if plan.has_causes:
+            if layout.has_causes:
                 for unit_charts in self._unit_charts:
                     unit_charts.cause_lines = chart_numbers.lost_time_lines(
-                        unit_charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, plan.rows,
+                        unit_charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, layout.rows,
                         colour=glyphs in {"colour", "sixteen"},
                     )  # fmt: skip
-            time_axes = [past.axis, past.dot_axis] if plan.has_counters else [past.axis]
+            time_axes = [past.axis, past.dot_axis] if layout.has_counters else [past.axis]
             axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in time_axes]
             last_unit = self._units[-1]
             self._axis_lines = [
-                self._axes(plan, unit, episodes, axes, last=unit is last_unit)
-                if plan.has_own_axes or unit is last_unit else []
+                self._axes(layout, unit, episodes, axes, last=unit is last_unit)
+                if layout.has_own_axes or unit is last_unit else []
                 for unit in self._units
             ]  # fmt: skip
-        has_lanes = plan.lane_rows or self._positions is not None
+        has_lanes = layout.lane_rows or self._positions is not None
         if has_lanes and self.lanes.basis != (past.axis, span_ns, settings.grouping):
             self.lanes.read(past.axis, self._drawer.busy_shares(), span_ns, settings.grouping)
-        clock = clock_of(session, settings.units, known=True)
+        clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
         self._episodes.read(interval)
-        moment = MomentNumbers(self._reader.read(interval), self._units, clock, self._episodes)
+        reader = UnitReader(self._reader.read(interval), self._units, clock, self._episodes)
         self.lines, self.rows = [], []
-        if plan.kind == "columns":
-            self._add_columns(plan, moment, settings, clock, glyphs)
+        if layout.kind == "columns":
+            self._add_columns(layout, reader, settings, clock, glyphs)
             return
         packages = [unit.package for unit in self._units]
         grouped = _are_contiguous(packages)
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (grouped and unit.package != packages[i - 1])
-            if plan.heading_lines and begins:
-                sign, name = moment.package_sign(unit.package), package_name(unit.package)
-                heading = merge_runs([(" ", "text"), sign, (f" {name}", "bright")], plan.left_width)
-                rule: list[Run] = [(theme.RULE * (plan.width - plan.left_width - 1), "rule")]
-                heading += rule if i else self._legend(plan, clock.name, glyphs)
+            if layout.heading_lines and begins:
+                sign, name = reader.package_sign(unit.package), package_name(unit.package)
+                heading = merge_runs(
+                    [(" ", "text"), sign, (f" {name}", "bright")], layout.left_width
+                )
+                rule: list[Run] = [(theme.RULE * (layout.width - layout.left_width - 1), "rule")]
+                heading += rule if i else self._legend(layout, clock.name, glyphs)
                 self._add(None, [heading])
             unit_cpus = self._cores.rows[unit.row].cpus
             selected = self._positions is None and settings.cpu in unit_cpus
-            values = moment.unit_values(unit, is_selected=selected)
-            if plan.kind == "titled":
-                lines = _titled_lines(plan, values, unit_charts, glyphs, self.lanes, i)
+            values = reader.unit_values(unit, is_selected=selected)
+            if layout.kind == "titled":
+                lines = _titled_lines(layout, values, unit_charts, glyphs, self.lanes, i)
             else:
-                lines = _lines_with_numbers_beside(plan, values, unit_charts, glyphs, self.lanes, i)
+                lines = _lines_with_numbers_beside(
+                    layout, values, unit_charts, glyphs, self.lanes, i
+                )
             if settings.cursor_ns is not None:
-                titles = int(plan.kind == "titled")
+                titles = int(layout.kind == "titled")
                 lines[titles:] = self._draw_cursor(lines[titles:], settings)
             lines += self._axis_lines[i]
             last = unit is self._units[-1]
@@ -192,15 +196,15 @@ class ChartPage:
                 lines[-1] = self._draw_label(lines[-1], settings)
             self._add(unit.row, lines)
             if not last:
-                self._add(None, [[]] * plan.gap_lines)
+                self._add(None, [[]] * layout.gap_lines)
 
     def _add_columns(
-        self, plan: ChartLayout, moment: MomentNumbers, settings: ViewSettings, clock: ClockUnit,
+        self, layout: ChartLayout, reader: UnitReader, settings: ViewSettings, clock: ClockUnit,
         glyphs: Glyphs,
     ) -> None:  # fmt: skip
         """Makes the lines of a machine whose cores are in two columns."""
-        size, half = clock_columns.column_width(plan.width), (len(self._units) + 1) // 2
-        self._add(None, [clock_columns.legend_line(clock, plan.width, glyphs)])
+        size, half = clock_columns.column_width(layout.width), (len(self._units) + 1) // 2
+        self._add(None, [clock_columns.legend_line(clock, layout.width, glyphs)])
         groups = [clock_columns.group_of(self._cores, unit.row) for unit in self._units]
         is_grouped = _are_contiguous(groups)
         sides: list[tuple[list[list[Run]], list[int | None]]] = []
@@ -210,15 +214,15 @@ class ChartPage:
                 unit, begins = self._units[i], i == units_of_side[0] or groups[i] != groups[i - 1]
                 if begins and is_grouped:
                     of_group = [self._units[k] for k in units_of_side if groups[k] == groups[i]]
-                    heading = clock_columns.group_heading(self._cores, of_group, moment, size)
+                    heading = clock_columns.group_heading(self._cores, of_group, reader, size)
                     lines.append(heading)
                 elif i != units_of_side[0]:
-                    lines += [[]] * plan.gap_lines
+                    lines += [[]] * layout.gap_lines
                 rows += [None] * (len(lines) - len(rows))
                 is_selected = settings.cpu in self._cores.rows[unit.row].cpus
-                values = moment.unit_values(unit, is_selected=is_selected)
-                lines += clock_columns.unit_lines(values, self._unit_charts[i], plan.rows)
-                rows += [unit.row] * plan.rows
+                values = reader.unit_values(unit, is_selected=is_selected)
+                lines += clock_columns.unit_lines(values, self._unit_charts[i], layout.rows)
+                rows += [unit.row] * layout.rows
             sides.append((lines, rows))
         (left, left_rows), (right, right_rows) = sides
         for a, b, row, right_row in zip_longest(left, right, left_rows, right_rows):
@@ -232,28 +236,28 @@ class ChartPage:
 
     def row_at(self, x: int, y: int) -> int | None:
         """Returns the index of the row of `Cores` at cell `x` of line `y`; None if none."""
-        plan = self._plan
-        if plan is None or not 0 <= y < len(self.rows):
+        layout = self._layout
+        if layout is None or not 0 <= y < len(self.rows):
             return None
-        if plan.kind == "columns" and x > clock_columns.column_width(plan.width):
+        if layout.kind == "columns" and x > clock_columns.column_width(layout.width):
             return self.right_rows[y] if y < len(self.right_rows) else None
         return self.rows[y]
 
     def chart_cells(self) -> list[tuple[int, int, int]]:
         """Returns, for each chart in a line, its first cell, its width in cells, and the number of
         columns of time in each cell."""
-        plan = self._plan
-        assert plan is not None
-        if plan.kind == "columns":
-            right = clock_columns.column_width(plan.width) + clock_columns.GAP
-            return [(x + plan.left_width, plan.chart_width, 2) for x in (0, right)]
-        spans = [(plan.left_width, plan.columns, 1)]
-        if plan.has_counters:
-            x = plan.left_width + plan.columns + _GAP
-            spans.append((x, plan.chart_width, 2))
-            if plan.has_rates:
-                spans.append((x + plan.chart_width + plan.clock_right + _GAP - 1,
-                              plan.chart_width, 2))  # fmt: skip
+        layout = self._layout
+        assert layout is not None
+        if layout.kind == "columns":
+            right = clock_columns.column_width(layout.width) + clock_columns.GAP
+            return [(x + layout.left_width, layout.chart_width, 2) for x in (0, right)]
+        spans = [(layout.left_width, layout.columns, 1)]
+        if layout.has_counters:
+            x = layout.left_width + layout.columns + _GAP
+            spans.append((x, layout.chart_width, 2))
+            if layout.has_rates:
+                spans.append((x + layout.chart_width + layout.clock_right + _GAP - 1,
+                              layout.chart_width, 2))  # fmt: skip
         return spans
 
     def time_at(self, x: int, y: int) -> int | None:
@@ -274,7 +278,9 @@ class ChartPage:
         for first, cells, cell_columns in reversed(self.chart_cells()):
             ranges = settings.ranges_ns.values()
             for begin, end in time_axis.cells_outside(axis, cells, cell_columns, ranges):
-                lines = [restyle_cells(line, first + begin, first + end, FADED) for line in lines]
+                lines = [
+                    restyle_cells(line, first + begin, first + end, FADED_PREFIX) for line in lines
+                ]
             if settings.cursor_ns is not None:
                 x = first + axis.bin_at(settings.cursor_ns) // cell_columns
                 if first <= x < first + cells:
@@ -282,9 +288,9 @@ class ChartPage:
         return lines
 
     def _draw_label(self, line: list[Run], settings: ViewSettings) -> list[Run]:
-        """Returns the line of times with the selected ranges and the time of the cursor, which
+        """Returns the line of times with the selected ranges and the time of the cursor. They
         replace other times."""
-        if settings.cursor_ns is None or self._drawer is None or self._plan is None:
+        if settings.cursor_ns is None or self._drawer is None or self._layout is None:
             return line
         axis = self._drawer.history.axis
         first, cells, cell_columns = self.chart_cells()[0]
@@ -294,7 +300,7 @@ class ChartPage:
         label_starts = [max(first, min(first + cells - len(text), x))]
         used, brackets = set[int](), list[tuple[int, Run]]()
         for name, (start_ns, end_ns) in (
-            settings.ranges_ns.items() if self._plan.has_times_line else ()
+            settings.ranges_ns.items() if self._layout.has_times_line else ()
         ):
             begin, end = (
                 max(0, min(cells, (axis.bin_at(ns) + 1) // cell_columns))
@@ -322,128 +328,131 @@ class ChartPage:
         self.lines += lines
         self.rows += [row] * len(lines)
 
-    def _legend(self, plan: ChartLayout, clock_unit: str, glyphs: Glyphs) -> list[Run]:
+    def _legend(self, layout: ChartLayout, clock_unit: str, glyphs: Glyphs) -> list[Run]:
         """Returns the legend of the charts below the heading of the first package."""
         is_pair = any(unit.is_pair for unit in self._units)
-        lane: list[Run] = [("   lowest: who runs", "dim")] if plan.lane_rows else []
+        lane: list[Run] = [("   lowest: who runs", "dim")] if layout.lane_rows else []
         if is_pair:
             legends = ([*legend, *end] for legend in _STATE_LEGENDS for end in (lane, []))
-            legend = next((runs for runs in legends if width(runs) <= plan.columns), [])
+            legend = next((runs for runs in legends if width(runs) <= layout.columns), [])
         else:
             signs = theme.USER, theme.USER if glyphs == "colour" else theme.KERNEL
             legend = [(signs[0], "user-9"), (" user   ", "dim"),
                       (signs[1], "kernel-9"), (" kernel", "dim")]  # fmt: skip
             if self._session.hello.virtualisation is not None:
                 legend += [("   ", "text"), (theme.STEAL, "over"), (" steal, from above", "dim")]
-            legend += lane if width([*legend, *lane]) <= plan.columns else []
-        if not plan.has_counters:
+            legend += lane if width([*legend, *lane]) <= layout.columns else []
+        if not layout.has_counters:
             return legend
         words = f"clock under its ceiling, {clock_unit}"
-        room = plan.chart_width + plan.clock_right
+        room = layout.chart_width + layout.clock_right
         if len(words) > room:
             words = f"clock, {clock_unit}"
         clock = merge_runs([(words, "dim")], room)
-        runs = [*merge_runs(legend, plan.columns), (" " * _GAP, "text"), *clock]
-        if plan.has_rates:
+        runs = [*merge_runs(legend, layout.columns), (" " * _GAP, "text"), *clock]
+        if layout.has_rates:
             wordings = ("IPC of the busier or losing thread", "IPC of one thread")
-            words = next((w for w in wordings if is_pair and len(w) <= plan.chart_width), "IPC")
-            runs += [(" " * (_GAP - 1), "text"), *merge_runs([(words, "dim")], plan.chart_width)]
+            words = next((w for w in wordings if is_pair and len(w) <= layout.chart_width), "IPC")
+            runs += [(" " * (_GAP - 1), "text"), *merge_runs([(words, "dim")], layout.chart_width)]
         return runs
 
     def _axes(
-        self, plan: ChartLayout, unit: ChartUnit, episodes: list[Episode],
+        self, layout: ChartLayout, unit: ChartUnit, episodes: list[Episode],
         axes: Sequence[tuple[Axis, list[Tick]]], *, last: bool,
     ) -> list[list[Run]]:  # fmt: skip
-        """Returns the axis below a unit's charts, and the line of times below the last axis.
-        `axes`: those of the charts of states and, if clocks are counted, of the other charts, each
-        with its ticks. An axis shows the episodes that make the number of its chart worse; below
-        two columns of clocks, the episodes on the cores of its column."""
+        """Returns the axis below a unit's charts and, below the last unit, the line of times.
+        `axes`: for the charts of states and then, if clocks are counted, for the other charts, each
+        with its ticks. An axis shows the episodes that make its chart's number worse. With two
+        columns of clocks, it shows the episodes on the cores of its column."""
 
         def on_units(units_of_axis: Sequence[ChartUnit]) -> list[Episode]:
             cpus = {cpu for unit in units_of_axis for cpu in unit.cpus}
             return [e for e in episodes if not cpus.isdisjoint(e.cpus)]
 
         spans = self.chart_cells()
-        if plan.kind == "columns":
+        if layout.kind == "columns":
             half = (len(self._units) + 1) // 2
             shown = [on_units(self._units[:half]), on_units(self._units[half:])]
         else:
-            axis_episodes = on_units([unit] if plan.has_own_axes else self._units)
+            axis_episodes = on_units([unit] if layout.has_own_axes else self._units)
             right_names = ("clock", "IPC")[: len(spans) - 1]
-            shown = [[e for e in axis_episodes if lowered_chart(e) not in right_names]]
-            shown += [[e for e in axis_episodes if lowered_chart(e) == n] for n in right_names]
+            shown = [[e for e in axis_episodes if lowered_metric_name(e) not in right_names]]
+            shown += [
+                [e for e in axis_episodes if lowered_metric_name(e) == n] for n in right_names
+            ]
         line, times, end = list[Run](), list[Run](), 0
         for i, (first, cells, cell_columns) in enumerate(spans):
             axis, ticks = axes[cell_columns - 1]
             marks = [] if i else self._session.marks
             blank: Run = (" " * (first - end), "text")
             line += [blank, *time_axis.tick_line(
-                axis, shown[i], ticks, times_inside=not plan.has_times_line, marks=marks
+                axis, shown[i], ticks, times_inside=not layout.has_times_line, marks=marks
             )]  # fmt: skip
             times += [blank, *time_axis.times_line(axis, ticks)]
             end = first + cells
-        return [line, times] if last and plan.has_times_line else [line]
+        return [line, times] if last and layout.has_times_line else [line]
 
 
 def _are_contiguous(groups: Sequence[object]) -> bool:
-    """Returns whether the members of each group are adjacent, so that one heading is enough."""
+    """Returns whether the members of each group are adjacent, so that each group needs only one
+    heading."""
     return sum(a != b for a, b in pairwise(groups)) < len({*groups})
 
 
 def _titled_lines(
-    plan: ChartLayout, values: UnitValues, charts: UnitCharts, glyphs: Glyphs, lanes: TaskLanes,
+    layout: ChartLayout, values: UnitValues, charts: UnitCharts, glyphs: Glyphs, lanes: TaskLanes,
     unit: int,
 ) -> list[list[Run]]:  # fmt: skip
     bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.is_selected else (" ", "text")
     lines = [
-        chart_numbers.title_runs(values, plan.left_width + plan.columns,
+        chart_numbers.title_runs(values, layout.left_width + layout.columns,
                                  colour=glyphs == "colour"),
         *([bar, (f"{mark} ", "faint"), *area]
           for mark, area in zip(
-              chart_numbers.scale_marks(plan.area_rows, plan.queue_rows),
-              lanes.queue_lines(unit, plan.queue_rows, glyphs) + charts.area_lines,
+              chart_numbers.scale_marks(layout.area_rows, layout.queue_rows),
+              lanes.queue_lines(unit, layout.queue_rows, glyphs) + charts.area_lines,
               strict=True)),
     ]  # fmt: skip
-    if not plan.lane_rows:
+    if not layout.lane_rows:
         return lines
-    for row, line in enumerate(lanes.lane_lines(unit, plan.lane_rows, glyphs)):
+    for row, line in enumerate(lanes.lane_lines(unit, layout.lane_rows, glyphs)):
         name = "" if row else "who"
         lines.append([bar, (f"{name:>{SCALE_WIDTH - 2}} ", "dim"), *line])
-    if plan.has_sums:
+    if layout.has_sums:
         window = f"  sum of {lanes.window_s(unit):.1f} s "
         rule = theme.RULE * (SUMS_WIDTH - len(values.name) - len(window))
         head: list[Run] = [(values.name, "bright"), (window, "dim"), (rule, "rule")]
-        sums = [head, *lanes.sum_lines(unit, plan.rows, glyphs)]
+        sums = [head, *lanes.sum_lines(unit, layout.rows, glyphs)]
         lines = [[*line, (" " * _GAP, "text"), *part]
                  for line, part in zip(lines, sums, strict=True)]  # fmt: skip
     return lines
 
 
 def _lines_with_numbers_beside(
-    plan: ChartLayout, values: UnitValues, charts: UnitCharts, glyphs: Glyphs, lanes: TaskLanes,
+    layout: ChartLayout, values: UnitValues, charts: UnitCharts, glyphs: Glyphs, lanes: TaskLanes,
     unit: int,
 ) -> list[list[Run]]:  # fmt: skip
-    rows = plan.rows
-    lane = lanes.lane_lines(unit, plan.lane_rows, glyphs) if plan.lane_rows else []
+    rows = layout.rows
+    lane = lanes.lane_lines(unit, layout.lane_rows, glyphs) if layout.lane_rows else []
     areas = [*charts.area_lines, *lane]
     left = chart_numbers.left_lines(values, rows)
-    if not plan.has_counters:
-        sums = lanes.sum_lines(unit, rows, glyphs) if plan.has_sums else [[]] * rows
+    if not layout.has_counters:
+        sums = lanes.sum_lines(unit, rows, glyphs) if layout.has_sums else [[]] * rows
         return [[*block, *area, (" " * _GAP, "text"), *part]
                 for block, area, part in zip(left, areas, sums, strict=True)]  # fmt: skip
     right = chart_numbers.numbers_beside_clock(
-        values, (charts.low_hz, charts.high_hz), rows, ipc=not plan.has_rates
+        values, (charts.low_hz, charts.high_hz), rows, ipc=not layout.has_rates
     )
     lines = [
         [*block, *area, (" " * _GAP, "text"), *clock, *numbers]
         for block, area, clock, numbers in zip(left, areas, charts.clock_lines, right, strict=True)
     ]
-    if plan.has_causes:
+    if layout.has_causes:
         lines = [[*line, *cause] for line, cause in zip(lines, charts.cause_lines, strict=True)]
-    if plan.has_rates:
+    if layout.has_rates:
         rate: list[list[Run]] = [*charts.rate_lines]
         if len(rate) < rows:
-            size = plan.chart_width
+            size = layout.chart_width
             names = [fit(name, min(len(name), size)) for name in values.tasks]
             rate = [merge_runs(chart_numbers.task_runs(names, size), size), *rate]
         for line, area, numbers in zip(
@@ -494,8 +503,8 @@ MIN_WIDTH_FOR_RATES = 112
 _MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
 """Minimum heights in lines: for gaps between charts, and for a separate line of times."""
 _MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 3))
-"""Pairs (charts, rows): with at most `charts` charts, a chart and its lane have at most `rows`
-rows, unless the screen is high enough for charts to grow."""
+"""Pairs (charts, rows): with at most `charts` charts, a chart with its lane has at most `rows`
+rows. On a high screen, charts may grow beyond that."""
 _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
 """Maximum rows of a chart, like _MAX_ROWS, on a screen with fewer lines than
 _MIN_HEIGHT_FOR_TIMES."""
@@ -591,9 +600,9 @@ class ChartLayout:
 def chart_layout(
     chart_count: int, height: int, width: int, *, packages: int, counted: bool, l3_count: int = 1
 ) -> ChartLayout | None:
-    """Returns the best layout for this many charts of CPUs or cores; None if they do not fit.
-    `counted`: charts are of cores with counters; a chart of states has an even number of rows.
-    `l3_count`: number of L3s, each of which has a heading in the column of clocks."""
+    """Returns the best layout for this many charts; None if they do not fit. `counted`: charts are
+    of cores with counters; a chart of states has an even number of rows. `l3_count`: number of L3s;
+    each has a heading in the columns of clocks."""
     if not 0 < chart_count <= MAX_CHARTS or width < MIN_WIDTH:
         return None
     if counted and chart_count >= clock_columns.MIN_CORES and width >= clock_columns.MIN_WIDTH:

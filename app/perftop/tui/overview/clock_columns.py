@@ -1,5 +1,5 @@
-"""The clocks of nine to sixteen cores, in two columns: each core's clock under its ceiling over
-time, with the task that runs there. Cores of one L3 are below a heading."""
+"""Two columns of clock charts, for nine to sixteen cores: the clock of each core under its ceiling
+over time, with the task that runs there. Cores of one L3 share a heading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perftop.tui.overview.chart_cells import UnitCharts
 from perftop.tui.overview.chart_numbers import (
     SELECTION_BAR,
     ChartUnit,
-    MomentNumbers,
+    UnitReader,
     UnitValues,
     row_of_clock,
 )
@@ -24,8 +24,8 @@ MIN_CORES = 9
 MIN_WIDTH = 120
 """Minimum width of a screen with two columns, in cells."""
 NAME_WIDTH, SIDE_WIDTH, GAP = 11, 17, 3
-"""Width of the name and the scale to the left of a chart, and of the numbers to its right, and the
-cells between the columns."""
+"""Width in cells of the name and scale left of a chart, of the numbers right of it, and of the gap
+between the columns."""
 
 
 def column_width(width: int) -> int:
@@ -67,13 +67,13 @@ def legend_line(clock: ClockUnit, size: int, glyphs: Glyphs) -> list[Run]:
 
 
 def group_heading(
-    cores: Cores, units: Sequence[ChartUnit], moment: MomentNumbers, size: int
+    cores: Cores, units: Sequence[ChartUnit], reader: UnitReader, size: int
 ) -> list[Run]:
     """Returns the heading of the cores of one L3, or of the package if it has only one."""
     package, l3 = group_of(cores, units[0].row)
     has_caches = len(cores.rows_by_group) > cores.package_count
     name = f"L3 {l3}" if has_caches and l3 is not None else package_name(package)
-    sign = moment.shared_sign(units)
+    sign = reader.common_sign(units)
     left: list[Run] = [(" ", "text"), sign, (f" {name}", "bright"),
                        (f"  {count_noun(len(units), 'core')}   ", "dim")]  # fmt: skip
     return [*left, (theme.RULE * max(0, size - width(left)), "rule")]
@@ -96,7 +96,7 @@ def unit_lines(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Ru
 
 def _numbers(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]]:
     """Returns the ceiling with the loss, and the clock below it, each at its height on the scale;
-    and the task in the last row. A clock at its ceiling is only one number."""
+    the task is in the last row. A clock at its ceiling is a single number."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
     clock, hz, ceiling_hz = values.clock, values.hz, values.ceiling_hz
     task = values.tasks[0] if values.tasks else "idle"

@@ -1,6 +1,5 @@
-"""The columns of the overview's grid, and the histories that two of them show. The columns depend
-only on the source and the size, so that nothing moves when values change.
-"""
+"""The columns of the overview's grid, and the histories in two of them. The columns depend only on
+the source and the screen size, so that nothing moves when values change."""
 
 from __future__ import annotations
 
@@ -38,11 +37,12 @@ SLOT_COLUMNS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad
 ORDER_BY_COLUMN = {
     "core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task",
 }  # fmt: skip
-"""Orders of rows by key of the column that selects them, where they differ from the key."""
+"""The order of rows that a click on a column selects, by key of the column, if it differs from the
+key."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShownNumber:
+class ColumnNumber:
     """The number and the CPU that a column of the grid shows."""
 
     thread: int
@@ -56,24 +56,31 @@ def grid_columns(
 ) -> list[Column]:
     """Returns the columns that fit, in display order; spare width goes to columns that can grow. A
     column whose numbers this stream does not have is left out."""
-    maker = _ColumnMaker(session, cores, clock, roomy=width >= MIN_ROOMY_WIDTH)
+    maker = _ColumnMaker(session, cores, clock, has_wide_gaps=width >= MIN_ROOMY_WIDTH)
     columns = maker.core_columns() if cores.has_pairs else maker.cpu_columns()
     shown = []
     for column in fit_columns(columns, width):
         number = COLUMNS_BY_KEY.get(column.key)
         scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
-        source = ShownNumber(column.source or 0, number)
+        source = ColumnNumber(column.source or 0, number)
         shown.append(replace(column, source=source, scale=scale, digits=digits))
     return shown
 
 
 class _ColumnMaker:
-    """All columns that a session can show, with their minimum widths. Each method returns the
-    columns of one kind, none if their source is not available."""
+    """Makes the columns that a session can show, with their minimum widths. Each method returns the
+    columns of one kind; none if their source is not available."""
 
-    def __init__(self, session: Session, cores: Cores, clock: ClockUnit, *, roomy: bool) -> None:
-        self._session, self._cores, self._clock, self._is_roomy = (session, cores, clock, roomy)
-        self._extra_gap = 1 if roomy else 0
+    def __init__(
+        self, session: Session, cores: Cores, clock: ClockUnit, *, has_wide_gaps: bool
+    ) -> None:
+        self._session, self._cores, self._clock, self._is_roomy = (
+            session,
+            cores,
+            clock,
+            has_wide_gaps,
+        )
+        self._extra_gap = 1 if has_wide_gaps else 0
         """Cells by which gaps are wider if there is room."""
         self._metrics = {key for key, chosen in session.evaluator.variants.items() if chosen}
         self._has_ceiling = bool(session.reader.turbo.cpus.any())
@@ -233,8 +240,8 @@ def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
 
 
 class RowHistories:
-    """Utilisation and IPC histories of the visible rows. Kept from one interval to the next, so
-    that cells of past intervals are not read again."""
+    """Utilisation and IPC histories of the visible rows. Cells of past intervals are kept, and not
+    read again."""
 
     def __init__(
         self, session: Session, cores: Sequence[Core], busy_width: int, ipc_width: int,
@@ -295,7 +302,7 @@ class RowHistories:
         red if it lowers the IPC."""
         cells = self._ipc_cells[row]
         position = self._cores[row].positions[0]
-        if row_episode is not None and (position, "ipc") in row_episode.lowered:
+        if row_episode is not None and (position, "ipc") in row_episode.lowered_numbers:
             axis = history_axis(self._session, self._interval, self._ipc_width)
             first = max(0, axis.bin_at(row_episode.episode.start_ns + 1))
             cells = strips.mark_lost_cells(cells.copy(), first)
@@ -316,7 +323,7 @@ def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -
 
 def _axis(session: Session, interval: Interval, cells: int) -> list[Run]:
     axis = history_axis(session, interval, cells)
-    episodes = filter(episode_style.is_loss, time_axis.episodes(axis, session))
+    episodes = filter(episode_style.is_loss, time_axis.visible_episodes(axis, session))
     line = time_axis.axis_rule(axis, episodes)
     if cells >= MIN_WIDTH_FOR_TIME:
         clock_cell = cells // 6

@@ -45,7 +45,12 @@ from perftop.tui.panels.panels import (
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Core
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.row_numbers import busiest_cpu_indexes, clock_of, core_values, ordered_rows
+from perftop.tui.shared.row_numbers import (
+    busiest_cpu_indexes,
+    core_values,
+    ordered_rows,
+    session_clock_unit,
+)
 from perftop.tui.shared.verdict import is_past
 from perftop.tui.shared.view_settings import ViewSettings
 
@@ -74,11 +79,12 @@ class CorePage(ChartedView):
     """Index of the shown core among the rows; None if no core matches the filter."""
     _lines: Sequence[list[Run]] = ()
     _numbers: Sequence[Number]
-    _past: ColumnHistory
-    _tops: dict[str, float]
+    _history: ColumnHistory
+    _scale_tops: dict[str, float]
     """Upper ends of the scales of the histories at the last refresh, by key of the number."""
     _histories: tuple[object, dict[str, list[Run]]]
-    """The inputs from which the histories of the numbers were drawn, and the histories by key."""
+    """The inputs from which the histories were drawn, and the drawn histories by key of the
+    number."""
     _tasks_and_episodes: tuple[object, list[PanelLine]]
     """The inputs from which the tasks and episodes were drawn, and their lines."""
 
@@ -90,7 +96,7 @@ class CorePage(ChartedView):
     def reset(self) -> None:
         self._row = None  # the layout may be made later, when the view has a size
 
-    def is_outdated(self) -> bool:
+    def needs_layout(self) -> bool:
         return self._row is None or self.settings.cpu not in self._core.cpus
 
     def make_layout(self) -> None:
@@ -103,12 +109,12 @@ class CorePage(ChartedView):
         page_charts = ChartPage(session, self.cores, [core.core_position])
         if page_charts.choose_layout(height - MIN_HEIGHT, self.size.width):
             self.shown_charts = page_charts
-        self._numbers, self._tops = _counted_numbers(session, self.interval), {}
+        self._numbers, self._scale_tops = _counted_numbers(session, self.interval), {}
         self._histories, self._tasks_and_episodes = (None, {}), (None, [])
         metrics = session.evaluator.metrics
         keys = ["util", "busy_hz", *(n.key for n in self._numbers if n.key in metrics)]
         cpus = [core.cpus]
-        self._past = ColumnHistory(
+        self._history = ColumnHistory(
             session, list(dict.fromkeys(keys)), core.positions,
             {"core": lambda history, edges: history.cores(cpus, edges)},
         )  # fmt: skip
@@ -186,10 +192,10 @@ class CorePage(ChartedView):
             cpus = [cpu for cpu in cpus if cpu == settings.cpu]
         room = width - number_line_width(len(cpus), VALUE_WIDTH)
         history_width = min(room - SCALE_WIDTH - 1, MAX_HISTORY_WIDTH)
-        clock = clock_of(session, settings.units, known=True)
+        clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
         lowering = lowering_episodes(session, interval, cpus)
         has_histories = history_width >= MIN_HISTORY_WIDTH
-        strips = self._history_strips(history_width, clock, lowering) if has_histories else {}
+        strips = self._history_runs_by_key(history_width, clock, lowering) if has_histories else {}
         origin_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room
         lines = [panel_title(_core_name(core), "", width)]
         names = "".join(f"{f'CPU {cpu}':>{VALUE_WIDTH}}" for cpu in cpus)
@@ -208,11 +214,16 @@ class CorePage(ChartedView):
             lines.append(line)
         return [(line, None) for line in lines]
 
-    def _history_strips(
+    def _history_runs_by_key(
         self, columns: int, clock: ClockUnit, lowering: Mapping[str, Episode]
     ) -> dict[str, list[Run]]:
         """Returns the drawn histories of the numbers that have one, by key."""
-        session, interval, settings, past = self.session, self.interval, self.settings, self._past
+        session, interval, settings, past = (
+            self.session,
+            self.interval,
+            self.settings,
+            self._history,
+        )
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
         past.read(columns, settings.window_s, now_ns, past=is_past(session, interval))
         basis = past.axis, clock, [*lowering]
@@ -226,9 +237,9 @@ class CorePage(ChartedView):
         return self._histories[1]
 
     def _read_histories(self) -> dict[str, Floats]:
-        """Returns the values of the numbers over the window, by key. A value is that of the busiest
-        CPU, or for halts and steal the highest."""
-        session, core, past = self.session, self._core, self._past
+        """Returns the values of the numbers over the window, by key: for halts and steal those of
+        the highest CPU, else those of the busiest CPU."""
+        session, core, past = self.session, self._core, self._history
         lead = busiest_cpu_indexes(past.series("util").T, past.series("busy_hz").T)
         pasts = {key: core_values(key, past.series(key).T, lead) for key in past.metrics}
         pasts |= dict(zip((*STATES, "turbo_ceiling_hz"), past.series("core")[0], strict=True))
@@ -247,7 +258,9 @@ class CorePage(ChartedView):
         ends: Sequence[float] = charts.SCALE_ENDS
         if number.unit == "ratio":
             ends = SMALL_SHARE_ENDS if number.is_small else (1.0,)
-        top = self._tops[number.key] = charts.scale_top(values, ends, self._tops.get(number.key))
+        top = self._scale_tops[number.key] = charts.scale_top(
+            values, ends, self._scale_tops.get(number.key)
+        )
         style = "loss" if is_lowered else "ipc"
         area = charts.area_chart(values / top, 1, style, ascii_=self.glyphs == "ascii")
         end = round_number(top if number.is_rate else top * number.scale(clock)[0])
@@ -277,8 +290,8 @@ def _counted_numbers(session: Session, interval: Interval) -> list[Number]:
 
 
 def _shared_index(session: Session, number: Number, core: Core) -> int | None:
-    """Returns the position of the core's package or L3 among those that are counted; None if it is
-    not counted."""
+    """Returns the index of the core's package or L3 among the counted ones; None if it is not
+    counted."""
     if number.scope == "package":
         packages = enumerate(session.hello.packages)
         return next((i for i, cpus in packages if not {*core.cpus}.isdisjoint(cpus)), None)
@@ -291,8 +304,8 @@ def _shared_index(session: Session, number: Number, core: Core) -> int | None:
 def _note_texts(
     session: Session, interval: Interval, core: Core, numbers: Sequence[Number]
 ) -> Iterator[str]:
-    """Yields texts on the core's numbers: which are doubtful or estimated, how the SMT states were
-    measured, and which are unknown here, but not on all CPUs."""
+    """Yields notes on the core's numbers: which are doubtful or estimated, the method for the SMT
+    states, and which are unknown on this core only."""
     for cpu, row in zip(core.cpus, core.positions, strict=True):
         if reasons := doubt_texts(interval, row):
             yield f"{DOUBTED_SIGN} CPU {cpu}: {'; '.join(reasons)}"
@@ -325,8 +338,8 @@ def task_table(
     session: Session, lanes: TaskLanes, width: int, height: int, glyphs: Glyphs
 ) -> list[list[Run]]:
     """Returns a table of the tasks on the CPUs of the page: how long each ran and waited, and when
-    it ran last. The running times add up to the window, together with those of unknown tasks and
-    the idle time."""
+    it last ran. Together with unknown tasks and the idle time, the running times add up to the
+    window."""
     *all_tasks, unseen = lanes.task_times()
     window_s = unseen.run_s + lanes.idle_s + sum(task.run_s for task in all_tasks)
     room, shown_tasks = max(0, height - 4), all_tasks

@@ -1,5 +1,5 @@
-"""The overview: a grid with a line for each core, grouped by package, or, on a machine with few
-cores, charts where they fit the screen."""
+"""The overview: charts, if there are few cores and they fit the screen; else a grid with a line for
+each core, grouped by package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from perftop.tui.shared.canvas import CursorCanvas
 from perftop.tui.shared.cores import Cores, ViewLine
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.row_numbers import RowReader, clock_of, ordered_rows
+from perftop.tui.shared.row_numbers import RowReader, ordered_rows, session_clock_unit
 
 _FIXED_ORDERS = frozenset({"topology", "CPU number"})
 """Orders of rows that do not depend on measured values."""
@@ -65,9 +65,9 @@ def arrange_lines(
     cores: Cores, room: int, fold: FoldMode, cpu: int | None, order: Sequence[int] | None,
     *, bare: bool,
 ) -> Arrangement:  # fmt: skip
-    """Returns the arrangement of lines. `order`: the order of rows; None for the topology's order.
-    If `fold` is "needed" and there are more than `room` lines, packages that do not contain `cpu`
-    are folded, except packages that still fit unfolded. `bare`: rows only."""
+    """Returns the arrangement of lines. `order`: the order of rows; None: by topology. `fold`:
+    "needed" folds packages without `cpu` if there are more than `room` lines; then packages that
+    fit are unfolded again. `bare`: rows only."""
     packages = list(dict.fromkeys(core.package for core in cores.rows))
     every = _lines_without_l3(cores, ())
     rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
@@ -119,7 +119,7 @@ class Overview(ChartedView, CursorCanvas):
     _row_lines: Mapping[int, strips.Line] = {}
     """Lines of the visible rows, by row, without the mark of the selected row."""
     _top_ipc = 0.0
-    """Highest IPC of the scale so far; it only grows, so that columns change only with values."""
+    """Upper end of the IPC scale so far. It only grows, so that cells change only with values."""
 
     # --- lines from an interval
 
@@ -131,7 +131,7 @@ class Overview(ChartedView, CursorCanvas):
         assert self._charts is not None
         self._fitted_size = Size(self.width, self.size.height)
         width, height = self._fitted_size
-        if not self.is_bare and self._charts.choose_layout(height, width):
+        if not self.is_tiny and self._charts.choose_layout(height, width):
             self._grid, self.shown_charts = None, self._charts
             return
         self.shown_charts = None
@@ -142,7 +142,7 @@ class Overview(ChartedView, CursorCanvas):
             row_numbers = RowReader(self.session, self.cores).read(self.interval)
             self._grid = GridData(self.cores, row_numbers, [], episodes)
         grid = self._grid
-        grid.clock = clock_of(self.session, self.settings.units, known=True)
+        grid.clock = session_clock_unit(self.session, self.settings.units, ghz_if_unknown=True)
         width = self.width - MARKS_WIDTH - 1
         grid.columns = grid_columns(self.session, self.cores, width, grid.clock)
         rooms = {column.key: column.room for column in grid.columns}
@@ -209,10 +209,12 @@ class Overview(ChartedView, CursorCanvas):
         settings, order = self.settings, None
         if settings.order != "topology" or settings.reverse:
             order = ordered_rows(self.cores, settings, self.session, self.interval)
-        room = self.size.height - (not self.is_bare)
-        plan = arrange_lines(self.cores, room, self._fold, settings.cpu, order, bare=self.is_bare)
-        self._arrangement, self.line_count = plan, len(plan.lines)
-        grid.order = settings.order if plan.is_grouped else "every package"
+        room = self.size.height - (not self.is_tiny)
+        arrangement = arrange_lines(
+            self.cores, room, self._fold, settings.cpu, order, bare=self.is_tiny
+        )
+        self._arrangement, self.line_count = arrangement, len(arrangement.lines)
+        grid.order = settings.order if arrangement.is_grouped else "every package"
 
     def _make_rows(self, grid: GridData) -> None:
         """Makes the lines of the visible rows, and the lines that do not scroll."""
@@ -235,15 +237,15 @@ class Overview(ChartedView, CursorCanvas):
         )
 
     def _draw_fixed_lines(self, grid: GridData) -> None:
-        plan = self._arrangement
-        self.header_lines = [] if self.is_bare else [
+        arrangement = self._arrangement
+        self.header_lines = [] if self.is_tiny else [
             grid_headings(grid.columns, self.settings.order, reverse=self.settings.reverse),
-            *(self._heading(line) for line in plan.fixed_above),
+            *(self._heading(line) for line in arrangement.fixed_above),
         ]  # fmt: skip
-        self.footer_lines = [(self._heading(line), "calm") for line in plan.fixed_below]
+        self.footer_lines = [(self._heading(line), "calm") for line in arrangement.fixed_below]
         fixed_lines = len(self.header_lines) + len(self.footer_lines)
         room = self.size.height - fixed_lines - max(1, self.line_count)
-        if not self.is_bare and room > 0:
+        if not self.is_tiny and room > 0:
             axis = axis_line(grid.columns, self.session, self.interval)
             is_blank = not text(axis).strip()  # a blank line already is a gap
             gap = int(room > MIN_HEIGHT + 1 and not is_blank)
@@ -252,9 +254,9 @@ class Overview(ChartedView, CursorCanvas):
     # --- the cursor. In charts it moves from line to line; in rows it opens folded packages.
 
     def cpu_of_line(self, y: int) -> int | None:
-        """Returns the first CPU of the line's core. For a folded package, it is the first CPU of
-        the selected core if the package contains it, else of the package's first core. Returns None
-        for headings."""
+        """Returns the first CPU of the line's core; None for headings. For a folded package, it is
+        the first CPU of the selected core, if that is in the package, else of the package's first
+        core."""
         cores = self.cores.rows
         if self._grid is None:
             row = self._charts.rows[y] if self._charts is not None else None
@@ -289,12 +291,14 @@ class Overview(ChartedView, CursorCanvas):
 
     def action_move(self, steps: int) -> None:
         """Moves the cursor by cores, or, if all packages are folded, by packages."""
-        plan = self._arrangement
-        all_folded = self._fold == "always" and any(line.kind == "folded" for line in plan.lines)
+        arrangement = self._arrangement
+        all_folded = self._fold == "always" and any(
+            line.kind == "folded" for line in arrangement.lines
+        )
         if all_folded:
             super().action_move(steps)
         elif self.line_count:  # empty if no CPU matches the filter
-            cpus = [self.cores.rows[row].cpus[0] for row in plan.order]
+            cpus = [self.cores.rows[row].cpus[0] for row in arrangement.order]
             selected_index = cpus.index(self.settings.cpu) if self.settings.cpu in cpus else 0
             self._select(selected_index + steps)
 
@@ -321,23 +325,27 @@ class Overview(ChartedView, CursorCanvas):
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading, or opens a clicked package. Other clicks are handled by
         `CursorCanvas`."""
-        plan, below = self._arrangement, event.y - len(self.header_lines) - self.height
+        arrangement, below = self._arrangement, event.y - len(self.header_lines) - self.height
         y = self.line_at(event.y)
         if self._grid is None and self._charts is not None and y is not None:
             if (row := self._charts.row_at(event.x, y)) is not None:
                 event.prevent_default()  # a line may have two cores
-                self._select(plan.order.index(row))
+                self._select(arrangement.order.index(row))
                 if event.chain == 2:
                     self.post_message(self.Opened())
             return
-        fixed = event.y < len(self.header_lines) or 0 <= below < len(plan.fixed_below)
+        fixed = event.y < len(self.header_lines) or 0 <= below < len(arrangement.fixed_below)
         if self._grid is None or not fixed:
             return
         event.prevent_default()  # the order of the lines may change
         if event.y > 0 or not self.header_lines:
-            lines = plan.fixed_below[below:] if below >= 0 else plan.fixed_above[event.y - 1 :]
+            lines = (
+                arrangement.fixed_below[below:]
+                if below >= 0
+                else arrangement.fixed_above[event.y - 1 :]
+            )
             if lines and lines[0].row >= 0:  # there may be fewer lines since the click
-                self._select(plan.order.index(lines[0].row))
+                self._select(arrangement.order.index(lines[0].row))
             return
         column = column_at(self._grid.columns, event.x - MARKS_WIDTH)
         if column is not None and (column.key in ORDER_BY_COLUMN or column.key in COLUMNS_BY_KEY):

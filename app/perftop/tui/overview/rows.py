@@ -51,8 +51,8 @@ class GridData:
 
 
 def row_lines(grid: GridData, rows: Sequence[int]) -> dict[int, strips.Line]:
-    """Returns the lines of cores or CPUs by row, with a blank in place of the mark of the selected
-    row. Each column draws its cells in all lines at once."""
+    """Returns the lines of these rows, by row, without the mark of the selected row. Each column
+    draws its cells in all lines at once."""
     online = grid.row_numbers.is_online[[*rows]].tolist()
     online_rows = [row for row, cpus in zip(rows, online, strict=True) if True in cpus]
     lines = _RowDrawer(grid, online_rows).lines() if online_rows else []
@@ -80,7 +80,7 @@ def _offline_line(grid: GridData, row: int) -> strips.Line:
 
 
 class _RowDrawer:
-    """Draws some rows of the grid. The methods for columns yield the cell of each row, as runs that
+    """Draws some rows of the grid. The methods for columns yield the runs of each row's cell, which
     fill the width of the column."""
 
     def __init__(self, grid: GridData, shown: Sequence[int]) -> None:
@@ -88,7 +88,7 @@ class _RowDrawer:
         self._cores = [grid.cores.rows[row] for row in shown]
         rows = enumerate(self._cores) if grid.episodes else ()
         self._worst = {
-            i: worst for i, core in rows if (worst := grid.episodes.worst_at(core.positions))
+            i: worst for i, core in rows if (worst := grid.episodes.worst_on(core.positions))
         }
         """The worst running episode of each row, by the row's index among the lines."""
 
@@ -183,7 +183,9 @@ class _RowDrawer:
             threads = [*rows.cpu_index(key)]
             for line, episode in worst.items():
                 of_core = self._cores[line].positions
-                loses = (i for i, row in enumerate(of_core) if (row, key) in episode.lowered)
+                loses = (
+                    i for i, row in enumerate(of_core) if (row, key) in episode.lowered_numbers
+                )
                 threads[line] = next(loses, threads[line])
         values = [
             thread_values[thread]
@@ -192,7 +194,7 @@ class _RowDrawer:
         styles = _styles(column, rows.is_idle, values)
         for line, episode in worst.items():
             cpu_rows = self._cores[line].positions[threads[line] :]  # some cores have fewer threads
-            if cpu_rows and (cpu_rows[0], key) in episode.lowered:
+            if cpu_rows and (cpu_rows[0], key) in episode.lowered_numbers:
                 styles[line] = "alarm"
             elif styles[line] == "warn" and key in episode.package_wide:
                 styles[line] = "text"  # the package's line shows this number for all cores
@@ -229,8 +231,8 @@ class _RowDrawer:
                 yield [_gap(column), *histories.ipc_runs(row, self._worst.get(i))]
 
     def _tasks(self, column: Column) -> Iterator[Sequence[Run]]:
-        """Yields the tasks of each core; on a core that loses time to a neighbour, the losing task
-        and the task that takes the time."""
+        """Yields the tasks of each core. On a core that loses time to a neighbour, these are the
+        loser and the task that takes the time."""
         rows = zip(
             self._cores, self._grid.task_names(self._rows.rows), self._rows.numbers("util"),
             self._rows.is_idle, strict=True,
@@ -257,8 +259,8 @@ def _gap(column: Column) -> Run:
 
 
 def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
-    """Returns the styles of numbers, ignoring episodes: faint in idle rows; in other rows by the
-    size of the number, for metrics whose size matters."""
+    """Returns the styles of numbers without regard to episodes: faint in idle rows; else by size,
+    for metrics whose size matters."""
     key, number = column.key, column.source.number
     if number is None or key not in METRICS or key == "net_hz":
         return ["faint" if rests else "dim" for rests in idle]

@@ -31,8 +31,14 @@ from perftop.tui.panels.tables import title_key
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Core, Cores
-from perftop.tui.shared.paint import FADED
-from perftop.tui.shared.row_numbers import Scale, clock_of, field_scale, selected_field, value_unit
+from perftop.tui.shared.paint import FADED_PREFIX
+from perftop.tui.shared.row_numbers import (
+    Scale,
+    field_scale,
+    selected_field,
+    session_clock_unit,
+    value_unit,
+)
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.view_settings import ViewSettings
 
@@ -120,7 +126,7 @@ def faded_lane(runs: list[Run], axis: Axis, settings: ViewSettings) -> list[Run]
     for begin, end in time_axis.cells_outside(
         axis, axis.cells, axis.cell_columns, settings.ranges_ns.values()
     ):
-        runs = restyle_cells(runs, begin, end, FADED)
+        runs = restyle_cells(runs, begin, end, FADED_PREFIX)
     return runs
 
 
@@ -146,7 +152,9 @@ def lanes_panel(
     lanes = MetricLanes(session, field, axis, cores, ascii_=settings.ascii)
     lanes.read(range(len(cores)))
     lanes.choose_scale(displayed_values(field, session, interval)[session.shown], None)
-    unit = value_unit(field, clock_of(session, settings.units, known=True), lanes.scale.high)
+    unit = value_unit(
+        field, session_clock_unit(session, settings.units, ghz_if_unknown=True), lanes.scale.high
+    )
     digits = 0 if field.unit == "ratio" else unit.digits
     ends = (f"{end * unit.per_hz:.{digits}f}" for end in (lanes.scale.low, lanes.scale.high))
     key = title_key(settings.captions["time"], "time", width)
@@ -164,7 +172,7 @@ def lanes_panel(
         lines += [([], cpu)] * (lane_height - area_height)
     ticks = time_axis.ticks(axis, session.unix)
     axis_line = time_axis.tick_line(
-        axis, time_axis.episodes(axis, session), ticks, marks=session.marks
+        axis, time_axis.visible_episodes(axis, session), ticks, marks=session.marks
     )
     for runs in (axis_line, time_axis.times_line(axis, ticks)):
         lines.append(([(" " * LABEL_WIDTH, "text"), *runs], None))

@@ -1,10 +1,7 @@
-"""Panels side by side, with which a view fills spare lines at the bottom of the screen: "who runs",
-"who loses to whom", "what happened", and the selected core.
-
-A panel is a function of the session, an interval, the user's choices and a size; it returns lines,
-each with its target for clicks. `PanelRow` puts panels of equal height side by side, makes each
-line exactly as wide as its panel, and adds margins and gaps.
-"""
+"""Panels side by side, which fill spare lines at the bottom of a view: "who runs", "who loses to
+whom", "what happened", and the selected core. A panel is a function of a session, an interval, the
+settings and a size; it returns lines with their targets for clicks. `PanelRow` puts panels of equal
+height side by side, with margins and gaps."""
 
 from __future__ import annotations
 
@@ -53,8 +50,8 @@ from perftop.tui.shared.canvas import (
     note_line,
 )
 from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes, lowered_number
-from perftop.tui.shared.row_numbers import clock_of, number_column_of
-from perftop.tui.shared.time_axis import REDRAW_NS
+from perftop.tui.shared.row_numbers import number_column_of, session_clock_unit
+from perftop.tui.shared.time_axis import REDRAW_PERIOD_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 
@@ -69,17 +66,18 @@ _LABEL_WIDTH = 10
 """Width of the labels "cause" and "evidence", in cells."""
 _MIN_WIDTH_FOR_EVIDENCE = 48
 MAX_ENDED_EPISODES = 64
-"""Maximum number of ended episodes that are read, newest first; no panel has as many lines."""
+"""Maximum number of ended episodes that are read, the newest; no panel has more lines."""
 MAX_START_GAP_NS = 1_000_000_000
-"""Maximum time between the starts of ended episodes of one cause that share a line, in ns."""
+"""Maximum time in ns between the starts of two ended episodes of one cause that share a line."""
 MAX_SHORT_STEAL_NS = 1_000_000_000
-"""Maximum length of steals that share a line even if they did not start together, in ns. Otherwise,
-a hypervisor that often takes a little time would fill the list."""
+"""Maximum length in ns of steals that share a line even if they began at different times. Without
+this, frequent short steals would fill the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeGroups:
-    """The episodes at the end of an interval, in groups; each group has one line."""
+    """The running and ended episodes at the end of an interval, in groups that have one line
+    each."""
 
     running_groups: list[list[Episode]]
     """Groups of running episodes, the costliest first."""
@@ -140,9 +138,8 @@ def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
 def episode_groups(
     session: Session, interval: Interval, cpus: frozenset[int] | None = None
 ) -> EpisodeGroups:
-    """Returns the groups of episodes that run at the end of the interval, and of episodes that have
-    ended by then. `cpus`: only episodes on these CPUs; among these, ended ones are only found if
-    they are among the newest MAX_ENDED."""
+    """Returns the groups of episodes at the end of the interval. `cpus`: only episodes on these
+    CPUs, of which ended ones are found among the newest MAX_ENDED_EPISODES."""
     now_ns = interval.time_ns
     ended, marks = session.ended, session.marks
     ended_count = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
@@ -166,8 +163,8 @@ def episode_groups(
 
 
 def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
-    """Returns groups of episodes that have the same cause, and that began together or are short
-    steals from the same CPUs. `newest`: the episodes, the newest first."""
+    """Returns groups of episodes with one cause that began together, or that are short steals from
+    the same CPUs. `newest`: the episodes, the newest first."""
     groups: list[list[Episode]] = []
     last_group: dict[tuple[str, str], list[Episode]] = {}
     for episode in newest:
@@ -187,8 +184,8 @@ def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
 def _group_line(
     session: Session, interval: Interval, group: Sequence[Episode], size: int, *, is_running: bool
 ) -> list[Run]:
-    """Returns the line of a group: marker, start, description and length. The line is red while the
-    episodes run, grey once they have ended."""
+    """Returns the line of a group: marker, start, description and length. It is red while episodes
+    run, then grey."""
     first, is_loss = min(group, key=lambda e: e.start_ns), episode_style.is_loss(group[0])
     style = episode_style.severity_style(first) if is_running else "dim"
     ends_ns = [interval.time_ns if is_running or e.end_ns is None else e.end_ns for e in group]
@@ -221,7 +218,7 @@ def cause_lines(
     episode: Episode, size: int, height: int, indent: int = INDENT + _CLOCK_WIDTH + 2
 ) -> list[list[Run]]:
     """Returns the cause and the evidence of an episode in at most `height` lines of `size` cells,
-    each with a label before it. An ellipsis shows that the evidence was cut."""
+    each with its label. An ellipsis marks cut evidence."""
     cause_text = cause_name(episode.kind, episode.cause)
     if cause_text and episode.confidence != "unknown":
         cause_text = f"{cause_text}, {episode.confidence}"
@@ -271,7 +268,7 @@ def core_panel(
     headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
     lowering = lowering_episodes(session, interval, cpus)
     numbers = [NUMBERS[key] for key in NUMBER_KEYS] + [*session.evaluator.registry.events.values()]
-    clock = clock_of(session, settings.units)
+    clock = session_clock_unit(session, settings.units)
     lines: list[list[Run]] = [
         panel_title(_core_name(session, core), "selected", width),
         [(" " * (INDENT + _NAME_WIDTH) + headings, "dim")],
@@ -297,8 +294,8 @@ def core_panel(
 
 
 def _episode_sign_and_cpus(episode: Episode | None) -> tuple[Run, set[int]]:
-    """Returns the sign and the CPUs of the episode that makes a number worse; a blank of the same
-    width and no CPUs if there is none."""
+    """Returns the sign and the CPUs of an episode; for None, a blank as wide as the sign, and no
+    CPUs."""
     if episode is None:
         return ("  ", "text"), set()
     return (f"{episode_style.sign(episode)} ", "alarm"), set(episode.cpus)
@@ -412,8 +409,8 @@ def _cpu_cells(
 
 
 def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
-    """Returns the IPC of a CPU without its sibling: from the evidence of an episode in this
-    interval, else the current estimate; NaN if that is unknown, or if the interval is in the
+    """Returns the IPC of a CPU while its sibling is idle: from the evidence of an episode in this
+    interval, else the current estimate. Returns NaN if unknown, or if the interval is in the
     past."""
     for episode in episode_style.episodes_during(session, interval):
         alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
@@ -452,8 +449,8 @@ class PanelRow:
     shares: tuple[int, ...]
     width: int
     height: int
-    texts: dict[PanelKind, tuple[object, list[PanelLine]]] = field(default_factory=dict)
-    """The panels of names and sentences, each with the inputs from which it was drawn."""
+    cached_panels: dict[PanelKind, tuple[object, list[PanelLine]]] = field(default_factory=dict)
+    """Cached panels of names and sentences, each with the inputs from which it was drawn."""
     _targets: list[tuple[range, list[ClickTarget]]] = field(default_factory=list)
     """For each panel, its columns on the screen and the targets of its lines, as last drawn."""
 
@@ -470,11 +467,10 @@ class PanelRow:
 
         if callable(kind):
             return drawn_panel(kind)
-        # Its numbers are also shown elsewhere on the screen, so this panel is drawn at each
-        # refresh.
+        # The numbers of this panel are also shown elsewhere, so it is drawn at each refresh.
         if kind == "selected":
             return drawn_panel(core_panel)
-        now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_NS)
+        now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_PERIOD_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
         used_choices: dict[PanelKind, object] = {  # `settings` itself stays the same object
             "who": settings.grouping,
@@ -490,9 +486,9 @@ class PanelRow:
             ),
         }
         drawn_from = now, session, episode_counts, used_choices[kind], size, self.height
-        if self.texts.get(kind, (None, []))[0] != drawn_from:
-            self.texts[kind] = drawn_from, drawn_panel(PANEL_FUNCTIONS[kind])
-        return self.texts[kind][1]
+        if self.cached_panels.get(kind, (None, []))[0] != drawn_from:
+            self.cached_panels[kind] = drawn_from, drawn_panel(PANEL_FUNCTIONS[kind])
+        return self.cached_panels[kind][1]
 
     def lines(
         self, session: Session, interval: Interval, settings: ViewSettings
@@ -528,7 +524,7 @@ class PaneledView(Canvas):
     """A view with panels below its lines."""
 
     OMITTED_PANEL: ClassVar[PanelKind | None] = None
-    """The kind of panel that is left out, because it would only repeat the content of the view."""
+    """The kind of panel that is left out, because it would repeat the content of the view."""
     HAS_LANES: ClassVar[bool] = False
     """Whether the CPUs over time fill lines that the panels do not need."""
     _drawn_panels: PanelRow | None = None
@@ -539,11 +535,11 @@ class PaneledView(Canvas):
         """Number of lines left below the scrolling lines; negative if these do not fit, 0 on a
         bare screen."""
         room = self.size.height - len(self.header_lines) - max(1, self.line_count)
-        return 0 if self.is_bare else room
+        return 0 if self.is_tiny else room
 
     def make_panels(self, room: int, gap: int = 1, first: PanelKind = "who") -> list[Line]:
-        """Returns `room` lines with panels, of which `first` is the leftmost; the first `gap` lines
-        are blank. All lines are blank if there is no room for panels."""
+        """Returns `room` lines: `gap` blank lines, then panels, with `first` at the left. All lines
+        are blank if no panel fits."""
         lane_lines = self._lane_lines(room - gap - MIN_HEIGHT_BELOW_LANES) if self.HAS_LANES else []
         room -= len(lane_lines)
         height = room - gap
@@ -574,7 +570,7 @@ class PaneledView(Canvas):
         height = lanes.FIXED_LINES + count * min(lanes.MAX_LANE_HEIGHT, lane_height)
         row = PanelRow(("lanes",), (1,), width, height)
         if self._drawn_lanes is not None:
-            row.texts = self._drawn_lanes.texts
+            row.cached_panels = self._drawn_lanes.cached_panels
         self._drawn_lanes = row
         runs_by_line = row.lines(self.session, self.interval, self.settings)
         return [BLANK, *((runs, "calm") for runs in runs_by_line)]
@@ -587,7 +583,7 @@ class PaneledView(Canvas):
                 tables.comparison_panel if k in {"who", "losses"} else k for k in row.kinds
             )
         if self._drawn_panels is not None:
-            row.texts = self._drawn_panels.texts
+            row.cached_panels = self._drawn_panels.cached_panels
         self._drawn_panels = row
         lines: list[Line] = [
             (line, "calm") for line in row.lines(self.session, self.interval, self.settings)

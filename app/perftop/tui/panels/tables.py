@@ -1,5 +1,5 @@
-"""The tables of panels and views: the tasks that run, ranked by their share of CPU time; the cores
-that lose most; and the comparison of two ranges of time."""
+"""Tables in panels and views: the running tasks by CPU time, the cores that lose most, and the
+comparison of two ranges of time."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ MAX_CPU_COLUMNS = 4
 """Maximum number of CPUs at which each CPU has its own column."""
 MIN_WIDTH_FOR_OWNERS = 88
 MIN_BOLD_WAIT = 0.2
-"""Minimum share of the time for which a task waited at which that share is drawn bold."""
-NO_OWNER = "no unit or container"
-"""Name of the owner of tasks of the root control group, and of those whose group is unknown."""
+"""Minimum share of its time for which a task waited, for the share to be bold."""
+NO_OWNER_TEXT = "no unit or container"
+"""Owner of tasks in the root control group, or in an unknown group."""
 MIN_NORMAL_SHARE = 0.05
 """Minimum share of a CPU at which a task is drawn normally; tasks with a smaller share are dim."""
 INDENT = 2
@@ -119,7 +119,7 @@ class RankedTask:
     """Shares of CPU time, by number of the CPU."""
     threads: int
     """Number of threads whose shares are added up."""
-    wait: float
+    wait_share: float
     """Share of time for which the task waited for a CPU, a mean of its threads; NaN if unknown."""
     switches: float
     """Context switches per second, voluntary and involuntary; NaN if unknown."""
@@ -196,16 +196,18 @@ def task_cells(
             case "cpu":
                 yield str(task.cpu), "dim"
             case "bar":
-                yield task_bar(task.share / task.threads, task.wait, column.room)
+                yield task_bar(task.share / task.threads, task.wait_share, column.room)
             case "waits":
-                yield column.cell(task.wait, "bright" if task.wait > MIN_BOLD_WAIT else style)
+                yield column.cell(
+                    task.wait_share, "bright" if task.wait_share > MIN_BOLD_WAIT else style
+                )
             case "switches":
                 yield column.cell(task.switches, style)
             case "ipc":
                 yield column.cell(_ipc(session, interval, task), style)
             case "total":
                 live = not is_past(session, interval)
-                yield column.cell(column.source.total_s(task) if live else nan, style)
+                yield column.cell(column.source.cpu_seconds(task) if live else nan, style)
             case _:
                 share = task.share if column.key == "share" else task.shares.get(column.source, 0.0)
                 yield column.cell(share, style, resting=not share)
@@ -233,8 +235,8 @@ def _ipc(session: Session, interval: Interval, task: RankedTask) -> float:
 
 
 def owner_name(session: Session, pid: int) -> str:
-    """Returns the owner of a process (a job, pod, container or unit), without the suffix of a
-    service; else the name of its parent; '' if unknown."""
+    """Returns the owner of a process: its job, pod, container or unit (without the suffix of a
+    service), else the name of its parent; '' if unknown."""
     details = session.details.get(str(pid), {})
     parent = details.get("parent")
     name = process_owner(details).removesuffix(".service")
@@ -248,9 +250,9 @@ def group_name(session: Session, pid: int, comm: str, grouping: Grouping) -> str
         return comm
     details = session.details.get(str(pid), {})
     if grouping == "job":
-        return process_owner(details) or NO_OWNER
+        return process_owner(details) or NO_OWNER_TEXT
     group = details.get("group")
-    return group if isinstance(group, str) and group else NO_OWNER
+    return group if isinstance(group, str) and group else NO_OWNER_TEXT
 
 
 def cut_name(name: str, size: int) -> str:
@@ -262,9 +264,9 @@ def cut_name(name: str, size: int) -> str:
 
 
 class TaskRanking:
-    """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads of a
-    process that have the same name count as one task. Unless `grouping` is "task", all tasks of a
-    job or a control group count as one."""
+    """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads with
+    one name in one process count as one task; with a `grouping` other than "task", so do all tasks
+    of a job or control group."""
 
     def __init__(self, session: Session, snapshot: TaskSnapshot, grouping: Grouping) -> None:
         self.snapshot, self.shown, self.grouping = snapshot, session.shown, grouping
@@ -279,14 +281,14 @@ class TaskRanking:
         ranks = [(-round(sum(s.values()), 3), *task) for task, s in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
         """Pid and name of each task, the busiest first."""
-        self._made_tasks: list[RankedTask] = []
+        self._ranked_tasks: list[RankedTask] = []
 
     def _key_of(self, pid: int, comm: str) -> tuple[int, str]:
         """Returns the PID and name under which a task is listed; for a group, the PID is 0."""
         name = group_name(self._session, pid, comm, self.grouping)
         return pid if self.grouping == "task" else 0, name
 
-    def total_s(self, task: RankedTask) -> float:
+    def cpu_seconds(self, task: RankedTask) -> float:
         """Returns the CPU seconds that a task has used since perftop began to read tasks."""
         return self._totals_s.get((task.pid, task.comm), nan)
 
@@ -301,19 +303,19 @@ class TaskRanking:
     def top_tasks(self, count: int) -> list[RankedTask]:
         """Returns the `count` busiest tasks. They are made when first needed, because a screen
         shows few tasks."""
-        for pid, comm in self.tasks[len(self._made_tasks) : count]:
+        for pid, comm in self.tasks[len(self._ranked_tasks) : count]:
             shares = self._shares[pid, comm]
             tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
             threads = [t for t in tasks if self._key_of(t.task.pid, t.task.comm) == (pid, comm)]
             wait = sum(thread.wait for thread in threads) / len(threads)
             switches = sum(thread.switches for thread in threads)
-            self._made_tasks.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
-        return self._made_tasks[:count]
+            self._ranked_tasks.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
+        return self._ranked_tasks[:count]
 
     @cached_property
     def names_by_cpu(self) -> dict[int, list[tuple[float, str]]]:
-        """The tasks that ran on each CPU, by number of the CPU: their share of its time, and their
-        name with their pid."""
+        """The tasks on each CPU, by CPU number: pairs of the share of the CPU's time, and the name
+        with the PID."""
         names: dict[int, list[tuple[float, str]]] = {}
         for (pid, comm), shares in self._shares.items():
             for cpu, share in shares.items():
@@ -322,7 +324,7 @@ class TaskRanking:
 
 
 _RANKINGS: WeakKeyDictionary[Session, dict[Grouping, TaskRanking]] = WeakKeyDictionary()
-"""The last rankings of each session, cached because a record of tasks is shown for a second."""
+"""The last rankings of each session, kept because a task record is shown for a second."""
 
 
 def task_ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> TaskRanking:
@@ -364,7 +366,7 @@ class CoreLoss(NamedTuple):
         return "alarm" if self.is_running else "over"
 
     @property
-    def percent(self) -> str:
+    def share_text(self) -> str:
         """The lost share as text for the ring around the core; '' if unknown."""
         return f"−{100 * self.share:.0f}" if isfinite(self.share) else ""
 
@@ -417,8 +419,8 @@ def worst_core_lines(
     session: Session, interval: Interval, cores: Cores, listed: Sequence[CoreLoss],
     selected: int | None, width: int, height: int,
 ) -> list[PanelLine]:  # fmt: skip
-    """Returns the list of the cores that lose most in at most `height` lines: two or three for each
-    core, with blank lines between cores if there is room. `selected`: index of the selected row."""
+    """Returns the cores that lose most in at most `height` lines, two or three for each core; blank
+    lines separate them if there is room. `selected`: index of the selected row."""
     count = min(len(listed), MAX_WORST_CORES, max(0, (height - 1) // 2))
     count_text = f"{count} of {len(listed)}" if count < len(listed) else ""
     lines: list[PanelLine] = [
@@ -470,8 +472,8 @@ def worst_core_lines(
 def _loss_history_runs(
     episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int, style: str
 ) -> list[Run]:
-    """Returns the losses on these CPUs over time as cells, the newest at the right; the height of
-    each is the depth of the worst episode."""
+    """Returns the losses on these CPUs over time as cells, the newest at the right. A cell's height
+    is the depth of its worst episode."""
     depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
     for episode in episodes:
         if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
@@ -490,7 +492,7 @@ def _loss_history_runs(
 # --- The comparison of the selected range, A, with the range that was held before, B.
 
 MIN_DIFFERENCE = 0.01
-"""Minimum difference, in CPUs, that the sentence names and that is drawn red if it is a loss."""
+"""Minimum difference, in CPUs, that the sentence mentions. A loss of that size is red."""
 MIN_WIDTH_FOR_GAPS = 46
 """Width in cells from which the columns of the comparison have wide gaps."""
 
@@ -498,9 +500,9 @@ MIN_WIDTH_FOR_GAPS = 46
 def comparison_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the comparison of the selected range with the range that is held as B, as a table of
-    rates, because the ranges differ in length: shares of all CPUs' time, and the CPUs that tasks
-    used or waited for; and a sentence. This panel replaces that of the tasks."""
+    """Returns the comparison of the selected range with range B, in place of the panel of tasks: a
+    sentence, and a table of rates, because the ranges differ in length. Rates are shares of the
+    time of all CPUs, and the CPUs that tasks used or waited for."""
     assert settings.held_range is not None
     sides = (interval, verdict_at(session, interval, is_range=True)), settings.held_range
     number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7

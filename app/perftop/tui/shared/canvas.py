@@ -1,10 +1,8 @@
-"""Widgets that consist of lines, drawn with Textual's Line API. A view provides its lines as runs;
-only lines that have changed are converted to strips (Textual's form of a line) and painted.
-
-A `PageWidget` makes all its lines at once. A `Canvas` is one of the views of the main screen. It
-has fixed lines at its top and bottom, and between them lines that scroll and can be clicked. Its
-main methods are `show_interval`, `lay_out` (all lines) and `draw` (the lines that have changed). A
-`CursorCanvas` is a canvas in which a cursor moves from line to line."""
+"""Widgets that consist of lines, drawn with Textual's Line API. Lines are given as runs; only
+changed lines are converted to strips (Textual's form of a line) and painted. A `PageWidget` makes
+all its lines at once. A `Canvas` is a view of the main screen, with fixed lines at its top and
+bottom, and lines between them that scroll and can be clicked. A `CursorCanvas` is a canvas with a
+cursor that moves from line to line."""
 
 from __future__ import annotations
 
@@ -39,7 +37,8 @@ if TYPE_CHECKING:
 
 
 ClickTarget = Episode | int | None
-"""Effect of a click: opens this episode, or selects the CPU with this number; None: none."""
+"""Target of a click: an episode to open, or the number of a CPU to select; None: nothing
+happens."""
 PanelLine = tuple[list[Run], ClickTarget]
 """A line of a panel, and the target of a click on it."""
 
@@ -49,12 +48,12 @@ TOUR_NOTES = (
     ("next_episode", "What happened is listed below. ", " goes to the next episode"),
     ("time", "Last: ", " shows when it was; a click in a chart stops there"),
 )
-"""Notes for a new user: the id of the key that ends the note, and the words before and after the
-key's name."""
+"""Notes for a new user: id of the key that ends the note, and the words before and after the name
+of that key."""
 EPISODES_NOTE, LAST_NOTE = 1, 2
 MIN_SIZE_FOR_NOTES = Size(100, 50)
-"""Minimum size of a screen on which each note has a blank row beside its subject; on smaller
-screens, notes are shown one at a time, in the row of the first."""
+"""Minimum size of a screen that has a blank row for each note. On smaller screens, notes appear one
+at a time, in the row of the first."""
 
 
 def has_note_rows(screen: Size) -> bool:
@@ -63,9 +62,9 @@ def has_note_rows(screen: Size) -> bool:
 
 
 def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above: bool) -> Line:
-    """Returns the line of a note for a new user, in `size` cells, with a stroke to its subject at
-    cell `x` of the next line or, unless `is_above`, of the previous line. The first of the
-    remaining notes is highlighted."""
+    """Returns the line of a note for a new user, in `size` cells. A stroke at cell `x` leads to the
+    next line or, unless `is_above`, to the previous line. The first of the remaining notes is
+    highlighted."""
     key, before, after = TOUR_NOTES[note]
     is_first = note == settings.tour_notes[0]
     runs: list[Run] = [
@@ -80,7 +79,7 @@ def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above:
     return merge_runs(runs, size), "chosen" if is_first else "calm"
 
 
-class AbstractMeta(_MessagePumpMeta, ABCMeta):
+class AbstractWidgetMeta(_MessagePumpMeta, ABCMeta):
     """The metaclass of widgets and screens with abstract methods."""
 
 
@@ -93,8 +92,8 @@ class StripCache:
         self._painted_strips: list[Strip] = []
         """The strips that were painted last, by line of the widget from the top."""
         self._writers: dict[theme.LineState, RunWriter] = {}
-        """Writers of runs by state of the line. They are looked up again at each paint, because the
-        theme may have changed."""
+        """Writers of runs by state of the line. A change of theme replaces them, so they are looked
+        up at each paint."""
         self.built = 0
         """Number of strips made so far, to measure how well the cache works."""
 
@@ -117,14 +116,13 @@ class StripCache:
         return strip
 
     def cropped_strip(self, key: Hashable, line: Line, width: int, crop: Region) -> Strip:
-        """Returns the strip of a line, cut to the region that Textual asks for. The strip includes
-        the background and needs no borders or filters, which would take most of the time spent on a
-        line."""
+        """Returns the strip of a line, cut to a region. The strip has its background and needs no
+        borders or filters, which would take most of the time spent on a line."""
         return self.strip(key, line, width).crop_extend(crop.x, crop.right, None)
 
     def paint(self, lines: Sequence[tuple[Hashable, Line]], width: int, visible_width: int) -> None:
-        """Paints those lines of the widget that have changed. `lines`: all lines of the widget with
-        their keys. Each line has `width` cells, of which the first `visible_width` are visible."""
+        """Paints the lines that have changed. `lines`: all lines of the widget with their keys.
+        `width`: cells of a line, of which the first `visible_width` are visible."""
         self._writers.clear()
         strips = [self.strip(key, line, width) for key, line in lines]
         pairs = zip_longest(strips, self._painted_strips[: len(strips)])
@@ -138,7 +136,7 @@ class StripCache:
         repaint(self._widget, changed_strips, visible_width)
 
 
-class PageWidget(Widget, metaclass=AbstractMeta):
+class PageWidget(Widget, metaclass=AbstractWidgetMeta):
     def __init__(self, *, id: str | None, ascii_: bool) -> None:  # noqa: A002
         super().__init__(id=id)
         self._ascii = ascii_
@@ -183,7 +181,7 @@ class PageWidget(Widget, metaclass=AbstractMeta):
             self.redraw()
 
 
-class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_bindings=False):
+class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_bindings=False):
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the keys that the last line shows for this view, the most important first."""
 
@@ -204,7 +202,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         first_ns: int
         last_ns: int
 
-    is_bare = False
+    is_tiny = False
     """Whether the screen has so few lines that only the most important lines fit."""
 
     def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
@@ -246,7 +244,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     def reset(self) -> None:
         """Prepares the view for another machine or filter. The view may have no size yet."""
 
-    def is_outdated(self) -> bool:
+    def needs_layout(self) -> bool:
         """Returns whether lines must be laid out again for this interval. Called after `reset`."""
         return False
 
@@ -261,7 +259,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     def line(self, y: int) -> Line:
         """Returns the runs and the state of the scrolling line `y`, which is visible."""
 
-    def show_cursor(self) -> None:
+    def scroll_to_cursor(self) -> None:
         """Scrolls to the selected core."""
 
     def target_at(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
@@ -275,12 +273,12 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @property
     def remedy(self) -> str | None:
-        """The remedy for the selected item, which the key `try` copies; '' if none is known; None:
-        the key copies the remedy of the verdict."""
+        """The remedy for the selected item, which the key `try` copies: '' if none is known, None
+        if the key copies the remedy in the verdict."""
         return None
 
     def handle_enter(self) -> bool:
-        """Handles Enter. Returns whether the page of the selected core is to be shown."""
+        """Handles Enter. Returns whether to show the page of the selected core."""
         return True
 
     # --- setting an interval, laying out, drawing
@@ -288,9 +286,8 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     def show_interval(
         self, session: Session, interval: Interval, *, settings_changed: bool = False
     ) -> None:
-        """Sets the interval to show: the newest or an earlier one. Lays out lines if the machine,
-        the filter or another setting has changed, else draws. Only called while the view is
-        visible."""
+        """Sets the interval to show, the newest or an earlier one. Lays out lines if the machine or
+        a setting has changed, else draws. Only called while the view is visible."""
         self.session, self.interval = session, interval
         basis = (session, session.cores, self.settings.mask)
         if self._layout_basis is None or any(
@@ -302,7 +299,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             if self.settings.cpu not in cpus and cpus:
                 self.settings.cpu = cpus[0]
             self.reset()
-        elif self.is_outdated():
+        elif self.needs_layout():
             self._is_laid_out = False
             self.reset()
         if settings_changed or not self._is_laid_out:
@@ -320,7 +317,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         self.make_layout()
         self.draw()
         self.refresh()
-        self.show_cursor()
+        self.scroll_to_cursor()
 
     def draw(self) -> None:
         """Makes the lines of the interval, and paints the visible lines that have changed."""
@@ -332,14 +329,14 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """Scrolls to the selected core and draws. Called after another core was selected."""
         if self._is_laid_out:
             self.make_lines()
-            self.show_cursor()
+            self.scroll_to_cursor()
             self._paint()
 
     # --- values that a view uses
 
     @property
     def glyphs(self) -> Glyphs:
-        """The way charts are drawn on this terminal: in ASCII, shapes, 16 colours or all
+        """How charts are drawn on this terminal: in ASCII, in shapes, in 16 colours, or in all
         colours."""
         from perftop.draw.charts import chart_glyphs  # imported late: needs numpy
 
@@ -397,9 +394,8 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         return index if scrolls and index < self.line_count else None
 
     def handle_footer_click(self, event: events.Click) -> bool:
-        """Handles a click on a footer line: opens the clicked episode, or selects the core of
-        the clicked CPU; a double click also opens the page of the core. Returns False if the click
-        is on another line."""
+        """Handles a click on a footer line: opens the clicked episode, or selects the core of the
+        clicked CPU, whose page opens at a double click. Returns False for a click elsewhere."""
         if event.y < max(
             len(self.header_lines), self._painted_size.height - len(self.footer_lines)
         ):
@@ -419,8 +415,8 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     # --- the Line API
 
     def _visible_lines(self) -> list[tuple[Hashable, Line]]:
-        """Returns the visible lines from the top of the widget, each with its key: whether it is a
-        header, a line or a footer, and its index among these."""
+        """Returns the visible lines from the top of the widget, each with its key: the kind of line
+        (header, line or footer), and its index."""
         top, height = self.top_line, self._painted_size.height
         # Footer lines that do not fit are cut.
         first_footer = max(len(self.header_lines), height - len(self.footer_lines))
@@ -479,8 +475,8 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
 
 class CursorCanvas(Canvas):
-    """A canvas with a cursor that moves up and down from item to item, such as cores, and is
-    scrolled into view. The core under the cursor is the selected core of all views."""
+    """A canvas with a cursor that moves up and down between items, such as cores. The core under
+    the cursor is the selected core of all views."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
 
@@ -496,15 +492,14 @@ class CursorCanvas(Canvas):
         return self.cpu_of_line(y)
 
     def _cursor_line(self) -> int:
-        """Returns the line of the cursor: the line of the selected item, else the first line of the
-        selected core."""
+        """Returns the line of the selected item, else the first line of the selected core."""
         lines = [y for y in range(self.line_count) if self.cpu_of_line(y) == self.settings.cpu]
         matching_lines = (y for y in lines if self.item_of_line(y) == self._selected)
         return next(matching_lines, lines[0] if lines else 0)
 
     def select_line(self, y: int, direction: int = 1) -> None:
-        """Selects the item at this line. If the line is a heading, selects the next item in
-        direction `direction`, or, if there is none, in the other direction."""
+        """Selects the item at this line. At a heading, selects the next item in `direction`, or
+        else in the other direction."""
         first = max(0, min(self.line_count - 1, y))
         for step in (direction, -direction):
             y = first
@@ -515,7 +510,7 @@ class CursorCanvas(Canvas):
                 self.draw_selection()
                 return
 
-    def show_cursor(self) -> None:
+    def scroll_to_cursor(self) -> None:
         """Scrolls to the selected core and the headings directly above it."""
         y = first = self._cursor_line()
         while first > 0 and self.cpu_of_line(first - 1) is None:

@@ -1,9 +1,7 @@
-"""Episodes (times during which something slows CPUs down) as all views show them: their markers,
-styles and sentences; groups of episodes; and, for each row, its worst episode, the numbers that
-episodes make worse there, and its loss.
-
-Lists by CPU are rebuilt only when an episode begins, grows or ends, so the cost of a refresh
-depends on the number of visible rows, not on the number of CPUs."""
+"""Episodes (times during which something slows CPUs down), as all views show them: markers, styles,
+sentences, and groups; and, for each row, its worst episode and its loss. Lists by CPU are rebuilt
+only when an episode begins, grows or ends. So a refresh costs time for visible rows only, however
+many CPUs there are."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ _SENTENCES: WeakKeyDictionary[
     Session, dict[tuple[int, ...], tuple[list[Episode], list[SentencePart]]]
 ]
 _SENTENCES = WeakKeyDictionary()
-"""Cached sentences, by session, then by the maximum length and the ids of the episodes. The
-episodes are stored with their sentence, so that no other object can get their ids."""
+"""Cached sentences, by session, then by maximum length and episode ids. The episodes are stored as
+well, so that their ids stay in use."""
 
 
 def severity_key(episode: Episode) -> tuple[int, int]:
@@ -59,8 +57,8 @@ def sign(episode: Episode) -> str:
 def ended_sentence(
     session: Session, episodes: Sequence[Episode], max_cells: int = MAX_SENTENCE
 ) -> list[SentencePart]:
-    """Returns a sentence on episodes that have ended, in at most `max_cells` cells. The result is
-    cached, because an ended episode does not change, and the newest are drawn at each refresh."""
+    """Returns a sentence on ended episodes, in at most `max_cells` cells. It is cached, because it
+    does not change and is drawn at each refresh."""
     cache = _SENTENCES.setdefault(session, {})
     key = (max_cells, *map(id, episodes))
     if key not in cache:
@@ -77,9 +75,8 @@ def is_running_at(episode: Episode, now_ns: int) -> bool:
 
 
 def episodes_during(session: Session, interval: Interval) -> list[Episode]:
-    """Returns the episodes of this interval. For the newest interval of a live session, these are
-    the episodes that run now; for an earlier interval or in a recording, the episodes that overlap
-    the interval."""
+    """Returns the running episodes for the newest interval of a live session; for other intervals,
+    the episodes that overlap the interval."""
     if interval.seq and session.log.recording is None:
         return list(session.running)
     return overlapping_episodes(session, interval)
@@ -97,7 +94,7 @@ _GAP_OF_CAUSE = {"current": "power", "thermal": "heat", "prochot": "heat", "vr":
 
 
 def gap_cause(kind: str, cause: str) -> str:
-    """Returns the cause of the clock's gap below its ceiling during an episode; one of
+    """Returns the cause of a gap between a clock and its ceiling during an episode, one of
     `charts.GAP_CAUSES`."""
     by_cause = "power" if cause.startswith("power") else "unknown"
     return _GAP_OF_KIND.get(kind) or _GAP_OF_CAUSE.get(cause, by_cause)
@@ -116,8 +113,8 @@ def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
 
 
 def drop_duplicate_losses(episodes: Sequence[Episode]) -> list[Episode]:
-    """Returns these episodes without those whose time another kind of episode also reports as lost:
-    steal that is a loss to the hypervisor, and halts that are throttling."""
+    """Returns these episodes without duplicates, whose time an episode of another kind also reports
+    as lost: steal that is a loss to the hypervisor, and halts that are throttling."""
     losses: dict[tuple[str, int], list[Episode]] = {}
     for episode in episodes:
         if episode.kind == "throttle" or episode.cause == STEAL_CAUSE[1]:
@@ -134,7 +131,7 @@ def drop_duplicate_losses(episodes: Sequence[Episode]) -> list[Episode]:
 
     unique_episodes = []
     for episode in episodes:
-        # Another detector finds the same loss, as an episode of this kind.
+        # Another detector reports the same loss, as an episode of this kind.
         kind = "neighbour" if episode.kind == STEAL_CAUSE[0] else ""
         if (episode.kind, episode.cause) == ("involuntary-halt", "modulation"):
             kind = "throttle"
@@ -153,8 +150,7 @@ MIN_AWAKE_UTIL = 0.1
 PER_CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.is_per_cpu)})
 """Kinds of episodes that affect single CPUs; the other kinds can affect a whole package."""
 MIN_LOST_HZ = 5e6
-"""Minimum reduction of a clock that counts as a loss, in Hz; an episode of a SIMD licence may cost
-no clock."""
+"""Minimum loss of clock, in Hz, that counts. An episode of a SIMD licence may cost no clock."""
 
 
 def lowered_number(episode: Episode) -> str:
@@ -182,11 +178,11 @@ class RowEpisode:
     position: int
     """Position of the first of the row's CPUs on which that episode runs."""
     is_victim: bool
-    """Whether the episode affects these CPUs themselves, rather than their whole package."""
-    lowered: frozenset[tuple[int, str]]
-    """Pairs of the position of a CPU and the key of a number that an episode makes worse there."""
+    """Whether the episode affects the row itself, rather than its whole package."""
+    lowered_numbers: frozenset[tuple[int, str]]
+    """Numbers that an episode makes worse: pairs of a CPU's position and the key of the number."""
     package_wide: frozenset[str]
-    """Keys of the numbers that an episode makes worse in the whole package; the line of the package
+    """Keys of the numbers that an episode makes worse in the whole package. The package's line
     shows them."""
 
     @property
@@ -195,8 +191,8 @@ class RowEpisode:
 
     @property
     def style(self) -> str:
-        """The style of the marker. An alarm that affects the whole package is plain here, because
-        the line of the package is red."""
+        """The style of the marker. An alarm for the whole package is plain here, because the
+        package's line is red."""
         style = severity_style(self.episode)
         return "text" if style == "alarm" and not self.is_victim else style
 
@@ -261,7 +257,7 @@ class RowEpisodes:
     def __bool__(self) -> bool:
         return bool(self._by_row)
 
-    def worst_at(self, positions: Iterable[int]) -> RowEpisode | None:
+    def worst_on(self, positions: Iterable[int]) -> RowEpisode | None:
         """Returns the worst episode on the CPUs at these positions; a loss that does not affect the
         whole package precedes any other episode. None if no episode runs there."""
         row_pairs = [(episode, row) for row in positions for episode in self._by_row.get(row, ())]
@@ -282,9 +278,9 @@ class RowEpisodes:
         packages = self._package_wide_by_kind.get(episode.kind)
         return packages is not None and packages[self._package[position]]
 
-    def of_package(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
-        """Returns the harmful episodes on the CPUs of a package, the worst first; and the subset of
-        these that affects the whole package."""
+    def package_episodes(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
+        """Returns two lists: the harmful episodes on the CPUs of a package, the worst first; and
+        those of them that affect the whole package."""
         if not self._by_row:
             return [], []
         index = self._packages.index(package)
@@ -293,13 +289,13 @@ class RowEpisodes:
         return episodes, [e for e in episodes if e.kind in wide_kinds]
 
     def victims_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
-        """Returns, by index of the row, the worst episode of each core that loses something that
-        its package as a whole does not lose."""
+        """Returns, by row, the worst episode of each core that loses more than its whole
+        package."""
         return {i: worst for i, worst in self._worst_by_row(cores) if worst.is_victim}
 
     def lost_shares_by_row(self, cores: Cores) -> dict[int, float]:
-        """Returns the share that each core loses to its worst episode, which may affect its whole
-        package, by index of its row."""
+        """Returns, by row, the share that each core loses to its worst episode, which may affect
+        its whole package."""
         worst = ((i, e) for i, e in self._worst_by_row(cores) if is_loss(e.episode))
         return {i: np.nan_to_num(self.lost_share(episode)) for i, episode in worst}
 
@@ -308,7 +304,7 @@ class RowEpisodes:
         topology, row_of_cpu = self._session.topology, cores.row_of_cpu
         indexes = {row_of_cpu.get(topology[row].cpu, -1) for row in self._by_row} - {-1}
         for i in sorted(indexes):
-            if (worst := self.worst_at(cores.rows[i].positions)) is not None:
+            if (worst := self.worst_on(cores.rows[i].positions)) is not None:
                 yield i, worst
 
     def lost_share(self, row_episode: RowEpisode) -> float:
@@ -331,9 +327,8 @@ class RowEpisodes:
         return f"−{whole_percent(share)}" if isfinite(share) else ""
 
     def culprit_name(self, row_episode: RowEpisode, tasks: dict[int, str]) -> str:
-        """Returns the name of the task or hypervisor that takes CPU time or IPC in a steal or
-        neighbour episode; '' for other kinds. `tasks`: names of the tasks on the CPUs of the core,
-        by position of the CPU."""
+        """Returns the task or hypervisor that takes CPU time or IPC in a steal or neighbour
+        episode; '' for other kinds. `tasks`: names of tasks by position of the CPU."""
         episode = row_episode.episode
         if episode.kind == "steal":
             return "hypervisor"

@@ -15,10 +15,10 @@ KeyScope = Literal[
     "app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu", "chooser",
     "prompt", "output", "fleet",
 ]  # fmt: skip
-"""The part of the app in which a key works: everywhere (app); while a recording is shown (replay);
-in all views (monitor); in views whose cursor moves up and down (rows); in one view; in all lists
-(menu); in lists with several choices (chooser); in the prompt; in a command's output while it fills
-the screen; on the fleet's screen, where the keys in FLEET_KEYS also work."""
+"""Where a key works: everywhere (app); in a recording (replay); in all views (monitor); in views
+whose cursor moves up and down (rows); in one view; in all lists (menu); in lists with several
+choices (chooser); in the prompt; in a command's output that fills the screen; or on the fleet's
+screen, where the keys in FLEET_KEYS work as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,13 @@ KEYS: tuple[Key, ...] = (
     Key("suspend", "app", "ctrl+z", "suspend_process", "suspend",
         "Suspend (fg to return)", priority=True),
 
-    Key("faster", "replay", "right_curly_bracket", "source('speed',1)", "faster",
+    Key("faster", "replay", "right_curly_bracket", "source('change_speed',1)", "faster",
         "Play faster, up to as fast as the file can be read"),
-    Key("slower", "replay", "left_curly_bracket", "source('speed',-1)", "slower", "Play slower"),
-    Key("begin", "replay", "0,ctrl+home", "source('begin')", "start",
+    Key("slower", "replay", "left_curly_bracket", "source('change_speed',-1)", "slower",
+        "Play slower"),
+    Key("begin", "replay", "0,ctrl+home", "source('go_to_start')", "start",
         "Go to the start of the recording"),
-    Key("finish", "replay", "dollar_sign,ctrl+end", "source('finish')", "end",
+    Key("finish", "replay", "dollar_sign,ctrl+end", "source('go_to_end')", "end",
         "Go to the end of the recording"),
 
     Key("help", "monitor", "question_mark,h,f1", "help", "help",
@@ -75,8 +76,9 @@ KEYS: tuple[Key, ...] = (
         "Episodes: what happened, where and why"),
     Key("neighbours", "monitor", "6", "view('neighbours')", "neighbours",
         "Neighbours: who loses to whom"),
-    Key("next_view", "monitor", "tab", "turn(1)", "next view", "Next view"),
-    Key("previous_view", "monitor", "shift+tab", "turn(-1)", "previous view", "Previous view"),
+    Key("next_view", "monitor", "tab", "cycle_view(1)", "next view", "Next view"),
+    Key("previous_view", "monitor", "shift+tab", "cycle_view(-1)", "previous view",
+        "Previous view"),
     Key("open", "monitor", "enter", "open", "core", "Open the page of the selected core"),
     Key("back", "monitor", "escape", "back", "back",
         "Back: leave a core, a filter, a range, a past moment"),
@@ -90,7 +92,7 @@ KEYS: tuple[Key, ...] = (
         "Next metric of the heat map and of the time view"),
     Key("metric_back", "monitor", "V", "metric(-1)", "metric back", "Previous metric"),
     Key("units", "monitor", "u", "units", "units", "Clocks in GHz, in MHz or as multiples of base"),
-    Key("owners", "monitor", "a,i", "owners", "owners",
+    Key("owners", "monitor", "a,i", "change_grouping", "owners",
         "Who runs: by task, by job (unit, container, pod), or by control group"),
     Key("step_back", "app", "left,comma", "source('step',-1)", "back", "One sample back (pauses)"),
     Key("step_on", "app", "right,full_stop", "source('step',1)", "on", "One sample forward"),
@@ -116,7 +118,7 @@ KEYS: tuple[Key, ...] = (
         "Start a range at the shown moment"),
     Key("range_end", "monitor", "greater_than_sign", "range(True)", "range to",
         "End the range at the shown moment; all numbers then cover the range"),
-    Key("hold", "monitor", "d", "hold", "compare",
+    Key("hold", "monitor", "d", "hold_range", "compare",
         "Hold the selected range as B; the range selected next, A, is compared with it"),
     Key("output", "monitor", "O", "output", "output",
         "Output of the command: full screen, hidden, below the view"),
@@ -157,7 +159,7 @@ KEYS: tuple[Key, ...] = (
     Key("menu_back", "menu", "escape,q", "dismiss", "back", "Back without changes"),
     Key("menu_up", "menu", "k", "move(-1)", "up", "Previous entry"),
     Key("menu_down", "menu", "j", "move(1)", "down", "Next entry"),
-    Key("tick", "chooser", "space", "turn", "tick", "Tick or untick this entry"),
+    Key("tick", "chooser", "space", "tick", "tick", "Tick or untick this entry"),
     Key("tick_all", "chooser", "a", "all", "all", "Tick all, or none if all are ticked"),
     Key("accept", "chooser", "enter", "accept", "done", "Apply", priority=True),
 
@@ -185,8 +187,8 @@ FLEET_KEYS = (
     "fold", "up", "down", "first", "last", "page_up", "page_down", "reverse", "back",
 )  # fmt: skip
 PAIR_KEYS = "next_episode", "previous_episode", "narrower", "wider", "help"
-"""Ids of the keys of the fleet's screen, and of the screen that compares two recordings, besides
-those of the whole app."""
+"""Ids of the keys of the fleet's screen (FLEET_KEYS) and of the screen that compares two recordings
+(PAIR_KEYS), besides the keys of the whole app."""
 
 
 def bindings(*scopes: KeyScope) -> list[Binding]:
@@ -213,21 +215,21 @@ KEY_NAMES = {
     "less_than_sign": "<", "greater_than_sign": ">", "left_square_bracket": "[",
     "right_square_bracket": "]",
 }  # fmt: skip
-"""Displayed names of keys, by Textual's name, where the two may differ."""
+"""Displayed names of keys, by Textual's name, if they may differ from it."""
 
 
 def key_caption(key: str) -> str:
     """Returns the displayed name of a key, such as ctrl+p, shift+← or ?, for Textual's name."""
     *modifiers, key_name = key.split("+")
     function = key_name[:1] == "f" and key_name[1:].isdigit()
-    name = KEY_NAMES.get(key_name) or (key_name.upper() if function else _sign(key_name))
+    name = KEY_NAMES.get(key_name) or (key_name.upper() if function else _character(key_name))
     return "+".join([*modifiers, name])
 
 
-def _sign(name: str) -> str:
-    """Returns the ASCII character with this Unicode name, such as ; for `semicolon`; if there is
-    none, the name itself."""
-    # a letter is its own name; a look-up would load a megabyte of Unicode names
+def _character(name: str) -> str:
+    """Returns the ASCII character with this Unicode name, such as ; for `semicolon`; else the
+    name."""
+    # A letter is its own name, and looking it up would load a megabyte of Unicode names.
     if len(name) == 1:
         return name
     try:
@@ -259,8 +261,8 @@ SCOPES_BY_VIEW: dict[str, tuple[KeyScope, ...]] = {
     "prompt": ("prompt",),
     "output": ("app", "monitor", "output"),
 }
-"""The scopes of the keys that work in each view. A key of a later scope overrides the same key of
-an earlier one."""
+"""The scopes of the keys in each view. A key of a later scope overrides an equal key of an earlier
+scope."""
 KEY_GROUPS: dict[str, tuple[str, ...]] = {
     "move": (
         "up", "down", "page_up", "page_down", "first", "last", "heat_up", "heat_down", "heat_left",

@@ -26,14 +26,14 @@ from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes, lowered_number
 from perftop.tui.shared.row_numbers import package_values
 
-MIN_BAR = 16
+MIN_BAR_WIDTH = 16
 """Minimum width of a bar in cells; a narrower bar would not be readable."""
 MIN_WIDTH_FOR_CEILING = 50
 """Minimum width, in cells, of a line that shows the ceiling beside the clock."""
 MIN_WIDTH_FOR_CAUSE = 100
-"""Minimum width, in cells, of a line that names the most frequent cause of its cores' losses."""
+"""Minimum width, in cells, of a line that names the most frequent cause of losses."""
 GAP, NARROW_GAP = 3, 2
-"""Cells between two numbers, and in a narrow line."""
+"""Cells between two numbers: in a wide and in a narrow line."""
 
 
 class PackageLines:
@@ -48,17 +48,17 @@ class PackageLines:
 
     @cached_property
     def victims(self) -> Mapping[int, RowEpisode]:
-        """Worst episode of each core that loses more than its whole package, by row."""
+        """The worst episode of each core that loses more than its whole package, by row."""
         return self._episodes.victims_by_row(self._cores)
 
     def line(
         self, package: int | None, size: int, *, is_selected: bool = False, is_folded: bool = False
     ) -> list[Run]:
-        """Returns the line in `size` cells. Parts that do not fit are left out. The line ends with
-        a bar of SMT states if the package is folded (has no rows below), else with a rule."""
+        """Returns the line in `size` cells, without parts that do not fit. A folded package, which
+        has no rows below, ends with a bar of SMT states; other packages end with a rule."""
         interval = self._interval
         rows, cpus, cores = self._cores.package_rows(package)
-        every, package_wide = self._episodes.of_package(package)
+        every, package_wide = self._episodes.package_episodes(package)
         mark: Run = (theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text")
         sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
         unit = "core" if self._cores.has_pairs else "CPU"
@@ -77,7 +77,7 @@ class PackageLines:
         ]
         runs = fit_line([piece for piece in pieces if piece[1]], size - 2, gap)
         room = size - width(runs) - 2
-        if is_folded and room >= MIN_BAR and (bar := self._state_bar(cores, room - 1)):
+        if is_folded and room >= MIN_BAR_WIDTH and (bar := self._state_bar(cores, room - 1)):
             return [*runs, ("  ", "text"), *bar, (" ", "text")]
         return [*runs, (" " + theme.RULE * room, "rule"), (" ", "text")]
 
@@ -122,8 +122,8 @@ class PackageLines:
     def _loss_runs(
         self, rows: Sequence[int], unit: str, package_wide: Sequence[Episode], *, has_cause: bool
     ) -> list[Run]:
-        """Returns the loss of the whole package, or else the number of its cores that lose
-        something to the most frequent cause."""
+        """Returns the loss of the whole package; if there is none, the number of cores that lose to
+        the most frequent cause."""
         if package_wide:
             worst = package_wide[0]
             return [(f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(), "alarm")]

@@ -49,28 +49,28 @@ _RESET = "\x1b[0m"
 # --- runs as text with escape sequences
 
 
-FADED = "~"
+FADED_PREFIX = "~"
 """Prefix of the key of a faded style, which is used outside the selected range."""
 _FADED_SHARE = 0.68
-"""Share by which a faded style is blended towards the background."""
+"""Share by which faded colours are blended into the background."""
 
 
-def _fade_style(style: Style, ground: Style) -> Style:
+def _fade_style(style: Style, background: Style) -> Style:
     """Returns the style blended towards the background, or dimmed if there are few colours."""
     colours = [style.color, style.bgcolor]
-    if ground.bgcolor is None or any(c is None or c.triplet is None for c in colours):
+    if background.bgcolor is None or any(c is None or c.triplet is None for c in colours):
         return style + Style(dim=True)
-    base = Color.parse(ground.bgcolor.name)
+    base = Color.parse(background.bgcolor.name)
     fore, back = (Color.parse(c.name).blend(base, _FADED_SHARE).hex for c in colours if c)
     return Style(color=fore, bgcolor=back)
 
 
 class _Styles(dict[str, Style]):
-    """Styles by key. A key `upper/lower` gives the letter colour and weight of the style `upper` on
-    the letter colour of the style `lower`, for cells of two colours."""
+    """Styles by key. The key `upper/lower` is for cells with two colours: its style has the letter
+    colour and weight of the style `upper`, on the letter colour of the style `lower`."""
 
     def __missing__(self, key: str) -> Style:
-        if key.startswith(FADED):
+        if key.startswith(FADED_PREFIX):
             style = self[key] = _fade_style(self[key[1:]], self["text"])
             return style
         upper, _, lower = key.partition("/")
@@ -80,9 +80,9 @@ class _Styles(dict[str, Style]):
 
 
 _StyleSwitch = tuple[object, str, str, bool]
-"""The attributes of a style except its letter colour, the escape sequence that switches to the
-whole style, the sequence that switches the letter colour only, and whether the style has a
-background of its own."""
+"""The attributes of a style except its letter colour; the escape sequence that switches to the
+style; the sequence that switches only the letter colour; and whether the style has its own
+background."""
 
 
 class RunWriter:
@@ -95,12 +95,12 @@ class RunWriter:
 
     def write(self, runs: Iterable[Run], blanks: int = 0) -> str:
         """Returns the runs with their escape sequences, followed by `blanks` blanks. Adjacent runs
-        of one style share a sequence. Blanks need no sequence if the background stays the same. If
-        only the letter colour changes, which is the most frequent case, only that colour is
-        switched."""
+        of one style share a sequence. Blanks need none while the background stays the same. If only
+        the letter colour changes, which is the most frequent case, a shorter sequence switches
+        it."""
         parts: list[str] = []
         append, switches = parts.append, self._switches
-        last_key, ground, field = "", None, False
+        last_key, background, field = "", None, False
         for text, key in (*runs, (" " * blanks, "text")) if blanks else runs:
             if key != last_key:
                 own_ground, full_code, colour, changes_ground = switches.get(key) or self._switch(
@@ -108,9 +108,9 @@ class RunWriter:
                 )
                 if not text:
                     continue
-                if changes_ground or field or ground is None or not text.isspace():
-                    append(colour if own_ground == ground else full_code)
-                    last_key, ground, field = key, own_ground, changes_ground
+                if changes_ground or field or background is None or not text.isspace():
+                    append(colour if own_ground == background else full_code)
+                    last_key, background, field = key, own_ground, changes_ground
             append(text)
         append(_RESET)
         return "".join(parts)
@@ -119,8 +119,8 @@ class RunWriter:
         style = self.styles[key]
         full_code = _style_codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
         colour = _style_codes(Style(color=style.color), self.system)
-        ground = style.bgcolor, style.bold, style.dim, style.reverse
-        switch = self._switches[key] = ground, full_code, colour, has_own_background(key)
+        background = style.bgcolor, style.bold, style.dim, style.reverse
+        switch = self._switches[key] = background, full_code, colour, has_own_background(key)
         return switch
 
 
@@ -141,9 +141,9 @@ def _run_writer(
 ) -> RunWriter:
     styles = theme.line_styles(name, state)
     if no_color:
-        grey, ground = Monochrome(), Color.parse("black")
+        grey, background = Monochrome(), Color.parse("black")
         grey_segments = {
-            key: grey.apply([Segment("|", style)], ground) for key, style in styles.items()
+            key: grey.apply([Segment("|", style)], background) for key, style in styles.items()
         }
         styles = {key: segments[0].style or Style() for key, segments in grey_segments.items()}
         # Red as a shade of grey would be darker than the words around it.
@@ -203,9 +203,9 @@ class RenderedStrip(Strip):
         return self._rendered
 
     def difference(self, shown_strip: Strip | None, x: int, y: int, console: Console) -> str | None:
-        """Returns the text that replaces the line `shown_strip`, which the terminal shows from
-        cell `x`, `y` on, by this line. Equal runs at both ends are not written again. Returns
-        None if the lines cannot be compared."""
+        """Returns the text that turns the line `shown_strip`, at cell `x`, `y` of the terminal,
+        into this line; None if the lines cannot be compared. Equal runs at both ends are not
+        written again."""
         if not isinstance(shown_strip, RenderedStrip) or shown_strip.writer is not self.writer:
             return None
         is_comparable = console._color_system is self.writer.system  # noqa: SLF001
@@ -239,7 +239,7 @@ ScreenCell = tuple[int, int]
 ShownLines = Mapping[ScreenCell, tuple[Strip, int]]
 """Lines by the position of their first cell, each with the number of its visible cells."""
 _VisibleRegions = dict[Widget, tuple[Region, Region]]
-"""The region of each widget, and the region to which its parents clip it."""
+"""For each widget: its region, and the region to which its parents clip it."""
 
 
 def _cursor_sequence(x: int, y: int) -> str:
@@ -268,9 +268,8 @@ class LineUpdate(CompositorUpdate):
 
 
 def repaint(widget: Widget, lines: Mapping[int, Strip], visible_cells: int) -> None:
-    """Paints the first `visible_cells` cells of the given lines of the widget, which are keyed by
-    their row in the widget. If the screen is collecting lines, they are painted together with the
-    lines of other widgets."""
+    """Paints the first `visible_cells` cells of the widget's lines, given by row of the widget. If
+    the screen collects lines, they are painted together with lines of other widgets."""
     screen = widget.screen
     if isinstance(screen, DirectScreen) and screen.collected_lines is not None:
         screen.collected_lines.append((widget, lines, visible_cells))
@@ -288,19 +287,19 @@ class DirectScreen(Screen[None]):
     _lines_on_terminal: ShownLines = MappingProxyType({})
     """The lines on the terminal that this class has written, as far as they are known."""
     _display_count = 0
-    """The app's count of displays after the last write. If the count has changed since, the content
-    of the terminal is unknown."""
+    """The app's count of displays after the last write. If it has changed, something else has
+    drawn, and the content of the terminal is unknown."""
 
     def on_resize(self, event: events.Resize) -> None:
-        """Redraws the screen even if its size is unchanged. The terminal may have been smaller for
-        a moment and have lost its content, which Textual would not draw again. Textual calls this
-        method before it lays out."""
+        """Redraws the screen even if its size is unchanged, before Textual lays it out. The
+        terminal may have been smaller for a moment and have lost its content, which Textual would
+        not draw again."""
         if event.size == self.outer_size:
             self.refresh()
 
     def lay_out(self) -> None:
-        """Lays out immediately. Textual would collect the messages of widgets whose height has
-        changed, and lay out 25 ms later, after a timer."""
+        """Lays out immediately. Textual would wait 25 ms for more widgets whose height has
+        changed."""
         self._clear_arrangement_cache()
         self._refresh_layout()
 

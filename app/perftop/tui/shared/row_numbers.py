@@ -1,9 +1,8 @@
-"""The numbers of one interval by row (a core, or a CPU without siblings), from which rows are
-drawn. At each refresh, the numbers of all rows are read as arrays, and those of the visible rows
-are converted to Python numbers. Every number is that of a CPU, as in `stat`. A row shows the
-numbers of all its CPUs, or the number of the busiest CPU; for halts and steal, the highest number.
-Nothing is averaged over siblings. Rows are ordered by these numbers; a field is a number that a
-heat map or a time axis can show for every CPU."""
+"""The numbers of one interval by row (a core, or a CPU without siblings). Each refresh reads the
+numbers of all rows as arrays, and converts those of visible rows to Python numbers. As in `stat`,
+nothing is averaged over siblings: a row shows a number for each of its CPUs, or only the busiest
+CPU's number (for halts and steal, the highest). Rows are ordered by these numbers. A field is a
+number that a heat map or a time axis can show for every CPU."""
 
 from __future__ import annotations
 
@@ -30,24 +29,24 @@ from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
 from perftop.tui.shared.view_settings import ViewSettings
 
 MAX_IDLE_UTIL = 0.05
-"""Busy share below which a row is dim; the share is that of the row's busiest CPU."""
+"""Busy share of the busiest CPU below which a row is dim."""
 ROW_NUMBER_KEYS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", "ipc",
                    "kernel_cycles", "user", "system", "iowait")  # fmt: skip
-_HIGHEST_OF_CPUS = frozenset({"involuntary", "steal"})
+_HIGHEST_VALUE_KEYS = frozenset({"involuntary", "steal"})
 """Keys of the numbers for which a row shows the highest value of its CPUs."""
 BUSIEST_CPU = -1
-"""Index that selects the busiest CPU of a row, or for numbers in _HIGHEST_OF_CPUS the CPU with the
+"""Index that selects the busiest CPU of a row; for keys in _HIGHEST_VALUE_KEYS, the CPU with the
 highest number."""
 MIN_DROP_SHARE = 0.05
-"""Minimum share by which a clock must be below its ceiling to count as low. Smaller differences are
-caused by averaging over idle times."""
+"""Minimum share by which a clock is below its ceiling to count as low. Averages over idle times
+cause smaller differences."""
 
 
 @dataclass
 class RowNumbers:
-    """The numbers of all rows in one interval. Arrays have an entry for each row; arrays of CPUs
-    have an entry for each row and sibling. Unknown values are NaN. Properties are computed at their
-    first use."""
+    """The numbers of all rows in one interval; NaN where unknown. Arrays have an entry for each
+    row; arrays of CPUs have one for each row and sibling. Properties are computed when first
+    used."""
 
     reader: RowReader
     interval: Interval
@@ -72,7 +71,7 @@ class RowNumbers:
         return (highest_share >= MIN_AWAKE_UTIL) & np.isfinite(self.busiest_hz)
 
     @cached_property
-    def is_dropped(self) -> Bools:
+    def is_below_ceiling(self) -> Bools:
         """Whether the clock is clearly below its ceiling, by row."""
         return self.is_awake & (self.busiest_hz < self.ceiling_hz * (1 - MIN_DROP_SHARE))
 
@@ -88,7 +87,7 @@ class RowNumbers:
 
 class VisibleRows:
     """The numbers of the visible rows, as Python numbers. Lists have an entry for each row, in the
-    order of `rows`. Entries for siblings that a core does not have are False or NaN."""
+    order of `rows`. Siblings that a core lacks are False or NaN."""
 
     def __init__(self, row_numbers: RowNumbers, rows: Sequence[int]) -> None:
         indexes = np.array(rows, np.intp)
@@ -108,8 +107,8 @@ class VisibleRows:
         """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
 
     def numbers(self, key: str) -> list[list[float]]:
-        """Returns a metric of each CPU, or the ceiling of its clock. A metric is read when it is
-        first needed, because a screen shows only a few metrics."""
+        """Returns a metric of each CPU, or its clock ceiling. A metric is read when first needed,
+        because a screen shows few metrics."""
         if key not in self._numbers:
             self._numbers[key] = self._values(key).tolist()
         return self._numbers[key]
@@ -123,9 +122,9 @@ class VisibleRows:
         return np.where(self._online, values, np.nan)
 
     def cpu_index(self, key: str) -> list[int]:
-        """Returns, by row, the index of the CPU whose number the row shows: the busiest CPU, or,
-        for numbers in _HIGHEST_OF_CPUS, the CPU with the highest number."""
-        if key not in _HIGHEST_OF_CPUS:
+        """Returns, by row, the index of the CPU that the row shows: the CPU with the highest number
+        for keys in _HIGHEST_VALUE_KEYS, else the busiest CPU."""
+        if key not in _HIGHEST_VALUE_KEYS:
             return self.busiest
         highest: list[int] = np.fmax(self._values(key), -1.0).argmax(axis=1).tolist()
         return highest
@@ -139,8 +138,8 @@ class VisibleRows:
         return by_cpu
 
     def split(self) -> tuple[list[list[float]], list[list[float]], list[int]]:
-        """Returns the SMT states of each core, the lower bound of each state, and the method by
-        which the states were measured."""
+        """Returns three lists: the SMT states of each core, the lower bounds of the states, and the
+        methods by which they were measured."""
         split = self._row_numbers.interval.split
         cores = self._row_numbers.reader.core_index[self._indexes]
         return (
@@ -176,8 +175,8 @@ class RowReader:
 
 def busiest_cpu_indexes(util: Floats, hz: Floats) -> Ints:
     """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to one per
-    cent; of equally busy CPUs, the first with a known clock is chosen, so that the index rarely
-    changes."""
+    cent, so that the index rarely changes; of equally busy CPUs, the first with a known clock
+    counts."""
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
     index: Ints = np.argmax(rank, axis=-1)
     return index
@@ -194,9 +193,9 @@ def package_values(session: Session, interval: Interval, cpu: int, *keys: str) -
 
 
 def core_values(key: str, values: Floats, busiest: Ints) -> Floats:
-    """Returns the value of a core from the values of its CPUs along the last axis: for numbers in
-    _HIGHEST_OF_CPUS the highest value, else the value of the CPU with the index `busiest`."""
-    if key in _HIGHEST_OF_CPUS:
+    """Returns the value of a core from those of its CPUs, along the last axis: the highest for keys
+    in _HIGHEST_VALUE_KEYS, else that of the CPU with index `busiest`."""
+    if key in _HIGHEST_VALUE_KEYS:
         return np.asarray(np.fmax.reduce(values, axis=-1))
     return np.take_along_axis(values, busiest[..., None], axis=-1)[..., 0]
 
@@ -211,17 +210,17 @@ _MAX_SCALE_RATIO = 2.5
 """Maximum width of a scale, as a multiple of the needed width; a wider scale is replaced."""
 
 
-def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
-    """Returns the unit of clocks. In multiples of an unknown base clock, values are NaN; if `known`
-    is set, the unit is GHz in this case."""
+def session_clock_unit(session: Session, units: str, *, ghz_if_unknown: bool = False) -> ClockUnit:
+    """Returns the unit of clocks. If clocks are multiples of the base clock, and it is unknown, the
+    unit is GHz with `ghz_if_unknown`; else values are NaN."""
     base_hz = session.hello.base_hz
     unit = clock_unit(units, math.nan if base_hz is None else base_hz.hz)
-    return GHZ if known and math.isnan(unit.per_hz) else unit
+    return GHZ if ghz_if_unknown and math.isnan(unit.per_hz) else unit
 
 
 def value_unit(field: Number, clock: ClockUnit, max_value: float = 0.0) -> ClockUnit:
-    """Returns the unit in which the values of a field are shown. `clock`: the unit of clocks;
-    `max_value`: the highest value if the field is a rate."""
+    """Returns the unit for values of a field. `clock`: the unit of clocks. `max_value`: the highest
+    value, for a field that is a rate."""
     if field.is_rate:
         return rate_unit(max_value)
     if field.unit == "Hz":
@@ -274,7 +273,8 @@ def metric_fields(session: Session) -> list[Number]:
 
 
 def selected_field(session: Session, metric: str) -> tuple[Number, list[str]]:
-    """Returns the field with this key, else the first; and the names of the fields after it."""
+    """Returns the field with this key, else the first field; and the names of the fields after
+    it."""
     served_fields = metric_fields(session)
     index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
     other_names = served_fields[index + 1 :] + served_fields[:index]
@@ -282,9 +282,9 @@ def selected_field(session: Session, metric: str) -> tuple[Number, list[str]]:
 
 
 def field_scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale:
-    """Returns a scale that shows differences between CPUs: a scale of shares starts at 0; a scale
-    of clocks ranges from about the slowest clock to about the fastest. `previous`, the scale in
-    use, is returned while it still fits."""
+    """Returns a scale that shows differences between CPUs. For shares it starts at 0; for clocks it
+    ranges from about the slowest to about the fastest. `previous`: the scale in use, which is
+    returned while it fits."""
     known_values = values[np.isfinite(values)]
     known_values = known_values if len(known_values) else np.zeros(1)
     min_value, max_value = float(known_values.min()), float(known_values.max())
@@ -312,16 +312,16 @@ def field_scale(field: Number, values: Floats, previous: Scale | None = None) ->
 def ordered_rows(
     cores: Cores, settings: ViewSettings, session: Session, interval: Interval
 ) -> list[int]:
-    """Returns the indexes of rows in the chosen order. Numbers are sorted from the highest, tasks
-    by name; rows without a value come last. Numbers are rounded as for display before they are
-    compared, so that invisible changes move no row."""
+    """Returns the indexes of rows in the selected order: by number from the highest, or by task
+    name. Rows without a value come last. Numbers are compared as displayed, so that invisible
+    changes move no row."""
     rows = [row for group in cores.rows_by_group.values() for row in group]
     if settings.order == "CPU number":
         rows.sort(key=lambda row: cores.rows[row].cpus[0])
     elif settings.order == "worst first":
         rows.sort(key=worst_first_keys(cores, session, interval).__getitem__)
     elif settings.order == "task":
-        names = [_name(core.cpus, interval) for core in cores.rows]
+        names = [_first_task_name(core.cpus, interval) for core in cores.rows]
         named = sorted((row for row in rows if names[row]), key=names.__getitem__)
         unnamed_rows = [row for row in rows if not names[row]]
         return [*(named[::-1] if settings.reverse else named), *unnamed_rows]
@@ -335,9 +335,8 @@ def ordered_rows(
 
 
 def worst_first_keys(cores: Cores, session: Session, interval: Interval) -> list[float]:
-    """Returns a sort key for each row, for the order "worst first": by the share that the core
-    loses, then by the load of its CPUs. The key has coarse steps, so that small changes move no
-    row."""
+    """Returns a sort key for each row, for the order "worst first": the share that the core loses,
+    then the load of its CPUs. Both have coarse steps, so that small changes move no row."""
     episodes = episode_style.RowEpisodes(session)
     episodes.read(interval)
     lost = episodes.lost_shares_by_row(cores)
@@ -356,8 +355,8 @@ def order_name(order: str) -> str:
 
 
 def _values(cores: Cores, key: str, session: Session, interval: Interval) -> list[float]:
-    """Returns, by row, the number that the row shows; for a column that rows do not show, the
-    highest value of the row's CPUs."""
+    """Returns the number that each row shows; for a number that rows do not show, the highest of
+    the row's CPUs."""
     column = columns_by_key(session).get(key)
     if column is None:
         return [nan] * len(cores.rows)
@@ -367,8 +366,8 @@ def _values(cores: Cores, key: str, session: Session, interval: Interval) -> lis
         reader = RowReader(session, cores)
         row_numbers = reader.read(interval)
         of_threads = np.where(row_numbers.is_online, by_cpu[reader.cpus], np.nan)
-        of_rows: list[float] = core_values(key, of_threads, row_numbers.busiest).tolist()
-        return of_rows
+        row_values: list[float] = core_values(key, of_threads, row_numbers.busiest).tolist()
+        return row_values
     values = by_cpu.tolist()
     return [
         max((values[row] for row in core.positions if not isnan(values[row])), default=nan)
@@ -376,7 +375,7 @@ def _values(cores: Cores, key: str, session: Session, interval: Interval) -> lis
     ]
 
 
-def _name(cpus: Sequence[int], interval: Interval) -> str:
+def _first_task_name(cpus: Sequence[int], interval: Interval) -> str:
     """Returns the name of the first known task on these CPUs, in lower case; '' if none."""
     tasks = (parse_task(interval.tasks.get(str(cpu))) for cpu in cpus)
     return next((first_task.comm.casefold() for first_task in tasks if first_task), "")

@@ -1,6 +1,6 @@
 """The time axis of every chart: the moment of each cell, the values of its bins (a bin is the time
-that one column of a chart covers), round times, and markers for episodes. The newest moment is at
-the right edge. The axis is drawn below its chart, never over values."""
+that a chart column covers), round times, and markers for episodes. The newest moment is at the
+right edge. The axis is drawn below its chart, never over values."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ TICK_STEPS_NS = tuple(
 """Possible distances of ticks, in ns; such ticks fall on round times."""
 MIN_AXIS_NS = 10**9
 """Minimum length of the axis while the history is shorter than the window, in ns."""
-REDRAW_NS = 1_000_000_000
-"""Time in ns between two redraws of charts, of sums and of sentences, however often numbers change:
-the records of tasks and the verdict also change once a second."""
+REDRAW_PERIOD_NS = 1_000_000_000
+"""Time in ns between two redraws of charts, sums and sentences. Task records and the verdict change
+once a second, too."""
 MIN_CELL_NS = 500_000_000
 """Minimum time that a cell of a small chart beside or below a number covers, in ns."""
 TICK_SIGN = "┬"
@@ -59,8 +59,8 @@ class Axis:
     to and including its end."""
 
     end_ns: int
-    """Monotonic time in ns at which the last bin ends. If the axis moves with time, it is a
-    multiple of the bin length, so that the edges of bins do not change."""
+    """Monotonic time in ns at which the last bin ends. On an axis that moves, it is a multiple of
+    the bin length, so that the edges of bins stay the same."""
     bin_ns: int
     columns: int
     """Number of columns of the chart, each a bin."""
@@ -77,7 +77,9 @@ class Axis:
 
     def is_drawn_like(self, earlier: Axis) -> bool:
         """Returns whether charts on the earlier axis are recent enough to be shown on this one."""
-        keys = [(a.now_ns // REDRAW_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)]
+        keys = [
+            (a.now_ns // REDRAW_PERIOD_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)
+        ]
         return keys[0] == keys[1]
 
     @property
@@ -103,14 +105,14 @@ class Axis:
         return np.minimum(bounds, self.now_ns)
 
     def window_ns(self, window_s: float) -> tuple[int, int]:
-        """Returns the start and the end, in ns, of the last `window_s` seconds, or of the history
-        if it is shorter. Unlike the bins, they do not depend on the width of the chart."""
+        """Returns the start and the end, in ns, of the last `window_s` seconds, or of a shorter
+        history. Unlike bins, they do not depend on the chart's width."""
         start_ns = self.now_ns - round(window_s * 1e9)
         return max(start_ns, self.first_ns or start_ns, self.start_ns), self.now_ns
 
     def bin_at(self, time_ns: int) -> int:
-        """Returns the bin that contains this moment; below 0 or beyond the last bin if the moment
-        is off the axis."""
+        """Returns the bin that contains this moment. It is below 0, or beyond the last bin, for a
+        moment off the axis."""
         return -(-(time_ns - self.start_ns) // self.bin_ns) - 1
 
     def cell_after(self, time_ns: int) -> int:
@@ -139,8 +141,8 @@ class Axis:
 def cells_outside(
     axis: Axis, cells: int, cell_columns: int, ranges: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yields the first cell, and the one after the last, of each part of a chart that is outside
-    these ranges of time (in ns). Without a range, no cell is outside."""
+    """Yields, for each part of a chart outside these ranges of time (ns), its first cell and the
+    cell after its last. Yields nothing if there is no range."""
     begin, is_selected = 0, False
     for range_ns in sorted(ranges):
         start, end = (max(0, min(cells, (axis.bin_at(ns) + 1) // cell_columns)) for ns in range_ns)
@@ -151,11 +153,10 @@ def cells_outside(
 
 
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
-    """Returns the finest axis of `room` cells that covers the window. While the history, which
-    begins at `first_ns`, fills no more than half of the window, the axis covers a half, a quarter,
-    … of the window. It changes only in such large steps, because the whole chart changes with it.
-    The distance of the ticks is a multiple of the bin length. Bins may be shorter than the sampling
-    interval."""
+    """Returns the finest axis of `room` cells that covers the window. As long as the history, which
+    begins at `first_ns`, fills at most half of the window, the axis covers a half, a quarter, … of
+    it. Steps are that large because the whole chart changes with each. The distance of ticks is a
+    multiple of the bin length. Bins may be shorter than a sample."""
     window_ns = window_s * 1e9
     if first_ns is not None:
         while now_ns - first_ns <= window_ns / 2 >= MIN_AXIS_NS:
@@ -204,7 +205,7 @@ class BinValues:
         return stale_bins
 
     def _move_values(self, history: History, axis: Axis) -> int:
-        """Returns how many bins must be looked up, and moves the values of the others forward."""
+        """Moves values to their new bins, and returns how many bins must be looked up."""
         previous, bins = self._axis, axis.columns
         if previous is None or (previous.bin_ns, previous.columns) != (axis.bin_ns, bins):
             return bins
@@ -215,7 +216,7 @@ class BinValues:
             return bins
         for key, values in self._values.items():
             self._values[key] = values[new_bins:]
-        # The newest stored bin may have been looked up before it was complete.
+        # The newest stored bin may be from before it was complete.
         return min(new_bins + (previous.now_ns != previous.end_ns), bins)
 
 
@@ -254,8 +255,8 @@ def ticks(axis: Axis, unix: ToUnixTime | None) -> list[Tick]:
 
 
 def round_times(since_ns: int, step_ns: int, unix: ToUnixTime | None) -> Iterator[tuple[int, str]]:
-    """Yields, without end, the moments from `since_ns` on (in ns) at which local time, or the time
-    since the zero of the axis, is a multiple of the step, each with this time as text."""
+    """Yields round moments from `since_ns` on, without end: the time in ns, and its text. Local
+    time, or time since the zero of the axis, is then a multiple of the step."""
     # Converted only once: rounding each time would make ticks jitter.
     zero_ns = 0 if unix is None else round(unix(0) * 1e9)
     start_ns = zero_ns + since_ns
@@ -271,8 +272,8 @@ def round_times(since_ns: int, step_ns: int, unix: ToUnixTime | None) -> Iterato
 
 @lru_cache(maxsize=16)
 def _utc_offset_s(quarter: int) -> int:
-    """Returns the offset of local time from UTC, in seconds, for a quarter of an hour given by its
-    number since the epoch. Time zones change their offset only between two quarters."""
+    """Returns the offset of local time from UTC in seconds, in a quarter of an hour given by its
+    number since the epoch. Offsets change only between quarters."""
     return time.localtime(quarter * _QUARTER_S).tm_gmtoff
 
 
@@ -301,7 +302,7 @@ def times_line(axis: Axis, ticks: Iterable[Tick]) -> list[Run]:
 # --- episodes
 
 
-def episodes(axis: Axis, session: Session) -> list[Episode]:
+def visible_episodes(axis: Axis, session: Session) -> list[Episode]:
     """Returns the episodes that ran at any moment of the axis."""
     return session.episodes(axis.start_ns, axis.now_ns)
 
@@ -312,15 +313,14 @@ def sort_by_severity(episodes: Iterable[Episode]) -> list[Episode]:
 
 
 def episode_marker(episode: Episode, shown_ns: int | None = None) -> Run:
-    """Returns the marker and the style of an episode, for an axis or a row. The style also shows
-    whether the episode had ended by `shown_ns`."""
+    """Returns the marker of an episode, for an axis or a row, in a style that shows whether the
+    episode had ended by `shown_ns`."""
     is_over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
     return episode_style.sign(episode), episode_style.severity_style(episode, has_ended=is_over)
 
 
 def start_markers(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
-    """Returns the markers of the cells in which episodes begin; if two begin in one cell, the
-    marker of the worse episode."""
+    """Returns the markers of cells in which episodes begin: in each, that of the worst episode."""
     signs = {}
     for episode in sort_by_severity(episodes):
         visible = axis.cells_of(episode)
@@ -371,9 +371,8 @@ def tick_line(
     marks: Iterable[Episode] = (), history_start: float | None = None,
 ) -> list[Run]:  # fmt: skip
     """Returns the line of the axis with ticks and the labels of `marks`. `times_inside`: times are
-    written into this line, because they have no line of their own; they never cover signs or
-    running episodes. `history_start`: Unix time at which the history begins, shown in the cells
-    before it; None: these cells are blank."""
+    in this line, but never cover signs or running episodes. `history_start`: Unix time at which the
+    history begins, written into the cells before it; None: these cells are blank."""
     line = axis_rule(axis, episodes)
     named = {cell for moment in marks for cell in draw_mark(line, axis, moment)}
     free = {cell for cell, run in enumerate(line) if run == _RULE} - named

@@ -1,8 +1,7 @@
-"""The verdict: a sentence on what costs tasks most (the first line of `perftop why`), over the last
-seconds up to the shown moment, or, for a watched job that has ended, over its whole run.
-
-A live session keeps totals from its start, so the last seconds are the difference of two totals.
-For a past moment, totals are computed again from the history."""
+"""The verdict: a sentence on what costs tasks most, which is the first line of `perftop why`. It
+covers the last seconds up to the shown moment; for a watched job that has ended, its whole run. In
+a live session, the last seconds are the difference of two totals since its start. For a past
+moment, totals are computed again from the history."""
 
 from __future__ import annotations
 
@@ -34,20 +33,20 @@ VERDICT_SPAN_NS = 10_000_000_000
 FIRST_VERDICT_NS = 3_000_000_000
 """Minimum time that the first verdict covers, in ns."""
 VERDICT_STEP_NS, MIN_CALM_STEP_NS = 1_000_000_000, 2_000_000_000
-"""Minimum time between two verdicts, in ns; MIN_CALM_STEP_NS applies after a verdict without a
-loss, as long as no episode runs."""
+"""Minimum time between two verdicts, in ns: usually; and after a verdict without a loss while no
+episode runs."""
 MAX_REREAD_VALUES = 40_000
 """Maximum number of values (samples times CPUs) that are read again, as for a past moment."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
-"""Minimum shares of the victims' time that are lost for the line to be orange, and to be red."""
+"""Minimum share of their time that victims lose for the line to be orange, and to be red."""
 MIN_ENDED_NS = 3_000_000_000
-"""Time in ns without any loss to a cause after which the cause counts as ended."""
+"""Time in ns without a loss after which its cause counts as ended."""
 MAX_LAST_CAUSE_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
 HISTORY_NS, HISTORY_CELLS = 600_000_000_000, 18
 """Time that the history of losses below the verdict covers, in ns, and its width in cells."""
 HISTORY_STEP_NS = 5_000_000_000
-"""Minimum time in ns between two sums of the history of losses; a cell covers much more."""
+"""Minimum time in ns between two sums of the history of losses; a cell covers several."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
@@ -70,7 +69,7 @@ class Verdict:
     severity: float
     """Share of their time that the victims lose, at least MIN_ALARM_SHARE while an episode runs; 0
     if nothing is lost or known."""
-    cost: float = 0.0
+    lost_cpus: float = 0.0
     """Loss to the cause, as a number of CPUs."""
     cause: tuple[str, str] = "", ""
     active_ns: int = 0
@@ -121,7 +120,7 @@ class Verdict:
         of these groups of episodes."""
         worst = next((group for group in groups if kind_of(group[0]).is_wrong), None)
         unseen = self.level > 0 and not self.has_episodes
-        return unseen and (worst is None or self.cost > total_cost(worst))
+        return unseen and (worst is None or self.lost_cpus > total_cost(worst))
 
 
 class _VerdictCache:
@@ -134,9 +133,8 @@ class _VerdictCache:
         self._job_verdict: Verdict | None = None
         """The verdict on a watched job that has ended; None while it runs."""
         self._basis = False, 0.0, False
-        """Inputs of the last verdict: whether it is on a past moment; the length in seconds of the
-        selected range, or 0 if it is on the last seconds; and whether all episodes of a recording
-        were known."""
+        """Inputs of the last verdict: whether its moment is past; the length of the selected range
+        in s (0: the last seconds); and whether all episodes of a recording were known."""
         self._until_ns = 0
         """End of the time that the verdict covers, in ns of monotonic time."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
@@ -144,8 +142,8 @@ class _VerdictCache:
         self._last_loss: tuple[str, int] = "", -MAX_LAST_CAUSE_NS
         """Text of the last verdict with a loss, and the monotonic ns at which it was last true."""
         self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)
-        """Monotonic times in ns, each with the seconds that tasks wanted and lost from the start of
-        the session to that time; one entry per HISTORY_STEP_NS, and the latest."""
+        """Triples of a monotonic time in ns and the seconds that tasks wanted and lost from the
+        session's start to it; one for each HISTORY_STEP_NS, and the latest."""
 
     def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)
@@ -201,8 +199,7 @@ class _VerdictCache:
 
     def _live_verdict(self, session: Session, tasks: TaskSnapshot) -> Verdict:
         """Returns the verdict on the last seconds, with the time since which its cause is the
-        worst. If the cause has cost nothing recently, it has ended, and the verdict covers only
-        that recent time."""
+        worst. If the cause has ended, the verdict covers only the time since its end."""
         now_ns = session.now_ns
         totals = session.totals()
         wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
@@ -250,9 +247,9 @@ def is_past(session: Session, interval: Interval) -> bool:
 
 
 def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) -> Verdict | None:
-    """Returns the verdict on the span that ends with the interval, or, with `is_range`, on the
-    interval itself. For the newest interval of a live session, the span ends with the newest
-    sample. None if the session keeps no sums for the span."""
+    """Returns the verdict on the interval with `is_range`; else on the span that ends with the
+    interval or, live, with the newest sample. Returns None if the session keeps no sums for the
+    span."""
     if session.history is None if is_past(session, interval) else not session.sums_losses:
         return None
     cache = _CACHES.setdefault(session, _VerdictCache())
@@ -285,8 +282,8 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
 
 
 def _ends_job(session: Session, end_ns: int) -> bool:
-    """Returns whether this moment is the end of a recording of a job, all of which is in a history
-    that is short enough to be read again."""
+    """Returns whether this moment is the end of a recorded job, whose whole recording is in the
+    history and short enough to be read again."""
     recording, begin_ns = session.log.recording, session.past.begin_ns
     if recording is None or not recording.is_complete or begin_ns is None:
         return False
@@ -302,11 +299,11 @@ def _max_read_ns(session: Session) -> int:
     return MAX_REREAD_VALUES * session.hello.sample_ns // len(session.topology)
 
 
-def _pending_verdict(seen_s: float) -> Verdict:
+def _pending_verdict(measured_s: float) -> Verdict:
     """Returns a placeholder for the first verdict, while too little time has been measured."""
-    text = f"Watching: {seen_s:.0f} of {VERDICT_SPAN_NS // 10**9} s seen"
+    text = f"Watching: {measured_s:.0f} of {VERDICT_SPAN_NS // 10**9} s seen"
     pieces = ("a first verdict after 3 s, a firm one after 10 s",)
-    return Verdict(text, pieces, "…", 0.0, span_s=seen_s)
+    return Verdict(text, pieces, "…", 0.0, span_s=measured_s)
 
 
 def _verdict(
@@ -351,8 +348,8 @@ def _sign(kind: str) -> str:
 
 
 def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
-    """Returns the losses, the greatest first, each with its cause in a word or two. For example,
-    heat can both stop CPUs and lower their clock, which gives two findings with one name."""
+    """Returns the losses, the greatest first, with their causes in a word or two. Findings with one
+    name are added up: heat, for example, can stop CPUs and also lower their clock."""
     losses: dict[str, Loss] = {}
     for finding in findings:
         kind, cause = finding.cause
@@ -412,10 +409,9 @@ _VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
 
 
 def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str) -> Line:
-    """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, the
-    parts of the bar in words, and the history of losses. `keys`: names of keys for the right end;
-    those that do not fit are left out. `shapes`: characters for causes in the bar; '' if causes
-    have colours."""
+    """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, its
+    parts in words, and the history of losses. `keys`: keys for the right end, as many as fit.
+    `shapes`: characters for causes in the bar; '' if causes have colours."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
     key = verdict.sign_style if level or verdict.sign == CALM_SIGN else "text"
@@ -442,8 +438,8 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str
 
 
 def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
-    """Returns a bar of the time that tasks wanted: the time that they ran, then the loss to each
-    cause. The bar is shorter while the verdict covers less than VERDICT_SPAN_NS."""
+    """Returns a bar of the time that tasks wanted: the time for which they ran, then the loss to
+    each cause. It is shorter while the verdict covers less than VERDICT_SPAN_NS."""
     length_cells = round(size * min(1.0, verdict.span_s / (VERDICT_SPAN_NS / 1e9)))
     if not verdict.wanted_s > 0 or not length_cells:
         return [(" " * size, "text")]

@@ -30,7 +30,7 @@ class ViewSettings:
     """One of "topology", "CPU number", "worst first" and "task", or the key of a number."""
     reverse: bool = False
     cpu: int | None = None
-    """The first CPU of the selected core, which stays selected when rows are sorted."""
+    """The first CPU of the selected core. The core stays selected when rows are sorted."""
     metric: str = "util"
     """Key of the metric that the heat map and the time view show."""
     units: Units = "GHz"
@@ -45,7 +45,7 @@ class ViewSettings:
     """Positions of the CPUs that currently match the filter; None if there is no filter."""
     pinned_ns: int | None = None
     """Monotonic time in ns at which time axes end while paused, so that charts do not move; None:
-    at the shown moment."""
+    the shown moment."""
     cursor_ns: int | None = None
     """Monotonic time in ns of the cursor in charts; None while the newest numbers are shown."""
     range_ns: tuple[int, int] | None = None
@@ -87,8 +87,8 @@ class ViewSettings:
         self.mask = self._mask_source = None  # a new mask makes views check the selected core again
 
     def update_mask(self, session: Session | None, interval: Interval | None) -> None:
-        """Computes the mask if it may have changed. An equal mask does not replace the old object,
-        because views compare masks by identity."""
+        """Computes the mask if it may have changed. An equal mask keeps its identity, by which
+        views compare masks."""
         if session is None or self.filter is None:
             self.mask = self._mask_source = None
             return

@@ -1,4 +1,4 @@
-"""The list of episodes: for each, what happened, where, since when, for how long, and why."""
+"""The list of episodes: what happened, where, since when, for how long, and why."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
-"""Minimum widths, in cells, for the columns of kind and depth. Narrower lists need no such columns,
-because the sentence contains kind and depth."""
+"""Minimum widths, in cells, of a list with the columns of kind and depth, which the sentence also
+contains."""
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and the episode sign."""
 MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum lines for details of the selected episode, and for a heading above the titles."""
 MAX_VERDICT_LINES = 2
-"""Maximum number of lines about a loss that is not an episode."""
+"""Maximum lines about a loss without an episode."""
 _DETAIL_LINES, MAX_WIDE_DETAIL_LINES = (5, 10), 7
 """Minimum and maximum number of lines about the selected episode; and the maximum if the list is
 wide enough for all columns, so that the evidence needs fewer lines."""
@@ -71,9 +71,9 @@ def kind_name(episode: Episode) -> str:
 
 def episode_line(
     session: Session, episode: Episode, shown: Sequence[Column], names: Sequence[str],
-    *, chosen: bool,
+    *, is_selected: bool,
 ) -> list[Run]:  # fmt: skip
-    """Returns the line of an episode, which is dim if the history cannot show it any more. `names`:
+    """Returns the line of an episode. It is dim if the history does not reach back to it. `names`:
     the tasks that lose time while it runs."""
     over, in_history = episode.end_ns is not None, is_reachable(session, episode)
     key = episode_style.severity_style(episode, has_ended=over)
@@ -90,7 +90,7 @@ def episode_line(
         "what": fit_runs(words, room, plain),
     }
     return [
-        (theme.SELECTED_SIGN, "mark") if chosen else (" ", "text"),
+        (theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text"),
         (episode_style.sign(episode), "dim" if over else key),
         *columns.join_columns(shown, [cells[column.key] for column in shown]),
     ]
@@ -99,8 +99,8 @@ def episode_line(
 def detail_lines(
     session: Session, episode: Episode, width: int, height: int, names: Sequence[str]
 ) -> list[list[Run]]:
-    """Returns the selected episode in exactly `height` lines: a title with its kind, CPUs and
-    times, its sentence, and its cause and evidence. `names`: the tasks that lose time."""
+    """Returns exactly `height` lines on an episode: a title with kind, CPUs and times, the
+    sentence, the cause and the evidence. `names`: the tasks that lose time."""
     start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
     duration = duration_text(session, episode)
     until = f"to {clock_time(session.unix(end_ns))}" if end_ns is not None and duration else ""
@@ -172,16 +172,16 @@ _DETECTABLE = {
     "smi": ("SMIs", (("smi",),)),
     "ramp": ("clock ramps", (("busy_hz",),)),
 }  # fmt: skip
-"""The plural name of each kind of episode, and groups of counters or metrics, one of each of which
-is needed to detect the kind."""
+"""By kind: its plural name, and groups of counters or metrics. To detect the kind, one of each
+group is needed."""
 
 
 def empty_list_lines(
     session: Session, size: int, *, is_filtered: bool, has_losses: bool
 ) -> list[list[Run]]:
-    """Returns the lines of an empty list: the kinds that perftop detects, and the kinds that it
-    cannot detect here, with the reasons. `has_losses`: whether a verdict about a loss that is not
-    an episode is shown above."""
+    """Returns the lines of an empty list: the kinds that can be detected here, and those that
+    cannot, with reasons. `has_losses`: whether a verdict on a loss without an episode is shown
+    above."""
     missing_reasons = {m.what: m.why for m in lasting_reasons(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.variants.items() if variants]
     served_keys = {*session.counters.columns, *metrics}
@@ -217,7 +217,7 @@ class Episodes(PaneledView, CursorCanvas):
 
     @dataclass(eq=False)
     class MomentRequested(Message):
-        """Message: the user asks to see the moment `time_ns` (monotonic) of an episode."""
+        """Message: the user wants to see this moment of an episode (monotonic ns)."""
 
         time_ns: int
 
@@ -227,18 +227,19 @@ class Episodes(PaneledView, CursorCanvas):
         super().__init__(settings, id=id)
         self._columns = episode_columns(0)
         self._lines: list[Episode] = []
-        self._chosen: Episode | None = None
+        self._selected_episode: Episode | None = None
         """The selected episode, which stays selected when its line moves."""
         self._empty_lines: list[list[Run]] = []
         """Lines shown if there are no episodes."""
         self._ended_episodes: tuple[object, list[Episode]] = None, []
         """A key that changes when ended episodes must be sorted again, and the sorted episodes."""
         self._is_from_click = False
-        """Whether a click in another view selected the episode, so that a second click opens it."""
+        """Whether the episode was selected by a click in another view. A second click then opens
+        it."""
         self._is_refused = False
-        """Whether the user tried to open the selected episode, but it is older than the history."""
+        """Whether the user tried to open the selected episode, which is older than the history."""
         self._moment_ns: int | None = None
-        """Where the time cursor was when an episode was last selected for it; None: never."""
+        """Monotonic time in ns of the time cursor when it last selected an episode; None: never."""
 
     # --- lines from an interval
 
@@ -248,38 +249,38 @@ class Episodes(PaneledView, CursorCanvas):
     def make_lines(self) -> None:
         session = self.session
         self._lines = self._ordered_episodes(session)
-        if not any(episode is self._chosen for episode in self._lines):
-            self._chosen = self._lines[0] if self._lines else None
+        if not any(episode is self._selected_episode for episode in self._lines):
+            self._selected_episode = self._lines[0] if self._lines else None
         if self.settings.cursor_ns != self._moment_ns:
             self._moment_ns = self.settings.cursor_ns
             self._choose_at_moment()
-        self.header_lines = [] if self.is_bare else self._verdict_lines()
+        self.header_lines = [] if self.is_tiny else self._verdict_lines()
         if not self._lines:
             self._empty_lines = empty_list_lines(
                 session, self.width, is_filtered=self.settings.mask is not None,
                 has_losses=bool(self.header_lines),
             )  # fmt: skip
-        elif not self.is_bare:
+        elif not self.is_tiny:
             heads = columns.headings(self._columns)
             if self.size.height >= MIN_HEIGHT_FOR_DETAILS:
                 self.header_lines.insert(0, heading_line(session, self._lines, self.width))
             self.header_lines.append([(" " * SIGN_CELLS, "text"), *heads])
         self.line_count = len(self._lines) or len(self._empty_lines)
-        detail_lines = self._details(session)
+        detail_lines = self._selected_episode_lines(session)
         self.footer_lines = [*detail_lines, *self.make_panels(self.spare_lines - len(detail_lines))]
 
     def _choose_at_moment(self) -> None:
-        """Selects the costliest of the episodes at the time cursor, unless one of them is selected
+        """Selects the costliest episode at the time cursor, unless an episode there is selected
         already."""
         now = list(map(id, episode_style.overlapping_episodes(self.session, self.interval)))
         shown = [episode for episode in self._lines if id(episode) in now]
-        if self._moment_ns is not None and shown and id(self._chosen) not in now:
-            self._chosen = max(shown, key=lambda episode: total_cost([episode]))
-            self.call_after_refresh(self.show_cursor)
+        if self._moment_ns is not None and shown and id(self._selected_episode) not in now:
+            self._selected_episode = max(shown, key=lambda episode: total_cost([episode]))
+            self.call_after_refresh(self.scroll_to_cursor)
 
     def _verdict_lines(self) -> list[list[Run]]:
-        """Returns the verdict if tasks lose more without an episode, by waiting for a CPU, than in
-        any running episode."""
+        """Returns the verdict if waiting for a CPU, which is not an episode, costs more than any
+        running episode; else no lines."""
         is_range = self.settings.range_ns is not None
         verdict = verdict_at(self.session, self.interval, is_range=is_range)
         running = [[e] for e in self._lines if e.end_ns is None]
@@ -288,14 +289,14 @@ class Episodes(PaneledView, CursorCanvas):
         lines = verdict_lines(verdict, max(1, self.width - 1), MAX_VERDICT_LINES)
         return [[(" ", "text"), *line] for line in lines]
 
-    def _details(self, session: Session) -> list[Line]:
+    def _selected_episode_lines(self, session: Session) -> list[Line]:
         """Returns the lines about the selected episode."""
-        refusal, chosen = self._refusal(session), self._chosen
-        if chosen is None or self.is_bare:
+        refusal, episode = self._refusal_runs(session), self._selected_episode
+        if episode is None or self.is_tiny:
             return []
         if self.size.height < MIN_HEIGHT_FOR_DETAILS:
-            parts = (cause_name(chosen.kind, chosen.cause),
-                     evidence_text(chosen.cause, chosen.evidence))  # fmt: skip
+            parts = (cause_name(episode.kind, episode.cause),
+                     evidence_text(episode.cause, episode.evidence))  # fmt: skip
             reason = safe_cells(" · ".join(filter(None, parts)))
             reason = fit(reason, min(len(reason), max(1, self.width - 2)))
             return [(refusal or [(" ", "text"), (reason, "text")], "chosen")]
@@ -304,7 +305,7 @@ class Episodes(PaneledView, CursorCanvas):
             max_lines = MAX_WIDE_DETAIL_LINES
         quarter = (self.size.height - len(self.header_lines)) // 4
         height = min(max_lines, max(min_lines, quarter))
-        lines = detail_lines(session, chosen, self.width, height, self._names(chosen))
+        lines = detail_lines(session, episode, self.width, height, self._names(episode))
         lines[-1] = refusal or lines[-1]
         return [(runs, "calm") for runs in lines]
 
@@ -332,9 +333,11 @@ class Episodes(PaneledView, CursorCanvas):
         if not self._lines:
             return self._empty_lines[y], "calm"
         episode = self._lines[y]
-        chosen, names = episode is self._chosen, self._names(episode)
-        state: theme.LineState = "chosen" if chosen else "calm"
-        return episode_line(self.session, episode, self._columns, names, chosen=chosen), state
+        is_selected, names = episode is self._selected_episode, self._names(episode)
+        state: theme.LineState = "chosen" if is_selected else "calm"
+        return episode_line(
+            self.session, episode, self._columns, names, is_selected=is_selected
+        ), state
 
     def _names(self, episode: Episode) -> list[str]:
         """Returns the tasks that lose time because of a running episode; none for ended ones."""
@@ -342,9 +345,9 @@ class Episodes(PaneledView, CursorCanvas):
             return []
         return losers(self.session, [episode], self.interval.tasks)
 
-    def _refusal(self, session: Session) -> list[Run]:
-        """Returns the reason why the selected episode cannot be shown; empty if the user did not
-        try to open it."""
+    def _refusal_runs(self, session: Session) -> list[Run]:
+        """Returns why the selected episode cannot be shown; empty if the user did not try to open
+        it."""
         if not self._is_refused or (first_ns := session.past.first_ns) is None:
             return []
         since = clock_time(session.unix(first_ns))
@@ -354,7 +357,7 @@ class Episodes(PaneledView, CursorCanvas):
 
     def select_episode(self, episode: Episode) -> None:
         """Selects this episode, if it is in the list, after a click on it in another view."""
-        self._chosen, self._is_refused, self._is_from_click = episode, False, True
+        self._selected_episode, self._is_refused, self._is_from_click = episode, False, True
         self.lay_out()
 
     def cpu_of_line(self, y: int) -> int | None:
@@ -362,15 +365,15 @@ class Episodes(PaneledView, CursorCanvas):
         return cpus[0] if cpus else None
 
     def _cursor_line(self) -> int:
-        return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
+        return next((i for i, e in enumerate(self._lines) if e is self._selected_episode), 0)
 
     def select_line(self, y: int, direction: int = 1) -> None:  # noqa: ARG002 - no headings to step over
         if self._lines:
-            self._chosen = self._lines[max(0, min(len(self._lines) - 1, y))]
+            self._selected_episode = self._lines[max(0, min(len(self._lines) - 1, y))]
             self._is_refused = False
             self.draw_selection()
 
-    def show_cursor(self) -> None:
+    def scroll_to_cursor(self) -> None:
         self.reveal_lines(self._cursor_line(), self._cursor_line())
 
     def action_move(self, steps: int) -> None:
@@ -389,9 +392,9 @@ class Episodes(PaneledView, CursorCanvas):
                 self.post_message(self.Opened())
 
     def handle_enter(self) -> bool:
-        """Goes to the moment of the selected episode, and selects one of its cores: the core that
-        is already selected, if it is among them. Returns whether a core was found."""
-        episode = self._chosen
+        """Goes to the moment of the selected episode, and selects one of its cores, preferably the
+        core that is already selected. Returns whether a core was found."""
+        episode = self._selected_episode
         if episode is None:  # nothing is listed, perhaps because there is no sample yet
             return False
         session = self.session

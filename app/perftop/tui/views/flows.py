@@ -1,9 +1,7 @@
-"""Flows of CPU time from losers to takers: the lost seconds of the verdict's report, divided among
-the tasks that lost them and the tasks that took them.
-
-Time that tasks waited for a CPU is divided in proportion to the waiting time of each task of the
-CPU and to the running time of the other tasks there. Time that a CPU lost to a sibling, saturated
-memory or the hypervisor is divided in proportion to the running times of its tasks."""
+"""Flows of CPU time from losers to takers: the lost seconds in the verdict's report, divided among
+the tasks that lost and took them. Time spent waiting for a CPU is divided by the waiting times of
+the CPU's tasks and by the running times of the other tasks there. Time lost to a sibling, saturated
+memory or the hypervisor is divided by the running times of the CPU's tasks."""
 
 from __future__ import annotations
 
@@ -25,11 +23,11 @@ from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
 from perftop.tui.shared.episode_style import is_running_at
 
 MIN_LOST_S = 0.3
-"""Minimum loss of a flow, in seconds; all smaller flows except the largest flow are joined."""
+"""Minimum loss of a flow, in seconds. Smaller flows are joined, except the largest flow of all."""
 MIN_SHOWN_S = 0.05
-"""Minimum total loss of the small flows, in seconds; less would be shown as 0.0."""
+"""Minimum loss of the joined flows, in seconds; a smaller loss would be shown as 0.0."""
 MIN_FLOW_SHARE = 0.02
-"""Minimum share of a task in a loss, as its loser or taker; smaller shares are left out."""
+"""Minimum share of a loss that a loser or taker has; smaller shares are left out."""
 MAX_CPU_LIST_WIDTH = 60
 """Maximum cells of a list of CPUs; a longer one is replaced by their number."""
 OTHERS_NAME = "others"
@@ -74,7 +72,7 @@ class Flow:
         if not self.cause:
             counts = [f"{len(pids)} " if pids else "" for pids in (takers, losers)]
             return counts[0] + OTHERS_NAME, counts[1] + OTHERS_NAME
-        return _name(self.taker, takers), _name(self.loser, losers)
+        return _name_with_pids(self.taker, takers), _name_with_pids(self.loser, losers)
 
     @property
     def cpus(self) -> dict[int, float]:
@@ -91,7 +89,7 @@ class Flow:
         self.wanted_s[loser, cpu] = wanted_s
 
 
-def _name(comm: str, pids: Collection[int]) -> str:
+def _name_with_pids(comm: str, pids: Collection[int]) -> str:
     if not comm:
         return "unknown"
     count = f"×{len(pids)}" if len(pids) > 1 else "".join(map(str, pids))
@@ -99,19 +97,19 @@ def _name(comm: str, pids: Collection[int]) -> str:
 
 
 def find_flows(
-    session: Session, report: Report, rows: Collection[int], *, folded: bool
+    session: Session, report: Report, positions: Collection[int], *, folded: bool
 ) -> list[Flow]:
     """Returns the flows on the CPUs at these positions, the largest first. Small flows are joined
-    into the last one, which is left out if it is below MIN_SHOWN_S, so that the flows add up to the
-    losses in the report. `folded`: tasks of the same name share a flow. Returns no flow if all are
-    small and their sum is below MIN_SHARE."""
+    into the last one, so that all flows add up to the losses in the report; joined flows below
+    MIN_SHOWN_S are left out. Returns no flow if all are small and their sum is below the share
+    MIN_SHARE of the report's time. `folded`: tasks with one name share a flow."""
     tasks = _ReportTasks(session, report)
     by_key: dict[tuple[object, ...], Flow] = {}
     for (kind, cause), lost_s in report.sums.by_cause.items():
         if kind not in {WAIT_CAUSE[0], STEAL_CAUSE[0]}:
             continue
-        for row in rows:
-            cpu, seconds = session.topology[row].cpu, float(lost_s[row])
+        for position in positions:
+            cpu, seconds = session.topology[position].cpu, float(lost_s[position])
             if seconds <= 0:
                 continue
             for taker, loser, part, wanted_s in tasks.loss_parts(cause, cpu):
@@ -123,9 +121,9 @@ def find_flows(
                 flow.add(taker[0], loser[0], cpu, part * seconds, wanted_s + stolen_s)
     ordered = sorted(by_key.values(), key=lambda flow: -flow.lost_s)
     count = max(1, sum(flow.lost_s >= MIN_LOST_S for flow in ordered))
-    total_s = sum(flow.lost_s for flow in ordered)
+    total_lost_s = sum(flow.lost_s for flow in ordered)
     are_small = bool(ordered) and ordered[0].lost_s < MIN_LOST_S
-    if not ordered or (are_small and total_s < MIN_SHARE * report.sums.whole_s):
+    if not ordered or (are_small and total_lost_s < MIN_SHARE * report.sums.whole_s):
         return []
     rest = [
         replace(flow, taker=OTHERS_NAME, loser=OTHERS_NAME, cause="") for flow in ordered[count:]
@@ -161,8 +159,8 @@ class _ReportTasks:
         self._episodes = session.episodes(totals.start_ns, totals.end_ns)
 
     def loss_parts(self, cause: str, cpu: int) -> Iterator[tuple[Task, Task, float, float]]:
-        """Yields takers and losers of a CPU's loss, with their part of it and the seconds that the
-        loser wanted. The parts add up to 1."""
+        """Yields taker, loser, part of the CPU's loss, and seconds that the loser wanted. The parts
+        add up to 1."""
         times = self._by_cpu.get(cpu, {})
         is_wait = cause == WAIT_CAUSE[1]
         losers = _weights_to_parts(
@@ -174,14 +172,14 @@ class _ReportTasks:
         for loser, lost in losers.items():
             known = times.get(loser, TaskTimes(""))
             wanted_s = known.wanted_s if is_wait else known.run_s + known.wait_s
-            takers = self._waited_for(loser, cpu) if is_wait else self._culprits(cause, cpu)
+            takers = self._other_run_times(loser, cpu) if is_wait else self._culprits(cause, cpu)
             for taker, part in _weights_to_parts(takers).items():
                 yield taker, loser, lost * part, wanted_s
 
-    def _waited_for(self, loser: Task, cpu: int) -> Weights:
+    def _other_run_times(self, loser: Task, cpu: int) -> Weights:
         """Returns the run times of the other tasks on the CPU; also that of the loser, if its
-        threads together wanted more time than the CPU has. If there are none, returns the run times
-        of short-lived children whose CPU is unknown."""
+        threads wanted more time than the CPU has. If there are no tasks, returns the run times of
+        short-lived children whose CPU is unknown."""
         own_pids = self._job_pids or {loser[0]}
         tasks = self._by_cpu.get(cpu, {})
         ran_s = {task: t.run_s for task, t in tasks.items() if task[0] not in own_pids}
@@ -192,7 +190,7 @@ class _ReportTasks:
         return ran_s or {task: t.run_s for task, t in self._by_cpu.get(UNKNOWN_CPU, {}).items()}
 
     def _culprits(self, cause: str, cpu: int) -> Weights:
-        """Returns the tasks that the evidence of episodes on this CPU names."""
+        """Returns the tasks named by the evidence of episodes on this CPU."""
         if cause == STEAL_CAUSE[1]:
             return {(0, cause): 1.0}
         core = next((core for core in self._session.cores if cpu in core), [])
@@ -224,11 +222,11 @@ CAUSE_EXPLANATIONS = {
 
 
 def flow_details(
-    session: Session, report: Report, flow: Flow, *, largest: bool, lasting: str
+    session: Session, report: Report, flow: Flow, *, is_largest: bool, cause_duration: str
 ) -> list[tuple[str, str]]:
-    """Returns labels and texts on a flow. `largest`: whether no other flow of its cause is larger,
-    so that what the report says about the cause applies to this flow. `lasting`: how long the cause
-    has been the worst; '' if it is not known."""
+    """Returns labels and texts about a flow. `is_largest`: whether no other flow of its cause is
+    larger, so that the report's sentence about the cause applies to this flow. `cause_duration`:
+    time for which the cause has been the worst, as text; '' if unknown."""
     finding = next((f for f in report.findings if f.cause[1] == flow.cause), None)
     cpus, end_ns = flow.cpus, report.interval.time_ns
     episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)
@@ -239,7 +237,7 @@ def flow_details(
     belief = finding.confidence if finding is not None else "unknown"
     texts = [("cause", f"{CAUSE_EXPLANATIONS.get(flow.cause, flow.cause)}; {belief}")]
     evidence = [] if newest is None else evidence_pieces(flow.cause, newest.evidence)
-    if finding is not None and largest and (flow.cause == WAIT_CAUSE[1] or not evidence):
+    if finding is not None and is_largest and (flow.cause == WAIT_CAUSE[1] or not evidence):
         evidence = finding.evidence
     if evidence := [piece for piece in evidence if not piece.startswith("who:")]:
         texts.append(("evidence", safe_cells(" · ".join(evidence))))
@@ -248,14 +246,14 @@ def flow_details(
         since = f"{time_of_day(session.unix(start_ns))}, {long_duration(end_ns - start_ns)}"
         count = len({e.start_ns for e in episodes})
         texts.append(("since", since + (f"; {count} times in the last hour" if count > 1 else "")))
-    elif largest and lasting:
-        texts.append(("lasting", lasting))
+    elif is_largest and cause_duration:
+        texts.append(("lasting", cause_duration))
     place = f"CPU{'s' if len(cpus) > 1 else ''} {ranges(sorted(cpus))}"
     if len(place) > MAX_CPU_LIST_WIDTH:
         place = count_noun(len(cpus), "CPU")
     pairs = len({pair[:2] for pair in flow.pairs})
     texts.append(("where", f"{count_noun(pairs, 'pair')} on {place}" if pairs > 1 else place))
-    if command := _remedy(session, flow, finding, largest=largest):
+    if command := _remedy(session, flow, finding, is_largest=is_largest):
         texts.append(("try", safe_cells(command)))
         named, takers = _COMMAND_PID.findall(command), {pid for pid, _, _ in flow.pairs} - {0}
         scope = f"for all {len(takers)}" if 0 < len(named) < len(takers) else "expected"
@@ -271,14 +269,14 @@ def _gain_text(flow: Flow, newest: Episode | None) -> str:
     return f"{loser} gets back up to {flow.lost_s:.1f} s, {whole_percent(flow.share)} of its time"
 
 
-def _remedy(session: Session, flow: Flow, finding: Finding | None, *, largest: bool) -> str:
-    """Returns a command or a sentence that stops the taker from taking time; '' if none is known. A
-    command never names a process that has ended."""
+def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest: bool) -> str:
+    """Returns a command or a sentence on how to stop the taker; '' if none is known. A command
+    never names a process that has ended."""
     takers: dict[Task, float] = {}
     for (pid, _, _), seconds in flow.pairs.items():
         takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds
     remedies = []
-    if finding is not None and largest:  # the cause may have culprits outside this flow, too
+    if finding is not None and is_largest:  # the cause may have culprits outside this flow, too
         named = {int(pid) for pid in _COMMAND_PID.findall(finding.hint)}
         remedies = [finding.hint] if named <= {pid for pid, _ in takers} else []
     for pid, comm in sorted(takers, key=lambda task: -takers[task]) if flow.cause else ():

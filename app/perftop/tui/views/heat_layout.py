@@ -1,5 +1,5 @@
 """The layout of the heat map: the position of every core, and rings (frames) around cores that lose
-something. A group is the cores of one L3 or package, which are drawn together."""
+something. A group consists of the cores of one L3 or package, which are drawn together."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from perftop.session.session import Session
 from perftop.tui.panels.tables import CoreLoss
 from perftop.tui.shared.cores import Cores
 
-# --- The position of every core in the heat map, for a width and a height. Measured values have no
-# influence, so that nothing moves when values change.
+# --- The position of every core, for a width and a height. It does not depend on measured values,
+# so that nothing moves when they change.
 
 BLOCK_GAP = 2
 """Blank columns between groups of cores that are side by side in a package."""
@@ -45,10 +45,10 @@ class CellSize:
     width: int
     height: int
     blank_lines: int
-    """Number of empty lines for rings around the cell: 2: one above and one below; 1: one between
-    two rows of cells, shared by their rings; 0: no rings are drawn."""
+    """Empty lines for rings around the cell. 2: above and below it; 1: between two rows of cells,
+    whose rings share it; 0: no rings."""
     has_halves: bool
-    """Whether two threads share a line of the cell; else each thread has its own line."""
+    """Whether two threads share a line of the cell; else each thread has a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class HeatLayout:
 
 
 def package_groups(session: Session, cores: Cores) -> tuple[list[Groups], list[int | None]]:
-    """Returns the groups of cores of each package, with the L3s of a die next to each other; and
-    the packages' IDs."""
+    """Returns the groups of cores of each package, those of one die side by side; and the packages'
+    IDs."""
     rows_of: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, core in enumerate(cores.rows):
         dies = (session.topology[position].die for position in core.positions)
@@ -94,8 +94,8 @@ def package_groups(session: Session, cores: Cores) -> tuple[list[Groups], list[i
 
 
 def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Groups:
-    """Returns the groups of a package. `caches`: its rows, by die and L3. A label names the die
-    only if there are several dies and the L3 alone does not identify it."""
+    """Returns the groups of a package. `caches`: its rows, by die and L3. A label names the die if
+    the L3 alone would be ambiguous."""
     dies = list(dict.fromkeys(die for die, _ in caches))
     one_cache_each = len(caches) == len(dies)
     groups = []
@@ -109,8 +109,8 @@ def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Groups:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
-    """Parameters of a layout of the heat map that may or may not fit."""
+class _TrialLayout:
+    """Parameters of a possible layout."""
 
     cell: CellSize
     package_width: int
@@ -123,14 +123,13 @@ class _Trial:
     labels: bool
 
     def fit_groups(self, groups: Groups) -> tuple[int, int]:
-        """Returns the number of cells in a line of a group (0 if none fit), and the number of
-        groups side by side. All groups are as wide as the widest group, so that they align in
-        columns."""
+        """Returns the number of cells in a line of a group (0: none fit), and of groups side by
+        side. All groups are as wide as the widest, so that they align in columns."""
         fit = (self.package_width - self.margin - 1) // (self.cell.width + 1)
         max_rows = max(len(group.rows) for group in groups)
         if fit <= 0:
             return 0, 1
-        if max_rows > fit:  # lines of equal length, if these use more than half of the width
+        if max_rows > fit:  # Lines of equal length, if they use over half of the width.
             even_split = next((n for n in range(fit, fit // 2, -1) if max_rows % n == 0), None)
             return even_split or ceil(max_rows / ceil(max_rows / fit)), 1
         group_width = self.width_of_cells(max_rows) + BLOCK_GAP
@@ -150,17 +149,17 @@ class _Trial:
         return self.headings + lines
 
 
-def heat_layout(packages: Sequence[Groups], ids: Sequence[int | None], names: Sequence[str],
+def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], names: Sequence[str],
            threads: int, width: int, height: int, *, ascii_: bool,
            folded: Collection[int] = ()) -> HeatLayout:  # fmt: skip
-    """Returns the layout with the largest cells that shows everything. If even the smallest cells
-    do not fit, labels are dropped, then headings; if they still do not fit, the map scrolls.
-    `folded`: indices of the packages that are drawn as their heading only."""
+    """Returns the layout with the largest cells that shows everything. If the smallest cells do not
+    fit, it has no labels, then no headings; if that does not fit, the map scrolls. `folded`:
+    indexes of packages that are only a heading."""
     *_, small_cell = _cell_sizes(threads, ascii_=ascii_)
     if not packages:
         return HeatLayout(small_cell, [])
     single_cores = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
-    whole_packages = _whole_packages(packages, ids)
+    whole_packages = _whole_packages(packages, package_ids)
     for headings, labels in ((True, True), (True, False), (False, True), (False, False)):
         if folded and not headings:
             break
@@ -172,19 +171,19 @@ def heat_layout(packages: Sequence[Groups], ids: Sequence[int | None], names: Se
         for cell in _cell_sizes(threads, ascii_=ascii_):
             for boxes_per_row in range(1, len(drawn_packages) + 1):
                 box = (width - PACKAGE_GAP * (boxes_per_row - 1)) // boxes_per_row
-                form = _Trial(cell, box, boxes_per_row, margin, headings, labels)
+                trial = _TrialLayout(cell, box, boxes_per_row, margin, headings, labels)
                 if (boxes_per_row > 1 and box < MIN_HEADING_WIDTH) or (headings and single_cores):
                     break
-                if not all(form.fit_groups(groups)[0] for groups in drawn_packages):
+                if not all(trial.fit_groups(groups)[0] for groups in drawn_packages):
                     continue
-                heights = [1 if i in folded else form.height_of(groups)
+                heights = [1 if i in folded else trial.height_of(groups)
                            for i, groups in enumerate(drawn_packages)]  # fmt: skip
                 starts = range(0, len(heights), boxes_per_row)
                 if sum(max(heights[i : i + boxes_per_row]) for i in starts) <= height:
-                    return HeatLayout(cell, _join_packages(drawn_packages, names, form, folded))
-    form = _Trial(small_cell, width, 1, 1, headings=True, labels=False)
-    is_usable = all(form.fit_groups(groups)[0] for groups in packages)
-    lines = _join_packages(packages, names, form, folded) if is_usable else []
+                    return HeatLayout(cell, _join_packages(drawn_packages, names, trial, folded))
+    trial = _TrialLayout(small_cell, width, 1, 1, headings=True, labels=False)
+    is_usable = all(trial.fit_groups(groups)[0] for groups in packages)
+    lines = _join_packages(packages, names, trial, folded) if is_usable else []
     return HeatLayout(small_cell, lines)
 
 
@@ -199,60 +198,62 @@ def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
                 yield CellSize(width, height, blank_lines, has_halves=threads > 1)
 
 
-def _whole_packages(packages: Sequence[Groups], ids: Sequence[int | None]) -> list[Groups]:
-    """Returns the machine as a single package, whose groups are the real packages."""
+def _whole_packages(packages: Sequence[Groups], package_ids: Sequence[int | None]) -> list[Groups]:
+    """Returns the machine as a single package, with a group for each real package."""
     rows = [tuple(row for group in package for row in group.rows) for package in packages]
     if all(len(package) == 1 for package in rows):
         return [[CoreGroup("", tuple(chain(*rows)))]]
-    names = ["" if len(ids) == 1 else "p?" if i is None else f"p{i}" for i in ids]
+    names = ["" if len(package_ids) == 1 else "p?" if i is None else f"p{i}" for i in package_ids]
     return [[CoreGroup(name, group_rows) for name, group_rows in zip(names, rows, strict=True)]]
 
 
 def _join_packages(
-    packages: Sequence[Groups], names: Sequence[str], form: _Trial,
+    packages: Sequence[Groups], names: Sequence[str], trial: _TrialLayout,
     folded: Collection[int],
 ) -> list[list[LinePart]]:  # fmt: skip
     boxes = []
     for i, groups in enumerate(packages):
-        head = [[LinePart(0, form.package_width, package=i)]] if form.headings else []
-        boxes.append(head + ([] if i in folded else _package_lines(groups, names, form)))
+        head = [[LinePart(0, trial.package_width, package=i)]] if trial.headings else []
+        boxes.append(head + ([] if i in folded else _package_lines(groups, names, trial)))
     lines: list[list[LinePart]] = []
-    for first in range(0, len(boxes), form.packages_per_row):
-        boxes_in_line = boxes[first : first + form.packages_per_row]
+    for first in range(0, len(boxes), trial.packages_per_row):
+        boxes_in_line = boxes[first : first + trial.packages_per_row]
         lines += [
-            [replace(part, x=part.x + i * (form.package_width + PACKAGE_GAP))
+            [replace(part, x=part.x + i * (trial.package_width + PACKAGE_GAP))
              for i, parts in enumerate(parts_of_boxes) for part in parts]
             for parts_of_boxes in zip_longest(*boxes_in_line, fillvalue=list[LinePart]())
         ]  # fmt: skip
     return lines
 
 
-def _package_lines(groups: Groups, names: Sequence[str], form: _Trial) -> list[list[LinePart]]:
+def _package_lines(
+    groups: Groups, names: Sequence[str], trial: _TrialLayout
+) -> list[list[LinePart]]:
     """Returns the lines of a package below its heading."""
-    cells_per_line, groups_beside = form.fit_groups(groups)
+    cells_per_line, groups_beside = trial.fit_groups(groups)
     lines: list[list[LinePart]] = []
-    above, below = form.cell.blank_lines > 0, form.cell.blank_lines > 1
+    above, below = trial.cell.blank_lines > 0, trial.cell.blank_lines > 1
     for first in range(0, len(groups), groups_beside):
         block = groups[first : first + groups_beside]
         for start in range(0, max(len(group.rows) for group in block), cells_per_line):
             lines += [[]] * above
-            for line in range(form.cell.height):
+            for line in range(trial.cell.height):
                 parts: list[LinePart] = []
                 for i, group in enumerate(block):
-                    x = i * (form.width_of_cells(cells_per_line) + BLOCK_GAP)
+                    x = i * (trial.width_of_cells(cells_per_line) + BLOCK_GAP)
                     cells = group.rows[start : start + cells_per_line]
-                    if form.labels and cells and not line:
+                    if trial.labels and cells and not line:
                         # A group without a label shows the name of the line's first core.
-                        text = f" {'' if start else group.label:<{form.margin - 1}}"
+                        text = f" {'' if start else group.label:<{trial.margin - 1}}"
                         if not group.label:
-                            text = f"{names[group.rows[start]]:>{form.margin}}"
-                        parts.append(LinePart(x, form.margin, label=text))
+                            text = f"{names[group.rows[start]]:>{trial.margin}}"
+                        parts.append(LinePart(x, trial.margin, label=text))
                     if cells:
-                        width = len(cells) * (form.cell.width + 1) + 1
-                        parts.append(LinePart(x + form.margin, width, cells, line))
+                        width = len(cells) * (trial.cell.width + 1) + 1
+                        parts.append(LinePart(x + trial.margin, width, cells, line))
                 lines.append(parts)
             lines += [[]] * below
-    return [*lines, []] if form.cell.blank_lines == 1 else lines
+    return [*lines, []] if trial.cell.blank_lines == 1 else lines
 
 
 # --- rings around cores that lose something. Rings that touch share a line.
@@ -268,22 +269,22 @@ def ring_side(ring: CoreLoss) -> Run:
     return _STROKES[ring.is_running][UP + DOWN], ring.style
 
 
-def ring_edges(plan: HeatLayout, rings: Sequence[CoreLoss]) -> dict[int, list[Run]]:
+def ring_edges(layout: HeatLayout, rings: Sequence[CoreLoss]) -> dict[int, list[Run]]:
     """Returns the upper and lower edges of rings around cores, with the lost share in the upper
     edge, by line of the layout. Rings of cores that lose now are drawn over the others."""
     strokes: dict[int, dict[int, tuple[int, CoreLoss]]] = {}
     texts: dict[int, dict[int, Run]] = {}
-    cell_width = plan.cell.width
+    cell_width = layout.cell.width
     for ring in sorted(rings, key=lambda ring: ring.is_running):
-        if ring.row not in plan.cell_positions:
+        if ring.row not in layout.cell_positions:
             continue
-        left, top = plan.cell_positions[ring.row]
-        for y, inward in ((top - 1, DOWN), (top + plan.cell.height, UP)):
+        left, top = layout.cell_positions[ring.row]
+        for y, inward in ((top - 1, DOWN), (top + layout.cell.height, UP)):
             corners = {left: RIGHT + inward, left + cell_width + 1: LEFT + inward}
             cells = strokes.setdefault(y, {})
             for x in range(left, left + cell_width + 2):
                 cells[x] = cells.get(x, (0, ring))[0] | corners.get(x, LEFT + RIGHT), ring
-        if (blank_cells := cell_width - len(text := ring.percent)) >= 0:
+        if (blank_cells := cell_width - len(text := ring.share_text)) >= 0:
             for x, sign in enumerate(text, left + blank_cells // 2 + 1):
                 texts.setdefault(top - 1, {})[x] = sign, ring.style
     edges: dict[int, list[Run]] = {}

@@ -37,7 +37,13 @@ from perftop.tui.shared.cores import Core, Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.row_numbers import Scale, clock_of, field_scale, selected_field, value_unit
+from perftop.tui.shared.row_numbers import (
+    Scale,
+    field_scale,
+    selected_field,
+    session_clock_unit,
+    value_unit,
+)
 from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past
 from perftop.tui.shared.view_settings import ViewSettings
 from perftop.tui.views.heat_layout import (
@@ -52,15 +58,15 @@ from perftop.tui.views.heat_layout import (
 
 HEADER_LINES, FOOTER_LINES = 2, 1
 MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
-"""Minimum width of a screen with the worst cores beside the map; the share of the width that they
-get, and the blank cells before them."""
+"""Minimum width of a screen with the worst cores beside the map; their share of the width; and the
+blank cells before them."""
 MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 35, 14
 """Minimum lines beside the map for the numbers of the selected core, and their lines."""
 NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
-LOSERS_CELLS, SIGN_CELLS = 52, 42
-"""Number of cells reserved in the legend for the cores that lose most, so that nothing moves when a
-core loses something; and number of cells for the meaning of signs."""
+LOSERS_WIDTH, SIGNS_WIDTH = 52, 42
+"""Cells in the legend for the cores that lose most, reserved so that nothing moves when a core
+loses something; and cells for the meaning of signs."""
 MIN_WIDTH_FOR_RAMP = 100
 """Minimum width, in cells, at which all steps of the ramp are shown; below it, every other step."""
 NO_LOSS_TEXT = "no core loses anything to an episode"
@@ -78,7 +84,7 @@ class HeatValues:
         self.session, self.interval, self.cores, self.row_episodes = (
             session, interval, cores, row_episodes,
         )  # fmt: skip
-        self.clock = clock_of(session, settings.units)
+        self.clock = session_clock_unit(session, settings.units)
         """Unit of clocks, which are shown for all fields."""
         self.field, self.other_names = selected_field(session, settings.metric)
         """`other_names`: names of the fields that the metric key shows next, in order."""
@@ -93,7 +99,7 @@ class HeatValues:
         """Positions of the CPUs with suspect values."""
         self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
         """Steps of the heat ramp, by position of the CPU."""
-        clock = clock_of(session, settings.units, known=True)
+        clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
         self.packages = PackageLines(session, interval, cores, row_episodes, clock)
 
     def text(self, value: float) -> str:
@@ -118,7 +124,7 @@ class HeatValues:
 
     def title(self, cell: CellSize, size: int, hidden_text: str, *, ascii_: bool) -> list[Run]:
         """Returns the first line: the field, the heat ramp with its ends, and the meaning of rings.
-        `hidden_text`: how many cores are out of sight; '' if none is."""
+        `hidden_text`: number of cores out of sight, as text."""
         low, high = self.text(self.scale.low), self.text(self.scale.high)
         if self.field.unit == "ratio":
             low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
@@ -145,17 +151,17 @@ class HeatValues:
         return [*runs, (lead, "faint"), (" · ".join(names), "dim")] if names else runs
 
     def legend(
-        self, cell: CellSize, size: int, losers: Sequence[CoreLoss], *, is_asked: bool,
+        self, cell: CellSize, size: int, losers: Sequence[CoreLoss], *, is_requested: bool,
         ascii_: bool,
     ) -> list[Run]:  # fmt: skip
-        """Returns the second line: how to read a cell, and the cores that lose most. `losers`: the
-        cores to name, because they are not listed beside the map. `is_asked`: whether the user
-        asked for the worst core although no core loses anything."""
+        """Returns the second line: how to read a cell, and the cores that lose most. `losers`:
+        cores that are not listed beside the map. `is_requested`: whether the user asked for the
+        worst core although no core loses anything."""
         wordings = self._cell_explanations(cell, ascii_=ascii_)
-        room = size - LOSERS_CELLS
+        room = size - LOSERS_WIDTH
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *wording]
-        if size - width(left) - LOSERS_CELLS >= SIGN_CELLS:
+        if size - width(left) - LOSERS_WIDTH >= SIGNS_WIDTH:
             idle = "idle or " if self.field.while_running else ""
             left += [
                 ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
@@ -163,7 +169,7 @@ class HeatValues:
             ]  # fmt: skip
         room = size - width(left) - 3
         right = self._worst(losers, room)
-        if is_asked and len(NO_LOSS_TEXT) <= room:
+        if is_requested and len(NO_LOSS_TEXT) <= room:
             right = [(NO_LOSS_TEXT, "bright")]
         return spread(left, right, size - 1)
 
@@ -173,7 +179,7 @@ class HeatValues:
         kind = "core" if self.cores.has_pairs else "CPU"
         for i, loser in enumerate(losers):
             name = f"{f'{kind} ' if not i else '  '}{self.cores.name(loser.row, '')}"
-            share: Run = (f" {loser.percent}".rstrip(), loser.style)
+            share: Run = (f" {loser.share_text}".rstrip(), loser.style)
             more_text = f"  +{len(losers) - i}"
             if width(runs) + len(name) + len(share[0]) + len(more_text) > room:
                 return [*runs, (more_text, "dim")] if runs else []
@@ -255,8 +261,8 @@ class HeatMap(PaneledView):
 
     _row_episodes: RowEpisodes
     _heat: HeatValues | None = None
-    _plan = _NO_LAYOUT
-    _worst_asked = False
+    _heat_layout = _NO_LAYOUT
+    _worst_requested = False
     """Whether the user asked for the worst core, but no core loses anything."""
     _package_ids: Sequence[int | None] = ()
     """Numbers of the packages that the map draws."""
@@ -279,12 +285,12 @@ class HeatMap(PaneledView):
 
     def reset(self) -> None:
         self._row_episodes = RowEpisodes(self.session)
-        # The old layout is for other rows, and the widget may not have a size for a new one yet.
-        self._plan, self.line_count, self._losers = _NO_LAYOUT, 0, ()
+        # The old layout does not fit other rows, and the widget may not have a size yet.
+        self._heat_layout, self.line_count, self._losers = _NO_LAYOUT, 0, ()
 
     def make_layout(self) -> None:
         cores = self.cores
-        is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.is_bare
+        is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.is_tiny
         self.side_width = round(SIDE_SHARE * self.size.width) if is_wide else 0
         groups, ids = package_groups(self.session, cores)
         selected = self._selected_row()
@@ -294,21 +300,23 @@ class HeatMap(PaneledView):
         self._package_ids = ids
         names = [cores.name(i, "topology") for i in range(len(cores.rows))]
         offline_lines = 1 if cores.offline_cpus else 0
-        header_lines = 0 if self.is_bare else HEADER_LINES
+        header_lines = 0 if self.is_tiny else HEADER_LINES
         height = self.size.height - FOOTER_LINES - offline_lines - header_lines
         losing = {cores.rows[loser.row].package for loser in self._losers} | {selected_package}
         calm, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
         while True:
-            self._plan = heat_layout(groups, ids, names, cores.max_threads, self.width, height,
-                                ascii_=self.settings.ascii, folded=folded)  # fmt: skip
-            if len(self._plan.lines) <= height or not calm:
+            self._heat_layout = heat_layout(
+                groups, ids, names, cores.max_threads, self.width, height,
+                ascii_=self.settings.ascii, folded=folded,
+            )  # fmt: skip
+            if len(self._heat_layout.lines) <= height or not calm:
                 break
             folded.add(calm.pop())
         self._folded = frozenset(ids[i] for i in folded)
         texts = [f" off   CPUs {ranges(cores.offline_cpus)}"] if offline_lines else []
         texts += [] if cores.rows else [" no CPU matches the filter"]
-        self._plan.lines += [[LinePart(0, len(text), label=text)] for text in texts]
-        self.line_count = len(self._plan.lines)
+        self._heat_layout.lines += [[LinePart(0, len(text), label=text)] for text in texts]
+        self.line_count = len(self._heat_layout.lines)
 
     def make_lines(self) -> None:
         """Makes the marks of cells, and the lines above, below and beside the map."""
@@ -322,14 +330,14 @@ class HeatMap(PaneledView):
         if not self._folded.isdisjoint(cores[loser.row].package for loser in self._losers):
             self.make_layout()  # a core in a folded package now loses something
         self._cpu_cells = heat.cpu_cells(
-            self._plan.cell, theme.letter_styles(self.app.theme), ascii_=self.settings.ascii
+            self._heat_layout.cell, theme.letter_styles(self.app.theme), ascii_=self.settings.ascii
         )
         self._make_marks(heat)
-        cell = self._plan.cell
-        self.header_lines = [] if self.is_bare else [
+        cell = self._heat_layout.cell
+        self.header_lines = [] if self.is_tiny else [
             heat.title(cell, self.width, self._hidden_text(), ascii_=self.settings.ascii),
             heat.legend(cell, self.width, [] if self.side_width else self._losers,
-                        is_asked=self._worst_asked, ascii_=self.settings.ascii),
+                        is_requested=self._worst_requested, ascii_=self.settings.ascii),
         ]  # fmt: skip
         selected = self._selected_row()
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)
@@ -339,9 +347,8 @@ class HeatMap(PaneledView):
         self._make_side(selected)
 
     def _make_marks(self, heat: HeatValues) -> None:
-        """Makes the signs beside cells: the sign of suspect values, rings around cores that lose
-        something, where there is room, else the sign of their episode; and the cursor, which
-        replaces any of these."""
+        """Makes the signs beside cells: the sign of suspect values; the ring around a core that
+        loses something or, without room, its sign; and the cursor, which replaces all others."""
         before, after = dict[int, Run](), dict[int, Run]()
         cursor: tuple[Run, Run] = (theme.CURSOR_SIGNS[0], "mark"), (theme.CURSOR_SIGNS[1], "mark")
         for row, core in enumerate(self.cores.rows) if heat.suspect_positions else ():
@@ -349,13 +356,17 @@ class HeatMap(PaneledView):
                 before[row] = (DOUBTED_SIGN, "dim")
         selected = self._selected_row()
         for loser in self._losers:
-            if self._plan.cell.blank_lines:
+            if self._heat_layout.cell.blank_lines:
                 before[loser.row] = after[loser.row] = ring_side(loser)
             elif loser.is_running:
                 before[loser.row] = episode_style.sign(loser.episode), loser.style
                 if loser.row == selected:
                     after[loser.row] = before[loser.row]
-        self._edges = ring_edges(self._plan, self._losers) if self._plan.cell.blank_lines else {}
+        self._edges = (
+            ring_edges(self._heat_layout, self._losers)
+            if self._heat_layout.cell.blank_lines
+            else {}
+        )
         if selected is not None:
             before[selected] = cursor[0]
             after.setdefault(selected, cursor[1])
@@ -385,10 +396,10 @@ class HeatMap(PaneledView):
         self._side_targets = [target for _, target in lines]
 
     def _hidden_text(self) -> str:
-        """Returns how many cores are not visible, and how many of these lose something; '' if all
-        cores are visible."""
+        """Returns how many cores are hidden, and how many of them lose something; '' if none is
+        hidden."""
         end = self.top_line + max(1, self.size.height - HEADER_LINES - FOOTER_LINES)
-        lines = self._plan.lines[self.top_line : end]
+        lines = self._heat_layout.lines[self.top_line : end]
         rows = {row for line in lines for part in line for row in part.cells}
         count = len(self.cores.rows)
         if len(rows) == count:
@@ -399,16 +410,16 @@ class HeatMap(PaneledView):
         return f"{zoom}{count - len(rows)} of {count} out of sight{more}"
 
     def target_at(self, x: int, y: int) -> ClickTarget:
-        return super().target_at(x, y - FOOTER_LINES)  # the map's own last line is not a panel
+        return super().target_at(x, y - FOOTER_LINES)  # The last line of the map is not a panel.
 
     # --- lines
 
     def line(self, y: int) -> Line:
-        if y in self._edges and not self._plan.lines[y]:
+        if y in self._edges and not self._heat_layout.lines[y]:
             return self._edges[y], "calm"
         runs: list[Run] = []
         x = 0
-        for part in self._plan.lines[y]:
+        for part in self._heat_layout.lines[y]:
             runs.append((" " * (part.x - x), "text"))
             if part.cells:
                 runs += self._cells(part)
@@ -424,7 +435,7 @@ class HeatMap(PaneledView):
 
     def _cells(self, part: LinePart) -> list[Run]:
         """Returns one line of adjacent cells with their marks."""
-        heat, cell, ascii_ = self._heat, self._plan.cell, self.settings.ascii
+        heat, cell, ascii_ = self._heat, self._heat_layout.cell, self.settings.ascii
         assert heat is not None
         runs: list[Run] = []
         levels, width, gap = heat.levels, cell.width, (" ", "text")
@@ -455,27 +466,27 @@ class HeatMap(PaneledView):
         cpu = self.settings.cpu
         return next((i for i, p in enumerate(self.cores.rows) if p.cpus[0] == cpu), None)
 
-    def _choose(self, row: int) -> None:
+    def _select_row(self, row: int) -> None:
         self.settings.cpu = self.cores.rows[row].cpus[0]
         self.draw_selection()
 
     def draw_selection(self) -> None:
-        self._worst_asked = False
+        self._worst_requested = False
         super().draw_selection()
 
-    def show_cursor(self) -> None:
+    def scroll_to_cursor(self) -> None:
         """Scrolls to the selected core, including a heading directly above it."""
         selected = self._selected_row()
-        if selected in self._plan.cell_positions:
-            first = last = self._plan.cell_positions[selected][1]
-            last += self._plan.cell.height - 1
-            if first and not any(part.cells for part in self._plan.lines[first - 1]):
+        if selected in self._heat_layout.cell_positions:
+            first = last = self._heat_layout.cell_positions[selected][1]
+            last += self._heat_layout.cell.height - 1
+            if first and not any(part.cells for part in self._heat_layout.lines[first - 1]):
                 first -= 1
             self.reveal_lines(first, last)
 
     def action_cell(self, dx: int, dy: int) -> None:
         """Selects the next cell on this line, or the nearest cell on the next line with cells."""
-        spots, selected = self._plan.cell_positions, self._selected_row()
+        spots, selected = self._heat_layout.cell_positions, self._selected_row()
         if selected not in spots:
             return
         x, y = spots[selected]
@@ -483,36 +494,36 @@ class HeatMap(PaneledView):
             candidates = [(abs(sx - x), row) for row, (sx, sy) in spots.items()
                      if sy == y and (sx - x) * dx > 0]  # fmt: skip
             if candidates:
-                self._choose(min(candidates)[1])
+                self._select_row(min(candidates)[1])
         elif lines := {sy for _, sy in spots.values() if (sy - y) * dy > 0}:
-            self._choose_nearest(x, min(lines, key=lambda line: abs(line - y)))
+            self._select_nearest(x, min(lines, key=lambda line: abs(line - y)))
 
     def action_page(self, pages: int) -> None:
-        spots, selected = self._plan.cell_positions, self._selected_row()
+        spots, selected = self._heat_layout.cell_positions, self._selected_row()
         if selected in spots:
             x, y = spots[selected]
             goal = y + pages * max(1, self.height - 1)
-            self._choose_nearest(x, min((sy for _, sy in spots.values()),
+            self._select_nearest(x, min((sy for _, sy in spots.values()),
                                         key=lambda line: abs(line - goal)))  # fmt: skip
 
-    def _choose_nearest(self, x: int, y: int) -> None:
-        positions = self._plan.cell_positions
+    def _select_nearest(self, x: int, y: int) -> None:
+        positions = self._heat_layout.cell_positions
         candidates = [(abs(sx - x), row) for row, (sx, sy) in positions.items() if sy == y]
-        self._choose(min(candidates)[1])
+        self._select_row(min(candidates)[1])
 
     def action_end(self, direction: int) -> None:
-        rows = list(self._plan.cell_positions)
+        rows = list(self._heat_layout.cell_positions)
         if rows:
-            self._choose(rows[0] if direction < 0 else rows[-1])
+            self._select_row(rows[0] if direction < 0 else rows[-1])
 
     def action_worst(self) -> None:
         """Selects the core that loses most; when repeated, the next one."""
         selected = self._selected_row()
         if rows := [loser.row for loser in self._losers]:
             next_index = rows.index(selected) + 1 if selected in rows else 0
-            self._choose(rows[next_index % len(rows)])
+            self._select_row(rows[next_index % len(rows)])
         else:
-            self._worst_asked = True
+            self._worst_requested = True
             self.draw()
 
     def action_zoom(self) -> None:
@@ -526,11 +537,11 @@ class HeatMap(PaneledView):
             cpu = self._side_targets[event.y]
             row = self.cores.row_of_cpu.get(cpu) if isinstance(cpu, int) else None
         elif not self.handle_footer_click(event) and (y := self.line_at(event.y)) is not None:
-            for part in self._plan.lines[y]:
-                i = (event.x - part.x) // (self._plan.cell.width + 1)
+            for part in self._heat_layout.lines[y]:
+                i = (event.x - part.x) // (self._heat_layout.cell.width + 1)
                 if part.cells and 0 <= i < len(part.cells):
                     row = part.cells[i]
         if row is not None:
-            self._choose(row)
+            self._select_row(row)
             if event.chain == 2:
                 self.post_message(self.Opened())

@@ -1,5 +1,5 @@
-"""The neighbour view: which tasks take CPU time from which, as ribbons and as rows with bars,
-details of the selected row, and the performance of the watched job. A ribbon joins the task that
+"""The neighbour view: which tasks take CPU time from which, as ribbons and as rows with bars;
+details of the selected row; and the performance of the watched job. A ribbon joins the task that
 takes time to the task that loses it; its thickness is the lost time."""
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import CursorCanvas
-from perftop.tui.shared.row_numbers import clock_of
+from perftop.tui.shared.row_numbers import session_clock_unit
 from perftop.tui.shared.verdict import Verdict, verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
 MIN_SPAN_NS = 1_000_000_000
-"""Minimum time in ns over which the numbers of threads are computed. Over a shorter time they would
-jump, because threads run in short slices and sleep between them."""
+"""Minimum time in ns over which the numbers of threads are computed. They would jump over a shorter
+time, because threads run in short slices."""
 MIN_WIDTH_FOR_BARS = 110
 MAX_CPU_LIST = 24
 """Maximum width of a list of CPUs, in cells; a longer list is replaced by the number of CPUs."""
 MIN_ROWS = 6
-"""Number of rows, including a heading, for which the lines about the selected row leave room."""
+"""Number of rows, including a heading, that the lines about the selected row leave free."""
 _LABEL_WIDTH = 11
 """Width of labels such as "evidence", in cells."""
 
@@ -61,7 +61,7 @@ _COLOURS = {
     "memory": ("both-3", "both-1"), "package": ("gap-heat",),
     "cache": ("both-2", "both-4"), "": ("rule",),
 }  # fmt: skip
-"""Colours of ribbons by cause; several alternate between the stripes of pairs of tasks."""
+"""Colours of ribbons by cause. They alternate between the stripes of task pairs."""
 
 
 class _RibbonSide:
@@ -74,7 +74,8 @@ class _RibbonSide:
         self.lost_s = [sum(flow.lost_s for flow in flows) for flows in of_name.values()]
         self.rows = [max(2, ceil(seconds / row_s)) for seconds in self.lost_s]
         self.tops = [*accumulate((rows + 1 for rows in self.rows), initial=0)]
-        """The first row of each block, and the rows of all blocks with a gap after each."""
+        """The first row of each block, and, as last entry, the total rows. A gap follows each
+        block."""
         next_starts = dict(zip(of_name, (8.0 * top for top in self.tops), strict=False))
         self.starts: list[float] = []
         """The upper end of each ribbon, in eighths of a row."""
@@ -84,8 +85,8 @@ class _RibbonSide:
 
 
 def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]], float]:
-    """Returns lines with a ribbon from the taker to the loser of each flow, at most `rows`, and the
-    seconds for each row. Flows that do not fit are left out, the smallest first."""
+    """Returns at most `rows` lines with a ribbon for each flow, and the seconds per row. Flows that
+    do not fit are left out, the smallest first."""
     while True:
         scales = ((_RibbonSide(shown, 0, s), _RibbonSide(shown, 1, s), s) for s in ROW_SCALES_S)
         left, right, row_s = next(
@@ -126,9 +127,9 @@ def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list
 
 
 def _cell(eighths: Sequence[str]) -> Run:
-    """Draws a cell from the colours of its eighths, listed from the top; '' is the background. A
-    block character shows only two colours: that of the lowest eighth, and above it the one that
-    fills most of the rest. A thin ribbon that touches neither edge is moved to the nearer one."""
+    """Draws a cell from the colours of its eighths, from the top; '' is the background. A block
+    character has two colours: that of the lowest eighth, and above it the most frequent one. A thin
+    ribbon that touches neither edge is moved to the nearer edge."""
     drawn = [i for i, colour in enumerate(eighths) if colour]
     if drawn and drawn[0] > 0 and drawn[-1] < 7:
         ribbon, blank = [eighths[i] for i in drawn], [""] * (8 - len(drawn))
@@ -167,10 +168,10 @@ def flow_columns(size: int) -> list[Column]:
     ], size)  # fmt: skip
 
 
-def flow_cells(flow: Flow, shown: Sequence[Column], most_s: float) -> list[Cell]:
+def flow_cells(flow: Flow, shown: Sequence[Column], max_s: float) -> list[Cell]:
     by_key = {column.key: column for column in shown}
     kind, (taker, loser) = NEIGHBOURS.get(flow.cause), flow.names
-    bar = theme.LEVELS[8] * max(1, round(by_key["bar"].room * flow.lost_s / most_s))
+    bar = theme.LEVELS[8] * max(1, round(by_key["bar"].room * flow.lost_s / max_s))
     style = "alarm" if flow.share >= 0.05 else "text"
     cells: dict[str, Cell] = {
         "sign": (kind.sign if kind else " ", style), "taker": (taker, "bright"),
@@ -221,8 +222,8 @@ def job_line(
     job: WatchedJob, title: str, threads: Sequence[Thread], session: Session, interval: Interval,
     span_ns: int, unit: ClockUnit, size: int,
 ) -> list[Run]:  # fmt: skip
-    """Returns a line about the watched job, whose threads on CPUs of this machine are `threads`; if
-    it is too long, the least important parts are dropped."""
+    """Returns a line about the watched job, cut by importance. `threads`: its threads on CPUs of
+    this machine."""
     name: Run = (f" {safe_cells(title)}", "bright")
     count = len(job.threads) + job.unlisted_threads
     if not count:
@@ -278,8 +279,7 @@ class Neighbours(PaneledView, CursorCanvas):
         self._folded = True
         """Whether tasks of the same name share a row."""
         self._report: Report | None = None
-        """The report from which the flows were made. It is kept so that no later report can get its
-        id()."""
+        """The report from which the flows were made, stored so that its id() stays in use."""
         self._checked_report: Report | None = None
         """The same report with its checks."""
         self._flows: tuple[object, list[Flow]] = None, []
@@ -289,11 +289,11 @@ class Neighbours(PaneledView, CursorCanvas):
         self._details: list[tuple[str, str]] = []
         self._detailed_flow: object = None
         """The flows and the selected flow for which the details were made."""
-        self._first_cpu: dict[int, int] = {}
+        self._first_cpu_of_core: dict[int, int] = {}
         """The first CPU of each CPU's core, by CPU."""
 
     def reset(self) -> None:
-        self._first_cpu = {cpu: core[0] for core in self.session.cores for cpu in core}
+        self._first_cpu_of_core = {cpu: core[0] for core in self.session.cores for cpu in core}
 
     @property
     def remedy(self) -> str:
@@ -342,17 +342,21 @@ class Neighbours(PaneledView, CursorCanvas):
             self._details, self._detailed_flow = [], None
         elif self._detailed_flow != (self._flows[0], selected):
             self._detailed_flow = self._flows[0], selected
-            largest = next(flow for flow in shown if flow.cause == selected.cause) is selected
+            is_largest = next(flow for flow in shown if flow.cause == selected.cause) is selected
             duration_text = verdict.duration_text if verdict.cause[1] == selected.cause else ""
             self._details = flow_details(
-                self.session, verdict.report, selected, largest=largest, lasting=duration_text
+                self.session,
+                verdict.report,
+                selected,
+                is_largest=is_largest,
+                cause_duration=duration_text,
             )
         feet = self._detail_lines(selected, shown)
-        if not self.is_bare:
+        if not self.is_tiny:
             room = self.size.height - len(self.header_lines) - self.line_count - len(feet) - 4
             self.header_lines += self._ribbons(shown, room)
-            seen_s = 0.0 if verdict is None else verdict.span_s
-            self.header_lines.insert(0, self._title(seen_s, shown))
+            measured_s = 0.0 if verdict is None else verdict.span_s
+            self.header_lines.insert(0, self._title(measured_s, shown))
             if shown:
                 self.header_lines.append([(" ", "text"), *columns.headings(self._columns)])
         room = self.size.height - len(self.header_lines) - min(self.line_count, MIN_ROWS)
@@ -371,8 +375,8 @@ class Neighbours(PaneledView, CursorCanvas):
             self._drawn_ribbons = drawn_from, lines, row_s
         return [*([(" ", "text"), *line] for line in self._drawn_ribbons[1]), []] if rows else []
 
-    def _title(self, seen_s: float, shown: list[Flow]) -> list[Run]:
-        text = f"CPU seconds lost in {seen_s:.1f} s" if shown else ""
+    def _title(self, measured_s: float, shown: list[Flow]) -> list[Run]:
+        text = f"CPU seconds lost in {measured_s:.1f} s" if shown else ""
         if (row_s := self._drawn_ribbons[2]) and text:
             text += f"; a row is {row_s:g} s"
         if self._folded and any(len({*flow.pairs}) > 1 for flow in shown):
@@ -380,8 +384,7 @@ class Neighbours(PaneledView, CursorCanvas):
         return [(" ", "text"), *panel_title("who takes from whom", text, max(1, self.width - 2))]
 
     def _detail_lines(self, selected: Flow | None, shown: list[Flow]) -> list[list[Run]]:
-        """Returns lines about the selected flow, and about the checks that were possible and those
-        that were not."""
+        """Returns lines about the selected flow, and about possible and impossible checks."""
         size = max(1, self.width - 2)
         lines: list[list[Run]] = []
         if selected is not None:
@@ -413,8 +416,8 @@ class Neighbours(PaneledView, CursorCanvas):
         return "how long two threads ran at once is known only within bounds" * bounds_only
 
     def _add_job(self, report: Report | None) -> None:
-        """Adds the line of the watched job to the header, and its threads to the rows. A job that
-        is watched by its PID also has the name in the report."""
+        """Adds the watched job to the header, and its threads to the rows. A job that is watched by
+        PID also has its name in the report."""
         session, interval = self.session, self.interval
         job = session.neighbours.watched_job
         if job.name is None:
@@ -428,7 +431,7 @@ class Neighbours(PaneledView, CursorCanvas):
         position, span_ns = session.position, max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
         threads = [thread for thread in job.threads.values() if thread.cpu in position]
         threads.sort(key=lambda thread: (thread.cpu, thread.tid))
-        unit = clock_of(session, self.settings.units)
+        unit = session_clock_unit(session, self.settings.units)
         title = job.name or ""
         if title.isdecimal() and report is not None and report.totals.times.threads:
             title = f"{report.job} {title}"
@@ -447,8 +450,8 @@ class Neighbours(PaneledView, CursorCanvas):
         chosen = y == self._cursor_line()
         mark: Run = (theme.SELECTED_SIGN, "mark") if chosen else (" ", "text")
         if isinstance(row, Flow):
-            most_s = self._flows[1][0].lost_s
-            shown, cells = self._columns, flow_cells(row, self._columns, most_s)
+            max_s = self._flows[1][0].lost_s
+            shown, cells = self._columns, flow_cells(row, self._columns, max_s)
         else:
             span_ns = max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
             shown = self._threads
@@ -472,7 +475,7 @@ class Neighbours(PaneledView, CursorCanvas):
         if isinstance(row, list):
             return None
         cpu = next(iter(row.cpus)) if isinstance(row, Flow) else row.cpu
-        return self._first_cpu.get(cpu, cpu)
+        return self._first_cpu_of_core.get(cpu, cpu)
 
     def item_of_line(self, y: int) -> object:
         row = self._rows[y]

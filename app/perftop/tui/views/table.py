@@ -1,8 +1,5 @@
-"""The table: one line for each CPU, with all its known numbers.
-
-The first columns identify the CPU and are always shown. The other columns scroll, and as many of
-them as fit are drawn.
-"""
+"""The table: a line for each CPU, with all its known numbers. The first columns identify the CPU.
+The others scroll."""
 
 from __future__ import annotations
 
@@ -40,8 +37,8 @@ from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpis
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.row_numbers import (
     MAX_IDLE_UTIL,
-    clock_of,
     number_column_of,
+    session_clock_unit,
     worst_first_keys,
 )
 from perftop.tui.shared.view_settings import ViewSettings
@@ -54,7 +51,7 @@ MIN_TASK_WIDTH, MAX_TASK_WIDTH = 18, 32
 LEFT_ARROW, RIGHT_ARROW = "←", "→"
 """Signs at the left and right end of the headings if more columns are hidden there."""
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
-"""Orders that other views use, by the key of the fixed column for the same order."""
+"""Order of other views, by key of the fixed column that has the same order."""
 _KEYS = {order: key for key, order in _ORDERS.items()}
 _RISING_KEYS = frozenset({"cpu", "core", "type", "task"})
 """Keys of columns sorted from low to high unless reversed; others are sorted from high to low."""
@@ -81,8 +78,8 @@ class VisibleColumns:
         return [*self.name_columns, *self.number_columns]
 
     def scroll(self, columns: list[Column], first: int, width: int) -> None:
-        """Chooses the visible columns, starting at index `first`, or at an earlier index if all
-        columns from there on fit."""
+        """Chooses the visible columns, from index `first` on, or from earlier if all columns from
+        there on fit."""
         # 1 cell is for the arrow at the end
         room = width - SIGN_CELLS - 1 - total_width(self.name_columns)
         last = max(0, len(columns) - 1)
@@ -95,15 +92,15 @@ class VisibleColumns:
         self.number_columns = fit_columns(columns[self.hidden_left : end], room)
         self.hidden_right = len(columns) - end
 
-    def read(self, tabular: CpuColumns, session: Session, interval: Interval) -> None:
+    def read(self, cpu_columns: CpuColumns, session: Session, interval: Interval) -> None:
         keys = [column.key for column in self.number_columns if not column.is_left]
-        self.values = {key: tabular.values(key, interval) for key in keys}
+        self.values = {key: cpu_columns.values(key, interval) for key in keys}
         self.suspect_flags = {key: suspect_rows(key, session, interval) for key in keys}
         self.interval = interval
 
     def headings(self, order: str, width: int, *, reverse: bool) -> list[Run]:
-        """Returns the headings, aligned with the values below them. Arrows mark the sorted column,
-        and the ends at which more columns are hidden."""
+        """Returns the headings, aligned with the values. Arrows mark the sorted column, and ends
+        with hidden columns."""
         runs = headings(self.columns, order, rising=(order in _RISING_KEYS) != reverse)
         name_count = len(self.name_columns)
         if self.hidden_left:
@@ -129,7 +126,7 @@ class VisibleColumns:
                 yield safe_cells(task), "dim"
             else:
                 key, value = column.key, float(self.values[column.key][row])
-                is_lowered = row_episode is not None and (row, key) in row_episode.lowered
+                is_lowered = row_episode is not None and (row, key) in row_episode.lowered_numbers
                 yield column.cell(
                     value,
                     "alarm" if is_lowered else number_style(column.source, value, busy_share),
@@ -182,7 +179,7 @@ class Table(PaneledView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 
-    _tabular: CpuColumns
+    _cpu_columns: CpuColumns
     _row_episodes: RowEpisodes
     _selected: int = 0
     """Position of the CPU under the cursor."""
@@ -198,19 +195,19 @@ class Table(PaneledView, CursorCanvas):
         self._offline_rows: list[int] = []
         """Positions of offline CPUs whose core is unknown; they are the last lines."""
         self._clock = GHZ
-        self._lines: list[int] = []
+        self._positions_by_line: list[int] = []
         """Positions of CPUs, by line."""
 
     # --- lines from an interval
 
-    def is_outdated(self) -> bool:
+    def needs_layout(self) -> bool:
         """Returns whether the known columns have changed, as when tasks become known."""
-        return self._tabular.columns() != self._known_columns
+        return self._cpu_columns.columns() != self._known_columns
 
     def reset(self) -> None:
         session = self.session
-        self._tabular = CpuColumns(session)
-        self._known_columns, self._row_episodes = self._tabular.columns(), RowEpisodes(session)
+        self._cpu_columns = CpuColumns(session)
+        self._known_columns, self._row_episodes = self._cpu_columns.columns(), RowEpisodes(session)
         mask, shown_rows = self.settings.mask, frozenset(session.shown)
         visible_rows = shown_rows if mask is None else shown_rows & mask
         by_core = [core.positions for core in self.cores.rows]
@@ -220,11 +217,11 @@ class Table(PaneledView, CursorCanvas):
         self._offline_rows = [session.position[cpu] for cpu in self.cores.offline_cpus]
         self._page.name_columns = name_columns(session)
         # Without columns until the first layout.
-        self._lines, self.line_count, self.footer_lines = [], 0, []
+        self._positions_by_line, self.line_count, self.footer_lines = [], 0, []
         self._strips.clear()
 
     def make_layout(self) -> None:
-        self._clock = clock_of(self.session, self.settings.units)
+        self._clock = session_clock_unit(self.session, self.settings.units)
         by_key = {column.key: column for column in self._known_columns}
         chosen = [by_key[key] for key in self.settings.columns if key in by_key]
         numbers = [number_column(number, self._clock) for number in chosen or self._known_columns]
@@ -232,18 +229,25 @@ class Table(PaneledView, CursorCanvas):
         self._first_column = self._page.hidden_left
         order = _KEYS.get(self.settings.order, self.settings.order)
         heading = self._page.headings(order, self.width, reverse=self.settings.reverse)
-        self.header_lines = [] if self.is_bare else [heading]
+        self.header_lines = [] if self.is_tiny else [heading]
 
     def make_lines(self) -> None:
         """Updates the numbers of the visible columns, and the order of lines."""
         self._row_episodes.read(self.interval)
-        self._page.read(self._tabular, self.session, self.interval)
-        self._lines = [*self._ordered_positions(), *self._offline_rows]
-        self.line_count = len(self._lines)
-        first = self._tabular.first_cpus
-        if self._selected not in self._lines or first[self._selected] != self.settings.cpu:
-            matching_rows = (row for row in self._lines if first[row] == self.settings.cpu)
-            self._selected = next(matching_rows, self._lines[0] if self._lines else 0)
+        self._page.read(self._cpu_columns, self.session, self.interval)
+        self._positions_by_line = [*self._ordered_positions(), *self._offline_rows]
+        self.line_count = len(self._positions_by_line)
+        first = self._cpu_columns.first_cpus
+        if (
+            self._selected not in self._positions_by_line
+            or first[self._selected] != self.settings.cpu
+        ):
+            matching_rows = (
+                row for row in self._positions_by_line if first[row] == self.settings.cpu
+            )
+            self._selected = next(
+                matching_rows, self._positions_by_line[0] if self._positions_by_line else 0
+            )
         self.footer_lines = self.make_panels(self.spare_lines)
 
     def _ordered_positions(self) -> list[int]:
@@ -251,7 +255,7 @@ class Table(PaneledView, CursorCanvas):
         rows: list[int] = self._rows.tolist()
         number = next((number for number in self._known_columns if number.key == order), None)
         if number is not None:
-            sort = self._tabular.sorted_rows
+            sort = self._cpu_columns.sorted_rows
             return [*sort(self._rows, number, self.interval, self._clock, reverse=reverse).tolist()]
         if order == "CPU number":
             rows.sort(key=lambda row: self.session.topology[row].cpu)
@@ -263,10 +267,10 @@ class Table(PaneledView, CursorCanvas):
         return rows[::-1] if reverse else rows
 
     def line(self, y: int) -> Line:
-        row = self._lines[y]
+        row = self._positions_by_line[y]
         is_selected = row == self._selected
-        row_episode = self._row_episodes.worst_at([row]) if self._row_episodes else None
-        task = self._tabular.task(row, self.interval)
+        row_episode = self._row_episodes.worst_on([row]) if self._row_episodes else None
+        task = self._cpu_columns.task(row, self.interval)
         runs: list[Run] = [(theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text")]
         runs.append((row_episode.sign, row_episode.style) if row_episode else (" ", "text"))
         runs += join_columns(self._page.columns, self._page.cells(row, task, row_episode))
@@ -278,15 +282,21 @@ class Table(PaneledView, CursorCanvas):
 
     def cpu_of_line(self, y: int) -> int | None:
         row = self.item_of_line(y)
-        return None if row is None else self._tabular.first_cpus[row]
+        return None if row is None else self._cpu_columns.first_cpus[row]
 
     def item_of_line(self, y: int) -> int | None:
         """Returns the position of the CPU on line `y`; None for CPUs whose core is unknown."""
-        known_lines = min(len(self._rows), len(self._lines))  # the CPUs may have changed
-        return self._lines[y] if y < known_lines else None
+        known_lines = min(
+            len(self._rows), len(self._positions_by_line)
+        )  # the CPUs may have changed
+        return self._positions_by_line[y] if y < known_lines else None
 
     def _cursor_line(self) -> int:
-        return self._lines.index(self._selected) if self._selected in self._lines else 0
+        return (
+            self._positions_by_line.index(self._selected)
+            if self._selected in self._positions_by_line
+            else 0
+        )
 
     # --- columns
 

@@ -1,9 +1,8 @@
-"""The time view: one metric of every CPU over time, with the newest values at the right edge. A
-lane is the line or lines of one CPU.
-
-If all CPUs fit, each CPU has one line, or several lines, whose height then also shows the value.
-Otherwise, siblings share a line as the halves of its cells. The lines and the widths of their parts
-depend only on the displayed CPUs and the size, so that nothing moves when values change."""
+"""The time view: one metric of every CPU over time, the newest values at the right edge. A lane is
+the line or lines of one CPU. If all CPUs fit, each has a lane of its own; in a lane of several
+lines, the height also shows the value. Otherwise, siblings share a line as the halves of its cells.
+Lines and widths depend only on the displayed CPUs and the size, so that nothing moves when values
+change."""
 
 from __future__ import annotations
 
@@ -33,9 +32,9 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import CursorCanvas
 from perftop.tui.shared.cores import Cores, ViewLine, package_name, width_of_names
 from perftop.tui.shared.row_numbers import (
-    clock_of,
     ordered_rows,
     selected_field,
+    session_clock_unit,
     value_unit,
 )
 
@@ -45,7 +44,7 @@ MIN_HEIGHT_FOR_TIMES = 24
 MAX_LANE_HEIGHT = 16
 """Maximum number of lines of a CPU; only reached if few CPUs are shown."""
 PANEL_HEIGHT, MIN_LANE_HEIGHT = 10, 3
-"""Number of lines reserved for panels if each CPU still gets at least MIN_LANE_HEIGHT lines."""
+"""Lines reserved for panels, if each CPU still has MIN_LANE_HEIGHT lines."""
 NUMBER_WIDTH = 7
 """Width of a number, in cells, including the gap to its left."""
 MAX_CPU_LIST = 12
@@ -58,7 +57,7 @@ class LaneLine:
 
     view_line: ViewLine
     """The row or the heading that the line shows."""
-    part: int = 0
+    line_in_core: int = 0
     """Index of the line within the core's lines."""
     lanes: tuple[int, ...] = ()
     """Indexes of the core's CPUs on this line: one CPU, or two as the halves of cells."""
@@ -97,8 +96,8 @@ class TimelineLayout:
 def timeline_layout(
     cores: Cores, lines: list[ViewLine], room: int, order: str, *, of_core: bool, ascii_: bool
 ) -> TimelineLayout:
-    """Returns the layout. Each CPU gets one or more lines of its own if all CPUs fit, or if half
-    cells cannot be drawn (ASCII)."""
+    """Returns the layout. Each CPU has its own lines if all CPUs fit, or if half cells cannot be
+    drawn (ASCII)."""
     counts = {
         line.row: 1 if of_core else len(cores.rows[line.row].cpus)
         for line in lines
@@ -138,23 +137,23 @@ class Timeline(PaneledView, CursorCanvas):
     _unit: ClockUnit
     _other_fields: list[str]
     """Names of the fields that the metric key shows next, in order."""
-    _plan: TimelineLayout
+    _timeline_layout: TimelineLayout
     _has_headings: bool
     """Whether packages have headings."""
     _axis: time_axis.Axis
     _chart_left: int
     _right_width: int
-    """Number of cells left and right of the axis. `_chart_left`: for labels, plus the cells left
-    over because bins are whole samples; `_right_width`: for numbers."""
+    """Cells left of the axis (`_chart_left`), for labels and for cells that remain because bins are
+    whole samples; and right of it, for numbers."""
     _lanes: MetricLanes | None = None
     _values_now: list[float]
     """Values in the present interval, by position of the CPU."""
-    _is_doubted: list[bool]
+    _is_suspect: list[bool]
     """Whether a counter of the value in `_values_now` is suspect, by position of the CPU."""
     _episodes_of_package: dict[int | None, list[Episode]]
     _episodes_of_cpu: dict[int, list[Episode]]
-    """Visible episodes, by package and by CPU. An episode that affects most of a package appears
-    only once, in the package's heading."""
+    """Visible episodes, by package and by CPU. An episode on most of a package is only in the
+    package's heading."""
 
     # --- lines from an interval
 
@@ -164,7 +163,9 @@ class Timeline(PaneledView, CursorCanvas):
     def make_layout(self) -> None:
         session = self.session
         self._field, self._other_fields = selected_field(session, self.settings.metric)
-        self._unit = value_unit(self._field, clock_of(session, self.settings.units, known=True))
+        self._unit = value_unit(
+            self._field, session_clock_unit(session, self.settings.units, ghz_if_unknown=True)
+        )
         self._lanes = None
 
     def _arrange(self, session: Session) -> None:
@@ -174,29 +175,29 @@ class Timeline(PaneledView, CursorCanvas):
         else:
             rows = ordered_rows(cores, settings, session, self.interval)
             lines = [ViewLine("row", row) for row in rows]
-        if self.is_bare:
+        if self.is_tiny:
             lines = [line for line in lines if line.kind == "row"]
         self._has_headings = any(line.kind == "package" for line in lines)
         feet = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
-        room = self.size.height - (0 if self.is_bare else HEADER_LINES + feet)
-        self._plan = timeline_layout(
+        room = self.size.height - (0 if self.is_tiny else HEADER_LINES + feet)
+        self._timeline_layout = timeline_layout(
             cores, lines, room, settings.order, of_core=self._field.of_core, ascii_=settings.ascii
         )
-        self.line_count = len(self._plan.lines)
+        self.line_count = len(self._timeline_layout.lines)
 
     def make_lines(self) -> None:
         """Reads the values up to the end of the interval."""
         session, interval, settings = self.session, self.interval, self.settings
         if self._lanes is None or settings.order not in {"topology", "CPU number"}:
             self._arrange(session)
-        plan = self._plan
+        layout = self._timeline_layout
         # Either all numbers are shown or none.
-        fits = self.width > plan.label_width + plan.right_width
-        self._right_width = plan.right_width if fits else 0
-        room = max(1, self.width - plan.label_width - self._right_width)
+        fits = self.width > layout.label_width + layout.right_width
+        self._right_width = layout.right_width if fits else 0
+        room = max(1, self.width - layout.label_width - self._right_width)
         first_ns = session.past.first_ns
         self._axis = time_axis.fit_axis(interval.time_ns, settings.window_s, room, first_ns)
-        self._chart_left = plan.label_width + room - self._axis.cells
+        self._chart_left = layout.label_width + room - self._axis.cells
         previous_scale = self._lanes.scale if self._lanes else None
         cores = self.cores.rows
         lanes = MetricLanes(session, self._field, self._axis, cores, ascii_=settings.ascii)
@@ -206,18 +207,18 @@ class Timeline(PaneledView, CursorCanvas):
         if self._field.is_rate:
             self._unit = rate_unit(lanes.scale.high)
         self._lanes, self._values_now = lanes, values.tolist()
-        self._is_doubted = suspect_rows(self._field.key, session, interval).tolist()
-        episodes = time_axis.episodes(self._axis, session)
+        self._is_suspect = suspect_rows(self._field.key, session, interval).tolist()
+        episodes = time_axis.visible_episodes(self._axis, session)
         self._assign_episodes(episodes)
         self.header_lines, self.footer_lines = [], []
-        if not self.is_bare and self._right_width:
+        if not self.is_tiny and self._right_width:
             self.header_lines = [self._legend(), self._heading_runs()]
             self.footer_lines = self._axis_lines(session, episodes)
             self.footer_lines += self.make_panels(self.spare_lines - len(self.footer_lines))
 
     def _visible_rows(self) -> list[int]:
-        slots = self._plan.lines[self.top_line : self.top_line + self.size.height]
-        return [slot.view_line.row for slot in slots if slot.view_line.kind == "row"]
+        slots = self._timeline_layout.lines[self.top_line : self.top_line + self.size.height]
+        return [lane_line.view_line.row for lane_line in slots if lane_line.view_line.kind == "row"]
 
     def _assign_episodes(self, episodes: list[Episode]) -> None:
         """Assigns every episode to the heading of a package, or to the rows of its CPUs."""
@@ -244,7 +245,9 @@ class Timeline(PaneledView, CursorCanvas):
         low, high = (f"{end * factor:.{digits}f}" for end in (scale.low, scale.high))
         ends: list[Run] = [(f"{low} ", "dim"), *heat_ramp(ascii_=self.settings.ascii),
                            (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
-        if self._plan.lane_height > 1:  # the scale of tall lanes, whose height shows the value
+        if (
+            self._timeline_layout.lane_height > 1
+        ):  # the scale of tall lanes, whose height shows the value
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
                     (f"{high} {name}".rstrip(), "text")]  # fmt: skip
         cell_s = float(f"{self._axis.bin_ns / 1e9:.2g}")
@@ -254,21 +257,21 @@ class Timeline(PaneledView, CursorCanvas):
             (2, [("window ", "dim"), (duration(self.settings.window_s), "text"),
                  (", each cell ", "dim"), (duration(cell_s), "text")]),
         ]  # fmt: skip
-        if not self._plan.has_own_lines and self.cores.max_threads == 2:
+        if not self._timeline_layout.has_own_lines and self.cores.max_threads == 2:
             pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
         if self._other_fields:
             pieces.append((4, [("next: ", "faint"), (" · ".join(self._other_fields[:4]), "dim")]))
         return [(" ", "text"), *fit_line(pieces, self.width - 1, 3)]
 
     def _heading_runs(self) -> list[Run]:
-        plan, cores = self._plan, self.cores
-        title = f" {'core' if cores.has_pairs else 'cpu':>{plan.core_width}}"
-        if plan.cpus_width:
-            is_cpu = plan.has_own_lines and not self._field.of_core
-            title += fit("  cpu" if is_cpu else "  cpus", plan.cpus_width)
+        layout, cores = self._timeline_layout, self.cores
+        title = f" {'core' if cores.has_pairs else 'cpu':>{layout.core_width}}"
+        if layout.cpus_width:
+            is_cpu = layout.has_own_lines and not self._field.of_core
+            title += fit("  cpu" if is_cpu else "  cpus", layout.cpus_width)
         value_name = "now" if self.settings.range_ns is None else "mean"
         pair = ["lp0", "lp1"] if cores.max_threads == 2 else ["", value_name]
-        names = [value_name] if plan.has_own_lines else pair
+        names = [value_name] if layout.has_own_lines else pair
         return [
             (fit(title, self._chart_left), "dim"),
             (" " * self._axis.cells, "text"),
@@ -295,25 +298,25 @@ class Timeline(PaneledView, CursorCanvas):
     # --- lines that scroll
 
     def cpu_of_line(self, y: int) -> int | None:
-        line = self._plan.lines[y].view_line
+        line = self._timeline_layout.lines[y].view_line
         return self.cores.rows[line.row].cpus[0] if line.kind == "row" else None
 
-    def show_cursor(self) -> None:
+    def scroll_to_cursor(self) -> None:
         """Scrolls so that all lines of the selected core are visible."""
-        super().show_cursor()
+        super().scroll_to_cursor()
         first = last = self._cursor_line()
         while last + 1 < self.line_count and self.cpu_of_line(last + 1) == self.settings.cpu:
             last += 1
         self.reveal_lines(first, last)
 
     def line(self, y: int) -> Line:
-        slot = self._plan.lines[y]
-        if slot.view_line.kind == "off":
+        lane_line = self._timeline_layout.lines[y]
+        if lane_line.view_line.kind == "off":
             return [(f" off   CPUs {ranges(self.cores.offline_cpus)}", "dim")], "calm"
-        if slot.view_line.kind != "row":
-            return self._heading(slot.view_line), "calm"
-        chosen = self.cpu_of_line(y) == self.settings.cpu
-        return self._row(slot, chosen=chosen), "chosen" if chosen else "calm"
+        if lane_line.view_line.kind != "row":
+            return self._heading(lane_line.view_line), "calm"
+        is_selected = self.cpu_of_line(y) == self.settings.cpu
+        return self._row(lane_line, is_selected=is_selected), "chosen" if is_selected else "calm"
 
     def _column(self) -> Column:
         _, factor, digits = self._unit
@@ -340,36 +343,40 @@ class Timeline(PaneledView, CursorCanvas):
             value = sum(known_values) / len(known_values) if known_values else nan
         else:
             value = self.interval.values.mean(self._field.key, cpus)
-        mean_text = "" if self._plan.has_own_lines else f"{'mean':>{NUMBER_WIDTH}}"
+        mean_text = "" if self._timeline_layout.has_own_lines else f"{'mean':>{NUMBER_WIDTH}}"
         text, style = self._column().cell(value)
         return [name, *lane_runs, (mean_text, "dim"), (f"{text:>{NUMBER_WIDTH}}", style)]
 
-    def _row(self, slot: LaneLine, *, chosen: bool) -> list[Run]:
-        plan, lanes, row = self._plan, self._lanes, slot.view_line.row
+    def _row(self, lane_line: LaneLine, *, is_selected: bool) -> list[Run]:
+        layout, lanes, row = self._timeline_layout, self._lanes, lane_line.view_line.row
         assert lanes is not None
         if row not in lanes.values:  # the row was scrolled into sight
             lanes.read([*self._visible_rows(), row])
-        if plan.lane_height == 1:
-            lane_runs = lanes.flat_lane(row, slot.lanes)
+        if layout.lane_height == 1:
+            lane_runs = lanes.flat_lane(row, lane_line.lanes)
         else:
-            gap = 1 if plan.lane_height > 2 else 0  # an empty line separates tall CPUs
-            lane_height = plan.lane_height - gap
+            gap = 1 if layout.lane_height > 2 else 0  # an empty line separates tall CPUs
+            lane_height = layout.lane_height - gap
             blank: list[Run] = [(" " * self._axis.cells, "text")]
-            area = lanes.tall_lane(row, slot.lanes[0], lane_height)
-            lane_runs = area[slot.line_in_lane] if slot.line_in_lane < lane_height else blank
+            area = lanes.tall_lane(row, lane_line.lanes[0], lane_height)
+            lane_runs = (
+                area[lane_line.line_in_lane] if lane_line.line_in_lane < lane_height else blank
+            )
         lane_runs = faded_lane(lane_runs, self._axis, self.settings)
         runs: list[Run] = [
-            (theme.SELECTED_SIGN, "mark") if chosen and slot.part == 0 else (" ", "text"),
-            (fit(self._label(slot), self._chart_left - 1), "dim"),
+            (theme.SELECTED_SIGN, "mark")
+            if is_selected and lane_line.line_in_core == 0
+            else (" ", "text"),
+            (fit(self._label(lane_line), self._chart_left - 1), "dim"),
         ]
-        if slot.line_in_lane or not self._right_width:
+        if lane_line.line_in_lane or not self._right_width:
             return [*runs, *lane_runs]
         cpus = self.cores.rows[row].cpus
-        shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
+        shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in lane_line.lanes]
         episodes = [episode for cpu in shown_cpus for episode in self._episodes_of_cpu.get(cpu, [])]
         for cell, start in time_axis.start_markers(self._axis, episodes).items():
             lane_runs = overlay(lane_runs, cell, [start])
-        runs += [*lane_runs, *self._numbers(slot)]
+        runs += [*lane_runs, *self._numbers(lane_line)]
         for episode in reversed(time_axis.sort_by_severity(episodes)):  # the worst running episode
             visible = self._axis.cells_of(episode)
             if visible is not None and visible[0].stop == self._axis.cells:
@@ -377,23 +384,25 @@ class Timeline(PaneledView, CursorCanvas):
                 return [*runs, (f" {sign}", style)]
         return [*runs, ("  ", "text")]
 
-    def _label(self, slot: LaneLine) -> str:
-        """Returns the label of a line: the core and its CPUs, or the only CPU of the line. Only the
-        first line of a core names the core."""
-        plan, cores = self._plan, self.cores
-        row, first = slot.view_line.row, slot.part == 0
+    def _label(self, lane_line: LaneLine) -> str:
+        """Returns the label of a line: its core and CPUs, or its only CPU. Only the first line of a
+        core names the core."""
+        layout, cores = self._timeline_layout, self.cores
+        row, first = lane_line.view_line.row, lane_line.line_in_core == 0
         core, cpus = cores.name(row, self.settings.order) if first else "", ""
-        if plan.has_own_lines and not self._field.of_core:
-            cpus = str(cores.rows[row].cpus[slot.lanes[0]]) if slot.line_in_lane == 0 else ""
+        if layout.has_own_lines and not self._field.of_core:
+            cpus = (
+                str(cores.rows[row].cpus[lane_line.lanes[0]]) if lane_line.line_in_lane == 0 else ""
+            )
         elif first:
             cpus = cores.cpu_lists[row]
-        cpu_text = fit("  " + cpus, plan.cpus_width) if plan.cpus_width else ""
-        return f"{core:>{plan.core_width}}{cpu_text}"
+        cpu_text = fit("  " + cpus, layout.cpus_width) if layout.cpus_width else ""
+        return f"{core:>{layout.core_width}}{cpu_text}"
 
-    def _numbers(self, slot: LaneLine) -> Iterator[Run]:
-        core = self.cores.rows[slot.view_line.row]
+    def _numbers(self, lane_line: LaneLine) -> Iterator[Run]:
+        core = self.cores.rows[lane_line.view_line.row]
         interval, column = self.interval, self._column()
-        for lane in slot.lanes:
+        for lane in lane_line.lanes:
             row = core.positions[lane]
             value = self._values_now[row]
             is_quiet = self._field.unit == "ratio" and value < MAX_QUIET_SHARE
@@ -401,7 +410,10 @@ class Timeline(PaneledView, CursorCanvas):
                 value, "dim" if is_quiet else "text",
                 online=bool(interval.online[row]) or not isnan(value),
                 resting=self._field.while_running and bool(interval.is_resting[row]),
-                doubted=self._is_doubted[row],
+                doubted=self._is_suspect[row],
             )  # fmt: skip
             yield column.pad(text), style
-        yield " " * NUMBER_WIDTH * (self._plan.numbers_per_line - len(slot.lanes)), "text"
+        yield (
+            " " * NUMBER_WIDTH * (self._timeline_layout.numbers_per_line - len(lane_line.lanes)),
+            "text",
+        )

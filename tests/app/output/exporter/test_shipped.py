@@ -21,7 +21,7 @@ from waiting import MAX_WAIT_S
 from perftop import cli
 from perftop.output.exporter.page import Detail
 from perftop.verbs import record
-from perftop.verbs.serve import SHIPPED, shipped_text
+from perftop.verbs.serve import SHIPPED_FILES, shipped_text
 
 WORDS = re.compile(r"\bperftop_[a-z_]+")
 INTERVAL = "$__rate_interval"
@@ -204,7 +204,7 @@ def units(tmp_path: Path) -> Path:
     """A directory with both printed units. The service runs an existing program."""
     for name in ("unit", "socket", "recorder"):
         text = printed_file(name)
-        path = tmp_path / SHIPPED[name]
+        path = tmp_path / SHIPPED_FILES[name]
         start = re.compile(r"^ExecStart=\S+/perftop (exporter|record .*)$", re.MULTILINE)
         assert start.search(text) or name == "socket"
         path.write_text(start.sub(r"ExecStart=/bin/true \1", text))
@@ -250,7 +250,7 @@ def test_the_service_has_only_the_capabilities_of_perf() -> None:
 # --- package contents
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", SHIPPED_FILES)
 def test_shipped_files_are_printed_unchanged(name: str) -> None:
     report, ours = printed_file(name), shipped_text(name).split("@PERFTOP@")
     assert all(part in report for part in ours)

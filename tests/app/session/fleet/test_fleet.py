@@ -187,13 +187,13 @@ def test_a_server_that_counts_in_steps_of_10_s_has_episodes_of_whole_steps(
     assert {(e.group, e.share) for e in row.running} <= {(("throttle", "unknown"), 1.0)}
 
 
-@pytest.mark.parametrize(("machines", "every_s", "step_s"), [
+@pytest.mark.parametrize(("machines", "update_s", "step_s"), [
     (0, 0.1, 1.0), (1, 15.0, 15.0), (1000, 1.0, 37.5), (100_000, 1.0, 60.0),
 ])  # fmt: skip
 def test_more_machines_have_fewer_points_of_their_past(
-    machines: int, every_s: float, step_s: float
+    machines: int, update_s: float, step_s: float
 ) -> None:
-    assert history_step_s(machines, every_s) == step_s
+    assert history_step_s(machines, update_s) == step_s
 
 
 # --- one machine, live

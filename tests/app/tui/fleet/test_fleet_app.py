@@ -22,8 +22,8 @@ from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine, MachineEpiso
 from perftop.session.losses import WAIT_CAUSE
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.fleet import page, views, words
-from perftop.tui.fleet.words import FleetState
+from perftop.tui.fleet import fleet_state, page, views
+from perftop.tui.fleet.fleet_state import FleetState
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.shared import keys
 
@@ -80,7 +80,9 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     machine = Machine("node")
     for i in range(30):
         machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02, "ceiling_hz": 3.4e9})
-    title, top, *_ = page.detail_chart(FleetState(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
+    title, top, *_ = page.machine_chart_lines(
+        FleetState(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8
+    )
     assert "lost" in title[0][0][0]
     assert strips.text(top[0]).split() == ["2.0", "███"], "the largest loss fills the height"
 
@@ -175,22 +177,22 @@ async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -
 def test_a_loss_without_an_episode_has_a_verdict() -> None:
     machine = Machine("m", answers=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.401})
     machine.largest_loss = WAIT_CAUSE, 0.401
-    assert words.machine_verdict(machine)[0] == "Tasks wait 40.1 % of their time for a CPU"
-    assert words.worst_sign(machine) == ("◐", "alarm")
+    assert fleet_state.machine_verdict(machine)[0] == "Tasks wait 40.1 % of their time for a CPU"
+    assert fleet_state.worst_sign(machine) == ("◐", "alarm")
     machine.largest_loss = ("turbo-drop", "power-pl1"), 0.074
-    assert words.machine_verdict(machine)[0] == "Power limit PL1 took 7.4 % of the time"
+    assert fleet_state.machine_verdict(machine)[0] == "Power limit PL1 took 7.4 % of the time"
     machine.largest_loss = None
-    assert words.machine_verdict(machine)[0] == "Nothing is slowing it down"
+    assert fleet_state.machine_verdict(machine)[0] == "Nothing is slowing it down"
 
 
 @pytest.mark.parametrize("cause", sorted(CAUSES.keys() - {"-", "hypervisor"}))
 def test_a_verdict_without_room_keeps_its_cause_and_its_size(cause: str) -> None:
     machine = Machine("m", answers=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.4})
     machine.running = [MachineEpisode("m", "stopped", cause, 1.0, None, 0.4)]
-    whole, since = words.machine_verdict(machine)
+    whole, since = fleet_state.machine_verdict(machine)
     assert since == 1.0
     for room in range(44, 80):
-        text, _ = words.machine_verdict(machine, room)
+        text, _ = fleet_state.machine_verdict(machine, room)
         assert len(text) <= room
         assert text == whole or len(whole) > room
         assert re.match(r"\S.+( takes|:) 40 % of the time$", text)
@@ -222,7 +224,7 @@ async def test_a_filter_also_holds_below_the_rows() -> None:
 def test_the_verdict_is_on_the_cause_that_costs_most_on_all_machines() -> None:
     fleet = fleets.small()
     state = FleetState(fleet, fleets.NOW, 160, 50, running=fleet.running())
-    verdict = page.verdict_on_fleet(state)
+    verdict = page.fleet_verdict(state)
     assert verdict.text == "Power limit PL1 takes 22.7 % of the time of 4 of 12 machines"
     assert verdict.evidence[:2] == ("since 22:03", "0.74 GHz below")
     assert "node03, node04, node05, node06" in verdict.evidence
@@ -236,12 +238,12 @@ def test_a_fleet_that_loses_nothing_is_calm_unless_a_machine_is_silent() -> None
     calm, silent = Machine("calm"), Machine("silent")
     calm.add_numbers(fleets.NOW, {**UNKNOWN_NUMBERS, "lost": 0.002, "busy": 0.5})
     state = FleetState(Fleet([calm]), fleets.NOW, 160, 50)
-    assert page.verdict_on_fleet(state).text == "No machine is losing time to a known cause"
-    assert (page.verdict_on_fleet(state).level, page.verdict_on_fleet(state).sign) == (0, "✓")
+    assert page.fleet_verdict(state).text == "No machine is losing time to a known cause"
+    assert (page.fleet_verdict(state).level, page.fleet_verdict(state).sign) == (0, "✓")
     silent.fall_silent(fleets.NOW - 60, "connection: timed out")
     state = FleetState(Fleet([calm, silent]), fleets.NOW, 160, 50)
-    assert page.verdict_on_fleet(state).text.startswith("silent does not answer since")
-    assert page.verdict_on_fleet(state).level == 1
+    assert page.fleet_verdict(state).text.startswith("silent does not answer since")
+    assert page.fleet_verdict(state).level == 1
 
 
 async def test_rows_move_at_most_every_ten_seconds() -> None:

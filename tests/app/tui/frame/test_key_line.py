@@ -12,7 +12,13 @@ from played_apps import BIG_SCREEN, Run, running_app
 from waiting import until_true
 
 from perftop.draw import strips
-from perftop.tui.frame.bottom import KeyLine, KeyPiece, MissingLine, key_pieces, missing_runs
+from perftop.tui.frame.bottom import (
+    KeyLine,
+    KeyPiece,
+    MissingMetricsLine,
+    key_pieces,
+    missing_metric_runs,
+)
 from perftop.tui.frame.monitor import make_view
 from perftop.tui.shared import keys
 from perftop.tui.shared.view_settings import ViewSettings
@@ -62,7 +68,7 @@ def test_urgent_keys_replace_those_of_views() -> None:
     assert "esc back" in text_of(line("core", 80))
     assert "space play" in text_of(line("overview", 80, replay=True, pause="play"))
     labels = LABELS | {"clear": "all · 4 of 64"}
-    cleared = key_pieces("table", ("clear",), CAPTIONS, labels, 80, urgent=1)
+    cleared = key_pieces("table", ("clear",), CAPTIONS, labels, 80, min_hints=1)
     assert r"\ all · 4 of 64" in text_of(cleared)
 
 
@@ -142,23 +148,23 @@ def test_missing_instruments_are_shown_at_all_widths(width: int, end: str) -> No
     missing = [replace(m, fix=FIX) for m in machine.hello.missing]
     machine.hello = replace(machine.hello, missing=missing)
     session, _ = observe(machine)
-    assert strips.text(missing_runs(session, width)).endswith(end)
+    assert strips.text(missing_metric_runs(session, width)).endswith(end)
     for size in range(20, 300):
-        runs = missing_runs(session, size)
+        runs = missing_metric_runs(session, size)
         assert strips.width(runs) <= size
         assert "perftop doctor" in strips.text(runs) or size < 45
         assert {key for _, key in runs} <= {"dim", "faint", "key"}
 
 
 def test_machines_with_all_instruments_report_nothing() -> None:
-    assert missing_runs(observe(Machine(ceiling_hz=3.0e9))[0], 160) == []
+    assert missing_metric_runs(observe(Machine(ceiling_hz=3.0e9))[0], 160) == []
 
 
 @pytest.mark.parametrize(("size", "lines"), [((80, 24), 1), ((160, 50), 3), ((80, 10), 0)])
 async def test_the_prompt_is_above_the_keys(size: tuple[int, int], lines: int) -> None:
     async with running_app(guest(), size) as run:
         await run.intervals(1)
-        line = run.app.screen.query_one(MissingLine)
+        line = run.app.screen.query_one(MissingMetricsLine)
         assert line.size.height * line.display == lines
         if lines:
             assert line.region.bottom == size[1] - 1

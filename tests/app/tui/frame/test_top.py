@@ -19,13 +19,13 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.frame import machine as machine_line
 from perftop.tui.frame import top
-from perftop.tui.frame.top import PlaybackState, Status, alert_line
+from perftop.tui.frame.top import AppStatus, PlaybackState, alert_line
 from perftop.tui.shared.verdict import CALM_SIGN, Verdict
 
-STATUS = Status(500_000_000, own_cpu_share=0.021)
+STATUS = AppStatus(500_000_000, own_cpu_share=0.021)
 
 
-def text(status: Status = STATUS, width: int = 160) -> str:
+def text(status: AppStatus = STATUS, width: int = 160) -> str:
     return strips.text(top.header_line(*observe(Machine()), status, width))
 
 
@@ -63,7 +63,12 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
         (replace(STATUS, paused_at=interval.time), "PAUSED"),
         (replace(STATUS, paused_at=interval.time, is_range=True), f", {interval.elapsed_s:.1f} s "),
         (replace(STATUS, replay=replay), "REPLAY"),
-        (replace(STATUS, replay=replace(replay, extent_ns=(0, 10**14), indexed_share=0.5)), " ×1 "),
+        (
+            replace(
+                STATUS, replay=replace(replay, recording_span_ns=(0, 10**14), indexed_share=0.5)
+            ),
+            " ×1 ",
+        ),
         (replace(STATUS, replay=replace(replay, speed=inf)), " max "),
         (replace(STATUS, silent_s=4.0), "NO DATA"),
         (replace(STATUS, recording_text="3 MB"), "REC 3 MB"),
@@ -96,16 +101,16 @@ def test_a_broken_link_is_shown_at_all_widths(width: int) -> None:
 
 
 def alert_text(
-    session: Session, interval: Interval | None, status: Status, width: int = 160
+    session: Session, interval: Interval | None, status: AppStatus, width: int = 160
 ) -> str:
     return strips.text(alert_line(session, interval, status, width)[0])
 
 
 def test_a_dead_probe_comes_before_all_episodes() -> None:
     session, interval = observe(Machine())
-    runs = alert_line(session, interval, Status(0, failure_text="the probe ended by signal 9"), 80)[
-        0
-    ]
+    runs = alert_line(
+        session, interval, AppStatus(0, failure_text="the probe ended by signal 9"), 80
+    )[0]
     assert runs[0] == (" ▼ the probe ended by signal 9", "alarm")
     assert "q quits" in strips.text(runs)
 
@@ -115,7 +120,7 @@ def test_a_dead_probe_comes_before_all_episodes() -> None:
 ])  # fmt: skip
 def test_the_reason_of_a_dead_probe_is_in_narrow_lines_too(length: int, end: str) -> None:
     session, interval = observe(Machine())
-    status = Status(0, failure_text="the probe ended: ".ljust(length - 4, "x"))
+    status = AppStatus(0, failure_text="the probe ended: ".ljust(length - 4, "x"))
     assert alert_text(session, interval, status, 80) == f" ▼ {status.failure_text}{end}"
     assert len(alert_text(session, interval, status, 30)) == 30
 
@@ -125,7 +130,7 @@ def test_a_warning_is_shown_while_it_is_recent_and_nothing_is_worse() -> None:
     session, interval = observe(m)
 
     def alert_runs() -> list[TextRun]:
-        return alert_line(session, interval, Status(0), 80)[0]
+        return alert_line(session, interval, AppStatus(0), 80)[0]
 
     assert alert_runs() == []
     at_ns = session.now_ns
@@ -142,16 +147,16 @@ def test_episodes_that_cost_little_precede_a_calm_verdict() -> None:
     steal = Episode("steal", [1], interval.time_ns - 2 * 10**9, depth=0.004, cause="hypervisor")
     session.detector.running.append(steal)
     session.now_ns = interval.time_ns + 4 * 10**8  # the time is within the next interval
-    line, mood = alert_line(session, interval, Status(0), 200, calm)
+    line, mood = alert_line(session, interval, AppStatus(0), 200, calm)
     assert mood == "calm"
     alert = strips.text(line)
     assert alert.startswith("  ╳ The hypervisor takes 0.4 % of CPU 1 for 2.0 s · ")
     assert "○ CPU 3 is offline" in alert
     session.detector.running.remove(steal)
-    alert = strips.text(alert_line(session, interval, Status(0), 200, calm)[0])
+    alert = strips.text(alert_line(session, interval, AppStatus(0), 200, calm)[0])
     assert alert.startswith("  ✓ Nothing is slowing this machine down · CPUs 5 % busy · ○ CPU 3")
-    assert strips.text(alert_line(session, interval, Status(0), 60, calm)[0]).count("·") == 1
-    paused = Status(0, paused_at=interval.time)
+    assert strips.text(alert_line(session, interval, AppStatus(0), 60, calm)[0]).count("·") == 1
+    paused = AppStatus(0, paused_at=interval.time)
     then = replace(interval, time_ns=interval.time_ns - 3 * 10**9)
     assert "╳" not in strips.text(alert_line(session, then, paused, 200, calm)[0])
 
@@ -159,9 +164,9 @@ def test_episodes_that_cost_little_precede_a_calm_verdict() -> None:
 def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
     session, interval = observe(Machine())
     link = LinkState("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
-    runs = alert_line(session, interval, Status(0, link=link), 160)[0]
+    runs = alert_line(session, interval, AppStatus(0, link=link), 160)[0]
     assert runs[0] == (" next try in 4 s · n7: connection: refused", "alarm")
-    tried = Status(0, link=replace(link, next_s=0.0))
+    tried = AppStatus(0, link=replace(link, next_attempt_s=0.0))
     assert alert_text(session, interval, tried).startswith(" trying again · n7")
 
 

@@ -27,7 +27,7 @@ from perftop.session.values import CpuColumns
 from perftop.tui.overview import clock_columns
 from perftop.tui.overview.chart_numbers import (
     LEFT_WIDTH,
-    MomentNumbers,
+    UnitReader,
     UnitValues,
     chart_units,
     left_lines,
@@ -117,21 +117,21 @@ def test_charts_of_states_have_an_even_number_of_rows(
 def test_nine_to_sixteen_clocks_are_in_two_columns(
     count: int, height: int, width: int, rows: int, gap: int
 ) -> None:
-    plan = chart_layout(count, height, width, packages=1, counted=True, l3_count=2)
-    assert plan is not None
-    assert (plan.kind, plan.rows, plan.gap_lines) == ("columns", rows, gap)
+    layout = chart_layout(count, height, width, packages=1, counted=True, l3_count=2)
+    assert layout is not None
+    assert (layout.kind, layout.rows, layout.gap_lines) == ("columns", rows, gap)
     cores = (count + 1) // 2
     legend_and_axis, gaps = 3, gap * (cores - 2)
-    assert legend_and_axis + 2 + gaps + rows * cores + plan.panel_lines == height
-    assert plan.panel_lines >= 4
-    (first, cells, _), (second, *_) = charts_of(plan)
+    assert legend_and_axis + 2 + gaps + rows * cores + layout.panel_lines == height
+    assert layout.panel_lines >= 4
+    (first, cells, _), (second, *_) = charts_of(layout)
     assert first + cells < width // 2 < second < width - cells
 
 
-def charts_of(plan: ChartLayout) -> list[tuple[int, int, int]]:
+def charts_of(layout: ChartLayout) -> list[tuple[int, int, int]]:
     session, _ = session_after_samples(Machine(cores=1), 10)
     result = ChartPage(session, Cores(session))
-    result._plan = plan
+    result._layout = layout
     return result.chart_cells()
 
 
@@ -183,21 +183,21 @@ def test_the_layout_fills_the_height_and_leaves_room_for_panels(
     assert result.panel_lines >= 4
 
 
-def lines(plan: ChartLayout, charts: int) -> int:
-    rows_per_unit = plan.rows + (plan.kind == "titled")
-    axes = (charts if plan.has_own_axes else 1) + plan.has_times_line
-    return plan.heading_lines + charts * rows_per_unit + (charts - 1) * plan.gap_lines + axes
+def lines(layout: ChartLayout, charts: int) -> int:
+    rows_per_unit = layout.rows + (layout.kind == "titled")
+    axes = (charts if layout.has_own_axes else 1) + layout.has_times_line
+    return layout.heading_lines + charts * rows_per_unit + (charts - 1) * layout.gap_lines + axes
 
 
 @pytest.mark.parametrize(("height", "rows", "queue"), [(41, 10, 2), (19, 5, 1)])
 def test_waiting_tasks_have_lines_above_the_charts_of_a_guest(
     height: int, rows: int, queue: int
 ) -> None:
-    plan = chart_layout(2, height, 160, packages=1, counted=False)
-    assert plan is not None
-    assert (plan.rows, plan.queue_rows) == (rows, queue)
-    assert plan.area_rows + plan.lane_rows + plan.queue_rows == rows
-    assert plan.area_rows > max(plan.lane_rows, plan.queue_rows)
+    layout = chart_layout(2, height, 160, packages=1, counted=False)
+    assert layout is not None
+    assert (layout.rows, layout.queue_rows) == (rows, queue)
+    assert layout.area_rows + layout.lane_rows + layout.queue_rows == rows
+    assert layout.area_rows > max(layout.lane_rows, layout.queue_rows)
 
 
 @pytest.mark.parametrize("rows", [2, 4])
@@ -240,7 +240,7 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     every = chart_units(cores, range(len(cores.rows)), counted=False)
     episodes = RowEpisodes(session)
     episodes.read(interval)
-    moment = MomentNumbers(RowReader(session, cores).read(interval), every, GHZ, episodes)
+    moment = UnitReader(RowReader(session, cores).read(interval), every, GHZ, episodes)
     assert moment.unit_values(every[1], is_selected=False).tasks == names
     unseen = [name for name in names if name.startswith("not seen")]
     printed = CpuColumns(session).task(1, interval)  # the table and `stat` have the same text

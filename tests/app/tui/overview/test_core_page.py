@@ -132,7 +132,7 @@ async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:
         view = page(run)
         view.cores = Cores(run.session, frozenset())
         view.reset()
-        assert view.is_outdated()
+        assert view.needs_layout()
 
 
 async def test_brackets_zoom_and_a_click_in_a_chart_pauses_there() -> None:

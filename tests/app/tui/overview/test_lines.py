@@ -131,9 +131,9 @@ def test_a_row_with_a_running_episode_has_its_sign_and_a_red_value(kind: str) ->
     depth = {"neighbour": 0.31, "turbo-drop": 0.8e9, "involuntary-halt": 0.02}[kind]
     cause = "sibling" if kind == "neighbour" else "unknown"
     p = grid_with_episode(machine, kind, [2], depth=depth, cause=cause)
-    number, red, lowered_chart = LOSS[kind]
+    number, red, lowered_metric_name = LOSS[kind]
     assert styles_of(p, 2, number) >= {red}
-    assert styles_of(p, 2, lowered_chart) == {"alarm"}
+    assert styles_of(p, 2, lowered_metric_name) == {"alarm"}
     assert styles_of(p, 1, "1.25") == {"text"}
     assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", KINDS[kind].sign, " "]
     assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]
@@ -304,8 +304,8 @@ def arrangement(
 
 
 def line_kinds(room: int, fold: FoldMode, cpu: int | None = 0, *, bare: bool = False) -> list[str]:
-    plan = arrangement(room, fold, cpu, bare=bare)
-    return [line.kind for line in (*plan.fixed_above, *plan.lines, *plan.fixed_below)]
+    arranged = arrangement(room, fold, cpu, bare=bare)
+    return [line.kind for line in (*arranged.fixed_above, *arranged.lines, *arranged.fixed_below)]
 
 
 def test_in_another_order_only_the_packages_are_above_the_rows() -> None:
@@ -314,9 +314,9 @@ def test_in_another_order_only_the_packages_are_above_the_rows() -> None:
     session.online[29] = False
     cores = Cores(session)
     assert cores.offline_cpus == [29]
-    plan = arrange_lines(cores, 40, "needed", 0, [5, 3], bare=False)
-    assert [line.kind for line in plan.fixed_above] == ["folded"] * 3
-    assert [line.row for line in plan.lines] == [5, 3]
+    arrangement = arrange_lines(cores, 40, "needed", 0, [5, 3], bare=False)
+    assert [line.kind for line in arrangement.fixed_above] == ["folded"] * 3
+    assert [line.row for line in arrangement.lines] == [5, 3]
 
 
 def packages(run: Run) -> dict[str, int]:
@@ -337,10 +337,10 @@ def test_only_the_package_with_the_cursor_is_open(cpu: int | None, packages_abov
 
 @pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2)])
 def test_the_lines_of_all_packages_remain_while_rows_scroll(cpu: int, opened: int) -> None:
-    plan = arrangement(10, "needed", cpu)
-    assert [line.kind for line in plan.fixed_above] == ["folded"] * opened + ["package"]
-    assert [line.kind for line in plan.lines] == ["row"] * 10
-    assert [line.kind for line in plan.fixed_below] == ["folded"] * (2 - opened)
+    arranged = arrangement(10, "needed", cpu)
+    assert [line.kind for line in arranged.fixed_above] == ["folded"] * opened + ["package"]
+    assert [line.kind for line in arranged.lines] == ["row"] * 10
+    assert [line.kind for line in arranged.fixed_below] == ["folded"] * (2 - opened)
 
 
 def test_packages_remain_open_if_they_fit() -> None:

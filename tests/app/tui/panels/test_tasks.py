@@ -119,7 +119,12 @@ def test_threads_of_one_name_are_grouped() -> None:
     (one,) = tables.task_ranking(
         *observe(guest(), records=records(others=others, waits=waits))
     ).top_tasks(9)
-    assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
+    assert (one.shares, one.threads, one.wait_share, one.switches) == (
+        {0: 0.75, 1: 0.25},
+        3,
+        0.25,
+        60,
+    )
 
 
 def test_only_tasks_on_the_selected_cpus_are_listed() -> None:
@@ -159,7 +164,7 @@ def test_tasks_of_one_owner_can_be_grouped() -> None:
     assert result[1][:5] == ["job", "CPU", "0", "CPU", "1"]
     assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
     assert result[3][:3] == ["postgresql.service", "·", "38.4"]
-    assert result[4][:6] == [*tables.NO_OWNER.split(), "2.7", "0.6"]
+    assert result[4][:6] == [*tables.NO_OWNER_TEXT.split(), "2.7", "0.6"]
     assert text(guest_state, 97, 10)[2].split()[0] == "cc1plus", "the ranking by task is unchanged"
 
 

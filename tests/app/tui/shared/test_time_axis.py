@@ -216,7 +216,7 @@ def test_an_episode_that_ended_retroactively_is_drawn() -> None:
     seen, given_up, old = drop(30, 41), drop(20, 36.5), drop(10, 20)
     session.ended.extend([old, seen, given_up])
     session.detector.running.append(now := drop(90))
-    assert time_axis.episodes(axis_at(100), session) == [now, seen]
+    assert time_axis.visible_episodes(axis_at(100), session) == [now, seen]
 
 
 # --- start of the history

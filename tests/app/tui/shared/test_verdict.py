@@ -26,12 +26,12 @@ from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import Recorder
 from perftop.session.session import Session
-from perftop.tui.frame.top import Status, TopLines, alert_line
+from perftop.tui.frame.top import AppStatus, TopLines, alert_line
 from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import verdict as verdict_module
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
 from perftop.tui.shared.verdict import CALM_SIGN, VERDICT_SPAN_NS, Verdict, loss_line, verdict_at
-from perftop.verbs.options import SHIPPED
+from perftop.verbs.options import SHIPPED_DIRECTORY
 
 SECOND = 1_000_000_000
 HOGS = {
@@ -99,7 +99,7 @@ def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
     session, verdicts = session_and_verdicts([*messages_of_two_hogs()])
     verdict = verdicts[-1][1]
     assert verdict.text == "hogA[11] and hogB[12] share CPU 1: each waits 50 % of its time"
-    line, mood = alert_line(session, None, Status(0), 80, verdict=verdict)
+    line, mood = alert_line(session, None, AppStatus(0), 80, verdict=verdict)
     assert mood == "victim"
     assert strips.text(line).startswith(f"▌ ◐ {verdict.text} · for 1")
     assert ("50 %", "alarm") in line
@@ -180,7 +180,7 @@ def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
 
 def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
     """The screen once named the share of the last ten seconds, beside that of `why` for all."""
-    path = SHIPPED / "queue.perftop"
+    path = SHIPPED_DIRECTORY / "queue.perftop"
 
     async def texts() -> list[tuple[str, str]]:
         async with replayed(path, (160, 40), ()) as app:
@@ -193,7 +193,7 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
                 return top.verdict.text, next(iter(top.verdict.evidence), "")
 
             await until_true(lambda: not source.indexing, "the search of the file")
-            await app.run_action("source('finish')")
+            await app.run_action("source('go_to_end')")
             await until_true(lambda: "in all" in shown_verdict()[1], "the verdict at the end")
             at_end = shown_verdict()
             recorded, interval = source.session.log.recording, source.interval
@@ -320,7 +320,7 @@ def test_a_recording_begins_without_a_verdict(tmp_path: Path) -> None:
                 return top.verdict.text
 
             first = verdict_text()
-            await app.run_action("source('finish')")
+            await app.run_action("source('go_to_end')")
             await until_true(lambda: "hogA" in verdict_text(), "the verdict at the end")
             return first, verdict_text()
 

@@ -62,9 +62,9 @@ def layout_of(machine_shape: tuple[int, int, int], threads: int, width: int, hei
 def test_256_cpus_fit_24_lines_and_1024_fit_50(
     machine_shape: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
 ) -> None:
-    plan = layout_of(machine_shape, threads, width, height, ascii_=ascii_)
-    assert len(plan.lines) <= height
-    assert len(plan.cell_positions) == machine_shape[0] * machine_shape[1] * machine_shape[2]
+    layout = layout_of(machine_shape, threads, width, height, ascii_=ascii_)
+    assert len(layout.lines) <= height
+    assert len(layout.cell_positions) == machine_shape[0] * machine_shape[1] * machine_shape[2]
 
 
 @given(
@@ -74,9 +74,9 @@ def test_256_cpus_fit_24_lines_and_1024_fit_50(
 def test_all_cores_have_one_cell_and_no_cells_overlap(
     machine_shape: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
 ) -> None:
-    plan = layout_of(machine_shape, threads, width, height, ascii_=ascii_)
+    layout = layout_of(machine_shape, threads, width, height, ascii_=ascii_)
     drawn: dict[int, list[int]] = {}
-    for line in plan.lines:
+    for line in layout.lines:
         end = 0
         for part in line:
             assert part.x >= end
@@ -86,9 +86,9 @@ def test_all_cores_have_one_cell_and_no_cells_overlap(
         assert end <= width
     assert len(drawn) == machine_shape[0] * machine_shape[1] * machine_shape[2]
     # lp0 and lp1 are side by side
-    assert not (ascii_ and plan.cell.has_halves and plan.cell.width % 2)
-    assert all(lines == list(range(plan.cell.height)) for lines in drawn.values())
-    assert len(set(plan.cell_positions.values())) == len(drawn)
+    assert not (ascii_ and layout.cell.has_halves and layout.cell.width % 2)
+    assert all(lines == list(range(layout.cell.height)) for lines in drawn.values())
+    assert len(set(layout.cell_positions.values())) == len(drawn)
 
 
 def test_few_cores_have_large_cells() -> None:
@@ -100,13 +100,13 @@ def test_few_cores_have_large_cells() -> None:
 
 def test_cores_of_an_l3_are_adjacent_below_their_package() -> None:
     packages, _ = packages_and_names(2, 4, 8)
-    plan = layout_of((2, 4, 8), 2, 119, 40)
+    layout = layout_of((2, 4, 8), 2, 119, 40)
     caches = {group.rows for groups in packages for group in groups}
-    assert {part.cells for line in plan.lines for part in line if part.cells} == caches
-    labels = [part.label.strip() for line in plan.lines for part in line if part.label]
+    assert {part.cells for line in layout.lines for part in line if part.cells} == caches
+    labels = [part.label.strip() for line in layout.lines for part in line if part.label]
     assert labels == [f"L3 {i}" for i in range(8)]
-    heads = [y for y, line in enumerate(plan.lines) if any(part.package >= 0 for part in line)]
-    assert heads[0] < plan.cell_positions[0][1] < heads[-1] < plan.cell_positions[32][1]
+    heads = [y for y, line in enumerate(layout.lines) if any(part.package >= 0 for part in line)]
+    assert heads[0] < layout.cell_positions[0][1] < heads[-1] < layout.cell_positions[32][1]
 
 
 @pytest.mark.parametrize(("caches", "labels"), [
@@ -126,9 +126,9 @@ def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str
 def test_groups_are_side_by_side_if_there_is_room(width: int, side_by_side: bool) -> None:
     """8 cells of 4 with marks, a gap at the end and a label of 5: 46 columns, twice, with 2
     between."""
-    plan = layout_of((1, 2, 8), 2, width, 16)
-    assert (plan.cell.width, plan.cell.height) == (4, 2)
-    first, second = plan.cell_positions[0], plan.cell_positions[8]
+    layout = layout_of((1, 2, 8), 2, width, 16)
+    assert (layout.cell.width, layout.cell.height) == (4, 2)
+    first, second = layout.cell_positions[0], layout.cell_positions[8]
     assert (first[1] == second[1]) is side_by_side
     assert second[0] - first[0] == (48 if side_by_side else 0)
 
@@ -147,22 +147,22 @@ def test_a_folded_package_is_one_line_and_others_use_its_room() -> None:
 
 
 def test_adjacent_rings_share_their_strokes() -> None:
-    plan = layout_of((1, 1, 16), 2, 39, 12)
-    assert plan.cell.blank_lines == 1
-    per = plan.cell_positions[1][0] - plan.cell_positions[0][0]
+    layout = layout_of((1, 1, 16), 2, 39, 12)
+    assert layout.cell.blank_lines == 1
+    per = layout.cell_positions[1][0] - layout.cell_positions[0][0]
     below = next(
         row
-        for row, (x, y) in plan.cell_positions.items()
-        if x == plan.cell_positions[0][0] and y > plan.cell_positions[0][1]
+        for row, (x, y) in layout.cell_positions.items()
+        if x == layout.cell_positions[0][0] and y > layout.cell_positions[0][1]
     )
     episode = Episode("steal", [0], 0)
     rings = [
         CoreLoss(row, episode, 0, share, is_running)
         for row, share, is_running in ((0, 0.31, True), (1, 0.08, False), (below, nan, True))
     ]
-    edges = heat_layout.ring_edges(plan, rings)
+    edges = heat_layout.ring_edges(layout, rings)
     top, shared, bottom = (strips.text(edges[y]) for y in sorted(edges))
-    left = " " * plan.cell_positions[0][0]
+    left = " " * layout.cell_positions[0][0]
     assert (per, top) == (5, left + "┏−31━┳─−8─┐")
     assert shared == left + "┣━━━━╋────┘"
     assert bottom == left + "┗━━━━┛"

@@ -62,8 +62,8 @@ def test_all_clocks_have_the_selected_unit() -> None:
 async def test_arrows_move_between_cells_and_stop_at_the_edges() -> None:
     async with running_app(Machine(cores=128), (160, 24)) as run:
         await run.pilot.press("2")
-        rows = sorted({y for _, y in view(run)._plan.cell_positions.values()})
-        per = [y for _, y in view(run)._plan.cell_positions.values()].count(rows[0])
+        rows = sorted({y for _, y in view(run)._heat_layout.cell_positions.values()})
+        per = [y for _, y in view(run)._heat_layout.cell_positions.values()].count(rows[0])
         last = per * (len(rows) - 1)
         for key, cpu in (("left", 0), ("up", 0), ("right", 1), ("down", per + 1),
                          ("down", 2 * per + 1), ("left", 2 * per), ("end", 127), ("right", 127),
@@ -113,7 +113,7 @@ async def test_the_title_counts_hidden_cores_and_those_that_lose() -> None:
         await run.intervals(10)
         match = re.search(r"(\d+) of 1024 out of sight \(1 loses\)", text(run)[0])
         assert match is not None, text(run)[0]
-        cells_of_line = next(len(part.cells) for part in view(run)._plan.lines[-1])
+        cells_of_line = next(len(part.cells) for part in view(run)._heat_layout.lines[-1])
         assert int(match[1]) % cells_of_line == 0
         await run.pilot.press("end")
         await run.intervals(1)
@@ -136,7 +136,7 @@ async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.Monk
         await run.pilot.press("2")
         heat = view(run)
         for core, times, column in ((3, 1, 1), (2, 1, 4), (5, 2, 2)):
-            x, y = heat._plan.cell_positions[core]
+            x, y = heat._heat_layout.cell_positions[core]
             await run.pilot.click(HeatMap, offset=(x + column, y + 2), times=times)
             assert heat.settings.cpu == core
         assert opened == [5]
@@ -229,7 +229,7 @@ async def test_cells_too_small_for_rings_have_the_sign_of_the_episode() -> None:
     async with running_app(m, (80, 24)) as run:
         await run.pilot.press("2")
         await run.intervals(10)
-        assert view(run)._plan.cell.blank_lines == 0
+        assert view(run)._heat_layout.cell.blank_lines == 0
         drawn = text(run)[2 : 2 + view(run).height]
         assert sum(line.count("╳") for line in drawn) == 1
         assert text(run)[1].rstrip().endswith("CPU 3 −30")

@@ -335,7 +335,7 @@ async def test_the_remedy_of_a_cause_is_not_used_for_flows_of_other_tasks() -> N
         report = report_of(view)
         for taker, is_named in ((4001, True), (4008, False)):
             flow = Flow("stream", "stream", "scheduler", 4.0, {(taker, 4009, 0): 4.0})
-            texts = flow_details(view.session, report, flow, largest=True, lasting="")
+            texts = flow_details(view.session, report, flow, is_largest=True, cause_duration="")
             assert any("--pid 0 4001" in text for _, text in texts) == is_named
 
 
@@ -355,7 +355,9 @@ async def test_a_running_flow_has_its_start_and_its_number_of_episodes(
         ]
         monkeypatch.setattr(view.session, "episodes", lambda *_: episodes)
         flow = Flow("stream", "stream", "cache", 4.0, {(4001, 4009, 0): 4.0})
-        texts = dict(flow_details(view.session, report_of(view), flow, largest=True, lasting=""))
+        texts = dict(
+            flow_details(view.session, report_of(view), flow, is_largest=True, cause_duration="")
+        )
         start, _, rest = texts["since"].partition(", ")
         assert start == f"22:13:2{starts_s[-1]}"
         assert rest.partition(" s")[2] == count

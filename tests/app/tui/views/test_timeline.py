@@ -22,7 +22,7 @@ from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.panels import lanes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Core
-from perftop.tui.shared.paint import FADED
+from perftop.tui.shared.paint import FADED_PREFIX
 
 # --- contents of a line
 
@@ -152,9 +152,12 @@ async def test_a_filter_hides_other_cpus_and_reports_if_none_match() -> None:
     results: list[list[str]] = []
     counts: list[int] = []
     async with viewing(many_cores()) as view:
-        for chosen in ("3", "999"):
+        for selected in ("3", "999"):
             settings = view.past.settings
-            settings.filter, settings.mask = parse_filter(chosen), frozenset({int(chosen)} - {999})
+            settings.filter, settings.mask = (
+                parse_filter(selected),
+                frozenset({int(selected)} - {999}),
+            )
             await view.redraw()
             results.append(view.visible_lines())
             counts.append(view.past.line_count)
@@ -170,8 +173,8 @@ async def test_the_cursor_moves_between_cores_and_shows_all_their_lines() -> Non
         assert view.past.settings.cpu == 1
         await view.run.pilot.press("end")
         assert view.past.settings.cpu == 1
-        chosen = [y for y in range(view.past.line_count) if view.past.line(y)[1] == "chosen"]
-        assert len(chosen) == view.past.line_count // 2
+        selected = [y for y in range(view.past.line_count) if view.past.line(y)[1] == "chosen"]
+        assert len(selected) == view.past.line_count // 2
         assert sum(line.startswith("▌") for line in view.visible_lines()) == 1
 
 
@@ -186,10 +189,10 @@ async def test_cells_outside_the_selected_range_are_faded() -> None:
         view.run.source.select_range(now_ns - S, now_ns)
         await view.run.pilot.pause()
         cells = view.strip(y)
-        is_faded = [key.startswith(FADED) for _, key in cells]
+        is_faded = [key.startswith(FADED_PREFIX) for _, key in cells]
         assert is_faded == sorted(is_faded, reverse=True)
         assert is_faded.count(False) == pytest.approx(S / view.past._axis.bin_ns, abs=1)
-        assert [(sign, key.removeprefix(FADED)) for sign, key in cells] == live
+        assert [(sign, key.removeprefix(FADED_PREFIX)) for sign, key in cells] == live
         assert view.title_lines[1].split()[-1] == "mean"
 
 

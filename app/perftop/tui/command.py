@@ -1,9 +1,6 @@
-"""`perftop -- CMD`: a live stream around a command, whose output is shown in a pane.
-
-The command may outlive the screen: if the user quits before the command ends, the rest of its
-output and the summary are printed to the terminal. Therefore a separate task, not the app, reads
-the stream.
-"""
+"""`perftop -- CMD`: a live stream around a command, with the output of the command in a pane. If
+the user quits before the command ends, the rest of its output and the summary are printed to the
+terminal. So the stream is read by a separate task, which may outlive the app."""
 
 from __future__ import annotations
 
@@ -21,13 +18,13 @@ from perftop.base.errors import Failed, print_error
 from perftop.base.text import ascii_line, long_duration, printable, running_time, supports_unicode
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, OutputLines
-from perftop.process.launch import Feed
+from perftop.process.launch import AnyProbe
 from perftop.process.link import Link
 from perftop.process.signals import on_signal, run_loop
 from perftop.process.streams import READ_PAUSE_S, ProbeStream, open_stream
 from perftop.tui.app import PerfTopApp, drawing_on_stdout
 from perftop.tui.config import Config
-from perftop.tui.frame.top import Status
+from perftop.tui.frame.top import AppStatus
 from perftop.tui.stream import LiveSource, StreamOpener
 
 if TYPE_CHECKING:  # these modules import numpy
@@ -41,8 +38,8 @@ PANE_UPDATE_S = 0.1
 END_NOTICE_NS = 10_000_000_000
 """Time in ns for which the notice that the command has ended is shown."""
 MAX_UNSEEN_BYTES = 1 << 16
-"""Maximum bytes of output kept since the pane's last update; if the screen closes before the next
-update, they are printed to the terminal."""
+"""Maximum bytes of output that are kept for the pane's next update. If the screen closes first,
+they are printed to the terminal."""
 MAX_NAME_LENGTH = 16
 """Maximum number of characters shown of the command's name."""
 KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
@@ -152,9 +149,9 @@ class CommandSource(LiveSource):
 
     @property
     def _may_read_late(self) -> bool:
-        """Whether samples may be read late, which saves CPU time. This is so while the command runs
-        and once its whole run has been measured; at the start and the end of the run, samples are
-        needed at once."""
+        """Whether samples may be read late, which saves CPU time: while the command runs, and after
+        its whole run has been measured. At the start and the end of the run, samples are needed at
+        once."""
         measurement = self.measurement
         return measurement is not None and (measurement.running or bool(measurement.summary))
 
@@ -190,7 +187,7 @@ class CommandSource(LiveSource):
             self._printout.split_lines()
             await monitor.show_output(self._printout, self.tty.resize)
 
-    def complete_status(self, status: Status) -> Status:
+    def complete_status(self, status: AppStatus) -> AppStatus:
         status = super().complete_status(status)
         run = self.run
         return replace(
@@ -295,7 +292,7 @@ class CommandSource(LiveSource):
 
 
 def run(
-    probe: Feed, tty: JobTerminal, interval_ns: int, config: Config, *, mouse: bool = True
+    probe: AnyProbe, tty: JobTerminal, interval_ns: int, config: Config, *, mouse: bool = True
 ) -> int:
     """Runs the app; returns the command's exit status. Raises Failed if the command could not be
     run, or if the stream or the app failed."""

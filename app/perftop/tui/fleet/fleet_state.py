@@ -31,7 +31,7 @@ _RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
 """Values at the upper end of the heat ramp, by key; for all other shares it is 1."""
 _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
 
-MAX_ALIKE_ROWS = 5
+MAX_SIMILAR_ROWS = 5
 """Maximum number of machines with the same sentence that have a row each."""
 MachineRow = tuple[Machine, ...]
 """A row of the table: one machine, or several machines with the same sentence."""
@@ -92,19 +92,19 @@ class FleetState:
     machines: Sequence[Machine] = ()
     """The machines that match the filter, in display order."""
     rows: Sequence[MachineRow] = ()
-    are_alike_folded: bool = True
-    """Whether machines with the same sentence, beyond MAX_ALIKE of them, share a row."""
+    merges_similar: bool = True
+    """Whether machines with the same sentence share a row, except the first MAX_SIMILAR_ROWS."""
     selected_name: str = ""
-    top: int = 0
+    first_row: int = 0
     """Index of the first visible row in `rows`."""
     metric: str = "lost"
     """Key of the number that the heat map shows."""
-    every_s: float = 1.0
+    update_s: float = 1.0
     """The source's interval between new numbers, in seconds."""
     origin: str = ""
     """Description of the source of the numbers."""
     problem: str = ""
-    """Why there are no numbers at present, as text that is safe to draw; '' if there are."""
+    """Why there are no numbers at present, as text that is safe to draw; else an empty text."""
     facts: tuple[str, ...] = ()
     """Facts about the cost of watching the fleet, the most important first."""
     pause_text: str = ""
@@ -162,8 +162,8 @@ def silence_text(machine: Machine, now: float) -> str:
 
 
 def machine_verdict(machine: Machine, room: int = 200) -> tuple[str, float]:
-    """Returns a sentence on the costliest cause of a machine, in the longest wording that fits into
-    `room` cells, and its start in Unix seconds; NaN if nothing is lost."""
+    """Returns a sentence on the costliest cause of loss on a machine, and the Unix time in s at
+    which the loss began; NaN if nothing is lost."""
     wordings, start = _verdict_wordings(machine)
     return first_that_fits(wordings, room), start
 
@@ -225,17 +225,17 @@ def cause_subject(cause: Cause) -> str:
 
 
 def machine_rows(state: FleetState) -> list[MachineRow]:
-    """Returns the rows of the machines. If rows are ordered by loss, machines with the same cause,
-    or that do not answer for the same reason, share a row beyond the first MAX_ALIKE; the selected
-    machine always has its own."""
+    """Returns the rows of the machines. If machines are ordered by loss, those with one cause, or
+    with one reason for silence, share a row, except the first MAX_SIMILAR_ROWS of them. The
+    selected machine always has its own row."""
     groups: dict[tuple[str, str], list[Machine]] = {}
     for machine in state.machines if state.choice.order == "lost" else ():
         reason = "" if machine.answers else silence_text(machine, nan)
         if (key := machine.cause if machine.answers else ("silent", reason)) != ("", ""):
             groups.setdefault(key, []).append(machine)
     similar_rows: dict[str, MachineRow] = {}
-    for machines in groups.values() if state.are_alike_folded else ():
-        folded = tuple(m for m in machines[MAX_ALIKE_ROWS:] if m.name != state.selected_name)
+    for machines in groups.values() if state.merges_similar else ():
+        folded = tuple(m for m in machines[MAX_SIMILAR_ROWS:] if m.name != state.selected_name)
         similar_rows |= dict.fromkeys((machine.name for machine in folded), folded)
     machine_rows = ((m, similar_rows.get(m.name, (m,))) for m in state.machines)
     return [row for machine, row in machine_rows if row[0] is machine]
@@ -347,8 +347,8 @@ def span_text(seconds: float) -> str:
 
 
 def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:
-    """Returns the line of a time axis and the line of its times, both after `left` blank cells. The
-    axis covers the last `span_s` seconds up to `now`."""
+    """Returns a time axis and its times, as two lines that begin with `left` blank cells. The axis
+    covers the last `span_s` seconds up to `now`."""
     now_ns, bin_ns = round(now * 1e9), round(span_s * 1e9 / cells)
     axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
     blank: Run = (" " * left, "text")
