@@ -14,6 +14,7 @@ from pathlib import Path
 import command
 import exports
 import pytest
+from nightly import cases_by_day, nightly_case
 from terminal import Screen, drained_bytes
 from waiting import MAX_WAIT_S, wait_for
 
@@ -100,7 +101,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("number", END_SIGNALS)
-@pytest.mark.parametrize("module", ["perftop.cli", "perftop.process.launch"])
+@pytest.mark.parametrize("module", [nightly_case("perftop.cli"), "perftop.process.launch"])
 def test_a_signal_during_an_import_has_its_status_and_no_traceback(
     module: str, number: signal.Signals
 ) -> None:
@@ -133,7 +134,9 @@ def test_a_line_end_in_a_name_does_not_divide_the_message(arguments: list[str]) 
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("number", [*END_SIGNALS, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number", cases_by_day([*END_SIGNALS, signal.SIGUSR1], [signal.SIGTERM, signal.SIGUSR1])
+)
 def test_a_signal_while_the_interpreter_ends_changes_nothing(number: signal.Signals) -> None:
     done = command.python(SIGNAL_AT_EXIT.replace("SIGNAL", str(int(number))), check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -207,7 +210,7 @@ def test_full_and_closed_outputs_are_reported_in_one_line(
     assert (tmp_path / "out").exists() == ("-o out" in line)
 
 
-@pytest.mark.parametrize("limit", [14, 16])
+@pytest.mark.parametrize("limit", cases_by_day([14, 16], [14]))
 def test_a_low_limit_of_open_files_is_reported(limit: int) -> None:
     argv = command.argv("stat", "--source", "os", "-n", "1", "-i", "100ms")
     done = subprocess.run(
@@ -292,7 +295,8 @@ def test_each_refusal_has_a_status_and_no_traceback(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["doctor"], ["stat", "-n", "1", "-i", "100ms", "--source", "sim"]]
+    "arguments",
+    [["--help"], nightly_case(["doctor"]), ["stat", "-n", "1", "-i", "100ms", "--source", "sim"]],
 )
 def test_an_unwritable_stdout_is_reported(arguments: list[str]) -> None:
     if not Path("/dev/full").exists():

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from roots import ROOT
 from run_order import pytest_collection_modifyitems, runs_alone
 from waiting import MAX_WAIT_S
@@ -59,6 +60,7 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_marked_tests_run_last_and_alone(tmp_path: Path) -> None:
     # A copy, because the lock is on the file, and workers of this run hold that of the original.
     shutil.copy(ROOT / "tests/support/run_order.py", tmp_path)

@@ -9,8 +9,7 @@ import golden
 import pytest
 from roots import ROOT
 
-DAILY = ("data", "demos", "stream", "help", "wrong", "file-small", "live-guest", "screen-guest",
-         "looks")  # fmt: skip
+DAILY = "data", "demos", "stream", "help", "wrong", "file-small", "live-guest", "screen-guest"
 NIGHTLY = [group for group in golden.GROUPS if group not in DAILY]
 
 

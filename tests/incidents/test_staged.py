@@ -506,9 +506,9 @@ def test_what_a_program_does_itself_is_not_attributed_to_others(stage: Stage, pr
     assert line["spent"]["quota_s"] == line["spent"]["stopped_s"] == 0
 
 
-@daily
+@nightly
 def test_an_undisturbed_victim_loses_nothing(stage: Stage) -> None:
-    line, truth = stage.why_victim(seconds=2)
+    line, truth = stage.why_victim()
     assert causes(line, truth.wait + POINTS) == {}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 import synth
+from nightly import cases_by_day
 from sessions import session_of
 from sim_streams import Timed, messages_lasting
 
@@ -38,7 +39,7 @@ def sequence_number(message: Timed) -> int:
     return message.seq if isinstance(message, wire.Frame) else -1
 
 
-@pytest.mark.parametrize("scenario", SCRIPTED)
+@pytest.mark.parametrize("scenario", cases_by_day(SCRIPTED, ["throttle"]))
 @pytest.mark.parametrize("lost_frames", [3, 17])
 def test_lost_frames_hide_only_their_own_time(scenario: str, lost_frames: int) -> None:
     """Once a second 2 or 16 frames are lost; the next frame covers their time."""

@@ -13,6 +13,7 @@ import sampling
 import synth
 from hypothesis import given
 from hypothesis import strategies as st
+from nightly import nightly_case
 from roots import DATA
 from synth import counter
 
@@ -223,7 +224,7 @@ def play(messages: Iterator[wire.Message]) -> tuple[Session, list[Interval]]:
     return session, [session.take_interval() for m in taken if isinstance(m, wire.Frame) and m.seq]
 
 
-@pytest.fixture(scope="module", params=["all counters", "three counters"])
+@pytest.fixture(scope="module", params=["all counters", nightly_case("three counters")])
 def session_and_intervals(request: pytest.FixtureRequest) -> tuple[Session, list[Interval]]:
     return play(
         stream() if request.param == "all counters" else with_counters_only(FEW_KEYS, stream())

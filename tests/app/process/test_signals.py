@@ -95,7 +95,7 @@ def _run(directory: Path, block: str, line: int, number: int) -> int:
     ("block", "number"),
     cases_by_day(
         [*product(BLOCKS, (signal.SIGINT, signal.SIGTERM))],
-        [("screen", signal.SIGINT), ("headless", signal.SIGTERM)],
+        [("headless", signal.SIGTERM)],
     ),
 )
 def test_a_signal_at_any_line_leaves_no_probe_running(

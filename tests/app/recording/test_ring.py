@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import synth
+from nightly import cases_by_day
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -162,7 +163,7 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
     black_box.check_path(tmp_path / "new")
 
 
-@pytest.mark.parametrize("cut", [1, 30, 400])
+@pytest.mark.parametrize("cut", cases_by_day([1, 30, 400], [30]))
 def test_a_torn_end_loses_only_the_last_messages(tmp_path: Path, cut: int) -> None:
     """The end is torn as after kill -9 or a power failure."""
     path = tmp_path / "box"

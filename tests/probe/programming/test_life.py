@@ -18,7 +18,7 @@ from capabilities import needs_fuse
 from command import Line, lines, read_some, run_in_process, started_process
 from fakekernel.client import FakeKernel
 from journals import entries_left
-from nightly import cases_by_day
+from nightly import cases_by_day, nightly_case
 from priority import raised_priority
 from waiting import MAX_WAIT_S
 
@@ -165,7 +165,7 @@ def close_stdin(process: subprocess.Popen[bytes]) -> None:
     process.stdin.close()
 
 
-@pytest.mark.parametrize("end", [end_by_sigterm, close_reader, close_stdin])
+@pytest.mark.parametrize("end", [end_by_sigterm, close_reader, nightly_case(close_stdin)])
 def test_the_probe_restores_registers(
     fake: FakeKernel, run_dir: Path, end: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:

@@ -143,9 +143,7 @@ sys.exit(program.main())
 """
 
 
-@pytest.mark.parametrize(
-    "number", cases_by_day([*SIGNALS, signal.SIGKILL], [signal.SIGINT, signal.SIGKILL])
-)
+@pytest.mark.parametrize("number", cases_by_day([*SIGNALS, signal.SIGKILL], [signal.SIGKILL]))
 def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal.Signals) -> None:
     """`selftest` refuses --sysroot, so its source is replaced."""
     code = SELFTEST_PROBE.format(selftest=SELFTEST.format(root=str(fake.root)))

@@ -230,6 +230,7 @@ def test_values_match_the_machines_truth(name: str, tmp_path: Path) -> None:
     check_in_attempts(measure, check, tmp_path)
 
 
+@pytest.mark.nightly
 def test_windows_that_are_not_multiples_of_the_load_period(tmp_path: Path) -> None:
     """A row that was interrupted at the edge of an interval covers slightly less time, with another
     load, than the truth."""

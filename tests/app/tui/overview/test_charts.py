@@ -325,8 +325,8 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
         assert any(f"lost in {end_s:.0f} s" in strips.text(line) for line in result.lines)
 
 
-@pytest.mark.parametrize("gap_s", [0.0, 1.5, 4.0])
-@pytest.mark.parametrize("seconds", [1.0, 3.0, 6.0])
+@pytest.mark.parametrize("gap_s", cases_by_day([0.0, 1.5, 4.0], [0.0, 4.0]))
+@pytest.mark.parametrize("seconds", cases_by_day([1.0, 3.0, 6.0], [1.0, 6.0]))
 def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
     gap_s: float, seconds: float
 ) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import command
+import pytest
 
 from perfprobe.instruments.selftest import verdict, working
 
 
+@pytest.mark.nightly
 def test_a_selftest_of_this_machine_finds_no_wrong_counter() -> None:
     result = command.run("selftest", "--source", "os", program="perfprobe")
     assert result.stderr == ""
