@@ -1,9 +1,10 @@
-"""Text about episodes. Only this module and `evidence` name, count and explain episodes; the alert
-line, the lists of episodes, `why`, `stat`, `summary`, `diff` and the exporter use them.
+"""Text about episodes: their names, counts and explanations. Only this module and `evidence` have
+such text; the alert line, the lists of episodes, `why`, `stat`, `summary`, `diff` and the exporter
+use it.
 
-A sentence states who loses how much to what. Its phrases are declared with the kinds of episodes in
+A sentence says who loses how much to what. Its phrases are declared with the kinds of episodes in
 `model/kinds.py`; this module fills in their fields. It uses the first phrase that fits the length
-and whose fields are all known. If no phrase fits, it falls back to a few words.
+and whose fields are all known. If none fits, a few words replace the sentence.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 MAX_SENTENCE = 76
-"""Maximum characters of a sentence, which fills 80 columns with the four characters before it."""
+"""Maximum characters of a sentence. With the four characters before it, it fills 80 columns."""
 MAX_OWNER = 30
 """Maximum characters of the name of a control group's owner in a sentence."""
 MAX_COMM = 15
-"""Maximum characters of a thread's name, to which the kernel truncates the name of its program."""
+"""Maximum characters of a thread's name: the kernel truncates the name of its program to these."""
 ELLIPSIS = "…"
 
 
@@ -54,15 +55,15 @@ ELLIPSIS = "…"
 
 _WRAPPERS = {"chrt", "doas", "env", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf",
              "sudo", "taskset", "time", "timeout"}  # fmt: skip
-"""Programs that run the program in their arguments."""
+"""Programs that run another program, whose name is among their arguments."""
 _WRAPPER_ARGUMENT = re.compile(r"-.*|[0-9][0-9.,:-]*[a-z]?|0x[0-9a-f]+|\w+=.*")
 """An option of a wrapper, or its value: a number, a time, a list of CPUs, or a variable."""
 
 
 def command_name(argv: Sequence[str], busiest: str = "") -> str:
-    """Returns the name of the program that a command runs, which for wrappers such as `nice` and
-    `timeout` is among their arguments. `busiest`: the kernel's name of the busiest thread, which
-    decides if it is one of the arguments."""
+    """Returns the name of the program that a command runs. For wrappers such as `nice` and
+    `timeout`, it is among the arguments. `busiest`: the kernel's name of the busiest thread, which
+    is used if it is one of the arguments."""
     names = [PurePath(word).name or word for word in argv]
     if busiest and (named := [name for name in names if name[:MAX_COMM] == busiest]):
         return named[0]
@@ -72,7 +73,7 @@ def command_name(argv: Sequence[str], busiest: str = "") -> str:
 
 
 def cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 24) -> str:
-    """Returns the names of packages or cores if the CPUs are all of their online CPUs, else CPU
+    """Returns the names of packages or cores if the CPUs are all their online CPUs, else CPU
     numbers. A list of more than `max_length` characters is truncated."""
     chosen_cpus = set(cpus)
     if len(chosen_cpus) == 1:
@@ -94,8 +95,8 @@ MAX_SHORT_CPUS = 9
 
 
 def short_cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], first: int | None) -> str:
-    """Returns a short name of the CPUs for a sentence. A longer list becomes the CPU `first` and
-    the number of the other CPUs."""
+    """Returns a short name of the CPUs for a sentence. A long list becomes the CPU `first` and the
+    number of the others."""
     chosen_cpus = set(cpus)
     name = cpus_text(topology, chosen_cpus, MAX_SHORT_CPUS)
     if name.startswith("packages ") and len(chosen_cpus) == sum(row.online for row in topology):
@@ -108,8 +109,8 @@ def short_cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], first: int | N
 def _whole_units(
     online: Sequence[Cpu], chosen: Sequence[Cpu], count: int
 ) -> tuple[str, str] | None:
-    """Returns the kind and the numbers of the packages or cores that the CPUs fill completely; None
-    if they fill none. `chosen`: the online CPUs among the `count` CPUs."""
+    """Returns the kind and the numbers of the packages or cores that these CPUs fill completely;
+    None if they fill none. `chosen`: the online ones of the `count` CPUs."""
     cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
     numbers = [package for package in packages if package is not None]
     if len(numbers) < len(packages) or len(chosen) != count:
@@ -128,13 +129,13 @@ def _whole_units(
 # --- amounts and causes of losses
 
 MIN_LOSS_HZ = 5e6
-"""Minimum clock loss in Hz that is reported; a smaller one counts as zero."""
+"""Minimum clock loss in Hz that is reported. A smaller one counts as zero."""
 MIN_LOSS_SHARE = 0.0005
-"""Minimum lost share that is reported; a smaller one would be shown as 0.0 %."""
+"""Minimum lost share that is reported. A smaller one would be shown as 0.0 %."""
 
 
 def depth_text(kind: str, value: float | None) -> str:
-    """Returns the depth of an episode of this kind with sign and unit; '' if it was not
+    """Returns the depth of an episode of this kind, with sign and unit; '' if it was not
     measured."""
     unit = KINDS[kind].depth if kind in KINDS else "share"
     if value is None or not math.isfinite(value) or (unit == "hz" and value < MIN_LOSS_HZ):
@@ -145,7 +146,8 @@ def depth_text(kind: str, value: float | None) -> str:
 
 
 def loss_text(episode: Episode) -> str:
-    """Returns the amount lost in the episode, with its unit; '' if it is zero or unknown."""
+    """Returns the amount that was lost in the episode, with its unit; '' if it is zero or
+    unknown."""
     value, unit = episode.depth, kind_of(episode).depth
     if value is None or not math.isfinite(value):
         return ""
@@ -161,8 +163,8 @@ def loss_text(episode: Episode) -> str:
 
 
 def clocks_text(episodes: Iterable[Episode]) -> str:
-    """Returns mean clock and ceiling, such as "2.78 of 3.40 GHz", weighted with the duration and
-    the number of CPUs of each episode; '' if they were not measured."""
+    """Returns mean clock and ceiling, such as "2.78 of 3.40 GHz", weighted with each episode's
+    duration and number of CPUs; '' if they were not measured."""
     weighted = [
         (len(e.cpus) * max(1, (e.end_ns or e.start_ns) - e.start_ns), e.evidence)
         for e in episodes if {"busy_hz", "ceiling_hz"} <= e.evidence.keys()
@@ -183,8 +185,8 @@ def cause_name(kind: str, name: str) -> str:
 
 
 def mid_sentence(subject: str) -> str:
-    """Returns a subject for the middle of a sentence. Its first letter becomes lower case, unless
-    it begins with an abbreviation."""
+    """Returns a subject for the middle of a sentence: with a lower-case first letter, unless it
+    begins with an abbreviation."""
     return subject if subject[:2].isupper() else subject[0].lower() + subject[1:]
 
 
@@ -206,8 +208,8 @@ def subject_of(episode: Episode) -> str:
 
 
 def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
-    """Returns the tasks that take time or resources from other tasks; with `self`, the tasks that
-    slow themselves."""
+    """Returns the tasks that take time or resources from others; with `self`, the job's own tasks
+    that do."""
     tasks = episode.evidence.get(key, ())
     return [] if isinstance(tasks, Hypervisor) else [t for t in tasks if isinstance(t, TaskOnCpu)]
 
@@ -218,8 +220,8 @@ MIN_LOSER_SHARE = 0.02
 
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
     """Returns the names of the tasks that lose in these episodes, the task with the largest share
-    of a CPU first. They are the tasks that run on the CPUs of the episodes according to `tasks`, or
-    the watched job."""
+    of a CPU first. They are the watched job, or the tasks on the episodes' CPUs according to
+    `tasks`."""
     watched_job = session.neighbours.watched_job
     of_job = any(e.kind in {"neighbour", "stopped"} for e in episodes)
     if watched_job.name is not None and of_job:
@@ -238,12 +240,12 @@ Role = Literal["text", "lost", "name"]
 
 
 class SentencePart(NamedTuple):
-    """A piece of a sentence. Text with the role `name` is untrusted input and must be sanitised
-    before it is drawn."""
+    """A piece of a sentence. A piece with the role `name` is untrusted: sanitise it before
+    drawing."""
 
     text: str
     role: Role = "text"
-    """`lost`: the size of the loss; `name`: the name of a task or of a mark."""
+    """`lost`: the size of the loss; `name`: the name of a task or a mark."""
 
 
 def text(parts: Sequence[SentencePart]) -> str:
@@ -255,17 +257,17 @@ _NUMBER_FIELDS = frozenset({"{clocks}", "{lost}", "{climb}"})
 """If one of these fields is known, the sentence contains at least one of them."""
 _FALLBACK_PHRASES = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
               "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}")  # fmt: skip
-"""Fallback phrases for all kinds, used if no sentence fits."""
+"""Phrases for any kind, used if no sentence fits."""
 _NAME_SIZES = 15, 9
-"""Maximum characters of a task's name. If the sentence is too long with the first limit, the second
-limit and the abbreviation of the cause are used."""
+"""Maximum characters of a task's name. The second limit, with an abbreviated cause, is used for
+sentences that are too long with the first."""
 
 
 def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
     past_tense: bool = False, when: str = "", max_length: int = MAX_SENTENCE,
 ) -> list[SentencePart]:  # fmt: skip
-    """Returns one sentence about episodes of one kind and cause, based on the deepest one. `names`:
+    """Returns one sentence on episodes of one kind and cause, based on the deepest one. `names`:
     the tasks that lost, the most important first. `when`: a phrase for the time, left out if the
     sentence would exceed `max_length` characters."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
@@ -300,8 +302,8 @@ def _fields_of(phrase: str) -> frozenset[str]:
 def _fill_phrase(
     phrase: str, fields: Mapping[str, SentencePart], end: str, *, past_tense: bool
 ) -> list[SentencePart]:
-    """Returns the phrase with its fields filled in, its verbs in the right tense, and `end` (the
-    phrase for the time) added. Adjacent parts of the same role are joined."""
+    """Fills in the fields of a phrase, chooses the tense of its verbs, and adds `end`, a phrase for
+    the time. Adjacent parts with the same role are joined."""
     pieces = []
     for piece in _FIELD.split(phrase):
         present, bar, past = piece.partition("|")
@@ -326,7 +328,7 @@ def _fill_phrase(
 def _phrase_fields(
     topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, past_tense: bool
 ) -> dict[str, SentencePart]:
-    """Returns the values for the fields of phrases, except the names of tasks."""
+    """Returns the values of the fields of phrases, except names of tasks."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
     place = short_cpus_text(topology, cpus, worst.cpus[0] if worst.cpus else None)
     several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
@@ -367,7 +369,7 @@ def _phrase_fields(
 
 
 def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, SentencePart]:
-    """Returns the fields for the tasks that cause the loss and those that lose; names are truncated
+    """Returns the fields for the tasks that cause the loss and those that lose. Names are truncated
     to `size` characters."""
     fields: dict[str, SentencePart] = {}
     if names:
@@ -384,19 +386,19 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
 
 
 def _abbreviated_names(names: Sequence[str], size: int) -> str:
-    """Returns the first name and the number of the other names."""
+    """Returns the first name, and the number of the others."""
     first = names[0] if len(names[0]) <= size else f"{names[0][: size - 1]}{ELLIPSIS}"
     return f"{first} (+{len(names) - 1})" if len(names) > 1 else first
 
 
 MAX_AGE_WITH_DURATION_NS = 10_000_000_000
-"""Maximum age in ns of a running episode that is described by its duration; an older one is
-described by its start time."""
+"""Maximum age in ns of a running episode that is described by its duration. For an older one, its
+start time is shown."""
 
 
 def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
-    """Returns a phrase for the duration of the episodes, or for their start time. If they end after
-    `now_ns` (the displayed time), the phrase also includes their full duration."""
+    """Returns a phrase for the episodes' duration or start time. If they end after `now_ns` (the
+    displayed time), it also has their full duration."""
     start_ns = min(e.start_ns for e in episodes)
     now_ns = max(now_ns, start_ns)  # an episode may have begun after the displayed time
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)
@@ -413,16 +415,16 @@ def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) 
 
 
 def group_key(episode: Episode) -> tuple[str, str]:
-    """Returns the group of an episode. Episodes of one group share a sentence: two detectors report
-    steal by the hypervisor, for example."""
+    """Returns the group of an episode. Episodes of one group share a sentence. For example, two
+    detectors report steal by the hypervisor."""
     kind_and_cause = episode.kind, episode.cause
     is_steal = episode.kind == "steal" or kind_and_cause == ("neighbour", STEAL_CAUSE[1])
     return STEAL_CAUSE if is_steal else kind_and_cause
 
 
 def total_cost(episodes: Iterable[Episode]) -> float:
-    """Returns the cost of all episodes together, in CPUs. If a CPU loses in several episodes, only
-    its largest loss counts."""
+    """Returns the cost of all episodes together, in CPUs. Of several losses of one CPU, only the
+    largest counts."""
     by_cpu: dict[int, float] = {}
     for episode in episodes:
         share = episode.lost_share

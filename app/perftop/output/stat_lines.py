@@ -1,8 +1,7 @@
-"""The lines that `stat` prints of a session: JSON lines, the stable format for scripts, and tables
-for people.
+"""The lines that `stat` prints: JSON lines, a stable format for scripts, and tables for people.
 
-Unknown values are null in JSON. Reasons that hold for the whole run are in `missing` of the line
-`hello`, under the same key; later reasons are in `why` of a row.
+Unknown values are null in JSON. Reasons for the whole run are in `missing` of the line `hello`,
+under the same key; later ones are in `why` of a row.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ NO_WAITS_REASON = "the kernel does not report how long they waited"
 
 
 def line_text(line: Line) -> str:
-    # Non-ASCII characters occur in strings only, where their escapes are valid JSON.
+    # Non-ASCII characters are only in strings, where their escapes are valid JSON.
     return escaped(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
 
 
 def json_number(value: float | None) -> float | None:
-    """Rounds a number to seven digits, which is more than the precision of any counter and still
-    readable. Returns None if the number is unknown or not finite."""
+    """Rounds a number to seven digits: more than any counter's precision, but readable. Returns
+    None if it is unknown or not finite."""
     return float(f"{value:.7g}") if value is not None and isfinite(value) else None
 
 
@@ -91,8 +90,8 @@ def hello_line(session: Session) -> Line:
 
 
 def smt_method(session: Session) -> str:
-    """Returns the best available method for the SMT states: the one that hello names, else one that
-    the counters allow."""
+    """Returns the best method for the SMT states: that of hello, else one that the counters
+    allow."""
     if session.hello.smt_methods:
         return session.hello.smt_methods[0]
     if all(len(core) < 2 for core in session.hello.cores):
@@ -135,7 +134,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
 
 
 def _watched_line(session: Session, activity: ThreadActivity) -> Line:
-    """Returns the activity of the watched job in this interval, from the records of its threads."""
+    """Returns the watched job's activity in this interval, from the records of its threads."""
     watched_job = session.neighbours.watched_job
     line: Line = {
         "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.unlisted_threads,
@@ -147,8 +146,8 @@ def _watched_line(session: Session, activity: ThreadActivity) -> Line:
 
 
 def _package_line(session: Session, interval: Interval, index: int) -> Line:
-    """Returns the numbers of a package. The reason for a missing one is in hello, under the key of
-    the machine-wide number."""
+    """Returns the numbers of a package. The reason for a missing one is in hello, under the
+    machine's key."""
     first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
     for name in PACKAGE_NAMES:
@@ -194,8 +193,8 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
 
 
 def multiplexed_shares(interval: Interval) -> dict[int, float]:
-    """Returns the share of time in which counters were active, by index of the CPU in hello, for
-    CPUs on which perf multiplexed counters. Their counts are scaled up, so they are estimates."""
+    """Returns, by index of the CPU in hello, the share of time in which its counters were active.
+    CPUs without multiplexed counters are left out."""
     if interval.counted_share is None:
         return {}
     shares = enumerate(interval.counted_share.tolist())
@@ -203,8 +202,8 @@ def multiplexed_shares(interval: Interval) -> dict[int, float]:
 
 
 def counted_event_shares(interval: Interval, row: int) -> dict[str, float]:
-    """Returns the share of time in which each chosen event was counted on a CPU, for the events
-    that were multiplexed."""
+    """Returns the share of time in which each chosen event was counted on a CPU. Events that were
+    not multiplexed are left out."""
     shares = ((key, float(share[row])) for key, share in interval.event_counted_shares.items())
     return {key: share for key, share in shares if share < MIN_COUNTED_SHARE}
 
@@ -249,7 +248,7 @@ def _states_line(shares: Any) -> Line:
 
 
 def beginning_line(session: Session, episode: Episode) -> Line:
-    """Returns the line of an episode that has just begun; another follows when it ends."""
+    """Returns the line of an episode that has just begun. Another one follows when it ends."""
     return episode_line(session, episode) | {"type": "episode-start"}
 
 
@@ -276,17 +275,17 @@ DEFAULT_COLUMNS = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involun
 SCREEN_LINES = 24
 """Lines between two headings if the height of the terminal is unknown."""
 NAME_WIDTH, TIME_WIDTH, STATE_WIDTH, MIN_WIDTH = 5, 10, 9, 6
-"""Widths in columns of a CPU's name, a time, the widest range of a state (100..100) and any number.
-The last two include the gap before the cell."""
+"""Widths in columns of a CPU's name, a time, the widest range of a state (100..100), and any
+number. The last two include the gap before the cell."""
 SHARE_WIDTH = len(" (100 %)")
 MAX_NAME, MAX_TASK = 15, 24
 MAX_CACHES = 8
-"""Maximum number of L3 caches that are listed; those with the most traffic are listed."""
+"""Maximum number of L3 caches that are listed, those with the most traffic."""
 
 
 def columns(session: Session, requested_keys: Sequence[str] | None) -> tuple[Number, ...]:
-    """Returns the numbers requested by key, else the default ones that this stream can provide. The
-    SMT states of cores are not included: see `has_states`."""
+    """Returns the numbers with these keys; None: the defaults that this stream can provide. SMT
+    states of cores are not included (see `has_states`)."""
     variants = session.evaluator.variants
     if requested_keys is None:
         keys = [key for key in DEFAULT_COLUMNS if variants[key]]
@@ -311,7 +310,7 @@ def is_known_number(key: str) -> bool:
 
 
 def shown_unit(number: Number) -> str:
-    """Returns the unit shown with the label; values of rates do not include it."""
+    """Returns the unit shown with the label; '' for rates."""
     return number.unit_name(GHZ) or (number.unit.removeprefix("1") if number.is_rate else "")
 
 
@@ -330,8 +329,8 @@ def seconds_text(seconds: float) -> str:
 def table_columns(
     name_width: int, numbers: Sequence[Number], states: int, estimated: Container[str] = ()
 ) -> list[Column]:
-    """Returns a column for the name of a line, for each number and for each of the first `states`
-    states of a core. Columns of `estimated` events have room for a share of time."""
+    """Returns a column for the name of a line, for each number, and for each of the first `states`
+    states of a core. Columns of the events `estimated` have room for a share of time."""
     columns = [Column("", "", name_width)]
     for number in numbers:
         width = max(MIN_WIDTH, len(number.label) + 1) + SHARE_WIDTH * (number.key in estimated)
@@ -340,7 +339,7 @@ def table_columns(
 
 
 def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
-    """Returns a line of a table; cells after the last column are appended unpadded."""
+    """Returns a line of a table. Cells after the last column are appended without padding."""
     cells = [*cells, *[""] * (len(columns) - len(cells))]
     runs = join_columns(columns, [(cell, "") for cell in cells[: len(columns)]])
     return plain_text([*runs, ("".join(cells[len(columns) :]), "")])
@@ -350,9 +349,9 @@ def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
 
 
 class StatTable:
-    """Formats the intervals of a session. `requested_keys`: keys of the columns; None: the default
-    ones. `brief`: one line an interval, for the machine only. `height`: maximum lines between two
-    headings."""
+    """Formats the intervals of a session. `requested_keys`: keys of the columns; None: the
+    defaults. `brief`: one line an interval, only for the machine. `height`: maximum lines between
+    two headings."""
 
     def __init__(
         self, session: Session, requested_keys: Sequence[str] | None = None, *, brief: bool = False,
@@ -376,7 +375,7 @@ class StatTable:
             key for row in session.shown for key in counted_event_shares(interval, row)
         }
         if not self._brief and shared_events - self._estimated:
-            # An event is multiplexed now: widen its column for shares of time and print a new
+            # An event is multiplexed now. Its column becomes wider, for shares of time, under a new
             # heading.
             self._estimated |= shared_events
             self._table_columns = table_columns(
@@ -408,7 +407,7 @@ class StatTable:
         return [*above, *titles, *(table_line(self._table_columns, cells) for cells in rows)]
 
     def _rows(self, interval: Interval) -> list[list[str]]:
-        """Returns a row for each CPU; the states of a core are in the row of its first CPU."""
+        """Returns a row for each CPU. The states of a core are in the row of its first CPU."""
         session, rows = self._session, []
         first = {session.cores[i][0]: i for i in session.shown_cores()}
         values = [cpu_values(session, interval, number.key) for number in self.columns]
@@ -449,7 +448,7 @@ def state_cells(interval: Interval, core: int) -> list[str]:
 
 
 def _machine_lines(session: Session, interval: Interval) -> list[str]:
-    """Returns the lines above the table: the time and how reliable the interval is; then the known
+    """Returns the lines above the table: the time and the interval's reliability, then known
     packages, the L3 caches with the most traffic, and the watched job."""
     time = f"{clock_time(interval.time)}  {interval.elapsed_s:.3f} s"
     if interval.suspect_counters:

@@ -1,6 +1,7 @@
-"""A session as text for people: its heading, its episodes and its final lines, which report on the
-command and have a table of minimum, mean, maximum and fifth percentile of every measure. A
-`Measurement` decides which messages these lines cover."""
+"""A session as text: its heading, its episodes, and its final lines. The final lines report on the
+command, and have a table of minimum, mean, maximum and fifth percentile of each measure. A
+`Measurement` selects the messages that they cover.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +55,12 @@ MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 SPAN_NAMES = ("min", "mean", "max", "p5")
 LABEL_WIDTH, SPAN_WIDTH = 24, 9
 _GROUPS = {"job": "job CPUs", "rest": "others"}
-"""Titles of the columns with means over CPUs; the job's CPUs may also have run other tasks."""
+"""Titles of the columns with means over CPUs. The job's CPUs may also have run other tasks."""
 
 
 def heading(session: Session) -> list[str]:
-    """Returns a line that describes the machine, and one with the names of the numbers that cannot
-    be measured on it, if users look for them."""
+    """Returns two lines: a description of the machine; and the numbers that users look for but that
+    cannot be measured on it, if there are any."""
     hello = session.hello
     cores = count_noun(len(session.shown_cores()), "core")
     cpus = count_noun(len(session.shown), "CPU")
@@ -76,8 +77,8 @@ def missing_lines(session: Session) -> list[str]:
 
 
 def episode_line(session: Session, episode: Episode) -> str:
-    """Returns an episode in one line: the sentence that the screen shows, with the time of the
-    episode, all its CPUs if the sentence does not name them, and the evidence."""
+    """Returns an episode in one line: the screen's sentence, the time, all its CPUs if the sentence
+    does not name them, and the evidence."""
     words = _sentence(session, episode)
     place = cpus_text(session.topology, episode.cpus, MAX_CPU_LIST) if episode.cpus else ""
     place = place if "(+" in words else ""
@@ -105,7 +106,7 @@ def ending_lines(
 ) -> list[str]:  # fmt: skip
     """Returns the final lines: about the command, if there was one, and the summary. `line`: the
     summary as JSON. `requested_keys`: keys of the metrics to summarise; None: the defaults.
-    `brief`: if there was a command, omit everything but its own lines."""
+    `brief`: after a command, only lines about it."""
     lines = []
     if argv is not None:
         phases = session.run_phases() if session.sums_losses else []
@@ -145,7 +146,7 @@ def ending_lines(
     lines += [
         f"worst {worst.kind}: {_sentence(session, worst)}" for worst in tally.worst_episodes()
     ]
-    # on another machine, only the CPU time of the probe is known
+    # on another machine, only the probe's CPU time is known
     has_own_time = "own_cpu_s" in line
     name, own_s = ("own", line["own_cpu_s"]) if has_own_time else ("probe", line["probe_cpu_s"])
     share_text = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
@@ -158,8 +159,7 @@ def ending_lines(
 
 
 def _measure_lines(line: Line, numbers: Sequence[Number]) -> list[str]:
-    """Returns the table of measures, with means over the CPUs that the job ran on and over the
-    other CPUs."""
+    """Returns the table of measures, with means over the job's CPUs and over the others."""
     groups = {title: line[key] for key, title in _GROUPS.items() if line[key] is not None}
     columns = [Column("", "", LABEL_WIDTH)]
     columns += [Column("", title, SPAN_WIDTH) for title in (*SPAN_NAMES, *groups)]
@@ -174,7 +174,7 @@ def _measure_lines(line: Line, numbers: Sequence[Number]) -> list[str]:
 
 
 def _state_lines(line: Line) -> list[str]:
-    """Returns the mean of each SMT state over the cores for which it is known."""
+    """Returns the mean of each SMT state over the cores with known states."""
     parts, known_cores = [], 0
     for state in STATES:
         means = state_means(line, state)
@@ -189,23 +189,23 @@ def _state_lines(line: Line) -> list[str]:
 
 MAX_NAME, MAX_COMMAND = 24, 100
 MAX_SINGLE_TASK_CPUS = 1.05
-"""Maximum number of CPUs that a command kept busy on average if it is reported as a single task."""
+"""Maximum mean number of busy CPUs of a command that is reported as a single task."""
 MIN_STATE_S = 0.1
-"""Minimum time in s for which threads were stopped or slept for that time to be reported."""
+"""Minimum time in s of stops or sleeps of threads that is reported."""
 MIN_WAIT_SHARE = 0.01
 """Minimum waiting time that is reported, as a share of the elapsed time."""
 MIN_SINGLE_CPU_SHARE = 0.1
-"""Minimum share of the elapsed time with a single busy CPU for that share to be reported."""
+"""Minimum share of the elapsed time with a single busy CPU that is reported."""
 MIN_SEEN_SHARE = 0.9
-"""Minimum share of the command's running time that task records must cover. With less, its known
-wait is only a lower bound."""
+"""Minimum share of the command's running time that task records must cover for its wait to be
+reported as exact, not as a lower bound."""
 LABEL_CHARACTERS = 13
 """Width of the labels of the lines about a command."""
 
 
 def headline(command: str, line: Line) -> str:
-    """Returns one sentence on the time of the command. `line`: a summary that contains a run. Times
-    are of the whole process tree of the command."""
+    """Returns one sentence on the time of the command and its child processes. `line`: a summary
+    with a run."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     bound_text = "at most " if run.get("late_s") else ""
@@ -234,8 +234,8 @@ def headline(command: str, line: Line) -> str:
 
 
 def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]:
-    """Returns lines on the command's times, its CPUs, its waits and the other tasks; unknown items
-    are left out. `line`: a summary that contains a run."""
+    """Returns lines on the command's times, CPUs and waits, and on other tasks. Unknown items are
+    left out. `line`: a summary with a run."""
     run, job, other_tasks, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
@@ -320,8 +320,8 @@ def _clock_line(session: Session, line: Line) -> str:
 
 
 def _used_lines(line: Line) -> list[str]:
-    """Returns the resources used. Cycles and instructions are those of the machine; all other
-    resources are those of the command."""
+    """Returns lines on the resources used. Cycles and instructions are the machine's, all others
+    the command's."""
     run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
         instructions, cycles = _si_text(totals["instructions"]), _si_text(totals["cycles"])
@@ -356,27 +356,28 @@ def _energy_line(line: Line) -> str:
     return "   ".join(parts)
 
 
-# --- The measurement of a session and its summary. It covers the time from the first frame to the
-# end of the command, if there is a command.
+# --- The measurement of a session and its summary, from the first frame to the end of the command,
+# if there is one.
 
 
 class Measurement:
-    """Decides which messages belong to the measurement; the caller applies them to its session."""
+    """Selects the messages that belong to the measurement. The caller applies them to its
+    session."""
 
     def __init__(
         self, job: Job | None = None, start: CommandStart | None = None, read_pause_s: float = 0.0
     ) -> None:
-        """`start`: start of the job, if several machines are measured around it. `read_pause_s`:
-        seconds between two reads of the stream while the command runs."""
+        """`start`: start of the job, if it is measured on several machines. `read_pause_s`: time in
+        s between two reads of the stream while the command runs."""
         self.command_window = None if job is None else CommandWindow(job, start, read_pause_s)
         self._marks = None if self.command_window is None else MarkNotes(self.command_window)
         self.tally = EpisodeTally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
         self._is_this_machine = False
-        """Whether the measured machine is the one that perftop runs on."""
+        """Whether this machine is measured, not another one."""
         self._cpu_s = 0.0
-        """User and system CPU time, in s, that the perftop process had used by the first frame."""
+        """User and system CPU time in s that perftop had used by the first frame."""
         self._footprint = None if job is None else JobFootprint(job.pid)
         self._command = WatchedJob(None if job is None else str(job.pid), "command")
         """The command, used if the session watches another job."""
@@ -387,8 +388,8 @@ class Measurement:
             self.command_window.begin(hello)
 
     def admit(self, message: wire.Message) -> bool:
-        """Processes a message before the session applies it. Returns False if the caller must skip
-        the message, because it would only lengthen the measurement."""
+        """Processes a message before the session does. Returns False if the caller must skip it,
+        because it would only lengthen the measurement."""
         if isinstance(message, wire.Hello):
             self.begin(message)
         if isinstance(message, wire.Frame):
@@ -399,8 +400,8 @@ class Measurement:
         return True
 
     def follow(self, session: Session, frame: wire.Frame) -> bool:
-        """Processes a frame after the session has applied it. Returns True once the command has
-        ended and all CPUs have been read since."""
+        """Processes a frame after the session has. Returns True once the command has ended and all
+        CPUs have been read since."""
         if self.command_window is None or self._footprint is None or self._marks is None:
             return False
         watched_job = session.neighbours.watched_job
@@ -456,8 +457,8 @@ class CommandMeasurement(Measurement):
             self.finish(session)
 
     def finish(self, session: Session) -> None:
-        """Builds the summary at the end of the measurement. It does nothing if there is no complete
-        run or the summary exists."""
+        """Creates the summary at the end of the measurement, unless it exists or there is no
+        complete run."""
         if self.summary or self.first_ns is None or self.command_window.run is None:
             return
         for episode in session.running:

@@ -35,7 +35,7 @@ TOTALS = ("length_s", "lost_ratio", "both", "power_w", "energy_j")
 """Keys of the numbers of a phase that have no percentiles."""
 LABEL_WIDTH, CELL_WIDTH, ROW_CELL_WIDTH, WIDTH = 19, 7, 9, 80
 MAX_SIDE_BY_SIDE = 3
-"""Maximum number of phases shown as columns; with more phases, each is a row."""
+"""Maximum number of phases that are shown as columns. If there are more, each is a row."""
 MAX_ROW_NUMBERS = 6
 """Maximum number of values in the row of a phase."""
 MAX_NAME, MAX_EVENT = 15, 13
@@ -49,12 +49,12 @@ MAX_PHASES = 1000
 @dataclass(frozen=True)
 class Phase:
     line: Line
-    """The phase as `summary --json` prints it: the summary of `stat --json` with `label`, `start`,
+    """The phase as `summary --json` prints it: the summary of `stat --json` plus `label`, `start`,
     `answer`, `lost_to_causes_ratio`, `causes` (the costliest first), and p50, p95 and p99 of the
     machine's measures."""
     report: Report
     worst_episodes: list[tuple[Finding, Episode | None]]
-    """The costliest causes, each with its costliest episode; None if the cause has no episode."""
+    """The costliest causes, each with its costliest episode (None if it has none)."""
     has_smt: bool
 
     @property
@@ -62,7 +62,7 @@ class Phase:
         return safe_text(self.line["label"], MAX_NAME)
 
     def value(self, key: str, name: str = "mean") -> float:
-        """Returns a number of the phase, or one of its percentiles; NaN if it is unknown."""
+        """Returns a number of the phase, or one of its percentiles; NaN where unknown."""
         energy_j, elapsed_s = self.line["energy_j"], self.report.totals.elapsed_s
         totals = {
             "length_s": elapsed_s, "lost_ratio": self.report.lost_ratio,
@@ -75,7 +75,7 @@ class Phase:
 
 
 def phase(session: Session, label: str) -> Phase:
-    """Returns a phase with the sums of the session since their last reset."""
+    """Returns a phase with the session's sums since their last reset."""
     first_ns, now_ns = session.run.start_ns, session.now_ns
     episodes, tally = session.episodes(first_ns, now_ns), EpisodeTally()
     for episode in episodes:
@@ -106,15 +106,14 @@ def phase(session: Session, label: str) -> Phase:
 
 
 class Phases(Follower):
-    """Summarises the phases of a recording. A phase lasts from one mark to the next mark or to the
-    end. Samples before the first mark belong to no phase."""
+    """Summarises the phases of a recording. A phase lasts from a mark to the next one or to the
+    end. No phase includes samples before the first mark."""
 
     def __init__(
         self, *, by_mark: bool, has_begun: Callable[[Session], bool] = lambda _: True
     ) -> None:
-        """`has_begun`: whether a session has reached the earliest possible start of a phase.
-        `by_mark`: start a phase at each mark; otherwise everything from that start on is one
-        phase."""
+        """`has_begun`: whether a session has reached the earliest start of a phase. `by_mark`: each
+        mark starts a phase; otherwise all from that earliest start on is one phase."""
         super().__init__()
         self._by_mark, self._has_begun = by_mark, has_begun
         self._label = "" if by_mark else WHOLE_LABEL
@@ -151,8 +150,7 @@ class Phases(Follower):
 
 
 def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
-    """Returns the lines of the table. `phases`: empty if the recording was not divided into
-    phases."""
+    """Returns the lines of the table. `phases`: [] if the recording was not divided."""
     all_phases = [*phases, whole]
     events = session.evaluator.registry.events
     numbers = [
@@ -183,8 +181,8 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
 
 
 def _sentence(phases: Sequence[Phase]) -> str:
-    """Returns one sentence with the costliest cause of each phase, and one that names the phases
-    with too little CPU time for a share."""
+    """Returns one sentence with each phase's costliest cause, and one with the names of phases that
+    have too little CPU time for a share."""
     parts = []
     short_names = [phase.name for phase in phases if phase.report.is_too_short]
     for phase in phases:
@@ -223,8 +221,8 @@ def _label(number: Number) -> str:
 def _phases_as_columns(
     phases: Sequence[Phase], numbers: Sequence[Number], names: tuple[str, ...]
 ) -> list[str]:
-    """Returns a heading and a row for each number, with the values of these names of each phase:
-    first the numbers that have percentiles, then the others, which only have one value."""
+    """Returns a heading, and a row for each number with its values `names` in each phase. Numbers
+    that have percentiles are first; others have only one value."""
     columns = _value_columns(CELL_WIDTH, len(phases) * len(names))
     lines = [table_line(columns, ["", *names * len(phases)])]
     for number in (*numbers, *map(NUMBERS.__getitem__, TOTALS)):

@@ -1,5 +1,6 @@
 """Explains waits for a CPU: which tasks waited most, which tasks ran on their CPUs meanwhile, and
-whether an affinity mask or a cpuset kept them from other CPUs."""
+whether an affinity mask or a cpuset kept them off other CPUs.
+"""
 
 from __future__ import annotations
 
@@ -29,51 +30,51 @@ from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes
 
 MAX_NAME, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
-"""Minimum share of its time that a task must have waited to count as waiting."""
+"""Minimum share of its time that a waiting task must have waited."""
 MIN_BLAME_SHARE = 0.1
-"""Minimum time that another task must have run on the CPUs of the waiting tasks to be named, as a
+"""Minimum running time of another task on the CPUs of the waiting tasks for it to be named, as a
 share of their waiting time."""
 MIN_CROWDED_CPUS = 1.05
-"""Minimum demand of tasks of one group on a single CPU, in CPUs, that proves that they compete.
-With less demand they may have run one after the other."""
+"""Minimum demand of a group's tasks on one CPU, in CPUs, that proves that they compete. With less
+demand, they may have run one after the other."""
 MAX_WAIT_DIFFERENCE = 0.1
-"""Maximum difference of the waiting shares of two tasks that are reported as waiting equally."""
+"""Maximum difference between the waiting shares of two tasks that wait equally."""
 MIN_FULL_SHARE = 0.25
-"""Minimum share of the time in which a CPU had more tasks than were sampled for the waiting time to
-be reported as a lower bound."""
+"""Minimum share of the time in which a CPU had more tasks than were sampled, for the waiting time
+to be reported as a lower bound."""
 MIN_DEMAND_CPUS = 0.1
-"""Minimum demand of a group of tasks, in CPUs, for the share of its own time that it lost to be
-reported."""
+"""Minimum demand of a group in CPUs for its lost share to be reported."""
 MIN_ROOM, MIN_IDLE = 0.5, 0.1
-"""Minimum idle shares of a CPU: with MIN_ROOM, it could have run one more task; with MIN_IDLE, it
-could have run one for part of the time."""
+"""Minimum idle shares of a CPU: MIN_ROOM for one more task, MIN_IDLE for one more task that runs
+part of the time."""
 MIN_EXPLAINED_SHARE = 0.5
-"""Minimum running time of other tasks, as a share of the waiting time, that explains the wait. Then
-they are its cause, even if members of the group also competed with each other. Only if the tasks
-that were scanned ran for less are processes considered that ended between two scans."""
+"""Minimum running time of other tasks, as a share of the waiting time, for them to be the cause,
+even if the group's tasks also competed with each other. Processes that ended between two scans are
+considered only if the scanned tasks ran for less."""
 KERNEL_THREADS = {
     "ksoftirqd/": "softirq", "irq/": "irq", "kswapd": "reclaim", "kcompactd": "compaction",
     "khugepaged": "compaction", "idle_inject/": "idle-injection", "kidle_inj": "idle-injection",
 }  # fmt: skip
-"""Prefixes of the names of kernel threads that work for other tasks, by the cause of that work."""
+"""Prefixes of the names of kernel threads that work for other tasks, with the cause of this
+work."""
 MIN_LONG_S = 0.1
-"""Minimum length in s of a single wait that is reported."""
+"""Minimum time in s of a single wait that is reported."""
 MAX_EXIT_S, MIN_IDLE_EXITS = 1e-3, 0.25
 """Maximum mean wait in s of a wake-up, and minimum idle share of its CPUs, for waits that are due
-to leaving idle states: the deepest states of servers take up to 0.3 ms."""
+to idle states. The deepest states of servers take up to 0.3 ms to leave."""
 _VM_PATTERN = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
-"""The command line of QEMU, with the name of its VM."""
+"""Matches the command line of QEMU, with the name of the VM."""
 OWN_NAMES = {"perftop", "perfprobe"}
-"""Names of the processes that measure. Their waits are reported only where no other task waits, and
-their cost is reported separately."""
+"""Names of the measuring processes. Their waits are reported only if no other task waits, and their
+cost is reported separately."""
 VM_THREAD = "thread"
-"""Noun for the tasks of a VM, whose guest counts their waits as steal."""
+"""Noun for the tasks of a VM. Its guest counts their waits as steal."""
 UNKNOWN_NEIGHBOUR = "what ran there is unknown"
 
 
 @dataclass(frozen=True)
 class WaitingLoss:
-    """The part of a `why_report.Finding` on the tasks that waited most."""
+    """The part of a `why_report.Finding` about the tasks that waited most."""
 
     text: str
     culprit: str
@@ -110,7 +111,7 @@ class _Waiters:
 
 @dataclass(frozen=True)
 class _WaitReason:
-    """The resource for which the group waited."""
+    """The reason for the group's wait."""
 
     culprit: str
     """The resource in a few words, for use inside a sentence."""
@@ -118,7 +119,7 @@ class _WaitReason:
     """The tasks that the group waited for, as text; empty if they are unknown."""
     evidence: list[str]
     neighbours: list[tuple[int, str]]
-    """PID and name of the tasks that ran on the CPUs of the group, the largest share first."""
+    """PID and name of the tasks that ran on the group's CPUs, the largest share first."""
     preposition: str
     """The preposition before the culprit in a sentence: `behind` other tasks, else `for`."""
     hint: str
@@ -129,8 +130,8 @@ def waiting_loss(
     session: Session, job: str | None, totals: Totals, whole: Interval, *, past_tense: bool
 ) -> WaitingLoss | None:
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
-    None selects, among all tasks, the group of tasks with one name that waited most. `totals`,
-    `whole`: times and numbers of the observed span."""
+    None: all tasks are searched for the group with one name that waited most. `totals`, `whole`:
+    times and numbers of the span."""
     times, span_s = totals.times, totals.elapsed_s
     tasks = _without_quotas(times, times.tasks)
     threads = _without_quotas(times, times.threads)
@@ -233,10 +234,10 @@ def _find_reason(
     session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, whole: Interval,
     covered_s: float,
 ) -> _WaitReason:  # fmt: skip
-    """Returns the reason why the group waited: tasks that ran on its CPUs, its own members,
-    processes that ended between two scans, or a CPU that first had to leave an idle state; and how
-    a mask or a cpuset kept it from other CPUs. `placed_tasks`: those of `all_tasks` whose CPU is
-    known; `covered_s`: seconds that these records of tasks cover."""
+    """Returns the reason for the group's wait: tasks that ran on its CPUs, its own members,
+    processes that ended between two scans, or a CPU that first had to leave an idle state; and the
+    mask or cpuset that kept it off other CPUs. `placed_tasks`: those of `all_tasks` with a known
+    CPU. `covered_s`: seconds that these records cover."""
     cpus, total, members = waiters.cpus, waiters.total_times, waiters.members
     ran_s = run_times_of_others(placed_tasks, cpus, waiters.pids)
     neighbours = [task for task in sorted(ran_s, key=lambda task: -ran_s[task])
@@ -321,15 +322,15 @@ def _find_reason(
 
 
 def _group_key(session: Session, pid: int, comm: str) -> tuple[str, ...]:
-    """Returns the key of the group to which a task belongs: its name, user, control group and
-    parent, '' where unknown. Tasks that only have the same name are other programs."""
+    """Returns a task's group: its name, user, control group and parent, '' where unknown. Tasks
+    that only share the name are other programs."""
     details = session.details.get(str(pid), {})
     keys = "user", "group", "parent"
     return _task_name(session, pid, comm), *(str(details.get(key, "")) for key in keys)
 
 
 def _task_name(session: Session, pid: int, comm: str) -> str:
-    """Returns the name of a task; of threads of QEMU, the name of their VM."""
+    """Returns the name of a task; for threads of QEMU, that of their VM."""
     command = session.details.get(str(pid), {}).get("command")
     if isinstance(command, str) and (match := _VM_PATTERN.match(command)):
         return f"VM {safe_text(match[1], MAX_NAME)}"
@@ -337,14 +338,14 @@ def _task_name(session: Session, pid: int, comm: str) -> str:
 
 
 def _kernel_cause(session: Session, pid: int, comm: str) -> str:
-    """Returns the cause for which a kernel thread works; '' for a program."""
+    """Returns the cause of a kernel thread's work; '' for a program."""
     if "command" in session.details.get(str(pid), {}):
         return ""
     return next((cause for name, cause in KERNEL_THREADS.items() if comm.startswith(name)), "")
 
 
 def remedy_against(session: Session, pid: int, comm: str) -> str:
-    """Returns the remedy against a process or kernel thread that other tasks wait for."""
+    """Returns the remedy against a process or kernel thread for which other tasks wait."""
     cause = _kernel_cause(session, pid, comm)
     return cause_of(cause).remedy if cause else f"chrt --idle --all-tasks --pid 0 {pid}"
 
@@ -354,7 +355,7 @@ class ShortLivedProcesses:
     """Processes of one parent that started and ended between two scans of tasks."""
 
     pid: int
-    """PID of the parent of these processes."""
+    """PID of their parent."""
     parent: str
     child_names: str
     run_s: float
@@ -364,8 +365,8 @@ def _short_lived_processes(
     session: Session, tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int],
     min_run_s: float,
 ) -> ShortLivedProcesses | None:  # fmt: skip
-    """Returns the processes that ran most between scans and may run on these CPUs; None if none ran
-    for `min_run_s`."""
+    """Returns the processes of one parent that ran most between scans and may run on these CPUs;
+    None if none ran for `min_run_s`."""
     online = {row.cpu for row in session.topology if row.online}
     by_parent: dict[int, dict[str, TaskTimes]] = {}
     for (pid, child, cpu), task in tasks.items():
@@ -388,8 +389,8 @@ def _short_lived_processes(
 def _named_neighbours(
     tasks: Tasks, cpu: int, neighbours: Sequence[tuple[int, str]], pids: Collection[int]
 ) -> list[str]:
-    """Returns the names of the two tasks that share a CPU about equally; [] if there are more, or
-    if one of them waits much more than the other or hardly at all."""
+    """Returns the names of two tasks that share a CPU about equally; [] if there are more, or if
+    one waits much more than the other or hardly at all."""
     both = [(pid, comm, task) for (pid, comm, task_cpu), task in tasks.items()
             if task_cpu == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
     if len(both) != 2 or len(pids) + len(neighbours) != 2:
@@ -443,7 +444,7 @@ def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
 def run_times_of_others(
     tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int]
 ) -> dict[tuple[int, str], float]:
-    """Returns the seconds that other processes than `excluded_pids` ran on these CPUs, by PID and
+    """Returns the seconds that processes outside `excluded_pids` ran on these CPUs, by PID and
     name."""
     ran_s: dict[tuple[int, str], float] = {}
     for (pid, comm, cpu), task_times in tasks.items():
@@ -455,8 +456,8 @@ def run_times_of_others(
 def _idle_shares(
     session: Session, whole: Interval, waiting_cpus: Collection[int]
 ) -> dict[int, float]:
-    """Returns the idle share of each CPU outside `waiting_cpus` that had room for more work, the
-    idlest first."""
+    """Returns the idle share of each CPU outside `waiting_cpus` with room for more work, idlest
+    first."""
     util = whole.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
             if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip
@@ -465,8 +466,8 @@ def _idle_shares(
 
 
 def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
-    """Returns the restriction of these processes to some CPUs ("mask" or "cpuset"; '' if there is
-    none, or if it is unknown), and the CPUs that they may use."""
+    """Returns how these processes are restricted to some CPUs ("mask" or "cpuset"; '' if they are
+    not, or if it is unknown), and the CPUs that they may use."""
     online = {row.cpu for row in session.topology if row.online}
     allowed: set[int] = set()
     by_cpuset = True
@@ -483,7 +484,7 @@ def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]
 
 
 def _parse_cpu_list(text: object, online: set[int]) -> set[int]:
-    """Returns the online CPUs of a list such as 0-3,8; an empty set for any other text."""
+    """Parses a list of CPUs such as 0-3,8. Returns the online ones; an empty set for other text."""
     bounds = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
     spans = [(int(first), int(last or first)) for first, last in bounds]
     return {cpu for cpu in online if any(first <= cpu <= last for first, last in spans)}

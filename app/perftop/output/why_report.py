@@ -1,6 +1,6 @@
-"""The report of `perftop why`: the costliest causes, the tasks that other tasks waited for, causes
-that were ruled out, and causes that cannot be measured here. This module only reports losses; the
-detectors in `detect/` find them."""
+"""The report of `perftop why`: the costliest causes, the tasks for which others waited, causes that
+were ruled out, and causes that cannot be measured here. Detectors in `detect/` find the losses.
+"""
 
 from __future__ import annotations
 
@@ -65,28 +65,28 @@ from perftop.session.task_times import JobTime, RunTimes
 from perftop.session.values import lasting_reasons, names_by_reason, why_unknown
 
 MIN_SHARE = 0.01
-"""Minimum share of the time that a cause must cost to be named."""
+"""Minimum cost of a named cause, as a share of the time."""
 MIN_VICTIM_SHARE = 0.05
 """Minimum share of their own time that tasks must lose for the cause to be named even if it costs
-less than MIN_SHARE of the whole."""
+less than MIN_SHARE."""
 MIN_WANTED_S = 0.1
-"""Minimum time in s that a job must have run or waited for a CPU, according to the records of its
-threads, for its losses to be given as shares. It is the time between two records: short-lived tasks
-can be missed, so less recorded time may be a small part of the job's."""
+"""Minimum time in s that a job must have run or waited for a CPU, by its threads' records, for its
+losses to be given as shares. It is the time between two records: short-lived tasks can be missed,
+so a shorter recorded time may be a small part of the job's."""
 MAX_CAUSES = 4
-"""Maximum number of causes that are named; further causes are only counted."""
+"""Maximum number of causes that are named. Further ones are only counted."""
 MIN_WHOLE_SHARE = 0.97
-"""Minimum share of the observed time for a cause to be reported as active all the time."""
+"""Minimum share of the observed time of a cause that was active all the time."""
 MAX_STILL_ACTIVE_NS = 1_000_000_000
-"""A cause that was last active less than this time in ns before the end counts as still active."""
+"""Maximum time in ns from the last activity of a cause to the end, if it counts as still active."""
 MAX_CORE_SHARE = 0.5
-"""Sum of the shares of a core's tasks below which a task can move to it without a new loss to a
+"""Maximum sum of the shares of a core's tasks for another task to move there without a loss to a
 sibling."""
 MIN_CAPPED_LOSS = 0.7
-"""Minimum lost share of the IPC that is attributed to a resctrl cap on the memory bandwidth of a
-sibling, because sharing the core costs less: on Intel CPUs the cap slows the whole core."""
+"""Minimum lost share of the IPC that is attributed to a sibling's resctrl cap on memory bandwidth.
+On Intel CPUs the cap slows the whole core, and sharing the core costs less."""
 MAX_STEAL_CPUS = 3
-"""Maximum number of CPUs whose stolen time is listed per CPU."""
+"""Maximum number of CPUs for which stolen time is listed by CPU."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,10 @@ class Finding:
     hint: str
     """A remedy; '' if none is known."""
     details: dict[str, Any] = field(default_factory=dict)
-    """The evidence, in the form of an episode's JSON line."""
+    """The evidence, as in an episode's JSON line."""
     headline: str = ""
-    """The loss in a sentence (who, how much, to what, where) without a full stop; '' if the answer
-    must state the share of the whole."""
+    """The loss in a sentence (who, how much, to what, where), without a full stop; '' if the answer
+    must give the share of the whole."""
     victim_share: float = 0.0
     """Share of their own time that the headline's tasks lose; 0 if they needed little CPU."""
 
@@ -125,7 +125,8 @@ class Check:
 
     key: str
     loss_name: str
-    """Name of the loss in the table; '' if the loss is only listed among the ruled-out ones."""
+    """Name of the loss in the table; '' if the table leaves it out, and only the list of ruled-out
+    losses has it."""
     result: str
     """The measured result as text."""
     share: float
@@ -133,10 +134,10 @@ class Check:
     brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
     measured_share: float = 0.0
-    """The measured share of the time, only a part of which is a loss; NaN where unknown."""
+    """The measured share of the time, of which only a part is a loss; NaN where unknown."""
 
     def is_ruled_out(self, min_share: float) -> bool:
-        """Returns whether the loss is certainly below `min_share`, and the measured share below
+        """Returns whether the loss is certainly below `min_share`, and the measured share is below
         MIN_SHARE or unknown."""
         return self.share < min_share and not self.measured_share >= MIN_SHARE
 
@@ -155,16 +156,15 @@ class Report:
     checks: list[Check]
     clues: list[Clue]
     unmeasured_losses: list[UnmeasuredLoss]
-    """The losses that cannot be measured here."""
     interval: Interval
     """The numbers of the span."""
     job_time: JobTime | None
-    """Time of the job's threads by use; None if no job is watched, or the times are unknown."""
+    """Times of the job's threads by use; None if no job is watched, or if they are unknown."""
     confusion_sentence: str
-    """A sentence on losses that may be mistaken for others, because measurements are unavailable;
+    """A sentence on losses that may be mistaken for others, because some measurements are missing;
     '' if there are none."""
     is_over: bool
-    """Whether the span is over, so that sentences on it are in the past tense."""
+    """Whether the span is over. Sentences on it are then in the past tense."""
     is_whole_run: bool
 
     @property
@@ -173,7 +173,7 @@ class Report:
 
     @property
     def is_too_short(self) -> bool:
-        """Whether the job ran or waited for a CPU, but for less time than a share needs."""
+        """Whether the job ran or waited for a CPU for less time than shares need."""
         return self.job is not None and 0 < self.sums.whole_s < MIN_WANTED_S
 
     @property
@@ -189,7 +189,7 @@ class Report:
 
     @property
     def named_findings(self) -> list[Finding]:
-        """The causes that cost at least MIN_SHARE, or whose victims lose MIN_VICTIM_SHARE; none if
+        """The causes that cost at least MIN_SHARE, or whose victims lose MIN_VICTIM_SHARE; [] if
         the time is too short for shares."""
         return [f for f in self.findings if not self.is_too_short
                 and (f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE)]  # fmt: skip
@@ -206,10 +206,10 @@ def brief_report(
     session: Session, first_ns: int, argv: Sequence[str] = (), *, past: bool = False,
     totals: Totals | None = None, whole: Interval | None = None,
 ) -> Report:  # fmt: skip
-    """Returns the report on a session, or on a part of it, without `checks` and
-    `unmeasured_losses`, which `with_checks` adds. `first_ns`: raw time of the first frame. `argv`:
-    the command that perftop ran, which has ended. `past`: whether the span is over, so that no
-    cause is still running. `totals`: sums of the part, whose numbers are `whole`."""
+    """Returns the report on a session, or on a part of it, without the results of `with_checks`.
+    `first_ns`: raw time of the first frame. `argv`: the command that perftop ran, which has ended.
+    `past`: whether the span is over, so that no cause is active any longer. `totals`, `whole`: sums
+    and numbers of the part."""
     is_whole_run = totals is None
     past_tense = past or bool(argv)
     if totals is None:
@@ -244,7 +244,6 @@ def with_checks(session: Session, brief: Report) -> Report:
 
 
 def _unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> list[UnmeasuredLoss]:
-    """Returns the losses that cannot be measured here."""
     hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
     reasons = names_by_reason(
         lasting_reasons(session),
@@ -274,17 +273,17 @@ _EPISODE_NAMES = {
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST_NAME: "memory bandwidth",
     "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
 }  # fmt: skip
-"""Names, by key, of the numbers without which a cause can go undetected."""
+"""Names, by key, of the numbers without which causes can go undetected."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
 SLEEP = ("why it slept", "locks, network and timers cannot be distinguished", None)
 L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
-"""The entry for losses of a share of the L3, listed as not measured unless an event that counts
-misses was chosen."""
+"""The entry for losses of L3 capacity. It is listed as not measured unless a chosen event counts
+misses."""
 
 
 def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:
-    """Returns the name of the watched job; None if no job is watched. For a process that was
-    already running, it is the most frequent name of its threads."""
+    """Returns the name of the watched job; None if no job is watched. The name of a process that
+    was already running is the most frequent one of its threads."""
     name = session.neighbours.watched_job.name
     if argv:
         busiest = max(times.threads.values(), key=lambda thread: thread.run_s, default=None)
@@ -383,7 +382,7 @@ def _finding(
 def _quota_finding(
     finding: Finding, times: RunTimes, job: str | None, span_s: float, *, past_tense: bool
 ) -> Finding:
-    """Returns the finding on CPU quotas. Its text names the group that lost most."""
+    """Returns the finding on CPU quotas. It names the group that lost most."""
     tasks = times.threads if job is not None else times.tasks
     throttled = times.throttled_tasks(tasks)
     if not throttled:
@@ -417,7 +416,7 @@ def _quota_finding(
 
 
 def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Finding:
-    """Returns the finding on stopped threads, which names the one that was stopped for longest."""
+    """Returns the finding on stopped threads. It names the thread that was stopped for longest."""
     threads = times.threads
     (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
     state = max(STOP_REASONS, key=lambda letter: worst.by_state.get(letter, 0.0))
@@ -485,8 +484,8 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
 
 
 def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
-    """Returns the seconds of the last `span_ns` in which at least one of the episodes was active;
-    None without episodes."""
+    """Returns the seconds of the last `span_ns` in which an episode was active; None without
+    episodes."""
     if not episodes:
         return None
     whole, until_ns = 0, now_ns - span_ns
@@ -501,8 +500,8 @@ def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float |
 
 
 MIN_LONG_WAIT_S = 1e-3
-"""Minimum length, in s, of a single wait of the watched job that is reported beside the sum: noise
-that costs little on each CPU costs much if thousands wait for the slowest."""
+"""Minimum time in s of the watched job's longest wait that is reported beside the sum. Noise that
+costs little on each CPU costs much if thousands wait for the slowest."""
 INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
 
 
@@ -584,7 +583,7 @@ def other_checks(
 
 def _has_unread_cpu(session: Session, whole: Interval) -> bool:
     """Returns whether some CPUs of the shown packages were not read, for example because of
-    `--cpus`. Losses to tasks on those CPUs would go unnoticed."""
+    `--cpus`. Losses to tasks on them would go unnoticed."""
     packages = {session.topology[row].package for row in session.shown}
     util = whole.values["util"]
     return any(cpu.online and cpu.package in packages and not isfinite(util[row])

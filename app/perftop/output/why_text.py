@@ -36,17 +36,16 @@ from perftop.output.why_report import (
 from perftop.session.session import Session
 
 WIDTH = 78
-"""Width in columns: a screen of 80 columns shows the report with a margin."""
+"""Width in columns. A screen of 80 columns shows the report with a margin."""
 INDENT = 10
 """Width in columns of the marker and the number before the text."""
 LABEL_WIDTH, TRY_WIDTH = 11, 10
 """Width in columns of labels such as `not seen`, and of the labels of a cause, such as `try:`."""
 MIN_WANTED_SHARE = 0.5
 """Minimum share of the elapsed time that a job must have wanted to run for its losses to be given
-as a share of its time. A job that ran or waited less mostly slept, for a lock for example, and the
-answer must say so."""
+as shares of its time. A job that ran or waited less mostly slept, and the answer must say so."""
 MIN_DISK_SHARE = 0.5
-"""Minimum share of a job's time that it must have waited for the disk for the answer to say so."""
+"""Minimum share of its time that a job must have waited for the disk for the answer to say so."""
 SHORT_TASKS = "Tasks that live for less than 0.1 s can be missed."
 MAX_EVIDENCE_LINES = 3
 MAX_UNMEASURED_LOSSES = 4
@@ -150,7 +149,7 @@ def _share_text(share: float) -> str:
 
 
 def _capitalise(subject: str) -> str:
-    """Capitalises the start of a sentence, unless it is the name of a program."""
+    """Capitalises the start of a sentence, unless it is a program's name."""
     return (
         subject[0].upper() + subject[1:] if subject.startswith(("this ", "process ")) else subject
     )
@@ -189,7 +188,7 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
 
 
 def rows(session: Session, report: Report) -> list[TextLine]:
-    """Returns the lines of the report, each in parts with a role."""
+    """Returns the lines of the report, each as parts with a role."""
     rows: list[TextLine] = [[Part(answer(session, report), "answer")], []]
     if report.named_findings:
         rows.append([Part(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
@@ -241,14 +240,14 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     )  # fmt: skip
     rows = [head, *([Part(" " * INDENT + line)] for line in rest)]
     rows += [[Part(line, "dim")] for line in evidence]
-    # A command stays on one line, so that it can be copied.
+    # A command stays on one line, to be copied.
     is_command = finding.hint.startswith("taskset ")
     hint = [finding.hint] if is_command else wrap_indented(finding.hint, WIDTH - len(label), 0)
     return rows + _try_lines(hint, INDENT)
 
 
 def _try_lines(hint: list[str], indent: int) -> list[TextLine]:
-    """Returns the lines of a remedy after the label `try:`; none without a remedy."""
+    """Returns the lines of a remedy after the label `try:`; [] without a remedy."""
     return [
         [Part(f"{'':{indent}}{'' if i else 'try:':<{TRY_WIDTH}}", "dim"), Part(line, "try")]
         for i, line in enumerate(hint)
@@ -256,7 +255,7 @@ def _try_lines(hint: list[str], indent: int) -> list[TextLine]:
 
 
 def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
-    """Returns rows for a report without a costly cause: the measured losses, and how busy the
+    """Returns the lines of a report without a costly cause: the measured losses, and how busy the
     machine was."""
     rows: list[TextLine] = []
     if report.checks:
@@ -290,7 +289,7 @@ def _working_sentence(session: Session, report: Report) -> str:
         parts.append(f"both threads of a core {whole_percent(both)}")
     state = "Working" if isfinite(report.sums.lost_ratio) else "Idle"
     if report.job is not None:
-        state = "The machine"  # CPUs may also be busy with tasks other than the job
+        state = "The machine"  # CPUs may also be busy with other tasks than the job
     text = f"{state}: {', '.join(parts)}."
     return text if len(text) <= WIDTH else text.replace(" of a core", "")
 
