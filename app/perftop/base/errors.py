@@ -27,7 +27,7 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
 
 
 def failure_to(action: str, error: OSError) -> Failed:
-    """Returns the failure of an action, such as `write stdout`, because of a system error."""
+    """Returns the failure for a system error. `action`: what failed, such as `write stdout`."""
     # the limit of open files is reached, so this file is not the cause
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return Failed(f"{error.strerror}: raise the limit of open files (ulimit -n)")
@@ -42,13 +42,13 @@ _WRITE_ERRORS = frozenset({
     None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN,
     errno.ENXIO, errno.EINVAL, errno.EMFILE, errno.ENFILE,
 })  # fmt: skip
-"""Errno values of a failed write, whose exception has no file name, and of errors for which
-`failure_to` has a wording of its own."""
+"""Errno values of a failed write, whose exception has no file name, and of errors that `failure_to`
+words itself."""
 
 
 def output_failure(error: OSError, output: str = "stdout") -> Failed:
-    """Returns the failure for an unexpected error. It names the file that the error is about; for a
-    failed write, which has no file name, it names the output."""
+    """Returns the failure for an unexpected error. It names the error's file; for a failed write,
+    which has no file name, it names the output."""
     if error.filename is not None:
         return failure_to(f"use {error.filename}", error)
     if error.errno in _WRITE_ERRORS:
@@ -64,7 +64,7 @@ def output_failure(error: OSError, output: str = "stdout") -> Failed:
 
 def expected_failure(error: BaseException | None, output: str = "stdout") -> Failed | None:
     """Returns the failure for an error that is due to a refusal or a shortage of the system, even
-    if a Textual worker or a task group wraps it; None if the error is a bug."""
+    inside the error of a Textual worker or a task group. Returns None if the error is a bug."""
     if isinstance(error, Failed):
         return error
     if isinstance(error, OSError):
@@ -81,7 +81,7 @@ def expected_failure(error: BaseException | None, output: str = "stdout") -> Fai
 
 
 def print_error(*lines: str) -> None:
-    """Prints lines to stderr; a line end within one, as in a file's name, is made printable. If
+    """Prints lines to stderr. A line end within a line, as in a file's name, is made printable. If
     stderr is closed, the exit status still reports the failure."""
     try:
         for line in lines:
@@ -99,8 +99,8 @@ def discard_writes(fd: int) -> None:
 
 
 def save_traceback(error: BaseException) -> str:
-    """Writes the traceback, without values of variables, to a file; returns a line that names the
-    file."""
+    """Saves the traceback, without values of variables, in a file. Returns a line with the file's
+    name."""
     import tempfile
     import traceback
 

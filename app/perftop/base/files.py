@@ -1,8 +1,7 @@
-"""Files and directories that perftop writes, including those in directories that other users can
-write to.
+"""Files and directories that perftop writes, even in directories that other users can write to.
 
 A path is resolved once, to a descriptor of the directory that contains the file. All other
-operations are relative to that descriptor and follow no link, so renaming a directory, or putting a
+operations are relative to this descriptor and follow no link. So renaming a directory, or putting a
 link in its place, redirects nothing. While a path is resolved, a link is followed only if it
 belongs to us or to root. The kernel's own protection (fs.protected_symlinks and similar) covers
 sticky directories only, and can be off.
@@ -34,23 +33,22 @@ MAX_LINKS = 40
 """Maximum number of links on one path, as in the kernel."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _INODE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Flags that open a file, directory, link or socket only to identify it: a link is not followed,
-and nothing is read or changed."""
+"""Flags that open a file, directory, link or socket only to identify it: no link is followed, and
+nothing is read or changed."""
 
 
 # --- files with measurements
 
 
 def check_path(path: Path, *, force: bool) -> None:
-    """Raises Failed if the file exists. Devices and pipes are allowed, because writing to them
-    replaces nothing."""
+    """Raises Failed if the file exists. Devices and pipes are allowed, because a write replaces
+    nothing."""
     if path.is_file() and not force:
         raise Failed(f"{path} exists already; --force replaces it")
 
 
 def create(path: Path, *, force: bool) -> BinaryIO:
-    """Opens a file to write to. Raises Failed; a write also raises Failed once the file was
-    removed."""
+    """Creates a file to write to. Raises Failed; so does a write once the file was removed."""
     check_path(path, force=force)
     try:
         return io.BufferedWriter(_ReplacedFile(path, "w" if force or path.exists() else "x"))
@@ -61,8 +59,8 @@ def create(path: Path, *, force: bool) -> BinaryIO:
 
 
 class _ReplacedFile(io.FileIO):
-    """A file whose old content, if there is any, is kept until the first write, so that a request
-    that fails before it has output loses nothing. Then the access rights of others are removed."""
+    """A file that keeps its old content until the first write, so that a request that fails earlier
+    loses nothing. The first write also removes the access rights of others."""
 
     def __init__(self, path: Path, mode: str) -> None:
         super().__init__(path, mode, opener=_open_unchanged)
@@ -88,8 +86,8 @@ def _open_unchanged(path: str, flags: int) -> int:
 
 
 def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
-    """Writes a whole file atomically: readers see either the old content or the complete new
-    content. Returns the status by which `remove` recognizes the file. Raises OSError."""
+    """Writes a whole file atomically: readers see either the old or the new content. Returns the
+    status by which `remove` recognises the file. Raises OSError."""
     with open_parent(path) as (fd, name):
         return replace_in(fd, name, data, mode)
 
@@ -115,7 +113,7 @@ def replace_in(
 
 
 def remove(path: Path, status: os.stat_result) -> None:
-    """Removes the file, if it is still the file that we created. A device is kept."""
+    """Removes the file, if it is still the one that we created. A device is kept."""
     if stat.S_ISREG(status.st_mode):
         with contextlib.suppress(OSError), open_parent(path) as (fd, name):
             if os.path.samestat(status, os.stat(name, dir_fd=fd, follow_symlinks=False)):
@@ -126,14 +124,14 @@ def remove(path: Path, status: os.stat_result) -> None:
 
 
 class UnsafePath(OSError):  # noqa: N818 - what the place is, not what class of mistake
-    """Raised if another user could redirect or replace a file that we write. The text explains how,
-    and what to do."""
+    """Raised if another user could redirect or replace a file that we write. The text says how, and
+    what to do."""
 
 
 @contextlib.contextmanager
 def open_parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
-    """Provides a descriptor of the directory that contains `path`, and the file's name in that
-    directory. `follow`: if the name is a link, it is followed as well. Raises OSError."""
+    """Yields a descriptor of the directory that contains `path`, and the file's name in it.
+    `follow`: whether a link of that name is followed, too. Raises OSError."""
     fd, names, links = os.open(".", os.O_PATH | os.O_CLOEXEC), [*reversed(path.parts)] or ["."], 0
     try:
         while len(names) > 1 or follow:
@@ -157,8 +155,8 @@ def open_parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]
 
 
 def _target(fd: int, name: str) -> Path | None:
-    """Returns the target of the link with this name; None if the name is not a link, or is a link
-    that only the kernel can follow."""
+    """Returns the target of the link with this name; None if it is not a link, or a link that only
+    the kernel can follow."""
     try:
         inode = os.open(name, _INODE, dir_fd=fd)
     except FileNotFoundError:
@@ -191,8 +189,8 @@ def _trusted_uids() -> set[int]:
 
 
 def is_closed_to_others(fd: int, *, sticky: bool = False) -> bool:
-    """Returns whether only we and root can add and remove names in the directory. `sticky`: also
-    true if others can, but only their own names."""
+    """Returns whether only we and root can add and remove names in the directory. `sticky`: or
+    others can, but only their own names."""
     status = os.fstat(fd)
     shared = status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX)
     return status.st_uid in _trusted_uids() and not shared
@@ -206,8 +204,8 @@ def _user_name(uid: int) -> str:
 
 
 def open_to_write(path: Path, flags: int, mode: int) -> int:
-    """Opens a file as `open` does, but refuses another user's file or pipe in a directory that
-    others can write to, before anything in it is changed. Raises OSError."""
+    """Opens a file as `open` does. Refuses another user's file or pipe in a directory that others
+    can write to, before anything is changed. Raises OSError."""
     with open_parent(path, follow=True) as (fd, name):
         try:
             inode = os.open(name, os.O_PATH | os.O_CLOEXEC | _nofollow_flag(fd), dir_fd=fd)
@@ -228,8 +226,8 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
 
 
 def make_directory(path: Path, *, parents: bool = False) -> None:
-    """Makes a directory for us alone, if there is none of that name; `parents`: its parents, too.
-    Raises OSError."""
+    """Creates a directory for us alone, if there is none. `parents`: its parents, too. Raises
+    OSError."""
     if parents and not path.parent.is_dir():
         make_directory(path.parent, parents=True)
     with open_parent(path, follow=True) as (fd, name):
@@ -284,7 +282,7 @@ class OwnDirectory:
         return sorted(os.listdir(self.fd))  # noqa: PTH208 - a Path would be resolved again
 
     def files(self, names: re.Pattern[str]) -> dict[str, os.stat_result]:
-        """Returns our regular files whose names match, sorted by name."""
+        """Returns our regular files with matching names, sorted by name."""
         by_name = {}
         for name in filter(names.fullmatch, self.names()):
             status = self.stat(name)
@@ -301,9 +299,8 @@ class OwnDirectory:
 
 
 def user_directory(kind: str, default: str) -> Path:
-    """Returns the directory of this kind (CONFIG, STATE or CACHE) by the XDG specification;
-    `default`: its default. A value that is not an absolute path is ignored, as the specification
-    demands."""
+    """Returns the XDG directory of this kind (CONFIG, STATE or CACHE). `default`: its default. A
+    value that is not an absolute path is ignored, as the specification demands."""
     base = os.environ.get(f"XDG_{kind}_HOME", "")
     if not Path(base).is_absolute():
         base = os.path.expanduser(default)  # noqa: PTH111 - does not fail without a home
@@ -311,8 +308,8 @@ def user_directory(kind: str, default: str) -> Path:
 
 
 def read_own_file(path: Path, max_bytes: int) -> bytes | None:
-    """Returns the content of a regular file of ours; None if there is no such file, or if it is
-    larger than `max_bytes` bytes."""
+    """Returns the content of our own regular file; None if there is no such file, or if it has more
+    than `max_bytes` bytes."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
@@ -323,24 +320,23 @@ def read_own_file(path: Path, max_bytes: int) -> bytes | None:
         return None
 
 
-# --- the file with the counters that selftests have found wrong since boot; the screen reads it
+# --- The file with the counters that selftests have found wrong since boot. The screen reads it.
 
 FINDINGS_FORMAT = "perftop selftest 1"
-"""Value of the file's `format` key; a file with any other value is ignored."""
+"""Value of the file's `format` key. A file with another value is ignored."""
 MAX_FINDINGS = 1 << 16
-"""Maximum size of the file in bytes; a larger file is ignored."""
+"""Maximum size of the file in bytes. A larger file is ignored."""
 
 
 def findings_file() -> Path:
-    """Returns the path of the file. If XDG_RUNTIME_DIR is set, the file is in it and is deleted at
-    logout or reboot."""
+    """Returns the path of the file. In XDG_RUNTIME_DIR, the file is deleted at logout or reboot."""
     running = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     base = running if running.is_absolute() else user_directory("CACHE", "~/.cache")
     return base / "perftop" / "selftest.json"
 
 
 def save_findings(answer: Mapping[str, Any]) -> None:
-    """Replaces the content of the file with the counters that are wrong now. Raises OSError."""
+    """Replaces the file by one with the counters that are wrong now. Raises OSError."""
     import json
 
     if answer["boot_id"] is None:
@@ -352,9 +348,9 @@ def save_findings(answer: Mapping[str, Any]) -> None:
 
 
 def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
-    """Returns the counters that are wrong now: those in this answer, and those found wrong earlier
-    since this boot that the answer does not find correct. A disturbed test, or a source without the
-    counter, clears no counter."""
+    """Returns the counters that are wrong now: those in `answer`, and those found wrong earlier
+    since this boot, unless `answer` says that they are correct. A disturbed test, or a source
+    without the counter, clears no counter."""
     right: dict[str, bool] = {}
     for check in answer["checks"]:
         clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
@@ -368,16 +364,15 @@ def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
 
 @functools.cache
 def findings_line(boot_id: str | None) -> str | None:
-    """Returns a line that names the counters found wrong by selftests on the boot with this ID;
-    None if there are none. The line is cached, so findings made while the screen is open are shown
-    at its next start."""
+    """Returns a line with the counters found wrong by selftests on the boot with this ID; None if
+    there are none. The line is cached, so a running screen shows new findings at its next start."""
     wrong = _saved_wrong_counters(boot_id) if boot_id is not None else []
     return f"selftest found counters wrong on this boot: {', '.join(wrong)}" if wrong else None
 
 
 def _saved_wrong_counters(boot_id: str) -> list[str]:
-    """Returns the counters in the file, if the file is ours, has the format that `save_findings`
-    writes, and was written during this boot."""
+    """Returns the counters in the file, if the file is ours, valid, and written during this
+    boot."""
     import json
 
     with contextlib.suppress(ValueError, RecursionError):

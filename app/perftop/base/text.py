@@ -16,8 +16,8 @@ from unicodedata import category
 
 
 def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
-    """Returns numbers in the kernel's format of CPU lists: 0-2,5. With `strides`, four or more
-    numbers at even steps become 0-46:1/2, also as in the kernel."""
+    """Returns numbers in the kernel's format of CPU lists: 0-2,5. `strides`: four or more numbers
+    at even steps become 0-46:1/2, also as in the kernel."""
     todo, parts, begin = sorted(set(numbers)), [], 0
     while begin < len(todo):
         step = todo[begin + 1] - todo[begin] if begin + 1 < len(todo) else 1
@@ -38,8 +38,8 @@ _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
 def _is_displayable(sign: str) -> bool:
-    """Returns whether a terminal draws this character as itself, in a cell of its own. Control
-    characters, direction marks and zero-width characters are not."""
+    """Returns whether a terminal draws this character as itself, in its own cell. Control
+    characters, direction marks and zero-width characters are not displayable."""
     return sign.isprintable() and category(sign) not in {"Mn", "Me"} and sign not in _FILLERS
 
 
@@ -48,8 +48,8 @@ NOT_PLAIN = re.compile(r"[^ -~]")
 
 
 def printable(text: str) -> str:
-    """Returns untrusted text made safe for a terminal: characters that could control the terminal
-    or deceive the reader become question marks."""
+    """Makes untrusted text safe for a terminal: characters that could control it or deceive the
+    reader become question marks."""
     if text.isascii() and text.isprintable():
         return text
     return NOT_PLAIN.sub(lambda sign: sign[0] if _is_displayable(sign[0]) else "?", text)
@@ -77,7 +77,7 @@ def safe_text(text: str, max_length: int) -> str:
 
 
 MIN_WIDTH = 40
-"""Minimum width of wrapped lines, in cells; a narrower terminal breaks them itself."""
+"""Minimum width of wrapped lines in cells. A narrower terminal breaks them itself."""
 _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|°C|[kMG]?Hz|[kMG]?B|k?J|W|[mµn]?s)(?![A-Za-z]))")
 """The space between a number and its unit."""
 
@@ -89,8 +89,8 @@ def wrap_text(text: str, width: int, **options: Any) -> list[str]:
 
 
 def wrap_indented(text: str, width: int, indent: int) -> list[str]:
-    """Returns the text in lines of `width` cells, all but the first of them indented. Words are
-    never broken, because many are options, names of events or parts of commands."""
+    """Returns the text in lines of `width` cells, all but the first indented. Words are never
+    broken, because many are options, names of events or parts of commands."""
     return wrap_text(
         text, max(width, 2 * indent, MIN_WIDTH), subsequent_indent=" " * indent,
         replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
@@ -98,8 +98,8 @@ def wrap_indented(text: str, width: int, indent: int) -> list[str]:
 
 
 def describe_machine(answer: Mapping[str, Any]) -> list[str]:
-    """Returns the host, CPU model, guest status and kernel of the machine that a probe's answer
-    describes."""
+    """Returns the host, CPU model, guest status and kernel of a machine. `answer`: from its
+    probe."""
     parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
     if guest := answer["virtualisation"]:
         parts.append("guest" if guest == "hypervisor" else f"guest of {guest}")
@@ -107,7 +107,7 @@ def describe_machine(answer: Mapping[str, Any]) -> list[str]:
 
 
 def supports_unicode() -> bool:
-    """Returns whether graphic characters can be drawn: both the user's locale and stdout must be
+    """Returns whether graphic characters can be drawn: the user's locale and stdout are both
     UTF-8."""
     if "LC_ALL" not in os.environ and os.environ.get("LANG") in {"C", "POSIX"}:
         # Python replaces a C locale by C.UTF-8; a user who explicitly sets C wants plain text.
@@ -120,7 +120,7 @@ def supports_unicode() -> bool:
 
 
 def is_full_terminal(stream: TextIO) -> bool:
-    """Returns whether the stream is a terminal that can do more than print line after line."""
+    """Returns whether the stream is a terminal that can do more than print lines."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -129,14 +129,13 @@ def supports_colour(stream: TextIO) -> bool:
 
 
 def with_style(text: str, code: str) -> str:
-    """Returns the text with an SGR code (colour or style) of the terminal; unchanged if the code is
-    ''."""
+    """Returns the text with an SGR code (colour or style); unchanged if the code is ''."""
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
 def terminal_text(text: str, code: str = "", *, unicode: bool) -> str:
-    """Makes untrusted text of one line safe for a terminal, and adds an SGR code (colour or
-    style) if the code is not ''. `unicode`: characters outside ASCII may be used."""
+    """Makes one line of untrusted text safe for a terminal, and adds an SGR code (colour or style)
+    unless it is ''. `unicode`: whether characters outside ASCII may be used."""
     shown = printable(text if unicode else ascii_line(text))
     return with_style(shown, code if shown else "")
 
@@ -179,7 +178,7 @@ def to_ascii(text: str) -> str:
 
 
 def ascii_line(line: str) -> str:
-    """Returns a line in ASCII, for terminals without UTF-8; its width may change, but not that of a
+    """Returns a line in ASCII, for terminals without UTF-8. Its width may change, but not that of a
     name that was cut."""
     line = _CUT_NAME.sub("...", line)
     for sign, instead in _WIDER_ASCII.items():
@@ -191,15 +190,15 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 def bar_chart(counts: Sequence[int], signs: str) -> str:
-    """Returns a chart in one line, with a character of `signs` for each count: the last character
-    for the highest count, the first for 0 only."""
+    """Returns a chart in one line, with a character of `signs` for each count: the last one for the
+    highest count, the first one only for 0."""
     highest, last = max(counts, default=0), len(signs) - 1
     return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
 def did_you_mean(word: str, known: Iterable[str], alternative: str = "") -> str:
-    """Returns the end of a message on an unknown word: the known word that is most similar, or
-    `alternative`. Dashes of options do not count: all options have them."""
+    """Returns the end of a message on an unknown word: the most similar known word, or
+    `alternative`. Leading dashes are ignored, because all options have them."""
     import difflib  # imported late, because few commands have a misspelt word
 
     by_stem = {name.lstrip("-"): name for name in known}

@@ -1,12 +1,11 @@
-"""Charts: these functions turn the values of columns into cells. A chart has the requested height,
-and its newest column is at the right.
+"""Charts: functions that turn the values of columns into cells.
 
-Colour only repeats what height, shape or the kind of line shows. A column without a known value is
-blank. In charts of stacked areas, each column takes one cell; in lines and areas of dots, two
-columns share a cell.
+A chart has the requested height, and its newest column is at the right. A column without a known
+value is blank. Colour only repeats what height, shape or the kind of line shows. In charts of
+stacked areas, a column takes one cell. In lines and areas of dots, two columns share a cell.
 
 Values are first rounded, as arrays, to eighths or dots of a cell. This leaves few different columns
-of cells, most of which come from a cache: a machine's charts have thousands of cells.
+of cells, and most of these come from a cache: the charts of a machine have thousands of cells.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class ChartColumn(NamedTuple):
 
 
 Glyphs = Literal["colour", "sixteen", "shapes", "ascii"]
-"""The way the cells of charts are drawn: "colour": with a foreground and a background colour;
-"sixteen": shapes in the terminal's own colours, where the background is unknown; "shapes": shapes
-that need no colour; "ascii": ASCII characters."""
+"""Ways to draw the cells of charts. "colour": with a foreground and a background colour. "sixteen":
+shapes in the terminal's own colours, where the background is unknown. "shapes": shapes without
+colour. "ascii": ASCII characters."""
 
 
 def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
@@ -59,13 +58,13 @@ def chart_lines(columns: Sequence[ChartColumn]) -> list[list[Run]]:
 
 
 def colour_step(row: int, rows: int) -> int:
-    """Returns the colour step of a row of a filled area of `rows` rows; row 0 is at its base."""
+    """Returns the colour step of a row in a filled area of `rows` rows. Row 0 is at its base."""
     return int((row + 0.5) * AREA_STEPS / rows)
 
 
 def level_lines(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[str]:
-    """Returns the lines of a chart of these heights in eighths of a cell, the top line first.
-    `signs`: the characters of a cell that is filled by 0 to 8 eighths."""
+    """Returns the lines of a chart, the top line first. `eighths`: its heights in eighths of a
+    cell. `signs`: the characters of a cell that is filled by 0 to 8 eighths."""
     levels = (eighths - 8 * np.arange(rows - 1, -1, -1)[:, None]).clip(0, 8).astype(int).tolist()
     return ["".join([signs[level] for level in line]) for line in levels]
 
@@ -75,30 +74,29 @@ def level_lines(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[s
 MIN_DRAWN_STEAL = 0.004
 """Minimum share of steal (hypervisor time) that is drawn in a chart of any height."""
 OUTSIDE_EPISODES, AFTER_EPISODE, DURING_EPISODE = 0, 1, 2
-"""Kinds of steal in a column: outside episodes, during an ended episode, during a running one."""
+"""Kinds of steal in a column: outside episodes, in an ended episode, in a running one."""
 _MIN_ROWS_FOR_SIGN = 8
-"""Minimum rows of a chart in which cells full of steal show the steal sign during an episode."""
+"""Minimum height in rows of a chart whose cells full of steal show the steal sign in an episode."""
 _UPPER_BLOCKS = " ▁▂▃▀▅▆▔█"
-"""Characters that leave the lower part of the cell to the background, indexed by the height of that
-part in eighths. Only the heights in _SHAPES have a character; the other entries are
-placeholders."""
+"""Characters that leave the lower part of a cell to the background, by the height of that part in
+eighths. Only the heights in _SHAPES have one; the other entries are placeholders."""
 _SHAPES = frozenset({4, 7})
-"""Heights, in eighths, for which a character of _UPPER_BLOCKS is used, in the colour of the upper
-part. This leaves no seams in terminals whose glyphs do not fill the cell."""
+"""Heights in eighths for which a character of _UPPER_BLOCKS is used, in the colour of the upper
+part. They leave no seams in terminals whose glyphs do not fill the cell."""
 _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _MAX_CACHED = 4096
 """Maximum number of cached columns, and of cached cells, for each kind of chart."""
 StealPriority = Literal["equal", "weak", "firm"]
-"""Treatment of steal if a cell would show three kinds of time: "equal": steal is left out if it is
-the smallest; "weak": steal is left out before kernel; "firm": steal is never left out."""
+"""Rule for steal if a cell would show three kinds of time. "equal": steal is left out if it is the
+smallest. "weak": steal is left out before kernel. "firm": steal is never left out."""
 
 
 def two_largest_kinds(
     parts: Sequence[int], steal_priority: StealPriority = "equal"
 ) -> tuple[int, int, int]:
-    """Returns the two kinds of time drawn in a cell, lower and upper, and the height of the lower
-    one in eighths. `parts`: eighths of user, kernel, idle and steal, from the base of the cell. If
-    there are three kinds, the smallest is left out, subject to `steal_priority`."""
+    """Returns the two kinds of time that a cell shows, lower and upper, and the height of the lower
+    one in eighths. `parts`: eighths of user, kernel, idle and steal, from the base of the cell. Of
+    three kinds, the smallest is left out, subject to `steal_priority`."""
     sizes: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
     if _STEAL in sizes and steal_priority == "firm":
         sizes[_STEAL] = 9
@@ -110,22 +108,22 @@ def two_largest_kinds(
 
 
 def _eighths_in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
-    """Returns how many eighths of the cell in a row each of the stacked areas fills; row 0 is at
-    the base. `ends`: the upper ends of the areas, in eighths of a cell from the base."""
+    """Returns by stacked area the eighths that it fills of the cell in this row. Row 0 is at the
+    base. `ends`: upper ends of the areas, in eighths of a cell from the base."""
     tops = [min(max(end - 8 * row, 0), 8) for end in ends]
     return tuple([upper - lower for lower, upper in pairwise((0, *tops))])
 
 
 def _eighths(shares: Floats, rows: int) -> Ints:
-    """Returns shares (0 to 1) in eighths of a cell, where a share of 1 fills `rows` cells."""
+    """Returns shares (0 to 1) in eighths of a cell. A share of 1 fills `rows` cells."""
     return np.floor(np.clip(shares, 0.0, 1.0) * (8 * rows) + 0.5).astype(int)
 
 
 def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
-    """Returns the chart of how a CPU's time is used. `columns`: (columns, 4): the shares of user,
-    kernel and steal, then OUTSIDE_EPISODES, AFTER_EPISODE or DURING_EPISODE. User and kernel grow
-    from the bottom, steal hangs from the top, and idle time is between them. A column without a
-    user share is blank; an unknown kernel or steal share counts as 0."""
+    """Returns the chart of a CPU's time. User and kernel grow from the bottom, steal hangs from the
+    top, and idle time is between them. `columns`: (columns, 4), the shares of user, kernel and
+    steal, and OUTSIDE_EPISODES, AFTER_EPISODE or DURING_EPISODE. A column without a user share is
+    blank. An unknown kernel or steal share counts as 0."""
     is_unknown = ~np.isfinite(columns[:, 0])
     user, kernel, steal, heat = np.fmax(columns, 0.0).T
     steal_height = np.maximum(steal >= MIN_DRAWN_STEAL, _eighths(steal, rows))
@@ -139,9 +137,8 @@ def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> lis
 def _cpu_time_column(
     user: int, busy: int, steal_height: int, heat: int, rows: int, glyphs: Glyphs
 ) -> ChartColumn:
-    """Returns one column of `cpu_time_chart`. `user` and `busy`: the upper ends of user and of
-    kernel; `steal_height`: the height of steal; all in eighths. `user` is -1 if the column is
-    unknown."""
+    """Returns one column of `cpu_time_chart`. All in eighths: `user`, `busy`: upper ends of user
+    and of kernel (`user` is -1 if the column is unknown); `steal_height`: height of steal."""
     if user < 0:
         return ChartColumn(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
@@ -169,21 +166,20 @@ def _cpu_time_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Gl
 NAMED_TASKS = 5
 """Maximum number of tasks that have their own colour and letter in a chart."""
 TASK_PARTS = NAMED_TASKS + 2
-"""Number of parts of a column of `task_chart`: the named tasks, all other tasks, and busy time
-whose task is unknown."""
+"""Number of parts of a column of `task_chart`: named tasks, all other tasks, and unknown tasks."""
 _TASK_STYLES = (*(f"task{i}" for i in range(NAMED_TASKS + 1)), "rule", "ground")
 MIN_TASK_SHARE = 0.1
-"""Minimum busy share (0 to 1) at which a chart of tasks with a single row shows a task."""
+"""Minimum busy share (0 to 1) at which a task chart with a single row shows a task."""
 TASK_LETTERS = "abcde+/ "
-"""Characters of tasks in a chart without colour: named tasks, others, unknown tasks, idle time."""
+"""Characters of a task chart without colour: named tasks, others, unknown tasks, idle time."""
 UNKNOWN_TASK = "╱"
 """Character for busy time whose task is unknown."""
 
 
 def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
-    """Returns the chart of the tasks that used a CPU. `columns`: (columns, TASK_PARTS), shares of
-    the CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank. A chart of
-    one row shows only the largest part of each column that is not nearly idle."""
+    """Returns the chart of the tasks on a CPU. `columns`: (columns, TASK_PARTS), shares of the
+    CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank. A chart of one
+    row shows only the largest part of each column that is not nearly idle."""
     parts = np.fmax(columns, 0.0)
     if rows == 1:
         is_largest = np.arange(TASK_PARTS) == parts.argmax(axis=1)[:, None]
@@ -203,8 +199,8 @@ def _task_column(ends: tuple[int, ...], rows: int, glyphs: Glyphs) -> ChartColum
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
-    """Returns a cell that shows its two largest tasks, or, without colour, the letter of the
-    largest. `parts`: eighths of the cell for each task, from the bottom up."""
+    """Returns a cell with its two largest tasks or, without colour, the letter of the largest.
+    `parts`: eighths of the cell for each task, from the bottom."""
     largest = max(range(len(parts)), key=lambda kind: parts[kind])
     if glyphs != "colour":
         return TASK_LETTERS[largest], _TASK_STYLES[largest] if glyphs == "sixteen" else "text"
@@ -238,12 +234,14 @@ def _cpu_time_shape(parts: Sequence[int], heat: int, _: int, __: int, glyphs: Gl
 
 
 def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
-    """Returns the chart of a core's SMT states. `columns`: (columns, 4): the share of time in which
-    both threads ran, the share of undetermined states, and the shares in which only the first or
-    only the second thread ran. The first thread is drawn above the middle, the second below it, and
-    both around it; dots are time in which neither ran. A share of 1 fills half of `rows`, which is
-    even. Columns in which the share of both is unknown are blank."""
-    # Unknown shares become 0; a column with an unknown share of both is left blank below.
+    """Returns the chart of a core's SMT states. The first thread is drawn above the middle, the
+    second below it, and both around it. Dots are time in which neither ran. A share of 1 fills half
+    of `rows`, which is even.
+
+    `columns`: (columns, 4), the shares of both threads, of undetermined states, of only the first,
+    and of only the second thread. A column with an unknown share of both is blank.
+    """
+    # Unknown shares are 0; a column with an unknown share of both becomes blank below.
     both_share, undetermined_share, lp0, lp1 = np.fmax(columns, 0.0).T
     half_rows = rows // 2
     inner = both_share + undetermined_share
@@ -256,8 +254,8 @@ def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Cha
 def _smt_column(
     both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, glyphs: Glyphs
 ) -> ChartColumn:
-    """Returns one column of `smt_chart`. Each of `both` to `lp1` is where the bar of that state
-    ends, in eighths of a cell from the middle; `both` is -1 if the column is unknown."""
+    """Returns one column of `smt_chart`. `both` to `lp1`: ends of the bars of these states, in
+    eighths of a cell from the middle; `both` is -1 if the column is unknown."""
     if both < 0:
         return ChartColumn(" " * (2 * half_rows), ("text",) * (2 * half_rows))
     cell = _smt_cell if glyphs == "colour" else _smt_shape
@@ -286,9 +284,9 @@ def _smt_cell(parts: tuple[int, ...], step: int, _: Glyphs, *, is_upper: bool) -
 
 
 def _smt_shape(parts: Sequence[int], _: int, glyphs: Glyphs, *, is_upper: bool) -> Run:
-    """Returns a cell in the shape of its largest SMT state. In 16 colours, a single thread has its
-    own colour but the same shape as both threads. All lines have the same shade: without colour,
-    several shades would look like stripes."""
+    """Returns a cell in the shape of its largest SMT state. In 16 colours, a single thread has
+    another colour but the same shape as both threads. All shades are equal, because several shades
+    without colour would look like stripes."""
     kind = parts.index(max(parts))
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
     if glyphs != "ascii":  # half cells would look like stripes in a tall chart
@@ -301,7 +299,7 @@ def _smt_shape(parts: Sequence[int], _: int, glyphs: Glyphs, *, is_upper: bool) 
 # --- lines and areas of dots
 
 AWAKE, ASLEEP, LOSING = 0, 1, 2
-"""States of a column: the CPU was busy, it was mostly asleep, or an episode affects it."""
+"""States of a column: the CPU was busy, it mostly slept, or an episode affects it."""
 
 
 CELL_DOT_ROWS, CELL_DOT_COLUMNS = 4, 2
@@ -310,15 +308,15 @@ _LEFT_BITS, _RIGHT_BITS = (
     [sum(bit for row, bit in enumerate(bits) if dots >> row & 1) for dots in range(16)]
     for bits in ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 )
-"""Bits of a braille character, indexed by the dots of its left or right column. In the index, bit 0
-is the top dot."""
+"""Bits of a braille character, by the dots of its left or right column. Bit 0 of the index is the
+top dot."""
 ASCII_DOTS = "'-_"
 """ASCII characters for a dot in the upper, middle and lower third of a cell."""
 
 
 def braille_character(left: int, right: int) -> str:
-    """Returns the braille character for two columns of dots, each given as bits with bit 0 at the
-    top; a blank if there are no dots."""
+    """Returns the braille character for two columns of dots; a blank without dots. Bit 0 is the top
+    dot."""
     bits = _LEFT_BITS[left] | _RIGHT_BITS[right]
     return chr(0x2800 + bits) if bits else " "
 
@@ -331,26 +329,26 @@ def dots_per_cell(glyphs: Glyphs) -> tuple[int, int]:
 
 
 def _worst_of_cells(kinds: Floats) -> list[int]:
-    """Returns the worse state (AWAKE, ASLEEP or LOSING) of the two columns of each cell."""
+    """Returns for each cell the worse state (AWAKE, ASLEEP or LOSING) of its two columns."""
     return [*map(int, kinds.reshape(-1, 2).max(axis=1).tolist())]
 
 
 GAP_CAUSES = ("unknown", "power", "heat", "licence", "ramp", "policy")
-"""Causes of a clock below its ceiling. Their index is added to LOSING or ENDED_GAP."""
+"""Causes of a clock below its ceiling. Their index is added to LOSING or to ENDED_GAP."""
 ENDED_GAP = LOSING + len(GAP_CAUSES)
-"""State of a column during an ended episode with the first of GAP_CAUSES."""
+"""State of a column in an ended episode with the first of GAP_CAUSES."""
 GAP_SIGNS = "▒▼■◊╱▽"
 """Signs of the causes in GAP_CAUSES, in the same order."""
 MIN_GAP_EIGHTHS = 4
-"""Minimum height of a gap below the ceiling outside episodes, in eighths; less is noise."""
+"""Minimum height in eighths of a gap below the ceiling outside episodes. A smaller one is noise."""
 
 
 def clock_chart(
     columns: Floats, ends: tuple[float, float], rows: int, glyphs: Glyphs = "colour"
 ) -> list[ChartColumn]:
-    """Returns the chart of a clock as an area, with the gap up to its ceiling above it. `columns`:
-    (columns, 3): the clock, the ceiling, and AWAKE, ASLEEP, or LOSING or ENDED_GAP plus an index in
-    GAP_CAUSES. A cell shows two columns. `ends`: the lowest and highest clock of the scale."""
+    """Returns the chart of a clock as an area, below the gap to its ceiling. A cell shows two
+    columns. `columns`: (columns, 3), the clock, the ceiling, and AWAKE, ASLEEP, or an index in
+    GAP_CAUSES added to LOSING or ENDED_GAP. `ends`: lowest and highest clock of the scale."""
     low, high = ends
     pairs = columns[:, :2].reshape(-1, 2, 2)
     known = np.isfinite(pairs)
@@ -367,7 +365,8 @@ def clock_chart(
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) -> ChartColumn:
-    """Returns one column of `clock_chart`. `hz`, `ceiling`: heights in eighths; -1 if unknown."""
+    """Returns one column of `clock_chart`. `hz`, `ceiling`: heights in eighths; -1 where
+    unknown."""
     if state == ASLEEP or hz < 0:
         floor: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
         return ChartColumn.from_cells([(" ", "text")] * (rows - 1) + [floor])
@@ -394,8 +393,8 @@ def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) 
 
 
 def add_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
-    """Returns the lines of a clock chart with text in the highest row that a gap fills: the sign of
-    the cause, and the loss in GHz. `losses`: the loss in each cell, in GHz."""
+    """Returns the lines of a clock chart with text in the highest row that a gap fills: the cause's
+    sign, and the loss. `losses`: the loss in each cell, in GHz."""
     new_lines = []
     gaps = dict[int, str]()
     for line in lines:
@@ -419,8 +418,8 @@ def add_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[lis
 def rate_chart(
     columns: Floats, high: float, rows: int, glyphs: Glyphs = "colour"
 ) -> list[ChartColumn]:
-    """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2): the value, and
-    AWAKE or LOSING. LOSING columns are red."""
+    """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2), the value, and
+    AWAKE or LOSING, which is red."""
     cell_rows, cell_columns = dots_per_cell(glyphs)
     drawn_columns = columns[1::2] if glyphs == "ascii" else columns  # ASCII: the newer of each pair
     values = np.nan_to_num(drawn_columns[:, 0], posinf=0.0)
@@ -435,7 +434,7 @@ def rate_chart(
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> ChartColumn:
-    """Returns one column of `rate_chart`. `heights`: the height of each column of dots, in dots."""
+    """Returns one column of `rate_chart`. `heights`: height of each column of dots, in dots."""
     cells, (cell_rows, _) = list[Run](), dots_per_cell(glyphs)
     for row in reversed(range(rows)):
         parts = [min(max(height - cell_rows * row, 0), cell_rows) for height in heights]
@@ -450,8 +449,8 @@ def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> C
 
 
 def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[ChartColumn]:
-    """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. `name`: one of
-    theme.SHADED_AREAS, whose colours change from row to row. A share of 0 is a thin line; an
+    """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. `name`: an
+    entry of theme.SHADED_AREAS, with another colour in each row. A share of 0 is a thin line; an
     unknown share is blank."""
     is_known = np.isfinite(shares)
     share = np.clip(np.where(is_known, shares, 0.0), 0.0, 1.0)
@@ -472,14 +471,14 @@ def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> ChartCol
 
 _RULE = "│"
 _RISES, _FALLS = "─▁▄█", "─▔▀█"
-"""Characters for a difference, by its size: positive ones rise from the base of a cell, negative
+"""Characters of a difference, by its size. Positive ones rise from the base of a cell, negative
 ones hang from its top."""
 
 
 def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:
-    """Returns one line of cells for shares from -1 to 1: a positive share rises from the base of
-    its cell, a negative one hangs from the top. `styles`: the style of positive cells and that of
-    negative cells. A cell with NaN is blank."""
+    """Returns a line of cells for shares from -1 to 1: a positive share rises from the base of its
+    cell, a negative one hangs from the top, NaN is blank. `styles`: of positive and of negative
+    cells."""
     cells: list[Run] = []
     for share in shares.tolist():
         size = 0 if isnan(share) else sum(abs(share) >= end for end in (1 / 16, 5 / 16, 11 / 16))
@@ -490,9 +489,9 @@ def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = F
 
 
 def add_rules(columns: Sequence[ChartColumn], rules: Mapping[int, str]) -> list[ChartColumn]:
-    """Returns the chart with vertical rules added below its line. `rules`: the word at the foot of
-    each rule, by column from the left. Each word is one line below the previous word; a word that
-    would cover other cells is left out."""
+    """Adds vertical rules to a chart, below its line. `rules`: the word at the foot of each rule,
+    by column from the left. Each word is a line lower than the previous one. A word that would
+    cover other cells is left out."""
     ruled_columns = [[*zip(column.signs, column.styles, strict=True)] for column in columns]
     for x in rules:
         signs = columns[x].signs
@@ -520,8 +519,8 @@ SCALE_ENDS = tuple(multiple * 10.0**power for power in range(13) for multiple in
 
 
 def scale_top(values: Floats, ends: Sequence[float], previous_top: float | None) -> float:
-    """Returns the upper end of a scale from 0: the first of `ends` that covers all values. The
-    previous end (`previous_top`) is kept if it is this end or the next larger one."""
+    """Returns the upper end of a scale from 0: the first of `ends` that covers all values.
+    `previous_top` is kept if it is this end or the next larger one."""
     known_values = values[np.isfinite(values)]
     max_value = float(known_values.max()) if len(known_values) else 0.0
     index = next((i for i, end in enumerate(ends) if max_value <= end), len(ends) - 1)

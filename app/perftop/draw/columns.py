@@ -1,9 +1,11 @@
 """Columns and their cells, for every table: on the screen, in a panel, or in plain text.
 
-A column declares its heading, its width and how its numbers are printed. `fit_columns` chooses the
+A column declares its heading, its width and the form of its numbers. `fit_columns` chooses the
 columns for a width, `Column.cell` formats a number and chooses its style, and `headings` and
-`join_columns` join cells into lines. A cell is a run: text and the name of a style, which names the
-meaning of the text, never its colour. `plain_text` turns a line into plain text."""
+`join_columns` join cells into lines. `plain_text` turns a line into plain text.
+
+A cell is a run: text and the name of a style. The name is the meaning of the text, never a colour.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +17,24 @@ from typing import Any
 from perftop.base.text import MISSING, with_si_prefix
 
 Run = tuple[str, str]
-"""Text whose every character is one cell wide, and the name of its style."""
+"""Text, whose every character is one cell wide, and the name of its style."""
 ELLIPSIS = "…"
 AT_REST = "·"
 """Text in place of a number that describes running time, for a CPU that hardly ran."""
 UNKNOWN_TEXTS = MISSING, "–"
 """Texts for an unknown number: the normal one, and a shorter one for narrow cells."""
 MAX_NARROW_WIDTH = 4
-"""Width in cells, including the gap, below which a column is too narrow for `n/a`."""
+"""Maximum width in cells, including the gap, of a column that is too narrow for `n/a`."""
 DOUBTED_SIGN, ESTIMATED_SIGN = "≁", "≈"
-"""Prefixes of numbers: from a suspect counter, and from an event that shared hardware counters with
-other events (multiplexing)."""
+"""Prefixes of numbers: one from a suspect counter, and one from a multiplexed event."""
 RISING, FALLING = "▲", "▼"
 """Prefixes of the heading of the column by which lines are sorted."""
 
 
 @dataclass(slots=True)
 class Column:
-    """A column of a table. Treat it as immutable and change it with `replace` only. It is not
-    frozen because many columns are made for each refresh, and frozen ones are slower to make."""
+    """A column of a table. Treat it as immutable, and change it with `replace` only. It is not
+    frozen, because many are created at each refresh, and frozen ones take longer to create."""
 
     key: str
     heading: str
@@ -43,11 +44,12 @@ class Column:
     """Whether the column is left-aligned, after `gap` cells; else it is right-aligned."""
     gap: int = 2
     rank: int = 0
-    """Columns of the highest rank are dropped first if not all fit; columns of rank 0 never are."""
+    """Columns of the highest rank are dropped first if not all fit. Columns of rank 0 are never
+    dropped."""
     max_width: int = 0
-    """Maximum width in cells, if the column can grow; 0: it cannot."""
+    """Maximum width in cells of a column that can grow; 0: it cannot."""
     weight: int = 1
-    """Weight of the column when spare cells are shared among columns of the same growth rank."""
+    """Share of the column when spare cells are distributed among columns of one growth rank."""
     growth_rank: int = 0
     """Columns of a lower growth rank grow to their maximum before columns of a higher one grow."""
     scale: float = 1.0
@@ -58,7 +60,7 @@ class Column:
     """Whether numbers are printed with one decimal and an SI prefix, such as 12.3k."""
     unit: str = ""
     source: Any = None
-    """Data with which the owner of the column finds its values; not used in this module."""
+    """Data with which the column's owner finds its values. This module does not use it."""
 
     @property
     def room(self) -> int:
@@ -66,13 +68,14 @@ class Column:
         return max(0, self.width - self.gap)
 
     def pad(self, text: str) -> str:
-        """Returns the text padded to the width of the column. Too long left-aligned text is cut."""
+        """Returns the text padded to the column's width. Left-aligned text is cut if it is too
+        long."""
         if self.is_left:
             return fit(" " * self.gap + text, self.width)
         return f"{text:>{self.width}}"
 
     def text(self, value: float) -> str:
-        """Returns a number as text without padding; for NaN, the text for unknown numbers."""
+        """Returns a number as text without padding. NaN becomes a text for unknown numbers."""
         return self.cell(value)[0]
 
     def cell(
@@ -80,8 +83,9 @@ class Column:
         doubted: bool = False, estimated: bool = False,
     ) -> Run:  # fmt: skip
         """Returns the cell of a number, without padding. `online`: whether the CPU is online.
-        `resting`: the CPU hardly ran, and the number describes its running time. `doubted`: a
-        counter of the number is suspect. `estimated`: the number was not counted all the time."""
+        `resting`: whether the CPU hardly ran and the number describes running time. `doubted`:
+        whether a counter is suspect. `estimated`: whether the number was counted only part of the
+        time."""
         if not online:
             return "off", "dim"
         if resting:
@@ -96,8 +100,8 @@ class Column:
         return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
 
     def numbers(self, values: Sequence[float], styles: Sequence[str]) -> list[Run]:
-        """Returns the cells of right-aligned numbers without SI prefixes, as `cell` and `pad`
-        would give them one by one."""
+        """Returns the cells of right-aligned numbers without SI prefixes. The result is that of
+        `cell` and `pad` for each."""
         spec, scale = f"z{self.width}.{self.digits}f", self.scale
         unknown: Run = self.pad(UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH]), "faint"
         return [
@@ -107,19 +111,19 @@ class Column:
 
 
 Cell = Run | list[Run]
-"""A cell of a line: either text, which is padded to the width of its column, or runs that are put
-after the gap of the column, such as a bar."""
+"""A cell of a line: text, which is padded to its column's width; or runs, such as a bar, which are
+put after the column's gap."""
 
 
 def fit(text: str, size: int) -> str:
-    """Returns the text padded or cut to exactly `size` cells; cut text ends with an ellipsis."""
+    """Returns the text padded or cut to exactly `size` cells. Cut text ends with an ellipsis."""
     if len(text) > size:
         return text[: size - 1] + ELLIPSIS if size > 1 else text[:size]
     return f"{text:<{size}}"
 
 
 def number_run(value: float, digits: int, width: int = 0, style: str = "text") -> Run:
-    """Returns a right-aligned number for use outside of tables; `n/a` if it is NaN."""
+    """Returns a right-aligned number for use outside tables; `n/a` for NaN."""
     if isnan(value):
         return f"{MISSING:>{width}}", "faint"
     return f"{value:>{width}.{digits}f}", style
@@ -127,7 +131,7 @@ def number_run(value: float, digits: int, width: int = 0, style: str = "text") -
 
 def fit_columns(columns: Iterable[Column], width: int) -> list[Column]:
     """Returns the columns that fit into `width` cells, in their order. Columns of equal rank are
-    dropped together. Spare cells are given to the columns that can grow."""
+    dropped together. Columns that can grow get the spare cells."""
     fitted_columns = list(columns)
     while total_width(fitted_columns) > width and (
         highest := max([c.rank for c in fitted_columns], default=0)
@@ -174,8 +178,8 @@ def column_at(columns: Iterable[Column], x: int) -> Column | None:
 
 
 def headings(columns: Iterable[Column], sorted_by: str = "", *, rising: bool = False) -> list[Run]:
-    """Returns the headings, aligned with the values below them. The heading of the column with the
-    key `sorted_by` is bright and has an arrow before it, in the gap."""
+    """Returns the headings, aligned like the values below them. `sorted_by`: key of the column
+    whose heading is bright and has an arrow in its gap."""
     runs: list[Run] = []
     for column in columns:
         if sorted_by and column.key == sorted_by:

@@ -1,5 +1,6 @@
-"""Lines that consist of runs (pairs of a text and the name of its style): their text and width,
-cutting, joining and fitting them; and values drawn as cells: bars, and steps of the heat ramp."""
+"""Lines of runs (a text and the name of its style): text and width, cutting, joining and fitting.
+Also values drawn as cells: bars, and steps of the heat ramp.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ Line = tuple[list[Run], theme.LineState]
 BLANK: Line = ([], "calm")
 
 _WITH_BACKGROUND = frozenset({"label", "badge", "paused", "lost"})
-"""Styles with their own background; every style of the form `upper/lower` has one too."""
+"""Styles with their own background, in addition to all styles of the form `upper/lower`."""
 
 
 def has_own_background(key: str) -> bool:
-    """Returns whether the style has its own background instead of the line's."""
+    """Returns whether a style has its own background, not the line's."""
     return key in _WITH_BACKGROUND or "/" in key
 
 
@@ -47,7 +48,7 @@ def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
 
 
 def join_cells(cells: Sequence[Run]) -> list[Run]:
-    """Returns cells of one character each as runs."""
+    """Joins cells of one character each into runs."""
     if not cells:
         return []
     signs, styles = zip(*cells, strict=True)
@@ -55,14 +56,14 @@ def join_cells(cells: Sequence[Run]) -> list[Run]:
 
 
 def runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
-    """Returns the runs of a line, given the character and the style of each cell. Neighbouring
-    cells of one style form one run."""
+    """Returns the runs of a line with these characters and styles of its cells. Neighbouring cells
+    of one style form one run."""
     return [*_runs_of(signs, styles)]
 
 
 @lru_cache(maxsize=512)
 def _runs_of(signs: str, styles: tuple[str, ...]) -> Sequence[Run]:
-    """Like `runs_of`, but cached, because most lines stay the same between refreshes."""
+    """Like `runs_of`, but cached. Most lines stay the same between refreshes."""
     runs, begin = list[Run](), 0
     for style, cells in groupby(styles):
         end = begin + len([*cells])
@@ -72,13 +73,13 @@ def _runs_of(signs: str, styles: tuple[str, ...]) -> Sequence[Run]:
 
 
 def merge_runs(runs: Iterable[Run], size: int) -> list[Run]:
-    """Returns a line of exactly `size` cells, with neighbouring runs of one style joined."""
+    """Returns a line of exactly `size` cells. Neighbouring runs of one style are joined."""
     return [*_merge_runs(tuple(runs), size)]
 
 
 @lru_cache(maxsize=512)
 def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
-    """Like `merge_runs`, but cached, because most lines stay the same between refreshes."""
+    """Like `merge_runs`, but cached. Most lines stay the same between refreshes."""
     merged_runs: list[Run] = []
     open_text, key, cells_left = "", "text", size
     for part, style in runs:
@@ -106,15 +107,15 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
 
 
 def _ends_in_fallback_font(text: str) -> bool:
-    """Returns whether the text ends with a character that browsers draw in a fallback font. The
-    browser keeps only the total width of a run with such a character, so blanks in the same run
-    would shift the text before them."""
+    """Returns whether the last character is one that browsers draw in a fallback font. For a run
+    with such a character, browsers keep only the total width, so blanks in the run would shift the
+    text before them."""
     last_sign = text[-1:]
     return "\u2800" <= last_sign <= "\u28ff" or last_sign == theme.LIMIT
 
 
 def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
-    """Returns the part of the runs from cell `start` up to, but not including, cell `stop`."""
+    """Returns the part of the runs from cell `start` up to but not including cell `stop`."""
     runs_within, begin = list[Run](), 0
     for run in runs:
         end = begin + len(run[0])
@@ -129,7 +130,7 @@ def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
 
 
 def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> list[Run]:
-    """Returns the runs with `prefix` added to the styles of the cells from `start` to `stop`."""
+    """Adds `prefix` to the styles of the cells from `start` to `stop`."""
     if start >= stop:
         return [*runs]
     middle = [(part, prefix + key) for part, key in cut(runs, start, stop)]
@@ -139,8 +140,8 @@ def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> li
 def overlay(
     runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
 ) -> list[Run]:
-    """Returns the runs with `new` written over the cells from `start` on. `whole_words`: words that
-    `new` covers in part are removed."""
+    """Writes `new` over the cells from `start` on. `whole_words`: words that `new` covers in part
+    are removed."""
     stop, signs = start + width(new), text(runs)
     first, last = start, stop
     while whole_words and 0 < first <= len(signs) and signs[first - 1 : first].strip():
@@ -153,8 +154,8 @@ def overlay(
 
 @lru_cache(maxsize=4096)
 def safe_cells(value: object) -> str:
-    """Returns untrusted text made safe to draw: without control characters, and with every
-    character one cell wide."""
+    """Makes untrusted text safe to draw: without control characters, every character one cell
+    wide."""
     raw = str(value)
     if raw.isascii() and raw.isprintable():
         return raw
@@ -168,7 +169,7 @@ def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
 
 
 Piece = tuple[int, list[Run]]
-"""A part of a line that is dropped if room is short: its rank (0: most important) and its runs."""
+"""A part of a line that can be dropped: its rank (0: most important) and its runs."""
 
 
 def fit_line(pieces: list[Piece], size: int, gap: int) -> list[Run]:
@@ -177,8 +178,8 @@ def fit_line(pieces: list[Piece], size: int, gap: int) -> list[Run]:
 
 
 def pieces_that_fit(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
-    """Returns the pieces that fit into `room` cells if a gap follows each piece. Pieces are tried
-    by rank, and each piece that still fits is kept."""
+    """Returns the pieces that fit into `room` cells, each followed by a gap. Pieces are tried by
+    rank, and each that still fits is kept."""
     cells = [width(runs) + gap for _, runs in pieces]
     if sum(cells) <= room:  # the usual case
         return [*pieces]
@@ -201,14 +202,14 @@ def join_with_gaps(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
 
 
 MAX_QUIET_SHARE = 0.01
-"""Shares (0 to 1) below this are drawn dim, so that idle rows do not attract attention."""
+"""Maximum share (0 to 1) that is drawn dim, so that idle rows do not attract attention."""
 
 
 def panel_title(
     title: str, count_text: str, size: int, after_runs: Sequence[Run] = ()
 ) -> list[Run]:
-    """Returns the first line of a panel: the bold `title`, the dim text `count_text`, and a thin
-    rule up to the end of the line or up to the runs `after_runs`."""
+    """Returns the first line of a panel: `title` in bold, `count_text` dim, and a thin rule up to
+    `after_runs` or the end of the line."""
     title_runs: list[Run] = [(fit(title, min(len(title), size)), "bright")]
     room = size - width(title_runs) - width(after_runs)
     gap = " " if after_runs else ""
@@ -220,8 +221,8 @@ def panel_title(
 
 
 def wrap_line(text: str, room: int) -> list[str]:
-    """Returns the text in lines of at most `room` characters. Lines are broken at " · " if
-    possible, else between words, else within a word."""
+    """Returns the text in lines of at most `room` characters, broken at " · " if possible, else
+    between words, else within a word."""
     lines: list[str] = []
     open_line = ""
     for piece in text.split(" · "):
@@ -235,16 +236,16 @@ def wrap_line(text: str, room: int) -> list[str]:
     return [*lines, open_line] if open_line else lines
 
 
-# --- Bars as runs of text. All functions are pure; every bar has exactly the requested width.
+# --- Bars as runs of text. Every bar has exactly the requested width.
 
 _SMT_SHAPES = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
-"""Shapes and styles of SMT states in a bar. The colours are a step darker than those in legends,
-so that red stands out most."""
+"""Shapes and styles of SMT states in a bar. The colours are a step darker than in legends, so that
+red is most noticeable."""
 _ACCOUNT_SHAPES = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
 
 
 def stacked_bar(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
-    """Returns a bar of these shares side by side; the remainder up to 1 has the style `neither`.
+    """Returns a bar of these shares side by side. The remainder up to 1 has the style `neither`.
     The ends of the parts are rounded, not their lengths, so rounding errors do not add up."""
     ends: list[int] = []
     end = 0.0
@@ -256,7 +257,8 @@ def stacked_bar(shares: Sequence[float], shapes: Sequence[Run], width: int) -> l
 
 @lru_cache(maxsize=4096)
 def _cached_bar(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Sequence[Run]:
-    """Returns the bar whose parts end at these cells. Cached, as there are few different bars."""
+    """Returns the bar whose parts end at these cells. Cached, because there are few different
+    bars."""
     runs: list[Run] = []
     drawn_cells = 0
     for end, (shape, key) in zip(ends, shapes, strict=True):
@@ -270,21 +272,21 @@ def _cached_bar(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Seque
 
 
 def smt_bar(states: Sequence[float], width: int) -> list[Run]:
-    """Returns the bar of a core's SMT states, in shares of time: neither, lp0, lp1, both."""
+    """Returns the bar of a core's SMT states. `states`: shares of neither, lp0, lp1 and both."""
     _, lp0, lp1, both = states
     return stacked_bar((both, lp0, lp1), _SMT_SHAPES, width)
 
 
 def single_thread_bar(share: float, width: int, thread: int | None) -> list[Run]:
-    """Returns the bar of a core on which only one thread is online: full cells if the core has no
-    other thread (`thread` is None), else half cells."""
+    """Returns the bar of a core with one online thread: half cells, or full cells if it has no
+    other thread (`thread` is None)."""
     shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT_SHAPES[1 + min(thread, 1)]
     return stacked_bar((share,), (shape,), width)
 
 
 def smt_bounds_bar(lower_bounds: Sequence[float], width: int) -> list[Run]:
-    """Returns the bar of SMT states that are known only within bounds: the lower bound of each
-    state, and the undetermined remainder in the style `unknown`."""
+    """Returns the bar of SMT states with known bounds: the lower bound of each state, and the
+    remainder in the style `unknown`."""
     neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in lower_bounds)
     undetermined = 1 - neither - lp0 - lp1 - both
     return stacked_bar(
@@ -293,34 +295,34 @@ def smt_bounds_bar(lower_bounds: Sequence[float], width: int) -> list[Run]:
 
 
 def issue_slot_bar(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
-    """Returns the bar of issue slots: slots whose instruction retired, slots that the front end
-    left empty, and slots discarded after wrong speculation. The remainder are slots that the back
-    end blocked."""
+    """Returns the bar of issue slots: those whose instruction retired, those that the front end
+    left empty, and those discarded after wrong speculation. The remainder was blocked by the back
+    end."""
     return stacked_bar((retiring, frontend, speculation), _ACCOUNT_SHAPES, width)
 
 
 def cpu_time_bar(user: float, kernel: float, steal: float, width: int) -> list[Run]:
-    """Returns the bar of a CPU's user, kernel and steal shares, as accounted by the system."""
+    """Returns the bar of a CPU's user, kernel and steal shares, by the kernel's account."""
     return stacked_bar((user, kernel, steal), _ACCOUNT_SHAPES, width)
 
 
-# --- Values drawn as cells of a line: steps of the heat ramp (levels), as colours or as characters
-# of increasing density, and histories beside numbers.
+# --- Values drawn as cells: steps of the heat ramp (levels), as colours or as characters of
+# increasing density; and histories beside numbers.
 
 UNKNOWN_LEVEL, OFFLINE_LEVEL = -1, -2
 """Levels (steps of the heat ramp) of an unknown value and of an offline CPU."""
 ASCII_HEAT = "_:;=+co*#&%@"
-"""The heat ramp in ASCII, from sparse to dense. None of its characters is used for anything else on
-the screen."""
+"""The heat ramp in ASCII, from sparse to dense. The screen uses these characters for nothing
+else."""
 MIN_LETTER_STEP = 3
-"""Minimum step of the ramp whose colour is used for ASCII characters; the colours of lower steps
-are too close to the background."""
+"""Minimum step of the ramp whose colour ASCII characters have. Colours of lower steps are too close
+to the background."""
 _RUNS: dict[int, Run] = {UNKNOWN_LEVEL: ("–", "faint"), OFFLINE_LEVEL: (theme.NEITHER, "neither")}
 
 
 @lru_cache(maxsize=256)
 def level_cell(level: int, width: int, ascii_: bool) -> tuple[Run, ...]:
-    """Returns a cell for a level: a step of the heat ramp, UNKNOWN_LEVEL or OFFLINE_LEVEL."""
+    """Returns the cell of a level: a step of the heat ramp, UNKNOWN_LEVEL or OFFLINE_LEVEL."""
     if level < 0:
         sign, key = _RUNS[level]
         return ((f"{sign:^{width}}", key),)
@@ -331,8 +333,7 @@ def level_cell(level: int, width: int, ascii_: bool) -> tuple[Run, ...]:
 
 @lru_cache(maxsize=1024)
 def level_pair_cells(upper: int, lower: int, width: int, ascii_: bool) -> tuple[Run, ...]:
-    """Returns cells that show two levels (steps of the heat ramp) in one line: one above the other,
-    or in ASCII side by side."""
+    """Returns cells for two levels in one line: one above the other or, in ASCII, side by side."""
     if ascii_:
         return (*level_cell(upper, width // 2, ascii_), *level_cell(lower, width // 2, ascii_))
     if upper == lower or max(upper, lower) < 0:
@@ -345,7 +346,7 @@ def level_pair_cells(upper: int, lower: int, width: int, ascii_: bool) -> tuple[
 
 
 def heat_ramp(*, ascii_: bool) -> list[Run]:
-    """Returns a cell of each level of the heat ramp, the lowest first."""
+    """Returns the cells of all steps of the heat ramp, the lowest first."""
     return [level_cell(level, 1, ascii_)[0] for level in range(theme.HEAT_STEPS)]
 
 
@@ -355,7 +356,7 @@ MIN_DRAWN_SHARE = 0.02
 """Smallest share that is drawn in a history."""
 _NOT_DRAWN = 0
 _LOST_FLAG = 16
-"""Flag in the code of a history's cell: an episode ran during the time of the cell."""
+"""Flag in the code of a history's cell: an episode ran at that time."""
 
 
 def heat_steps(shares: Floats) -> Codes:
@@ -366,13 +367,14 @@ def heat_steps(shares: Floats) -> Codes:
 
 
 def pack_step_pairs(upper: Codes, lower: Codes) -> Codes:
-    """Returns codes of cells that show two threads each, given their steps from `heat_steps`."""
+    """Returns codes of cells that show two threads each. `upper`, `lower`: steps from
+    `heat_steps`."""
     return upper << np.uint8(4) | lower
 
 
 @cache
 def step_pair_run(cell: int) -> Run:
-    """Returns the run for a code from `pack_step_pairs`, with the first thread above the second."""
+    """Returns the run for a code from `pack_step_pairs`: the first thread above the second."""
     upper, lower = cell >> 4, cell & 15
     if not cell:
         return " ", "text"
@@ -385,7 +387,7 @@ def step_pair_run(cell: int) -> Run:
 
 @cache
 def step_run(step: int, *, ascii_: bool) -> Run:
-    """Returns the run for a step from `heat_steps`; height and brightness both show the share."""
+    """Returns the run for a step from `heat_steps`. Height and brightness both show the share."""
     if not step:
         return " ", "text"
     levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
@@ -394,30 +396,30 @@ def step_run(step: int, *, ascii_: bool) -> Run:
 
 @lru_cache(maxsize=4096)
 def history_runs(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs of a history, given the codes of its cells: from `pack_step_pairs` if
-    `pair`, else from `heat_steps`."""
+    """Returns the runs of a history. `cells`: codes from `pack_step_pairs` (`pair`) or
+    `heat_steps`."""
     runs = [step_pair_run(cell) if pair else step_run(cell, ascii_=ascii_) for cell in cells]
     return tuple(join_cells(runs))
 
 
 def bar_heights(values: Floats, top: float) -> Codes:
-    """Returns values as heights in eighths of a line, at least 1; 0 for unknown values. `top`: the
-    value that fills the line."""
+    """Returns heights in eighths of a line, at least 1; 0 for unknown values. `top`: value that
+    fills it."""
     with np.errstate(invalid="ignore", divide="ignore"):
         eighths = np.minimum(np.maximum(np.ceil(8 * values / top), 1), 8)
     return np.where(np.isfinite(eighths), eighths, _NOT_DRAWN).astype(np.uint8)
 
 
 def mark_lost_cells(cells: Codes, first: int) -> Codes:
-    """Marks the cells from `first` on as affected by an episode, in place, and returns them."""
+    """Marks the cells from `first` on, in place, as affected by an episode. Returns them."""
     cells[first:] += np.uint8(_LOST_FLAG) * (cells[first:] > 0)
     return cells
 
 
 @lru_cache(maxsize=4096)
 def bar_runs(cells: bytes, key: str, *, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs for a line of heights from `bar_heights`, in the style `key`; cells marked
-    by `mark_lost_cells` are red."""
+    """Returns the runs for heights from `bar_heights`, in the style `key`. Cells that
+    `mark_lost_cells` marked are red."""
     levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
     return tuple(
         [

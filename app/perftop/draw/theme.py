@@ -1,7 +1,8 @@
-"""Colours and characters: how each style key (such as `alarm`, a meaning) looks in each theme.
+"""Colours and characters of each theme, by style key. A style key, such as `alarm`, is a meaning.
 
 Colour repeats the meaning of a shape or a number, so NO_COLOR and a monochrome terminal lose
-nothing. Every shape has a plain substitute for locales other than UTF-8."""
+nothing. Every shape has a plain substitute for locales other than UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +18,11 @@ from textual.color import Color
 from textual.theme import Theme
 
 LineState = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
-"""State of a line of the screen, which decides its colours: "calm": normal; "chosen": selected;
-"stale": its numbers are no longer updated; "victim": an episode runs on its CPUs; "chosen victim":
-both."""
+"""States of a line of the screen, for its colours. "calm": normal. "chosen": selected. "stale": its
+numbers are no longer updated. "victim": an episode runs on its CPUs. "chosen victim": both."""
 
 HEAT_STEPS = 12
-"""Number of colours of the heat ramp, from `heat0` (the lowest values) to `heat11`."""
+"""Number of colours of the heat ramp, from `heat0` (lowest) to `heat11`."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,11 @@ class Palette:
     selected_background: str
     """Background of the selected line."""
     victim_background: str
-    """Background of a line on which an episode runs."""
+    """Background of a line with a running episode."""
     selected_victim_background: str
     dark: bool = True
     ansi: bool = False
-    """Whether the palette uses only the terminal's own colours, on the terminal's own
-    background."""
+    """Whether only the terminal's own colours are used, on its own background."""
 
     @cached_property
     def heat_colours(self) -> Sequence[str]:
@@ -47,7 +46,7 @@ class Palette:
         if self.ansi:
             return [name for name in _ANSI_HEAT for _ in range(HEAT_STEPS // len(_ANSI_HEAT))]
         ground, field = Color.parse(self.background), Color.parse(self.colors["field"])
-        # The exponent makes light steps as far apart, to the eye, as dark ones.
+        # The exponent makes the distances between steps look equal.
         shares = [((step + 1) / HEAT_STEPS) ** 1.1 for step in range(HEAT_STEPS)]
         return [ground.blend(field, share).hex for share in shares]
 
@@ -83,9 +82,9 @@ _LIGHT = {
     "task0": "#6aa3e6", "task1": "#b497ea", "task2": "#5fb3ac",
     "task3": "#6dbb7d", "task4": "#c9c04a", "task5": "#afb8c1",
 }  # fmt: skip
-# In many terminal palettes, normal and bright colours look alike; in some, bright black is grey;
-# and the background may be light. So every meaning has its own hue, and quiet text is dimmed. Only
-# "both", which is a bar, shares the hue of warnings, which are signs and numbers.
+# In many terminals, normal and bright colours look alike, or bright black is grey; the background
+# may be light. So every meaning has its own hue, and quiet text is dimmed. Only "both", which is a
+# bar, shares its hue with warnings, which are signs and numbers.
 _ANSI = {
     **dict.fromkeys(("text", "bright", *_GREY), "default"), "both": "bright_yellow",
     "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
@@ -148,14 +147,14 @@ THEMES = tuple(_theme(name, palette) for name, palette in PALETTES.items())
 
 def theme_names(*, no_color: bool) -> tuple[str, ...]:
     """Returns the names of the themes to choose from. Without colour, the ANSI theme is left out:
-    the brightness of the terminal's own colours is unknown, so they cannot be replaced by greys."""
+    the brightness of the terminal's own colours is unknown, so greys cannot replace them."""
     return tuple(name for name, palette in PALETTES.items() if not (palette.ansi and no_color))
 
 
 @lru_cache(maxsize=32)
 def line_styles(name: str, state: LineState = "calm") -> dict[str, Style]:
-    """Returns the rich style of each style key in the theme `name`. Every style has a background,
-    so that Textual need not blend colours."""
+    """Returns the rich style of each style key in a theme. Every style has a background, so that
+    Textual need not blend colours."""
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat_colours)}
     colors |= area_colours(name)
@@ -169,11 +168,11 @@ def line_styles(name: str, state: LineState = "calm") -> dict[str, Style]:
 
 
 _LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}
-"""Colours of text on cells of the heat ramp; on each step, at least one of the two is readable."""
+"""Colours of text on the heat ramp. On each step, at least one of the two is readable."""
 
 
 def letter_styles(name: str) -> tuple[str, ...]:
-    """Returns the style key of readable text on each step of the heat ramp (`white/heat0`)."""
+    """Returns, for each step of the heat ramp, the style key of readable text (`white/heat0`)."""
     palette, keys = PALETTES[name], []
     for step, color in enumerate(palette.heat_colours):
         is_deep = color == "blue"
@@ -204,8 +203,8 @@ def _rgb_styles(palette: Palette, colors: dict[str, str], state: LineState) -> d
 
 
 def _ansi_styles(palette: Palette, colors: dict[str, str], state: LineState) -> dict[str, Style]:
-    """Returns styles in the terminal's own colours. These cannot be blended, so the selected line
-    is bold and a stale line is dimmed."""
+    """Returns styles in the terminal's own colours. They cannot be blended, so the selected line is
+    bold, and a stale line is dimmed."""
     table = {}
     for key, color in colors.items():
         is_stale, is_quiet = state == "stale", key in _QUIET_KEYS
@@ -220,9 +219,8 @@ def _ansi_styles(palette: Palette, colors: dict[str, str], state: LineState) -> 
 # --- areas of charts
 
 AREA_STEPS = 12
-"""Number of colours of a filled area of a chart, from its base outwards; their style keys are, for
-example, `user-0` to `user-11`. They are closer to the background than bars of the same meaning, so
-that red stands out."""
+"""Number of colours of a filled area, from its base outwards, with style keys such as `user-0` to
+`user-11`. They are closer to the background than those of bars, so that red is most noticeable."""
 _DARK_AREAS: dict[str, tuple[str, ...]] = {
     "user": ("#1b385c", "#3f7cca"), "kernel": ("#2c6a76", "#62b5be"),
     "ipc": ("#174a50", "#4aa9b0"), "loss": ("#4a2629", "#9a4442"),
@@ -262,12 +260,12 @@ _AREA_COLOURS = {
     "perftop-ansi": _ANSI_AREAS,
 }  # fmt: skip
 SHADED_AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1", "clock")
-"""Style keys of filled chart areas with AREA_STEPS colours; all other keys of the tables above have
-one colour."""
+"""Style keys of filled areas with AREA_STEPS colours. All other keys of these tables have one
+colour."""
 
 
 def area_colours(theme: str) -> dict[str, str]:
-    """Returns the colours of chart areas by style key; keys of SHADED_AREAS end with their step."""
+    """Returns the colours of chart areas by style key. Keys of SHADED_AREAS end with their step."""
     table = _AREA_COLOURS[theme]
     area_table = {key: ends[0] for key, ends in table.items() if key not in SHADED_AREAS}
     for key in SHADED_AREAS:
@@ -284,8 +282,8 @@ def area_colours(theme: str) -> dict[str, str]:
 # --- terminals with 256 colours
 
 _CUBE_LEVELS = (0, 95, 135, 175, 215, 255)
-"""The levels of red, green and blue in the 6 x 6 x 6 cube of a 256-colour terminal. Only the cube
-and the 24 greys are used, because users can redefine the first 16 colours."""
+"""Levels of red, green and blue in the 6 x 6 x 6 cube of a 256-colour terminal. Only the cube and
+the 24 greys are used, because users can redefine the first 16 colours."""
 _GREYS = range(232, 256)
 Rgb = tuple[int, int, int]
 """Red, green and blue, each from 0 to 255."""
@@ -293,8 +291,8 @@ _BACKGROUND_COLOURS = {
     "#0d1117": 16, "#1a212b": 235, "#27171c": 52, "#3a1f24": 236,
     "#ffffff": 231, "#e8eef5": 254, "#fdecea": 224, "#f8d5d2": 223,
 }  # fmt: skip
-"""Terminal colours of fixed backgrounds, chosen so that similar backgrounds, such as those of a
-normal and of a selected line, remain distinguishable."""
+"""Terminal colours of fixed backgrounds. Similar ones, such as those of a normal and of a selected
+line, remain distinguishable."""
 
 
 def to_256_colours(style: Style) -> Style:
@@ -306,7 +304,8 @@ def to_256_colours(style: Style) -> Style:
 
 @lru_cache(maxsize=512)
 def nearest_256(color: str) -> int:
-    """Returns the number of the terminal colour that looks most like `color` (`#rrggbb`)."""
+    """Returns the number of the terminal colour that looks most like `color`, in the form
+    `#rrggbb`."""
     if color in _BACKGROUND_COLOURS:
         return _BACKGROUND_COLOURS[color]
     rgb = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
@@ -349,6 +348,6 @@ LIMIT, STEAL_EDGE = "┄", "▔"
 STROKE, STROKE_END, CEILING_SIGN, DROP_SIGN = "━", "╸", "┃", "▼"
 SELECTED_SIGN, RULE, TAKEN_BY_SIGN = "▌", "─", "◂"
 CURSOR_SIGNS = "▸", "◂"
-"""Marks to the left and right of the selected cell, in views with several cells in a line."""
+"""Signs to the left and right of the selected cell, in views with several cells in a line."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 ASCII_LEVELS = " .:-=+*%@"
