@@ -150,8 +150,6 @@ class Detector(ABC):
 
 
 class RunningEpisodes:
-    """The running episodes of all kinds."""
-
     def __init__(self) -> None:
         self.running: list[Episode] = []
 
@@ -284,7 +282,6 @@ class SumsWithoutEnds:
             self.sample_count += 1
 
     def add_to_latest(self, sums: Floats) -> None:
-        """Adds more sums of the latest sample."""
         self._latest = self._latest + sums
 
 
@@ -302,7 +299,6 @@ class HighShare:
     """End of the last sample that showed the high share."""
     totals: SumsWithoutEnds | AllSums
     pause_start_ns: int | None = None
-    """Start of the current pause; None if there is no pause."""
     pause_sums: list[Floats] = field(default_factory=list)
     """Sums of the samples in the current pause. They count once the share is high again."""
 
@@ -347,8 +343,6 @@ class PauseLimits:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ShareEpisode(HighShare):
-    """A high share of several positions that form one episode."""
-
     totals: SumsWithoutEnds = field(default_factory=SumsWithoutEnds)
     episode: Episode
     members: Bools

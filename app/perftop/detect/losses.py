@@ -89,9 +89,7 @@ class NeighbourLosses:
         self.is_losing: Bools = np.zeros(n, bool)
         """Mask of the positions that appear to lose time or IPC."""
         self.is_in_episode: Bools = np.zeros(n, bool)
-        """Mask of the positions whose loss belongs to an episode."""
         self.just_started: Bools = np.zeros(n, bool)
-        """Mask of the positions whose loss started in this sample."""
 
     def lost_share(self, position: int) -> float:
         """Returns the share that a position has lost since its loss started."""
@@ -220,13 +218,11 @@ class UndisturbedPrograms:
 
     def __init__(self, losses: NeighbourLosses, cpu_lists: Sequence[Sequence[int]],
                  running: RunningTasks, *, learned_rows: int, loss_rows: int) -> None:  # fmt: skip
-        """`learned_rows`, `loss_rows`: number of rows of the sums."""
         self._losses, self._cpu_lists, self._running = losses, cpu_lists, running
         self.learned_sums: Floats = np.zeros((learned_rows, len(cpu_lists)))
         """Sums while the program was undisturbed: instructions, cycles, cycles times IPC squared,
         and further rows of the detector."""
         self.loss_sums: Floats = np.zeros((loss_rows, len(cpu_lists)))
-        """Sums of the running losses."""
         self.top_task_ids: Ints = np.zeros(len(cpu_lists), np.int64)
         """The program on each CPU, as in `RunningTasks`."""
         self.is_proven: Bools = np.zeros(len(cpu_lists), bool)

@@ -58,7 +58,6 @@ MAX_SIBLING_CHANGE = 0.1
 """Maximum change of the sibling's share of the running time. A larger change would explain the IPC
 by itself."""
 MAX_NAMED_TASKS = 8
-"""Maximum number of tasks that are kept as evidence."""
 _BYTES_ROW, _WORK_ROW, _OVERLAP_ROW, _TIME_ROW = range(3, 7)
 """Further rows of the sums that `UndisturbedPrograms` learns, weighted by running time: bytes per
 second, work of other programs, share of the time in which the sibling ran, running time."""
@@ -93,8 +92,6 @@ class _MemoryWork(NamedTuple):
 
 
 class MemoryLosses:
-    """Detects losses to the memory traffic of others."""
-
     cause, min_growth = "memory", MIN_GROWTH
 
     def __init__(
@@ -106,7 +103,6 @@ class MemoryLosses:
         self._l3_groups = l3_groups
         self._cpu_lists = reader.single_cpus
         self.is_available = self._is_counted()
-        """Whether the stream has the counters for the rate."""
         self._members = [
             [
                 cpu
@@ -115,7 +111,6 @@ class MemoryLosses:
             ]
             for n in range(int(groups.max(initial=-1)) + 1)
         ]
-        """The CPUs of each package."""
         self.losses = NeighbourLosses(
             episodes, self.cause, groups, reader.hello.sample_ns, start=START, end=END
         )

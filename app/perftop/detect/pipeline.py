@@ -159,8 +159,6 @@ WHOLE_READ_CAUSE = "time stamps"
 
 @dataclass(slots=True)
 class _SuspectEpisode:
-    """A running episode of suspect counters."""
-
     episode: Episode
     last_ns: int
     first_doubts: dict[str, Doubt] = field(default_factory=dict)

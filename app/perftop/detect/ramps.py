@@ -79,8 +79,6 @@ class _WakeUps(NamedTuple):
 
 
 class Ramps(Detector):
-    """Detects ramps of cores that have woken up."""
-
     def __init__(self, reader: SampleReader) -> None:
         self.is_available = bool(reader.evaluator.variants["busy_hz"])
         sample_ns = reader.hello.sample_ns
@@ -138,7 +136,6 @@ class Ramps(Detector):
         return _WakeUps(woke, unseen, since_read_ns, known_ns, awake_ns)
 
     def step(self, clocks: SampleClocks, since_ns: int, time_ns: int) -> list[Episode]:
-        """Advances by one sample, from per-core clocks."""
         if not 0 < time_ns - since_ns <= self._gap_ns:
             self._reset(self._cores)
             return []
@@ -185,7 +182,6 @@ class Ramps(Detector):
         self._woke[cores] = self._batch_numbers[cores] = NEVER
 
     def _end_settled_climbs(self, time_ns: int) -> None:
-        """Ends the climbs of cores whose clock has been steady for long enough."""
         begin = min(
             bisect_right(self._end_ns, time_ns - MIN_STEADY_NS), len(self._hz) - MIN_STEADY_SAMPLES
         )
@@ -270,7 +266,6 @@ class Ramp:
     """Resolution of the times in s, and so the shortest measurable time."""
     drops: int
     sample_count: int
-    """Number of samples that showed the climb."""
 
 
 @dataclass(slots=True)
@@ -297,7 +292,6 @@ class Climb:
         return np.asarray(values[samples, np.arange(len(self.cores))])
 
     def ramps(self) -> list[Ramp]:
-        """Returns the ramps of the cores whose clock climbed."""
         hz, woke, number = self.hz, self.wake_samples, np.arange(len(self.hz))[:, None]
         first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.steady_index :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))

@@ -92,8 +92,6 @@ class _LookAhead(NamedTuple):
 
 
 class SiblingLosses:
-    """Detects losses of CPUs to their siblings."""
-
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints
     ) -> None:
@@ -117,7 +115,6 @@ class SiblingLosses:
         self._cores: object = None
 
     def regroup(self, cores: Cores) -> None:
-        """Uses another core list."""
         if cores is self._cores:
             return
         self._cores, rows = cores, cores.rows
@@ -345,7 +342,6 @@ class SiblingHistory:
 
     @property
     def counts(self) -> Ints:
-        """The counts of each CPU, (4, CPUs)."""
         if self._new_samples:
             self._compare()
         return self._counts

@@ -112,7 +112,6 @@ class _StatusBits:
     cause: int
     """Index of the cause in HEAT_BITS."""
     columns: Ints
-    """Columns of the bits in the block."""
     by_core: bool
 
 
@@ -129,7 +128,6 @@ class ThermalStatus:
             if (bits := [i for i, name in enumerate(column.counter.parts) if name in names])
         ]
         self.is_available = bool(self._status)
-        """Whether the stream has such bits."""
         self.triggers = [counter_advances(status.column, status.columns) for status in self._status]
         """Tests whether a poll found one of these bits set."""
 
@@ -154,7 +152,6 @@ class ClockModulation:
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
         self.is_available = self._column is not None
-        """Whether the stream has the register."""
         self.triggers: list[Trigger] = (
             [] if self._column is None else [counter_advances(self._column)]
         )
@@ -487,7 +484,6 @@ class KernelThrottling:
         columns = (reader.counters.columns.get(key) for key in KERNEL_COUNTERS)
         self._columns = [column for column in columns if column is not None]
         self.is_available = bool(self._columns)
-        """Whether the kernel of this stream counts throttled time."""
         self.triggers = [counter_advances(column) for column in self._columns]
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}
@@ -495,7 +491,6 @@ class KernelThrottling:
         throttling."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that the kernel has reported in this sample."""
         time_ns, dropped_ns = data.time_ns, self._dropped_ns
         for drop in self._episodes.of_kind("turbo-drop"):
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))

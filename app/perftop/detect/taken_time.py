@@ -40,7 +40,6 @@ from perftop.model.tasks import Quota, Quotas, TaskSnapshot, owner
 # included, because it is a task that others wait for.
 
 INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
-"""Shares of a CPU's time at which an episode starts and below which it ends."""
 MIN_TASKS_SHARE = 0.1
 """Minimum share of the time for which tasks must run on a CPU for interrupts to cost them time."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
@@ -73,8 +72,6 @@ class _CpuShares(NamedTuple):
 
 
 class InterruptStorms(Detector):
-    """Detects storms of interrupts on each CPU."""
-
     triggers = (has_task_records,)
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
@@ -167,7 +164,6 @@ def _costliest_source(named: list[object]) -> tuple[str, int] | None:
 # does not include NUMA balancing. Its time is computed from the number of faults and pages.
 
 STALL_START, STALL_END = 0.03, 0.01
-"""Shares of the time at which an episode starts and below which it ends."""
 MIN_REFAULTS_PER_S = 200
 """Minimum number of pages read back per second for which tasks wait for these pages, not for free
 memory."""
@@ -177,15 +173,12 @@ MAX_GROUP = 256
 
 
 class _Stall(NamedTuple):
-    """The stalls with one cause in one record."""
-
     cause: str
     group: str
     """The control group at its limit; '' for the whole machine."""
     stalled_s: float
     counts: dict[str, float]
     pids: frozenset[int] = frozenset()
-    """The processes of the group."""
 
 
 class MemoryStalls(Detector):
@@ -318,7 +311,6 @@ def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
 # group was stopped on the CPUs that it used at once: a single task that migrates uses one CPU.
 
 QUOTA_START, QUOTA_END = 0.05, 0.02
-"""Shares of a CPU's time at which an episode starts and below which it ends."""
 
 
 class QuotaStops(Detector):
@@ -480,8 +472,6 @@ CPUs have already counted, because the CPU was not read for a while."""
 
 
 class Smis(Detector):
-    """Detects SMIs by the SMI counter of each CPU."""
-
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters, self._episodes = reader.counters, episodes
         self._cpus = np.array([row.cpu for row in reader.hello.topology])

@@ -83,15 +83,12 @@ MAX_LOWERED_RATIO = 0.97
 
 @dataclass(frozen=True, slots=True)
 class SampleClocks:
-    """The clocks of each core in one sample."""
-
     run_s: Floats  # running time of all threads of the core, in s; 0 where unknown
     cycles: Floats
     util: Floats
     """Utilisation of the core's busiest thread; NaN if it was not read."""
     ceiling_hz: Floats
     delta: Delta
-    """The differences of all counters."""
 
 
 @dataclass(slots=True)
@@ -123,7 +120,6 @@ class _Drop(ShareEpisode):
     tally_sums: Floats
     """Sums, over all samples with the drop, of the counters that may show the cause."""
     is_scaled: bool = False
-    """Whether counts of its cores were scaled up."""
     paused_ns: int = 0
     """Total length in ns of the pauses after which the drop appeared again."""
 
@@ -141,7 +137,6 @@ class _CoreStates(NamedTuple):
     """Utilisation as last read; NaN if it was never read."""
 
     def state_after(self, samples: int) -> _CoreStates:
-        """Returns the state after this number of samples."""
         return _CoreStates(*(part[samples] for part in self))
 
 
@@ -290,7 +285,6 @@ class TurboDrops(Detector):
         return past, ceiling, known, known & (cycles < (1 - DROP_END) * run_s * ceiling)
 
     def step(self, clocks: SampleClocks, since_ns: int, time_ns: int) -> list[Episode]:
-        """Advances by one sample, from per-core clocks."""
         if self._drops.pauses.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
         span_ns = np.array([time_ns - since_ns])

@@ -31,8 +31,6 @@ from perftop.model.tasks import (
 
 
 class JobLosses:
-    """Detects all losses of a watched job."""
-
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks,
                  job: WatchedJob, groups: Ints, quotas: QuotaStops) -> None:  # fmt: skip
         self.waits = JobWaits(reader, episodes, running, job, groups, quotas)

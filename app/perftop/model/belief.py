@@ -168,8 +168,6 @@ class TaskOnCpu(NamedTuple):
 
 
 class CrowdedCpu(NamedTuple):
-    """Threads of the watched job that share a CPU."""
-
     threads: int
     cpu: int
 

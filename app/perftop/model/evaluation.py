@@ -54,7 +54,6 @@ class MetricRegistry:
         }
         """Metrics that not every stream has."""
         self.counters = tuple(counter.key for counter in event_counters)
-        """Keys of the chosen events."""
         self.metrics: dict[str, Metric] = METRICS | self.events
         self.index = {key: i for i, key in enumerate(self.metrics)}
         self.lows = np.array([metric.low for metric in self.metrics.values()])
@@ -87,8 +86,6 @@ def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
 
 
 class Evaluator:
-    """Evaluates the metrics with the counters of one stream."""
-
     def __init__(self, counters: Counters) -> None:
         hello = counters.hello
         self._counters = counters
@@ -451,7 +448,6 @@ class BestTraffic:
 # package, core and L3 that has the counters.
 
 COUNTER_BY_NAME = {key: number.counter for key, number in MACHINE.items()}
-"""Key of the counter of each number of the machine."""
 PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
 """Names of the numbers that exist for the whole machine and for each package."""
 L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}

@@ -431,7 +431,6 @@ class CostlySetting(NamedTuple):
     price_text: str = ""
     """Name of the measured call, for the user."""
     baseline_price_us: float = 0.0
-    """Time in us that the measured call takes without the setting."""
     work: tuple[str, str] = "", ""
     """The kernel work that the setting causes: a key in KERNEL_WORK, and a prefix of the function's
     name."""

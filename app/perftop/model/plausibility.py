@@ -83,7 +83,6 @@ class PlausibilityChecks:
         self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_at.keys()
         """Whether the stream has both idle transitions and /proc/stat, which are then compared."""
         self._is_needed = self._traced or not CHECKED_KEYS.isdisjoint(counters.key_at)
-        """Whether the stream has any counters to check."""
 
     def check(self, counters: Counters, delta: Delta) -> None:
         """Writes the doubts into `delta`, which has samples along its first axis."""
@@ -151,7 +150,6 @@ class _CheckedSamples:
         """Whether no counter is suspect yet."""
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
-        """TSC ticks of each span."""
         self.slack: Floats = (SLACK_SHARE + table.reads) * self.ticks
         """TSC ticks by which two counts of the span may differ."""
         hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan

@@ -300,7 +300,6 @@ class Thread:
     pid: int = 0
     comm: str = ""
     cpu: int = -1
-    """CPU on which it ran last."""
     points: deque[_ThreadSums] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
 
     def activity(self, span_ns: int) -> ThreadActivity:
@@ -320,7 +319,6 @@ class Thread:
         )
 
     def since_last(self) -> ThreadActivity:
-        """Returns the thread's activity between its last two points."""
         if len(self.points) < 2:
             return ThreadActivity()
         return self.activity(self.points[-1].time_ns - self.points[-2].time_ns)
@@ -336,13 +334,10 @@ class WatchedJob:
         self.name = name
         self._record = record
         self.threads: dict[int, Thread] = {}
-        """Threads by thread ID."""
         self.unlisted_threads = 0
         """Number of threads of the job that the last record leaves out."""
         self.time_ns = 0
-        """Raw time of the last record."""
         self.last_threads: list[Thread] = []
-        """Threads in the last record."""
         self.disk_ns: dict[int, int] = {}
         """Time in ns for which each thread of the last record has waited for a disk; empty if it is
         unknown."""
@@ -408,7 +403,6 @@ class WatchedJob:
 
 
 def _values_by_thread(record: object) -> dict[int, object]:
-    """Returns the unchecked values of a record by thread ID."""
     items = list(record.items())[:MAX_THREADS] if isinstance(record, dict) else []
     return {int(tid): value for tid, value in items if _is_id(tid)}
 

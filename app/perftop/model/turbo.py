@@ -43,7 +43,6 @@ class Ceilings:
     """Lower bound of the ceiling, with which clocks are compared. Without a table, it is the base
     clock."""
     high_hz: Floats
-    """Upper bound of the ceiling."""
     hz: Floats
     """`low_hz` where it comes from turbo, NaN elsewhere."""
 
@@ -60,8 +59,6 @@ class ClockCaps:
 
 
 class Turbo:
-    """Computes the turbo ceilings of one stream."""
-
     def __init__(self, counters: Counters, cores: Cores) -> None:
         self._counters, hello = counters, counters.hello
         position = {row.cpu: i for i, row in enumerate(hello.topology)}
@@ -80,7 +77,6 @@ class Turbo:
         self.cpus: Bools = np.any(masks, axis=0)
         """Mask of the CPUs whose turbo ceiling is known."""
         self.has_ceilings = bool(self.cpus.any() or np.isfinite(self._bounds).any())
-        """Whether any turbo ceiling is known."""
         self.regroup(cores)
 
     @property

@@ -305,7 +305,6 @@ def _totals(session: Session, whole: Interval) -> Line:
 
 
 def mean_busy_cpus(session: Session, whole: Interval, episode: Episode) -> float:
-    """Returns the mean number of busy CPUs in the run, among the CPUs of an episode."""
     rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
     return float(np.nansum(whole.values["util"][rows]))
 

@@ -411,7 +411,6 @@ def victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:
 
 
 def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict[Any, TaskTimes]:
-    """Returns the times without the waiting that is due to quotas."""
     rest = dict(times)
     for throttled in run_times.throttled_tasks(times):
         for key in throttled.keys:
@@ -421,7 +420,6 @@ def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict
 
 
 def _with_wait(task: TaskTimes, wait_s: float) -> TaskTimes:
-    """Returns the times of a task with a shorter waiting time."""
     rest_s = task.wanted_s - task.wait_s + wait_s
     part = rest_s / task.wanted_s if task.wanted_s > 0 else 0.0
     by_cpu = {cpu: seconds * part for cpu, seconds in task.by_cpu.items()}

@@ -44,9 +44,7 @@ class SharedEpisode:
     end: float | None
     """Unix time in s; None while one of the episodes is running."""
     depth: float | None
-    """The greatest depth of the episodes."""
     min_depth: float | None
-    """The smallest depth of the episodes."""
     lost: float
     """Sum of the lost shares of the machines with this main cause."""
 
@@ -222,7 +220,6 @@ LOOKBACK = "1h"
 """Time for which a machine is listed as silent after it is no longer scraped, in PromQL."""
 _SHARES = {"busy": "busy", "involuntary": "involuntary_halt", "steal": "steal"}
 _HISTORY_KEYS = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "below")
-"""Numbers of which a history is queried."""
 
 Answers = Iterable[tuple[dict[str, str], Sequence[tuple[float, float]]]]
 """Series of a Prometheus answer, each with its labels and its points (time in s, value)."""
@@ -239,7 +236,6 @@ class FleetQueries:
         self._window = f"{max(1, round(window_s))}s"
 
     def numbers(self) -> str:
-        """Returns the query for the present numbers of all machines."""
         queries = self._numbers() | {
             "power_w": self._sum("energy_joules_total"),
             "power_limit_w": f"sum by ({INSTANCE}) ({self._selector('power_limit_watts')})",
@@ -256,7 +252,6 @@ class FleetQueries:
         return f"{_join_queries(queries)} or {named}"
 
     def history(self) -> str:
-        """Returns the query for the numbers of which a history is kept."""
         numbers = self._numbers()
         return _join_queries({key: numbers[key] for key in _HISTORY_KEYS})
 

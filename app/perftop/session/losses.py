@@ -295,7 +295,6 @@ class Losses:
     def _sums_with(
         self, samples: _LossSamples, episodes: Sequence[Episode]
     ) -> tuple[Floats, dict[Cause, Floats]]:
-        """Returns the settled sums plus the sums of some samples."""
         by_cause = {cause: lost_s.copy() for cause, lost_s in self._by_cause.items()}
         if not len(samples.since_ns):
             return self._wanted_s, by_cause
@@ -421,7 +420,6 @@ class RecordHints:
         sums."""
 
     def split_lock_tids(self) -> set[int]:
-        """Returns the IDs of threads that took a split lock."""
         names = [name for kind, name in self.messages if kind == "split-lock"]
         return {int(match[1]) for name in names if (match := re.search(r"\[(\d{1,10})\]$", name))}
 

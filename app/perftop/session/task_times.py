@@ -200,7 +200,6 @@ class ThrottledTasks:
 
     quota: Quota
     keys: list[Any]
-    """Keys of these tasks in the times of tasks."""
     wait_s: float
     """Seconds that these tasks waited because of the quota."""
     share: float

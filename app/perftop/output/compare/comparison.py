@@ -276,7 +276,6 @@ def lost_share(side: Sequence[Reading], cause: Cause) -> float:
 
 
 def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
-    """Returns the value of `Comparison.lost_more`."""
     differences = {}
     for cause in dict.fromkeys(cause for run in (*a, *b) for cause in run.lost_shares):
         of_a, of_b = lost_share(a, cause), lost_share(b, cause)

@@ -70,7 +70,6 @@ def _other_tasks_cpus(line: Line) -> float | None:
 
 
 def _lost_shares(line: Line) -> dict[Cause, float]:
-    """Returns the share of the time lost to each cause."""
     causes = line.get("causes")
     return {
         (str(cause.get("kind")), str(cause.get("cause"))): float(cause["lost_ratio"])
@@ -201,7 +200,6 @@ class Reading:
     state: Line
     """Settings of the machine; empty if unknown."""
     lost_shares: dict[Cause, float]
-    """Share of the time that was lost to each cause."""
     label: str = ""
     """Name of the phase; '' for the whole run."""
     status: int = 0

@@ -219,7 +219,6 @@ def only_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_line
 
 
 def _without_keys(row: stat_lines.Line, keys: set[str]) -> stat_lines.Line:
-    """Returns the row without these keys, and without the reasons for them."""
     row = {key: value for key, value in row.items() if key not in keys}
     return row | {"why": _without_keys(row["why"], keys)} if "why" in row else row
 
