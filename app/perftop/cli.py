@@ -103,15 +103,8 @@ VERBS = {
     "events": machine.add_events_verb, "selftest": instruments.add_selftest, "help": _add_help,
 }  # fmt: skip
 """Verbs and the functions that add their parsers, in the order of the list in the help."""
-GENERAL_OPTIONS = {
-    "-h",
-    "--help",
-    "--version",
-    "-V",
-    "-v",
-    "--default-config",
-    "--print-completion",
-}
+GENERAL_OPTIONS = {"-h", "--help", "--version", "-V", "-v", "--default-config",
+                   "--print-completion"}  # fmt: skip
 """Options of perftop itself, which need no verb."""
 SHELLS = ("bash", "zsh", "fish")
 """Shells whose words perftop completes."""
