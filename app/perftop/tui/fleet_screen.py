@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from textual import events
@@ -259,7 +260,7 @@ class FleetScreen(DirectScreen):
             return f"{len(state.machines)} of {len(state.fleet.machines)}"
 
         if self._prompt is None:
-            self._prompt = Prompt(self.page.focus, ascii_=state.ascii)
+            self._prompt = Prompt(partial(self.set_focus, self.page), ascii_=state.ascii)
             await self.mount(self._prompt)
         hint = "words of names, causes or states: k07  pl1  silent"
         self._prompt.ask(

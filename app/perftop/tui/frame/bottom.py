@@ -424,12 +424,12 @@ class Prompt(Widget):
         if self.display:  # an event sent before Esc may arrive after the prompt has closed
             self._preview(event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        if self.display and self._preview(event.value):
+    def accept(self, text: str) -> None:
+        """Closes the prompt and accepts the text if it is valid."""
+        if self._preview(text):
             self._close()
             self._on_close()
-            self._accept(event.value)
+            self._accept(text)
 
     def _close(self) -> None:
         # a hidden input would take all keys if an earlier `focus` took effect now
@@ -451,6 +451,16 @@ class Prompt(Widget):
 class _OneLineInput(Input):
     """An input whose placeholder is cut to one line. Textual wraps a long placeholder and writes
     the line break, which on the last row of a terminal scrolls the whole screen."""
+
+    def on_key(self, event: events.Key) -> None:
+        """Leaves or accepts at once if the key does so, because keys behind it in one burst do not
+        belong to the text. The app forwards those to the widget that has the focus then."""
+        prompt, active = self.parent, self.screen.active_bindings.get(event.key)
+        if not self.can_focus:
+            event.prevent_default()
+        elif isinstance(prompt, Prompt) and active and active.binding.action in {"leave", "submit"}:
+            event.stop().prevent_default()
+            prompt.leave() if active.binding.action == "leave" else prompt.accept(self.value)
 
     def render_line(self, y: int) -> Strip:
         strip, segments = super().render_line(y), []

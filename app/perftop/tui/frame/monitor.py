@@ -494,7 +494,7 @@ class Monitor(DirectScreen):
         from perftop.tui.frame.bottom import Prompt
 
         if self._prompt is None:
-            focus_view = lambda: self.view.focus()  # noqa: E731, PLW0108 - the visible view
+            focus_view = lambda: self.set_focus(self.view)  # noqa: E731 - the visible view
             self._prompt = Prompt(focus_view, ascii_=self.settings.ascii)
             await self.mount(self._prompt, before=self._keys)
         return self._prompt

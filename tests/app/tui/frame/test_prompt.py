@@ -310,3 +310,21 @@ async def test_a_key_without_an_action_is_reported() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("f9")
         await run.wait_for_text("F9 has no action in perftop; ? lists all keys")
+
+
+@pytest.mark.parametrize(("burst", "filter_text"), [
+    (["slash", "x", "escape", "3"], None), (["slash", "escape", "escape", "3"], None),
+    (["slash", "0", "enter", "3"], "0"),
+])  # fmt: skip
+async def test_keys_behind_the_one_that_closes_the_prompt_do_not_belong_to_it(
+    burst: list[str], filter_text: str | None
+) -> None:
+    async with running_app(Machine()) as run:
+        await run.pilot.press("slash", "escape", "2")
+        for name in burst:
+            sign = "/" if name == "slash" else name if len(name) == 1 else None
+            run.app.post_message(events.Key(name, sign))
+        for _ in range(20):
+            await run.pilot.pause()
+        shown = run.monitor.settings.filter
+        assert (run.monitor.view.id, shown and shown.text) == ("time", filter_text)
