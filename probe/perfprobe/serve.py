@@ -3,12 +3,12 @@ reader closes it.
 
 A slow reader never slows perfprobe: messages that do not fit into the pipe wait in a bounded queue,
 from which the oldest frames are dropped and counted. perfprobe ends when its stdin closes (its
-parent has ended), when a write fails, or on SIGTERM; the caller then closes the source, which
-restores MSRs that it has programmed.
+parent has ended), when a write fails, or on SIGTERM. The caller then closes the source, which
+restores programmed MSRs.
 
-The parent may send two kinds of orders on stdin, one per line: `batch NS` sets the time between two
-writes, and `echo N` asks for a note with that number, by which a remote parent measures the delay
-of the link. All other bytes are ignored, because perfprobe may be root while its parent is not.
+The parent may send orders on stdin, one per line. `batch NS` sets the time between two writes.
+`echo N` asks for a note with that number, by which a remote parent measures the delay of the link.
+All other bytes are ignored, because perfprobe may be root while its parent is not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OrderParser:
 
     def __init__(self) -> None:
         self._line = b""
-        """The beginning of an unfinished line, at most one byte longer than an order."""
+        """Beginning of an unfinished line, at most one byte longer than an order."""
 
     def parse(self, data: bytes) -> LatestOrders:
         """Returns the orders whose line ends in these bytes."""
@@ -104,7 +104,7 @@ def serve(
             if orders.batch_ns is not None:
                 source.set_batch_length(orders.batch_ns)
             if orders.echo is not None and not outbox.full:
-                # The time is that of this machine's clock, even if a simulation has another clock.
+                # The note has this machine's time, even if a simulation has another clock.
                 outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data={"number": orders.echo}))
         # poll() also returns for an order or if stdout is writable; no sample may be early.
         ready = not outbox if due is None else time.monotonic() >= due
@@ -146,8 +146,8 @@ def asked_to_end(stop: int) -> bool:
 
 
 def _closes_with_parent(fd: int) -> bool:
-    """Returns whether stdin closes when the parent process ends: a pipe or a socket does, a
-    terminal or /dev/null does not."""
+    """Returns whether stdin closes when the parent ends: a pipe or a socket does, a terminal or
+    /dev/null does not."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:

@@ -47,9 +47,9 @@ def add_options(
     parser: argparse.ArgumentParser, sample: Callable[[str], Any], default: str, *,
     events: bool = True,
 ) -> Any:  # fmt: skip
-    """Adds the options of a stream to a parser; `sample` parses the argument of --sample, and
-    `default` is its default in the help. Without `events`, --events and --no-multiplex are left
-    out. Returns the group of --watch, to which a caller can add options that exclude it."""
+    """Adds the options of a stream to a parser. `sample` parses the argument of --sample. Without
+    `events`, --events and --no-multiplex are left out. Returns the group of --watch, for options
+    that exclude it."""
     for names, output, text in _OPTIONS:
         if "--events" in names and not events:
             continue

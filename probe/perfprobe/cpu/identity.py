@@ -53,7 +53,6 @@ def boot_id(root: Path = Path("/")) -> str | None:
 
 
 def clocksource(root: Path = Path("/")) -> str | None:
-    """Returns the clock source that the kernel uses."""
     return _first_line(f"{root}/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
@@ -83,11 +82,9 @@ def machine_names(root: Path = Path("/")) -> dict[str, str | None]:
 
 
 def virtualisation(root: Path = Path("/")) -> str | None:
-    """Returns the hypervisor's name, "hypervisor" if it hides its name, None on bare metal.
-
-    The CPU flag "hypervisor" decides whether there is one, and DMI gives the name: a bare-metal EC2
-    machine has "Amazon EC2" in DMI, too. /sys/hypervisor exists only under Xen.
-    """
+    """Returns the hypervisor's name; "hypervisor" if its name is hidden; None on bare metal. The
+    CPU flag "hypervisor" decides whether there is one. DMI only gives the name, because a
+    bare-metal EC2 machine also has "Amazon EC2" in DMI. /sys/hypervisor exists only under Xen."""
     kind = _first_line(f"{root}/sys/hypervisor/type")
     if kind:
         return "Xen" if kind.lower() == "xen" else kind
@@ -110,8 +107,8 @@ KVM_MODULES = ("kvm_intel", "kvm_amd")
 @lru_cache
 def may_run_guests(root: Path) -> bool:
     """Returns whether KVM may run guests here. If so, perf events must exclude guests: a KVM that
-    passes the PMU through cannot start a guest while an event of the host includes guests. /dev/kvm
-    also exists where the module is loaded on demand; a container may lack it."""
+    passes the PMU through refuses to start a guest while a host event includes guests. /dev/kvm
+    also exists if the module is loaded on demand; a container may lack it."""
     parameters = (f"{root}/sys/module/{module}/parameters" for module in ("kvm", *KVM_MODULES))
     return (root / "dev/kvm").exists() or any(
         read_word(f"{path}/enable_mediated_pmu") in {"Y", "y", "1"} for path in parameters

@@ -1,8 +1,6 @@
-"""Finds which events a CPU can count, and candidates for the rates of its reference clocks: the
-model's row in model_tables, without what CPUID reports as unavailable.
-
-A model that is not in the tables has only the events and registers that CPUID reports.
-"""
+"""Finds the events that a CPU can count, and candidates for the rates of its reference clocks. The
+model's row in model_tables is reduced to the events and registers that CPUID reports. A model that
+is not in the tables has only these."""
 
 from __future__ import annotations
 
@@ -38,11 +36,8 @@ def find_uarch(
     core_type: str | None = None,
 ) -> Uarch:
     """Returns the microarchitecture of one CPU, without events, SMT methods and registers that
-    CPUID reports as unavailable.
-
-    On hybrids, call this for each core type, with leaves read on a CPU of that type. `core_type`
-    (as in the topology) is used where the leaves do not show the type.
-    """
+    CPUID reports as unavailable. On hybrids, call this for each core type with the leaves of such a
+    CPU. `core_type` (as in the topology) is used if the leaves do not show the type."""
     core_type = core_type or cpuid.core_type(leaves)
     bare = cpuid.has_feature(leaves, "hypervisor") is False
     # The core type for which a hybrid model's row is chosen. CPUs of a hybrid model without E cores
@@ -62,7 +57,6 @@ def find_uarch(
 
 
 def uarch_of(cpu_identity: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
-    """Returns the microarchitecture of a CPU with this identity, fitted to its CPUID leaves."""
     return find_uarch(
         cpu_identity.vendor,
         cpu_identity.family,
@@ -74,8 +68,8 @@ def uarch_of(cpu_identity: Identity, leaves: Leaves, core_type: str | None = Non
 
 
 def with_preferred_method(uarch: Uarch, method: str | None) -> Uarch:
-    """Returns the microarchitecture with the SMT method that the user asked for as its only one;
-    unchanged if the CPU does not have that method."""
+    """Returns the microarchitecture with the requested SMT method as its only one; unchanged if the
+    CPU does not have that method."""
     if method is None or method not in uarch.smt_methods:
         return uarch
     return replace(uarch, smt_methods=(method,))
@@ -176,9 +170,9 @@ SCALED_EVENTS = ("ref_p", "one_thread", "any_thread", "distributed")
 
 FactorOrigin = Literal["tsc", "crystal", "four", "base"]
 
-# Origins of candidates for the multiplier of an event, by the event's tick; the likeliest is first.
-# Tables are often wrong, so nearly all origins are candidates. Where the table states an event's
-# tick, the TSC's own rate is never the only candidate.
+# Origins of candidates for an event's multiplier, by the clock that the event counts; the likeliest
+# is first. Tables are often wrong, so nearly all origins are candidates. If the table states the
+# clock, the TSC's own rate is never the only candidate.
 _FACTOR_ORIGINS: dict[CountedClock, tuple[FactorOrigin, ...]] = {
     "core": (),
     "tsc": ("tsc", "crystal"),
@@ -237,11 +231,10 @@ def _base_ratio(uarch: Uarch, platform_info: int | None) -> int:
 
 
 NOMINAL_ERROR = 0.0024
-"""Relative error of a nominal TSC rate: that of a Xeon 8160, whose crystal has spread spectrum."""
+"""Relative error of a nominal TSC rate, as on a Xeon 8160, whose crystal has spread spectrum."""
 BASE_ERROR = 0.013
 """Relative error if the base frequency is used as the TSC's rate. In InstLatx64's dumps of models
-with CPUID leaf 15H, 46 of 169 are off by more than 0.4 %: 0.9 % on Arrow Lake-HX, and up to
-1.3 %."""
+with CPUID leaf 15H, 46 of 169 differ by more than 0.4 %: 0.9 % on Arrow Lake-HX, at most 1.3 %."""
 
 
 def tsc_rate_candidates(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 CountedClock = Literal["core", "tsc", "crystal", "xclk", "unknown"]
-"""The clock that an event counts: core cycles, the TSC, the core crystal or the 100 MHz bus clock;
-unknown where sources disagree or give none."""
+"""Clock that an event counts: core cycles, the TSC, the core crystal or the 100 MHz bus clock;
+"unknown" if sources disagree or give none."""
 METHOD_EVENTS = {
     "one-thread": "one_thread",
     "any-thread": "any_thread",
     "distributed": "distributed",
 }
-"""Key of the event that each method of measuring the SMT states needs."""
+"""Key of the event that each SMT method needs."""
 
 CORE_COUNTER_KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
-"""Keys of core counters that hello lists as missing if the source cannot count them."""
+"""Core counters that hello reports as missing if the source cannot count them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class ResidencyRegister:
 
 @dataclass(frozen=True, slots=True)
 class LimitRegister:
-    """The MSR with the reasons that limit a package's clock. Bit i is the present state of
-    `names[i]`; bit i+16 is its sticky log, which perfprobe never clears."""
+    """The MSR with the limit reasons of a package. Bit i is the present state of `bit_names[i]`.
+    Bit i+16 is its sticky log, which perfprobe never clears."""
 
     msr: int
     bit_names: tuple[str, ...]
@@ -96,8 +96,7 @@ class ThermalRegisters:
     """The MSR that has TjMax in bits 23:16; bits 22:16 of the thermal status are degrees below
     TjMax."""
     status_bits: tuple[tuple[int, str, str], ...]
-    """Number of each status bit, its name, and the CPUID feature that announces it. The next higher
-    bit is the sticky log of the status bit."""
+    """Number, name and CPUID feature of each status bit. The next higher bit is its sticky log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +111,8 @@ class RaplRegisters:
 
 @dataclass(frozen=True, slots=True)
 class CounterRegisters:
-    """MSRs of the general counters: counter n is programmed at `select + step*n` and read at
-    `counter + step*n`; `enable_register` has the enable bits of all counters."""
+    """MSRs of the general counters. Counter n is programmed at `first_select + address_step*n` and
+    read at `first_counter + address_step*n`. `enable_register` enables all counters."""
 
     first_select: int
     first_counter: int
@@ -150,8 +149,8 @@ class Uarch:
     clocks: ClockRegisters | None = None
     turbo: TurboRegisters | None = None
     residencies: tuple[ResidencyRegister, ...] = ()
-    """Residency registers of the model. Sources disagree and not all parts have all of them, so
-    each register is read once before it is used."""
+    """Residency registers of the model. Sources disagree and some parts lack some registers, so
+    each is read once before it is used."""
     limits: LimitRegister | None = None
     thermal: ThermalRegisters | None = None
     rapl: RaplRegisters | None = None
@@ -160,7 +159,7 @@ class Uarch:
     crystals_hz: tuple[float, ...] = ()
     """Possible frequencies of the core crystal in Hz, likeliest first."""
     uses_base_clock_for_aperf: bool = False
-    """Whether MPERF runs at the nominal base frequency instead of the TSC's (turbostat's
+    """Whether MPERF counts at the nominal base frequency instead of the TSC's rate (turbostat's
     tsc_tweak)."""
     core_type: str | None = None
     slots_per_cycle: int | None = None
@@ -177,4 +176,5 @@ class ModelRow:
     steppings: frozenset[int] | None = None
     core_type: str | None = None
     perfmon_v2: bool | None = None
-    """Whether an AMD CPU must have PerfMonV2 (True) or must not (False); None: either fits."""
+    """Whether the row needs PerfMonV2 (True) or its absence (False) on an AMD CPU; None: either
+    fits."""

@@ -18,8 +18,8 @@ from perfprobe.wire import Cpu
 HYBRID_PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
 """The core PMUs of hybrids, with their core types."""
 
-# Ratio of two CPUs' capacities below which they are of different core types: favoured cores of one
-# type differ by up to 8 %, P and E cores by at least 13 %.
+# Two CPUs with a lower ratio of capacities are of different core types. Favoured cores of one type
+# differ by up to 8 %, P and E cores by at least 13 %.
 _MAX_CAPACITY_RATIO = 0.9
 
 
@@ -156,7 +156,7 @@ def _cpuinfo_ids(root: Path) -> list[tuple[int, int | None, int | None]]:
 
 
 def _with_thread_numbers(rows: list[Cpu]) -> list[Cpu]:
-    """Returns the rows with the number of each CPU within its core as `thread`, and with `siblings`
+    """Returns the rows with each CPU's number within its core as `thread`, and with `siblings`
     reduced to CPUs of that core."""
     by_cpu = {row.cpu: row for row in rows}
     for group in cores(rows):
@@ -171,8 +171,7 @@ def _with_thread_numbers(rows: list[Cpu]) -> list[Cpu]:
 
 
 def _siblings_by_cpu(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
-    """Returns, for each CPU, the other CPUs that may share its core, because neither CPU's list of
-    siblings excludes it."""
+    """Returns the possible siblings of each CPU: CPUs that neither list of siblings excludes."""
     cpus_by_core_id: dict[tuple[int | None, ...], list[int]] = {}
     for row in by_cpu.values():
         if row.core is not None:

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 TRIMMED_SHARE = 0.05
-"""Share of the smallest and of the largest samples that a trimmed mean leaves out: one interrupt in
-a million samples would dominate the variance, and is not a cost of the interrupted code."""
+"""Share of the smallest and of the largest samples that a trimmed mean leaves out. One interrupt in
+a million samples would otherwise dominate the variance, and it is not a cost of the measured
+code."""
 DISTURBED_FACTOR = 10
 """Multiple of the median above which a sample counts as disturbed."""
 HISTOGRAM_BINS = 24
 HISTOGRAM_TAIL = 0.01
-"""Share of the largest samples that a histogram counts but does not draw: they would squeeze all
-others into one bin."""
+"""Share of the largest samples that a histogram counts but does not draw, because they would
+squeeze all others into one bin."""
 
 Counts = Counter[int]
 """Number of samples by value."""
@@ -92,8 +93,8 @@ class Histogram:
 
 
 def histogram(counts: Counts, step: float | None = None) -> Histogram:
-    """Returns at most HISTOGRAM_BINS bins of equal width, a multiple of `step`, by which the clock
-    advances: with any other width some bins would seem too empty."""
+    """Returns at most HISTOGRAM_BINS bins of equal width. The width is a multiple of `step`, by
+    which the clock advances; otherwise some bins would seem too empty."""
     ordered = sorted(counts.items())
     total = counts.total()
     first, last = ordered[0][0], _nth_sample(ordered, total - 1 - int(HISTOGRAM_TAIL * total))
@@ -118,17 +119,15 @@ MIN_DISTINCT = 4
 multiples of many numbers."""
 MAX_DIFFERENCES = 500
 MIN_FRACTIONAL_STEP = 3.0
-"""Minimum step of a clock that is not a whole number. A smaller one cannot be distinguished from 1,
-because readings are rounded to whole numbers."""
+"""Minimum step of a clock that is not a whole number. Readings are rounded to whole numbers, so a
+smaller step looks like 1."""
 
 
 def common_step(differences: Iterable[int]) -> float | None:
-    """Returns the step by which a clock advances, from differences between its readings; 1 if all
-    steps are possible, None if too few differences are distinct.
-
-    A step need not be a whole number (10 ns of a 2.45 GHz clock are 24.5 ticks). Readings are then
-    rounded, and each difference is within 1 of a multiple.
-    """
+    """Returns a clock's step, from differences between its readings; 1 if all steps are possible,
+    None if too few differences are distinct. A step need not be a whole number: 10 ns of a 2.45 GHz
+    clock are 24.5 ticks. Readings are then rounded, so each difference is within 1 of a
+    multiple."""
     distinct = sorted({abs(d) for d in differences} - {0})[:MAX_DIFFERENCES]
     if len(distinct) < MIN_DISTINCT:
         return None
@@ -199,14 +198,14 @@ class RepeatLimits:
     first_round_samples: int = 64
     """Samples in the first round; later rounds have a multiple of that number."""
     round_growth: int = 4
-    """Number of times that a round is larger than the previous one."""
+    """Factor by which each round is larger than the previous one."""
     max_round_samples: int = 4096
     """Maximum number of samples in a round; the samples of a round should fit into the L1 cache."""
     max_round_s: float = math.inf
     """Maximum time of each round except the first."""
     min_s: float = 0.0
-    """Minimum time before a mean counts as stable: disturbances occur at the rate of the kernel's
-    timer or slower."""
+    """Minimum time before a mean counts as stable, because disturbances are as rare as the kernel's
+    timer ticks or rarer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +216,7 @@ class RepeatedMean:
     """Mean of all rounds, weighted by their samples."""
     error: float | None
     """Half the width of the interval that contains the true mean with probability CONFIDENCE, from
-    the differences between rounds; None if there was only one round."""
+    the differences between rounds; None for a single round."""
     count: int
     is_stable: bool
     """Whether the mean became stable before a limit was reached."""
@@ -267,7 +266,7 @@ def _samples_left(limits: RepeatLimits, size: int, round_s: float, left_s: float
 
 def combined_mean(parts: Sequence[RepeatedMean]) -> RepeatedMean:
     """Combines means of one quantity that were measured at different times, so that the error
-    includes slow drift. The error is the possible distance of one more such mean from this one."""
+    includes slow drift. The error is the possible distance of one more such mean."""
     counted = [(part.count, part.mean) for part in parts]
     estimates = (standard_error(counted), *(part.error for part in parts))
     errors = [error for error in estimates if error is not None]
@@ -285,9 +284,9 @@ def weighted_mean(rounds: Sequence[tuple[int, float]]) -> float:
 
 
 def standard_error(rounds: Sequence[tuple[int, float]]) -> float | None:
-    """Returns the error of the weighted mean, from the differences between the means of rounds, so
-    that it includes changes of the clock or of other load; None for one round. `rounds` are pairs
-    of the number of samples and their mean, assumed to be independent."""
+    """Returns the error of the weighted mean, from the differences between rounds, so that it
+    includes changes of clock and load; None for one round. `rounds` are pairs of number of samples
+    and mean, assumed to be independent."""
     if len(rounds) < 2:
         return None
     mean = weighted_mean(rounds)

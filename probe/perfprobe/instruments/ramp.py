@@ -37,13 +37,14 @@ STEP_CYCLES = 3
 """Cycles of a multiplication on most cores. The length of a piece is computed from it on all
 cores."""
 PIECE_S = 5e-6
-"""Length of a piece in s if the clock has the TSC's rate; clocks have 0.3 to 2 times that rate. The
-shortest known halts for a change of clock take 6 us."""
+"""Length of a piece in s at the TSC's rate; real clocks are 0.3 to 2 times as fast. The shortest
+known halt for a change of clock takes 6 us."""
 GROWTH, MAX_PIECES_S = 100, 1e-3
 """Upper bounds of a chunk's length: the time so far divided by GROWTH, and MAX_PIECES_S in s."""
 MAX_STAMP_SHARE = 0.05
-"""Maximum share of a piece's time for a stamp and a read of the cycle counter, which can only be
-subtracted roughly. RDPMC takes some 40 ns, ten times as long if a hypervisor emulates it."""
+"""Maximum share of a piece's time for a stamp and a read of the cycle counter, because that share
+can only be subtracted roughly. RDPMC takes some 40 ns, ten times as long if a hypervisor emulates
+it."""
 MAX_UNCOUNTED_SHARE = 1e-3
 """Maximum share of a run for which the kernel may have switched the cycle counter off; the measured
 clock would be too low by that share."""

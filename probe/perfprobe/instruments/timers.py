@@ -52,18 +52,16 @@ class Exchange(NamedTuple):
 
 
 class OffsetBounds(NamedTuple):
-    """Bounds of the ticks by which the other CPU's TSC is ahead of this CPU's."""
+    """Bounds, in ticks, of how far the other CPU's TSC is ahead of this CPU's."""
 
     low: float
     high: float
 
 
 def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> OffsetBounds | None:
-    """Returns the bounds of the offset between two TSCs in ticks; None without exchanges, or if no
-    constant offset fits all of them.
-
-    The TSC advances in steps of `step` ticks, so a value may be up to `step` too low.
-    """
+    """Returns the bounds in ticks of the offset between two TSCs; None without exchanges, or if no
+    constant offset fits all of them. The TSC advances by `step` ticks at a time, so a value may be
+    up to `step` too low."""
     rows = list(exchanges)
     if not rows:
         return None

@@ -1,5 +1,5 @@
-"""Rights of this process: what it may read, what the kernel hides from it, and which capabilities
-perfprobe keeps after it has opened its files and events."""
+"""Rights of this process: the files and events that it may read, and the capabilities that
+perfprobe keeps after it has opened them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def has_capability(root: Path, *capabilities: int) -> bool:
 
 
 def perf_trouble(root: Path) -> Trouble | None:
-    """Returns why the kernel denies this process perf counters of whole CPUs; None if it allows
-    them."""
+    """Returns why this process may not count perf events of whole CPUs; None if it may."""
     level = files.read_word(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if not level.isdigit() or int(level) <= 0:
         return None
@@ -64,8 +63,8 @@ def perf_trouble(root: Path) -> Trouble | None:
 
 
 def root_remedy(root: Path, *capabilities: str) -> str:
-    """Returns the remedy for the user if the kernel requires root or these capabilities, some of
-    which root in a container lacks."""
+    """Returns the remedy if the kernel requires root or these capabilities, some of which root in a
+    container lacks."""
     if identity.is_in_user_namespace(root):
         return "start perftop outside this user namespace, as root"
     if os.geteuid() == 0:
@@ -148,13 +147,13 @@ CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RAWIO = 1, 2, 17
 BPF_RUN_VERSION = (5, 19)
 """The first Linux version in which a loaded BPF program may be run without a capability."""
 _REAL_ROOT = Path("/")
-"""Capabilities are checked against this machine's kernel, even if a sysroot is read."""
+"""Capabilities are checked against this machine's kernel, even under a sysroot."""
 
 
 def drop_capabilities(root: Path, source: str) -> None:
-    """Drops the capabilities of the calling thread that perfprobe will not need any more. Modules
-    that are needed later are imported first: they may be installed in a user's home, which root
-    cannot read without a capability."""
+    """Drops the capabilities of the calling thread that perfprobe no longer needs. Modules for
+    later use are imported first, because root without capabilities cannot read a user's home, where
+    they may be installed."""
     if not source.startswith("sim") and own_status(_REAL_ROOT, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
     keep = sum(1 << capability for capability in set(needed_capabilities(root, source)))

@@ -34,7 +34,6 @@ class Hierarchy:
     version: int
 
     def path(self, group: str) -> str:
-        """Returns the directory of a group."""
         return self.directory + ("" if group == "/" else group)
 
     def group_in(self, cgroup_file: str) -> str | None:

@@ -1,5 +1,5 @@
-"""Reads clues to slow programs that counters do not show: system settings that affect speed, read
-once; and the messages of the kernel's log on split locks and on corrected memory errors."""
+"""Reads clues that counters do not show: system settings that affect speed, read once; and kernel
+messages about split locks and corrected memory errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ POLICY_FILES = {
 }
 """Settings in files of each cpufreq policy; if policies differ, all values are listed."""
 SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
-"""Slow clock sources; if one of them is in use, the cost of reading it is a setting, too."""
+"""Slow clock sources. If one of them is in use, the cost of reading it is also a setting."""
 TIMED_ROUNDS, CALLS_PER_ROUND = 5, 50
 _COSTLY_MITIGATION = re.compile(r"Mitigation: (PTI|IBRS|untrained return thunk)\b")
 _BRACKETED = re.compile(r"\[([^\]]*)\]")
@@ -76,8 +76,8 @@ def read_settings(root: Path) -> dict[str, str]:
 
 
 def call_time_text(call: Callable[[], int]) -> str:
-    """Returns the time of a call in us as text: the smallest mean of a few rounds of calls, because
-    the other rounds may have been interrupted."""
+    """Returns the time of a call in us as text: the smallest mean of a few rounds, because other
+    rounds may have been interrupted."""
     rounds = []
     for _ in range(TIMED_ROUNDS):
         start = time.perf_counter_ns()
@@ -177,8 +177,7 @@ _MESSAGES = {
     "split-lock": (r"split lock detection: #\w\w: (.+)/(\d+)(?: \(\w+\))? took a", r"\1[\2]"),
     "memory-errors": (r"EDAC MC\d+: \d+ CE .* on ([^\s(]+)", r"\1"),
 }
-"""By kind of message: its pattern, and the template of the name (of a task, or of a memory
-module)."""
+"""By kind of message: its pattern, and the template of the name (task or memory module)."""
 
 
 class KernelLog:
@@ -192,8 +191,7 @@ class KernelLog:
             os.lseek(self._fd, 0, os.SEEK_END)
 
     def record(self) -> list[list[str | int]]:
-        """Returns, for each kind and name in the messages since the last call: kind, name and
-        number of messages."""
+        """Returns kind, name and number of the messages since the last call."""
         counts: dict[tuple[str, str], int] = {}
         for _ in range(MAX_MESSAGES if self._fd >= 0 else 0):
             try:

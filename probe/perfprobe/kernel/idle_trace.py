@@ -83,9 +83,8 @@ class IdleTrace:
         self.close()
 
     def learn_states(self, cpus: Iterable[int] | None = None) -> None:
-        """Makes the states of these CPUs (None: all) known by running the calling thread on each of
-        them for a moment. The state of a CPU on which it may not run is unknown until the CPU's
-        next idle transition."""
+        """Makes the states of these CPUs (None: all) known by running the calling thread on each
+        for a moment. A CPU on which it may not run stays unknown until its next idle transition."""
         for cpu in self._cpus if cpus is None else cpus:
             # the CPU may be offline or outside this process's cpuset
             with suppress(OSError), pinned_to(cpu):
@@ -114,7 +113,6 @@ class IdleTrace:
             return None
 
     def idle_entries(self, cpu: int) -> int:
-        """Returns how often the CPU has entered an idle state."""
         return self._value(lib.PP_IDLE_ENTRIES, cpu)
 
     def _value(self, kind: int, cpu: int) -> int:

@@ -19,8 +19,8 @@ from perfprobe.kernel.task_files import TICK_NS
 MIN_INTERRUPT_SHARE = 0.03
 """Minimum share of a CPU's time in interrupts and softirqs from which they are recorded."""
 MAX_LINES = 4
-"""Maximum number of interrupts, and of kinds of softirqs, that are recorded for a CPU: those that
-occurred most often."""
+"""Maximum number of interrupts, and of kinds of softirqs, that are recorded for a CPU: the most
+frequent."""
 COLUMN_WIDTH = 11
 """Width in characters of a CPU's column in /proc/interrupts and /proc/softirqs."""
 MAX_NAME = 40
@@ -39,14 +39,13 @@ class Interrupts:
         self._stat = files.OpenFile(f"{root}/proc/stat")
         self._read_ns = 0
         self._last_ticks: dict[int, tuple[int, ...]] = {}
-        """By CPU, at the last read: ticks in tasks, idle, in interrupts, in softirqs, and of tasks
+        """By CPU, ticks at the last read: in tasks, idle, in interrupts, in softirqs, and in tasks
         in the kernel (a part of the first)."""
         self.kernel_shares: dict[int, float] = {}
-        """By CPU: share of the time between the last two reads for which tasks were in the
-        kernel."""
+        """By CPU: share of time for which tasks were in the kernel, between the last two reads."""
         self._last_tables: dict[str, InterruptTable] = {}
-        """By name of the file: its last content; empty while no CPU spends MIN_SHARE of its time in
-        interrupts and softirqs."""
+        """By name of the file: its last content. Empty while no CPU spends MIN_INTERRUPT_SHARE of
+        its time in interrupts and softirqs."""
 
     def record(self) -> dict[str, Any]:
         """Returns the frame's record "interrupts" for the time since the last call; empty at the
@@ -81,8 +80,8 @@ class Interrupts:
         self._stat.close()
 
     def _largest_rises(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
-        """Returns, by CPU, the names of interrupts (or softirqs) whose counts rose most since the
-        last call, and their increases; empty if the last call did not read the file."""
+        """Returns, by CPU, the interrupts (or softirqs) whose counts rose most since the last call,
+        and their increases; empty if the last call did not read the file."""
         table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_LINES_BYTES))
         last_table = self._last_tables.get(name)
         self._last_tables[name] = table

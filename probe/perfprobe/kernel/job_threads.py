@@ -51,18 +51,18 @@ from perfprobe.wire import Missing
 MAX_THREADS = 256
 """Maximum number of threads that are read; further threads are only counted."""
 READ_INTERVAL_NS = 3_125_000
-"""Minimum time in ns between the reads of two threads. A read takes some 20 us, so all reads cost
-0.6 % of a CPU. 32 threads are each read every 100 ms, and MAX_THREADS within a second."""
+"""Minimum time in ns between the reads of two threads. A read takes some 20 us, so reads cost at
+most 0.6 % of a CPU. Each of 32 threads is read every 100 ms, each of MAX_THREADS once a second."""
 FROZEN_NS = 1_000_000_000
-"""Time in ns after which perfprobe checks again whether a thread's control group is frozen."""
+"""Time in ns between two checks whether a thread's control group is frozen."""
 MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
 THREAD_FILES = ("stat", "schedstat", "status")
 
 
 class WatchedJob:
-    """The watched job: what the user gave with --watch (`text`), and its threads. Raises ValueError
-    for text that cannot be a name, and Unavailable for a PID that does not exist. `second` is
-    another job, which is scanned and closed with this one and has the record "command"."""
+    """The watched job, as given with --watch (`text`), and its threads. `second` is another job,
+    which is scanned and closed together with this one and has the record "command". Raises
+    ValueError for text that cannot be a name, and Unavailable for a PID that does not exist."""
 
     def __init__(
         self, root: Path, text: str, *, tree: bool = False, second: WatchedJob | None = None
@@ -241,8 +241,8 @@ def parse_pid(text: str) -> str | None:
 
 
 class ProcessFamily:
-    """A process and all its descendants. A descendant stays a member even if its parent ends and
-    the kernel gives it another parent. `start` is the start time of `pid`, as in Stat."""
+    """A process and all its descendants. A descendant stays a member after its parent ends and the
+    kernel gives it another parent. `start` is the start time of `pid`, as in TaskStat."""
 
     def __init__(self, pid: str, start: int) -> None:
         self._members = {pid: start}
@@ -282,7 +282,7 @@ class _Thread:
         self._last_switches: tuple[int | None, int | None] | None = None
         """The thread's context switches at the last read."""
         self._frozen, self._frozen_ns = False, -FROZEN_NS
-        """Whether the thread's control group is frozen, and the time in ns of that check."""
+        """Whether the thread's control group is frozen, and the time of that check in ns."""
         self._files = {"stat": files.open_file(f"{path}/stat")}
         for name in THREAD_FILES[1:]:
             with suppress(OSError):

@@ -27,17 +27,16 @@ from perfprobe.cpu import files
 from perfprobe.errors import check_result
 
 MIN_KERNEL_SHARE = 0.15
-"""Minimum share of a CPU's time in the kernel, not counting interrupts, from which it is
-sampled."""
+"""Minimum share of time in the kernel, without interrupts, from which a CPU is sampled."""
 MAX_CPUS = 16
 """Maximum number of CPUs that are sampled at once: those that spend most time in the kernel."""
 MIN_PERIOD_NS, PERIOD_PER_CPU_NS = 4_000_037, 1_000_003
-"""Minimum time in ns between two samples of a CPU, and the increase of that time for each sampled
-CPU, so that all CPUs together have at most 1000 samples a second. Both are primes, so that samples
-do not stay in step with a timer."""
+"""Minimum time in ns between two samples of a CPU, and its increase for each sampled CPU; together
+the CPUs have at most 1000 samples a second. Both are primes, so that samples do not stay in step
+with a timer."""
 MAX_FUNCTIONS = 16
-"""Maximum number of pairs of function and process in a record: first those whose kind of work is
-known, then those with most time."""
+"""Maximum number of pairs of function and process in a record. Functions with a known kind of work
+come first, then those with most time."""
 MAX_NAME = 64
 MAX_CACHED_NAMES = 4096
 """Maximum number of addresses whose function names are cached."""
@@ -57,7 +56,7 @@ HELPER_FUNCTIONS = re.compile(
     r"__cond_resched|(asm_|sysvec_)\w+"
 )
 """Functions that all parts of the kernel call, or that enable interrupts again. The innermost
-function of a stack that does not match is reported."""
+function outside this pattern is reported."""
 WORK_KINDS = {
     "entry": re.compile(
         r"do_syscall_64|x64_sys_call|entry_SYSCALL\w+|syscall_(exit|enter|return)\w+"
@@ -110,8 +109,8 @@ class Symbols:
         return name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
 
     def describe(self, stack: Stack) -> tuple[str, str]:
-        """Returns the kind of the kernel's work (a key of KINDS, or '') and the name of the
-        function that does it; for a lock, of the function that takes the lock."""
+        """Returns the kind of work (a key of WORK_KINDS, or '') and the function that does it; for
+        a lock, the function that takes the lock."""
         innermost, names = self.name(stack[0]), map(self.name, stack)
         function = next((name for name in names if not HELPER_FUNCTIONS.fullmatch(name)), innermost)
         # A read of HPET may spin on a lock; it counts as a clock, not as a lock.
@@ -165,17 +164,17 @@ class KernelProfile:
     def __init__(self) -> None:
         self._samples: dict[int, KernelSamples] = {}
         self._kallsyms_fd = -1
-        """Descriptor of /proc/kallsyms, opened before this process drops the capability to read
-        addresses in it; -1: closed."""
+        """Descriptor of /proc/kallsyms; -1: closed. It is opened before this process drops the
+        capability to read addresses."""
         with suppress(OSError):
             self._kallsyms_fd = files.open_file(KALLSYMS)
         self._symbols: Symbols | None = None
         self._reader = Thread(target=self._read_symbols, daemon=True)
-        """The thread that reads the names of functions, which takes 0.2 s. It starts when some CPU
-        spends MIN_KERNEL_SHARE of its time in the kernel in two calls of `record` in a row."""
+        """Reads the names of functions, which takes 0.2 s. It starts after two consecutive calls of
+        `record` in which some CPU spent MIN_KERNEL_SHARE of its time in the kernel."""
         self._since_ns = 0
         self._had_symptom = False
-        """Whether some CPU did so at the last call of `record`."""
+        """Whether the last call of `record` found such a CPU."""
         self._is_refused = False
 
     def record(self, kernel_shares: Mapping[int, float], now_ns: int) -> dict[str, Any]:

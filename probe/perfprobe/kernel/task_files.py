@@ -1,5 +1,5 @@
-"""Reads files of processes and threads in /proc, which may end at any time: statistics, waiting
-times, and details of the few processes that are shown."""
+"""Reads files of processes and threads in /proc: statistics, waiting times, and details of the few
+processes that are displayed. A task may end at any time."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ class TaskStat(NamedTuple):
     parent_pid: int = 0
     """PID of the parent."""
     children_ticks: int = 0
-    """User and system time, in clock ticks, of children that have ended, and of their ended
-    children."""
+    """User and system time, in clock ticks, of ended children and of their ended children."""
 
 
 def parse_stat(data: bytes) -> TaskStat | None:
@@ -65,8 +64,8 @@ def parse_state(data: bytes) -> str:
 
 
 def parse_disk_wait_ns(data: bytes) -> int | None:
-    """Returns the ns for which a task has waited for a disk: field 42 of its stat file, in clock
-    ticks there. 0 if the kernel does not measure it (see access.accounts_delays)."""
+    """Returns the ns for which a task has waited for a disk, from the clock ticks in field 42 of
+    its stat file; 0 if the kernel does not measure it (see access.accounts_delays)."""
     fields = data[data.rfind(b")") + 1 :].split(None, 40)
     return int(fields[39]) * TICK_NS if len(fields) > 39 and fields[39].isdigit() else None
 
@@ -202,8 +201,8 @@ def parse_switches(status: bytes) -> tuple[int | None, int | None]:
 
 MAX_COMMAND = 200
 RESEND_NS = 60_000_000_000
-"""Time in ns after which details of a process are sent again, because frames may get lost, and its
-threads and affinity change."""
+"""Time in ns after which details of a process are sent again: frames may get lost, and its threads
+and affinity change."""
 MAX_DETAILS = 32  # maximum number of processes with details in one record; each takes some 0.1 ms
 
 ProcessId = tuple[int, int, str]
@@ -218,8 +217,8 @@ class SentDetails:
         self._sent_ns: dict[ProcessId, int] = {}
 
     def due_processes(self, processes: Iterable[ProcessId], now_ns: int) -> list[ProcessId]:
-        """Returns the processes whose details were not sent within RESEND_NS, at most MAX_DETAILS.
-        They count as sent from now on."""
+        """Returns the processes whose details were not sent within RESEND_NS, at most MAX_DETAILS,
+        and marks them as sent."""
         self._sent_ns = {key: at for key, at in self._sent_ns.items() if now_ns - at < RESEND_NS}
         new = [key for key in dict.fromkeys(processes) if key not in self._sent_ns][:MAX_DETAILS]
         self._sent_ns |= dict.fromkeys(new, now_ns)
@@ -259,8 +258,8 @@ def _user_name(uid: int) -> str:
 
 def control_group_of(text: str) -> str:
     """Returns the control group of a process, from the text of its /proc/PID/cgroup; '' for the
-    root group. If there are several hierarchies, that of the last line with another group than the
-    root counts; the unified hierarchy is the last line."""
+    root group. Of several hierarchies, the last line with a group below the root counts; the
+    unified hierarchy is the last line."""
     paths = [line.split(":", 2)[-1] for line in text.splitlines()]
     return next((path[-MAX_COMMAND:] for path in reversed(paths) if path != "/"), "")
 

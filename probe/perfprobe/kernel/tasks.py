@@ -1,11 +1,11 @@
-"""Finds the tasks that ran most on each CPU since the last scan, from /proc.
+"""Finds the tasks that ran most on each CPU since the last scan, from /proc. A scan visits all
+processes about once a second, in slices between frames.
 
-A scan visits all processes about once a second, in slices between frames. Most processes have
-hardly run since the last scan; their CPU clock shows that with one system call, and their files are
-not read. Threads are read only if their process used noticeable time. So a process that wakes up is
-reported by the next scan, or by the scan after that if it has several threads.
+Most processes have hardly run since the last scan. Their CPU clock shows that with one system call,
+so their files are not read. Threads are read only if their process used noticeable time. So a
+process that wakes up is reported by the next scan, or one scan later if it has several threads. One
+read is enough for a task that started after the last scan.
 
-One read is enough for a task that started after the last scan, because it has run only since then.
 Tasks that ended before a scan are missed; their time is in the sums of their parent. All of a
 task's time is attributed to the CPU on which it last ran.
 """
@@ -56,24 +56,23 @@ PAUSE_FACTOR = 100
 of a CPU."""
 MAX_SLICE_NS = 2_000_000  # maximum length in ns of a slice of a scan, which may delay a frame
 MIN_TASK_SHARE = 0.02
-"""Minimum share of a CPU from which a task is reported. User and system time are each rounded to
+"""Minimum share of a CPU from which a task is reported: user and system time are each rounded to
 ticks of 10 ms."""
 TASKS_PER_CPU = 3
-"""Number of tasks that are reported for each CPU, if that many ran. If tasks ran on few CPUs, more
-are reported for each, up to MAX_WAITS in all: of tasks that share a CPU, those that ran least
-waited most."""
+"""Number of reported tasks for each CPU. If tasks ran on few CPUs, more are reported, up to
+MAX_WAITS in total: among tasks that share a CPU, those that ran least waited most."""
 MAX_PARENTS = 8
 """Maximum number of processes whose ended children are reported; those with the most time are
 reported."""
 CHECK_SPAN_NS, CHECK_INTERVAL_NS = 3_000_000_000, 100_000_000
-"""Time in ns, after the first scan that finds a watched process, for which perfprobe checks whether
-watched processes were moved to another control group; and time between two checks."""
+"""Time in ns after the first scan that finds a watched process, for which perfprobe checks whether
+watched processes move to another control group; and time between two checks."""
 MAX_CHECKED = 8
-"""Maximum number of watched processes in such a check, which needs some 15 us for each."""
+"""Maximum number of watched processes in such a check, which takes some 15 us for each."""
 POWER_MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
 """Names of programs that may lower limits of power and clock while the machine runs."""
 MAX_WAITS = 64
-"""Maximum number of tasks whose waiting times are reported: the busiest. Each costs reads of two
+"""Maximum number of tasks, the busiest, whose waiting times are reported. Each costs reads of two
 files, some 20 us."""
 
 
@@ -94,15 +93,15 @@ class _TaskReading:
     sums: SchedSums | None = None
     """Sums of running and waiting time; None if they were not read."""
     may_wait: bool = False
-    """Whether the task may have waited for a CPU before this read. If so, the next scan reads it
-    even if it hardly runs."""
+    """Whether the task may have waited for a CPU before this read. The next scan then reads it even
+    if it hardly runs."""
     threads: dict[str, _TaskReading] = field(default_factory=dict)
     """By thread id."""
 
     def has_rested(self, now_ns: int, clock_ns: int | None) -> bool:
         """Returns whether a process has run too little since this read to be reported, by its CPU
-        clock. If so, the reading stays valid and gets the present time. If the process's threads
-        are read, it must not have run at all, because its clock is the sum of all threads."""
+        clock. If so, the reading stays valid and is moved to the present time. A process whose
+        threads are read must not have run at all, because its clock is the sum of all threads."""
         if self.clock_ns is None or clock_ns is None or self.is_in_queue:
             return False
         most_ns = 0 if self.threads else MIN_TASK_SHARE * (now_ns - self.valid_until_ns)
@@ -132,7 +131,7 @@ class _RunningTask:
     process: TaskStat
     """The Stat of the task's process."""
     rates: TaskRates = field(default_factory=TaskRates)
-    """The changes of the sums since the previous read; unknown if either read has none."""
+    """Rates since the previous read; unknown if either read has no sums."""
 
     @property
     def stat(self) -> TaskStat:
@@ -207,8 +206,8 @@ class TaskScanner:
         """Times in ns of the next check of watched processes' control groups, and of the end of
         these checks (0 before a watched process is found)."""
         self._joined_quotas: dict[str, Any] = {}
-        """The record "quotas" made just after a watched process joined another control group, as
-        the baseline of the job's throttling."""
+        """The record "quotas", made just after a watched process joined another control group: the
+        baseline of the job's throttling."""
 
     def due(self) -> float:
         """Returns the next time for `scan_slice`, in s of time.monotonic()."""
@@ -251,7 +250,7 @@ class TaskScanner:
 
     def take_joined_quotas(self) -> dict[str, Any]:
         """Returns the record of control groups that a watched process has joined; usually empty. It
-        must be in an earlier frame than the result of `take_records`."""
+        belongs into an earlier frame than the result of `take_records`."""
         joined, self._joined_quotas = self._joined_quotas, {}
         return joined
 

@@ -50,8 +50,8 @@ class CpuFiles:
 
 
 def cpuidle_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
-    """Returns the part with the time in each idle state, from cpuidle. A thread pinned to the CPU
-    reads it; the thread's wake-up has ended the idle state, so the kernel has added its time."""
+    """Returns the part with the time in each idle state, from cpuidle. The reading thread is pinned
+    to the CPU. Its wake-up has ended the idle state, so the kernel has added the time."""
     idle, poll = _idle_states(root, rows)
     counters = [
         Counter(key, name, "s", "cpuidle", scale=1e-6, columns=len(states), parts=states)
@@ -69,8 +69,8 @@ def cpuidle_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
 
 
 def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]:
-    """Returns the directory names of the idle states that halt, and of the state that polls, of the
-    CPU with the most states (the CPUs of hybrids differ)."""
+    """Returns the directory names of the idle states that halt and of the state that polls, on the
+    CPU with the most states (CPUs of hybrids differ)."""
     best: tuple[list[str], list[str]] = ([], [])
     alike = all(row.type == rows[0].type for row in rows)
     for row in rows:
@@ -129,8 +129,8 @@ def cpufreq_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
 
 def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
     """Returns turbo tables with the highest clock of each CPU, one table for CPUs of the same
-    clock. cpufreq has only the clock with few active cores, so the tables are upper bounds. Returns
-    the reason, if there are none."""
+    clock; or the reason why there are none. cpufreq has only the clock with few active cores, so
+    the tables are upper bounds."""
     if clues.is_turbo_on(root) is False:
         why = "turbo is off, and cpufreq then does not show how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
@@ -173,8 +173,8 @@ def _online_cpufreq_paths(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int
 
 
 def kvm_user_parts(root: Path) -> list[CpuFiles]:
-    """Returns the part that shows whether a guest of KVM may run: the use count of the KVM module,
-    which counts open files of VMs and virtual CPUs. Empty if KVM is not loaded as a module."""
+    """Returns the part that shows whether a guest of KVM may run; none if KVM is not loaded as a
+    module. The module's use count is the number of open files of VMs and virtual CPUs."""
     counter = Counter("kvm_users", "open files of KVM", "1", "/sys/module", "gauge")
     paths = [f"module/{module}/refcnt" for module in identity.KVM_MODULES]
     existing = [f"../../../../{path}" for path in paths if (root / "sys" / path).exists()]

@@ -56,8 +56,8 @@ def open_traced_parts(rows: Sequence[Cpu]) -> list[Part]:
 def _cores_by_cpu(
     cores: Sequence[Sequence[int]], cpus: Sequence[int]
 ) -> dict[int, tuple[int, int]]:
-    """Returns, by CPU, the number of its core and its thread, 0 or 1. A CPU that is not in a core
-    with exactly two threads gets a core of its own, also if it is offline."""
+    """Returns each CPU's number of core and thread (0 or 1). A CPU that is offline, or not in a
+    core with exactly two threads, gets a core of its own."""
     places: dict[int, tuple[int, int]] = {}
     number = 0
     listed = {cpu for threads in cores for cpu in threads}
@@ -69,8 +69,8 @@ def _cores_by_cpu(
 
 
 class TracedPart:
-    """A part that is read from the trace of idle transitions. One part owns the trace (the others
-    have None): it passes the offline CPUs on to the trace, and closes it."""
+    """A part that is read from the trace of idle transitions. One part owns the trace: it reports
+    offline CPUs to the trace, and closes it. The other parts have None."""
 
     def __init__(
         self,

@@ -171,8 +171,8 @@ class RowReaders:
         return [(successor, self._plans_with_shared_rows(successor)) for successor in successors]
 
     def offline_head_offsets(self, cpus: Iterable[int]) -> list[int]:
-        """Returns the offsets, in words of the frame, of the heads of rows that no thread reads,
-        because they belong to those of `cpus` that are offline, or to their cores or packages."""
+        """Returns the offsets, in words of the frame, of the heads of rows that no thread reads:
+        the rows of those of `cpus` that are offline, and of their cores and packages."""
         offline = [cpu for cpu in cpus if cpu not in self._plans]
         names = ("cpu", *self._chosen)
         heads = [self._head_offset(name, self._row_index[cpu]) for name in names for cpu in offline]

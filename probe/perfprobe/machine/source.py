@@ -46,8 +46,8 @@ MIN_RING, RING_BATCHES = 64, 4
 """Minimum size of a lane's ring, in rounds and in batches of maximum length: the main thread may be
 late by three batches."""
 SCAN_EARLY_NS = 50_000_000
-"""Time in ns by which a scan of tasks may begin early, at the end of a batch, so that no wake-up is
-needed for it."""
+"""Maximum time in ns by which a scan of tasks begins early, at the end of a batch, to save a
+wake-up."""
 MAX_SCAN_DELAY_S = 1.0
 """Maximum time in s for which a scan of tasks waits for the end of a batch."""
 FIRST_ROUND_PART, MIN_FIRST_ROUND_NS, LANE_START_NS = 8, 25_000_000, 500_000
@@ -59,8 +59,8 @@ SPARE_DESCRIPTORS = 3
 MAX_PINNING_S = 0.1
 """Maximum wait in s for threads to move to their CPUs; a busy CPU delays its thread."""
 MIN_SUSPENDED_NS = 1_000_000
-"""Minimum length in ns of a suspension of the machine; a shorter difference of the clocks may be an
-interrupt between their reads."""
+"""Minimum length in ns of a suspension of the machine. A smaller difference of the clocks may come
+from an interrupt between their reads."""
 
 
 def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
@@ -106,13 +106,10 @@ class _Round:
 
 
 _OPEN_MACHINES: set[Machine] = set()
-"""Machines whose threads run. The set keeps the memory that the threads use from being freed before
-a machine is closed."""
+"""Machines whose threads run. The set keeps their memory alive, because the threads write to it."""
 
 
 class Machine:
-    """The source that reads this machine or a sysroot."""
-
     def __init__(
         self,
         root: Path,
@@ -258,7 +255,6 @@ class Machine:
             self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(place))
 
     def _attach(self, cpu: int, *, rebased: bool = False) -> None:
-        """Opens the CPU's parts and starts its thread."""
         self._sampler.attach(cpu, self._row_readers.open(cpu), rebased)
         self._attached_cpus.add(cpu)
 

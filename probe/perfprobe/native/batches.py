@@ -1,9 +1,10 @@
-"""Decides after which rounds (samples of all CPUs) the main thread wakes. It drains all rounds
-since its last wake-up at once, a batch, so it wakes as often as its reader wants numbers, not as
-often as samples are taken.
+"""Decides after which rounds (samples of all CPUs) the main thread wakes. It then drains all rounds
+since its last wake-up, a batch. So it wakes as often as its reader wants numbers, not once a
+sample.
 
-perftop calls `max_frames`, too. This module is outside the wire package, whose import of msgpack
-would delay the start of perfprobe."""
+perftop calls `max_frames`, too. This module is outside the wire package, because its import of
+msgpack would delay the start of perfprobe.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ MAX_BATCH_FRAMES = 256
 MAX_BATCH_BYTES = 4 << 20
 """Maximum size in bytes of a batch: half of the queue for a slow reader (outbox.QUEUE_BYTES)."""
 SINGLE_ROUND_BATCHES = 2
-"""Number of rounds at the start that are each a batch: the user's first numbers need two."""
+"""Number of single-round batches at the start, because the user's first numbers need two rounds."""
 
 
 def sample_count(span_ns: int, sample_ns: int) -> int:
@@ -40,8 +41,8 @@ class BatchSchedule:
         self._rounds = 1
         self._single_rounds_left = SINGLE_ROUND_BATCHES
         self._last_drained = self._counted_from = -1
-        """The last round that was drained, and the round from which batches are counted; -1 before
-        the first round."""
+        """Last drained round, and the round from which batches are counted; -1 before the first
+        round."""
 
     def set_batch_length(self, batch_ns: int) -> None:
         """Sets the length of batches, at most `max_rounds`; the first of them begins after the last
@@ -61,7 +62,6 @@ class BatchSchedule:
         return first_round + (self._counted_from - first_round) % self._rounds
 
     def mark_drained(self, last_round: int) -> None:
-        """Records that all rounds up to `last_round` have been drained."""
         self._last_drained = last_round
         if self._single_rounds_left:
             self._single_rounds_left -= 1

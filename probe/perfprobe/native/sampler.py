@@ -139,9 +139,7 @@ class DrainedRound:
     number: int
     deadline_ns: int
     delivered_cpus: int
-    """Number of CPUs whose sample is in the frame."""
     missing_lanes: int
-    """Number of lanes whose sample was too late."""
 
 
 class Sampler:

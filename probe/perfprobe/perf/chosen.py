@@ -35,7 +35,8 @@ from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
 GENERIC_EVENT = (1 << 32) - 1
-"""Bits of a generic event's config with the event's number; the others select a hybrid's PMU."""
+"""Bits of a generic event's config that are the event's number; the other bits select a hybrid's
+PMU."""
 TRIAL_NS = 20_000_000
 """Duration in ns of a trial count of a group, longer than the 4 ms after which the kernel rotates
 groups."""
@@ -63,8 +64,8 @@ def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
 
 
 def always_counted_key(group: Sequence[ChosenEvent]) -> str | None:
-    """Returns the key of the counter that perftop counts anyway, if it counts the only event of
-    this group; None if there is none, or if the group has several events."""
+    """Returns the key of perftop's own counter for the only event of this group; None if perftop
+    does not count the event, or if the group has several events."""
     events = [event for chosen in group for event in chosen.events.values()]
     keys = {
         ALWAYS_COUNTED_KEYS.get(event.config & GENERIC_EVENT)
@@ -77,8 +78,8 @@ def always_counted_key(group: Sequence[ChosenEvent]) -> str | None:
 def always_counted_keys(
     chosen_groups: Sequence[Sequence[ChosenEvent]], counters: Iterable[Counter]
 ) -> dict[str, str]:
-    """Returns, by key of a chosen event, the key of the counter among `counters` that counts it
-    anyway, on all CPUs."""
+    """Returns, by key of a chosen event, the key of perftop's own counter for it (among `counters`,
+    on all CPUs)."""
     counted = {counter.key for counter in counters if counter.cpus is None}
     keys = ((group[0].request.key, always_counted_key(group)) for group in chosen_groups)
     return {key: known for key, known in keys if known in counted and known is not None}
@@ -87,8 +88,8 @@ def always_counted_keys(
 def largest_group_finder(
     groups: Sequence[Sequence[ChosenEvent]], pmus: Sequence[Pmu]
 ) -> Callable[[int], list[Event]] | None:
-    """Returns a function from a CPU to the events of the group with most events there; None if no
-    group needs counters of a core."""
+    """Returns a function that returns the events of the largest group on a CPU; None if no group
+    needs counters of a core."""
     if not any(e.is_core for group in groups for chosen in group for e in chosen.events.values()):
         return None
 
@@ -114,9 +115,8 @@ def open_chosen(
     multiplex: bool = True,
 ) -> list[PerfPart]:
     """Opens a part for each group of chosen events on the CPUs `cpus`. Must be called after all
-    other counters are open, because they take precedence. With `multiplex`, groups may take turns;
-    without it, Unavailable is raised for an event that does not fit. Raises Unavailable also if no
-    event can be counted."""
+    other counters are open, because those take precedence. With `multiplex`, groups may take turns.
+    Raises Unavailable if an event does not fit without it, or if no event can be counted."""
     kernel = kernel or Kernel()
     selected = set(cpus)
     open_rows = [row for row in rows if row.online and row.cpu in selected]
@@ -149,9 +149,9 @@ class GroupOpener:
     def arrange_groups(
         self, chosen_groups: Sequence[Sequence[ChosenEvent]], *, multiplex: bool
     ) -> list[Sequence[ChosenEvent]]:
-        """Returns the groups to open. Groups that the user wrote in braces are kept. Single
-        software events become one group, since they always count; single events of cores become one
-        group if it fits, else a group each, which take turns. Without `multiplex`, raises
+        """Returns the groups to open. Groups in braces are kept. Single software events become one
+        group, since they always count. Single events of cores become one group if it fits;
+        otherwise each is a group, and the groups take turns. Without `multiplex`, raises
         Unavailable for the first group that does not fit together with the groups before it."""
         singles = [group[0] for group in chosen_groups if len(group) == 1]
         soft = [c for c in singles if not any(e.is_core for e in c.events.values())]
@@ -182,8 +182,8 @@ class GroupOpener:
         return all(share >= MIN_COUNTED_SHARE for share in shares)
 
     def _counted_shares(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> list[float]:
-        """Returns, for each group, the share of time for which it is on the counters of a CPU while
-        all groups are open; 1 if that cannot be tried."""
+        """Returns each group's share of time on the counters of a CPU while all groups are open; 1
+        if that cannot be tried."""
         with ExitStack() as stack:
             opened: list[Group | None] = []
             for group in groups:
@@ -203,8 +203,7 @@ class GroupOpener:
         find_trouble: Callable[[Sequence[float]], Trouble | None],
     ) -> Trouble | None:
         """Returns why the group cannot be counted as a whole on the first CPU that has its events;
-        None if it can. `find_trouble` is a function from the counts of a trial to what is wrong
-        with them."""
+        None if it can. `find_trouble` returns the fault in the counts of a trial."""
         row = next((row for row in self._open_rows if self._events_on(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES_TROUBLE
@@ -244,8 +243,8 @@ class GroupOpener:
         )  # fmt: skip
 
     def _drop_if_unfit(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
-        """Returns the opened events of a CPU; without them, but with the reason, if they would
-        never be counted because pinned events leave no counter for them."""
+        """Returns the opened events of a CPU. If pinned events leave no counter for them, closes
+        them and returns only the reason."""
         cpu, opened_events = opened
         if opened_events.group is None or not any(event.is_core for event in opened_events.events):
             return opened_events
@@ -340,8 +339,8 @@ def open_topdown(
 
 
 def _slots_trouble(counts: Sequence[float]) -> Trouble | None:
-    """Returns what is wrong with the top-down counts of a trial; None if they add up. The counts
-    are in the order of TOPDOWN_LEVEL_1."""
+    """Returns the fault in the top-down counts of a trial; None if they add up. The counts are in
+    the order of TOPDOWN_LEVEL_1."""
     slots, parts = counts[0], counts[1 : len(TOPDOWN_LEVEL_1)]
     if slots <= 0 or abs(sum(parts) - slots) > MAX_SLOTS_ERROR * slots or min(parts) < 0:
         return Trouble(SLOTS_TROUBLE)

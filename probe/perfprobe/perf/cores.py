@@ -158,8 +158,8 @@ class EventPlanner:
 
 
 def smt_events(uarch: Uarch, leaves: Leaves, pmu_type: int) -> list[Event]:
-    """Returns alternatives for the SMT event, best first, as raw events. An event with AnyThread is
-    left out if CPUID shows that the bit has no effect; the kernel does not check that."""
+    """Returns alternatives for the SMT event as raw events, best first. An event with AnyThread is
+    left out if CPUID shows that the bit has no effect, because the kernel does not check that."""
     return [
         Event(key, pmu_type, event.config, role="smt")
         for method in uarch.smt_methods
@@ -189,13 +189,13 @@ def open_parts(
     kernel: Kernel | None = None,
     other_group: Callable[[int], Sequence[Event]] | None = None,
 ) -> list[Part]:
-    """Opens the parts of cores, of the msr PMU, of memory controllers, and then of each other PMU,
-    on the CPUs `cpus`. The first three always exist and have the reasons why counters are missing.
-    Every counter of a core is tried, and kept only if it counts.
+    """Opens the parts of cores, of the msr PMU, of memory controllers, and of each other PMU, on
+    the CPUs `cpus`. The first three always exist, and have the reasons for missing counters. Every
+    counter of a core is tried, and kept only if it counts.
 
-    `other_group` is a function from a CPU to the events of another group, which will be counted at
-    the same time. The cores' part is then pinned, so that it does not take turns with that group,
-    and leaves counters for it. `root` is for tests: perf events are never below a directory.
+    `other_group` returns the events of another group that will be counted on a CPU at the same
+    time. The cores' part is then pinned, so that it takes no turns with that group, and leaves
+    counters for it. `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or Kernel()
     planner = planner or EventPlanner(root, rows)
@@ -223,8 +223,8 @@ def open_parts(
 
 
 def no_clock_trouble(parts: Sequence[Part]) -> Missing | None:
-    """Returns why neither reference cycles nor cycles are counted on any CPU, so that the perf
-    source cannot be used; None if they are."""
+    """Returns why the perf source cannot be used: no CPU counts reference cycles or cycles; None if
+    some CPU does."""
     core = parts[0]
     if any(counter.key in ESSENTIAL_KEYS for counter in core.counters):
         return None

@@ -33,8 +33,7 @@ class EventRequest:
     """The text between the slashes, such as "event=0xd1,umask=1"."""
     user_only: bool = False
     kernel_only: bool = False
-    """Whether to count only in user space, or only in the kernel; both are counted if neither is
-    set."""
+    """Both false: both rings are counted."""
     key: str = ""
     """The counter's key on the wire."""
 

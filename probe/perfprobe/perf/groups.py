@@ -14,15 +14,15 @@ from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group to open: the CPU on which it counts, and its events with their columns, which do not
-    include the columns of times."""
+    """A group to open: its CPU, and its events with their columns (not counting the columns of
+    times)."""
 
     cpu: int
     events: Sequence[tuple[Event, int]]
 
 
 PlanGroups = Callable[[int], Sequence[GroupPlan]]
-"""A function from a CPU that reads the part to the groups that it must open."""
+"""Returns the groups that must be opened for the part on a CPU that reads it."""
 
 
 class PerfPart:
@@ -102,9 +102,9 @@ def cpu_part(
     mapped: bool = True,
     missing: Sequence[Missing] = (),
 ) -> PerfPart:
-    """Makes a part with counters of CPUs from groups that are open. `wanted` has the events that
-    were planned for each CPU; `table` has the counters. An offline CPU is assumed to have the same
-    counters as an open CPU with the same planned events."""
+    """Makes a part with counters of CPUs from open groups. `wanted` has the events that were
+    planned for each CPU; `table` has the counters. An offline CPU is assumed to have the counters
+    of an open CPU with the same planned events."""
     opened_by_events: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():
         opened_by_events.setdefault(tuple(wanted[cpu]), result)

@@ -1,11 +1,12 @@
-"""Opens groups of perf events that count, and explains why the kernel refuses an event. No other
-module opens counting events; kernel/profile.py opens the event that samples the kernel's stack.
+"""Opens groups of perf events that count, and explains why the kernel refuses an event. The only
+other event is the one in kernel/profile.py, which samples the kernel's stack.
 
 The kernel puts a group on the hardware counters as a whole or not at all. A group can be tried: it
-counts for a few ms while its CPU is busy. Its events are then dropped in the order of DROPPED_ROLES
-until the others fit on the counters; events that exist but do not count are dropped, too. No event
-is dropped if the group would fit alone and only takes turns with other groups. A pinned copy of the
-group, which never takes turns, shows whether it fits."""
+counts for a few ms while its CPU is busy. Events that do not count are dropped; others are dropped
+in the order of DROPPED_ROLES until the rest fit on the counters. A group that would fit alone, and
+only takes turns with other groups, keeps all its events. A pinned copy of the group, which never
+takes turns, shows whether it fits.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +44,7 @@ class Event:
     type: int
     config: int
     kernel_only: bool = False
-    """Whether to count in the kernel only."""
     user_only: bool = False
-    """Whether to count in user space only."""
     config1: int = 0
     config2: int = 0
     role: str = ""
@@ -55,8 +54,8 @@ class Event:
     """Whether the event belongs to a core's PMU, so that it can exclude rings and guests, and needs
     one of few counters."""
     pinned: bool = False
-    """Whether the kernel must keep the event's group on the counters all the time; if it cannot, it
-    does not count the group at all. Only for a leader."""
+    """Whether the event's group must stay on the counters all the time. If that is impossible, the
+    kernel does not count the group at all. Only for a leader."""
 
     @property
     def role_or_key(self) -> str:
@@ -71,15 +70,14 @@ class Trial:
     counted_share: float
     """Share of the time for which the group was on the counters; 1 if the group is not timed."""
     tsc_ticks: int
-    """Elapsed TSC ticks."""
     ran_share: float
     """Share of the elapsed time for which the thread ran."""
 
 
 class Group:
-    """Open events that are read together; the first of `fds` is the leader. The group closes the
-    descriptors. Slots of the sampler refer to it by its address. With `timed`, the first two
-    columns are the times for which it was enabled and counting; with `mapped`, it may be read by
+    """Open events that are read together. The first of `fds` is the leader; the group closes all
+    descriptors. Slots of the sampler refer to the group by its address. With `timed`, the first two
+    columns are the times for which it was enabled and counting. With `mapped`, it may be read by
     RDPMC."""
 
     def __init__(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> None:
@@ -230,15 +228,15 @@ DROPPED_ROLES = (
     "cycles",
 )
 """Roles in the order in which their events are dropped if a group does not fit. SIMD levels are
-dropped first; the lowest level, in which most SIMD code runs, is the last of them. The SMT event is
-dropped after all others that need a general counter, because no other tool shows it."""
+first; the last of them is the lowest level, in which most SIMD code runs. The SMT event is the last
+that needs a general counter, because no other tool shows it."""
 SPIN_NS = 2_000_000
 """Duration in ns of a trial that checks whether events count."""
 FIT_NS = 100_000
 """Duration in ns of a trial of a pinned group, which is on the counters at once or never."""
 MAX_TRIALS = 3
-"""Number of trials after which implausible counts are a failure: a hypervisor may have taken the
-CPU away during one trial."""
+"""Number of trials after which implausible counts are a failure. A hypervisor may take the CPU away
+during one trial."""
 MAY_NOT_ADVANCE = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
 """Keys of events whose count may be 0 after a trial."""
 NOT_COUNTING = Trouble("the counter is there but does not count")
@@ -258,8 +256,7 @@ class OpenedEvents:
     events: list[Event] = field(default_factory=list)
     """The events that are open, in the order in which they were wanted."""
     missing: dict[str, Trouble] = field(default_factory=dict)
-    """By key: why an event is not open. If no event of a role is open, only the first one is
-    listed."""
+    """By key: why an event is not open; one entry for each role without an open event."""
     group: Group | None = None
     """The open group; None if no event could be opened."""
     host_only: bool = False
@@ -276,9 +273,9 @@ def open_events(
     other_group: Mapping[int, Sequence[Event]] | None = None,
     root: Path = Path("/"),
 ) -> dict[int, OpenedEvents]:
-    """Opens a group of the wanted events on each CPU, and returns the results; see open_group.
-    `other_group` has, by CPU, the events of another group that will be counted, too; events of
-    YIELDING_ROLES are dropped if the other group fits only then."""
+    """Opens a group of the wanted events on each CPU; see open_group. `other_group` has, by CPU,
+    the events of another group that will be counted, too. If that group does not fit, events of
+    YIELDING_ROLES are dropped."""
 
     def on(cpu: int) -> OpenedEvents:
         other = [] if other_group is None else other_group.get(cpu, [])
@@ -528,8 +525,8 @@ def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trou
 def _without_next_role(
     events: Sequence[Event], dropped: dict[str, Trouble | None], why: Trouble | None = None
 ) -> list[Event]:
-    """Returns the events without those of the first role in DROPPED_ROLES that they have; empty if
-    none would remain. Adds the dropped keys and `why` (None: too few counters) to `dropped`."""
+    """Returns the events without those of the first role in DROPPED_ROLES; empty if none would
+    remain. Adds the dropped keys and `why` (None: too few counters) to `dropped`."""
     for role in DROPPED_ROLES:
         keys = [event.key for event in events if event.role_or_key == role]
         if keys and len(keys) < len(events):
@@ -543,7 +540,8 @@ def _drop_reasons(
     dropped: Mapping[str, Trouble | None], free: int, root: Path
 ) -> dict[str, Trouble]:
     """Returns, by key, why events were dropped; `free` is the number of counters that were free.
-    Optional events have a reason of their own: most CPUs have too few counters for all of them."""
+    Optional events have their own reason, because most CPUs have too few counters for all of
+    them."""
     short = shortage_trouble(free, root)
     return {
         key: COUNTERS_TAKEN if key in OPTIONAL_ROLES else why or short

@@ -114,8 +114,8 @@ class Pmu:
     path: str
     type: int
     cpus: frozenset[int] | None
-    """The CPUs on which the PMU's events can be opened: those that it counts, or one for each core,
-    package or die that it counts; None: any CPU."""
+    """The CPUs on which the PMU's events can be opened; None: any CPU. A core's PMU lists all its
+    CPUs; another PMU lists one for each core, package or die that it counts."""
     core_type: str | None = None
     """The core type of a core PMU on a hybrid."""
 
@@ -199,8 +199,8 @@ def event_code(pmu: Pmu, event: str) -> ConfigWords | None:
 
 
 def event_config(pmu: Pmu, event: str) -> int | None:
-    """Returns the word `config` of an event that the PMU lists; None if there is no such event, or
-    if it needs the other config words, too."""
+    """Returns the word `config` of an event that the PMU lists; None without such an event, or if
+    it also needs the other words."""
     words = event_code(pmu, event)
     return words.config if words is not None and words == ConfigWords(words.config) else None
 

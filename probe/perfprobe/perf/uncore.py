@@ -129,8 +129,8 @@ PCU = UncoreKind("uncore_pcu", "package", "1", {}, max_events=PCU_COUNTERS)
 def uncore_parts(
     root: Path, rows: Sequence[Cpu], open_rows: Sequence[Cpu], kernel: Kernel
 ) -> list[PerfPart]:
-    """Returns a part for each uncore PMU that exists, except memory controllers. PMUs that do not
-    exist are not reported as missing."""
+    """Returns a part for each existing uncore PMU except memory controllers. Missing PMUs are not
+    reported."""
     parts = []
     for kind in (*UNCORE_KINDS, PCU):
         pmu = perf_pmus.find_pmu(root, kind.pmu)
@@ -168,8 +168,8 @@ def _open_part(
     members = {cpu: group for group in groups for cpu in group}
 
     def die_cpus(cpu: int) -> list[int]:
-        """Returns the CPUs on which to open the events of this CPU's core or package: those that
-        the PMU names, one for each die of a package; if it names none, the CPU itself."""
+        """Returns the CPUs on which to open the events of this CPU's core or package: one for each
+        die of a package, as the PMU names them; the CPU itself if it names none."""
         named = pmu.current_cpus or frozenset()
         chosen = [member for member in members.get(cpu, [cpu]) if member in named]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
@@ -402,8 +402,8 @@ def memory_part(
 
 
 Readers = list[tuple[Controller, int]]
-"""The memory controllers of a package, each with the CPU on which it is read; a PMU that several
-dies share is listed once for each die."""
+"""The memory controllers of a package, each with the CPU that reads it. A PMU that several dies
+share is listed once for each die."""
 
 
 def _package_readers(controllers: Iterable[Controller], package: Sequence[int]) -> Readers:
@@ -418,8 +418,8 @@ def _package_readers(controllers: Iterable[Controller], package: Sequence[int]) 
 def _scale_trouble(
     controllers: Sequence[Controller], package_readers: Sequence[Readers]
 ) -> Trouble | None:
-    """Returns why the counts of memory controllers cannot be added up and compared between
-    packages; None if they can."""
+    """Returns why the counts of memory controllers cannot be added up or compared between packages;
+    None if they can."""
     if len({controller.scale for controller in controllers}) > 1:
         return Trouble("its memory controllers count in different units")
     numbers = {len(readers) for readers in package_readers}

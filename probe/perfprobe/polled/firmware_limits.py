@@ -34,7 +34,7 @@ ANSWER_WORDS = {FABRIC_CLOCKS: 2}
 """Number of words in the answer to a message, if not 1. Only the first is used; FABRIC_CLOCKS has
 the clocks of fabric and memory."""
 SOURCE_BITS = 16
-"""Number of bits in the answer to FREQUENCY_LIMIT, one for each source of the limit."""
+"""Number of bits in the answer to FREQUENCY_LIMIT, one for each source of a limit."""
 SOURCE_NAMES = ("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability", "APML agent",
                 "HSMP agent")  # fmt: skip
 """Names of the first of these bits, from Linux's drivers/platform/x86/amd/hsmp/plat.c."""
@@ -42,8 +42,8 @@ MORE_SOURCE_NAMES = "VRHOT", "TDC of memory", "SoC and DIMM power"
 """Names of the next bits on models 50h to 5Fh of family 1Ah, from AMD's E-SMI library."""
 TEMPORARY_ERRNOS = {errno.EBUSY, errno.EINTR}
 MAX_ANSWER_NS = 3_000_000
-"""If even the quickest answer to a message takes longer than this, in ns, the message is not used,
-because it would delay frames."""
+"""Maximum time in ns of the quickest answer to a message. A slower message would delay frames and
+is not used."""
 
 LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "gauge", scale=1e6)
 LIMITS = Counter(
@@ -57,12 +57,12 @@ FABRIC = [
 COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [PROCHOT_GAUGE], FABRIC_CLOCKS: FABRIC}
 
 SendMessage = Callable[[int, int], int]
-"""A function from a socket and a message to the first word of the answer. Raises OSError."""
+"""Sends a message to a socket, and returns the first word of the answer. Raises OSError."""
 
 
 class Mailbox:
     """The device /dev/hsmp, opened read-only so that the driver refuses messages that change
-    settings. A call sends a message and returns the first word of the answer."""
+    settings."""
 
     def __init__(self, path: Path) -> None:
         """Opens the device. Raises OSError."""
@@ -178,8 +178,8 @@ class Hsmp:
             return None
 
     def _counter_values(self, message: int, row: int, answer: int | None) -> list[int | None]:
-        """Returns the values of the message's counters in a row. Each answer counts as one poll of
-        the source bits."""
+        """Returns the values of the message's counters in a row. Each answer is one poll of the
+        source bits."""
         if message == PROCHOT:
             return [answer]
         if message == FABRIC_CLOCKS:
@@ -218,12 +218,12 @@ LIMIT_TIMES = Counter(
 WORD_MASK = (1 << 32) - 1
 
 ReadTable = Callable[[int, int], bytes]
-"""A function from a socket and a size to that many bytes of the socket's table. Raises OSError."""
+"""Returns so many bytes of a socket's table. Raises OSError."""
 
 
 class HsmpTable:
-    """Reads the time for which each limit lowered the clock of a socket, from the firmware's table
-    of metrics."""
+    """Reads how long each limit lowered the clock of a socket, from the firmware's table of
+    metrics."""
 
     def __init__(
         self,
@@ -269,8 +269,8 @@ class HsmpTable:
         return table.raw
 
     def _unusable_reason(self) -> str | None:
-        """Returns why the table cannot be used; None if it can. If the driver returns more than
-        TABLE_BYTES, the table has an unknown layout."""
+        """Returns why the table cannot be used; None if it can. A table of more than TABLE_BYTES
+        has an unknown layout."""
         socket = next((socket for socket in self._sockets if socket is not None), 0)
         start_ns = time.monotonic_ns()
         try:
@@ -329,7 +329,7 @@ PLR_COUNTER = Counter(
     columns=1 + len(PLR_BITS), parts=list(PLR_BITS),
 )  # fmt: skip
 READ_PERIOD_S = 1.0
-"""Minimum time in s between reads, which are slow: the driver asks the power unit about each
+"""Minimum time in s between reads. They are slow, because the driver asks the power unit about each
 CPU."""
 MAX_STATUS_BYTES = 1 << 17
 """Maximum size in bytes of a file: lines of a thousand CPUs, with reasons."""
@@ -409,8 +409,8 @@ class LimitStatus:
                     self._poll_counts[row][1 + i] += part in now[package] and part not in before
 
     def _parse_lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
-        """Yields, for each line of a file: the package, and the names of the bits. A line of a die
-        belongs to the package that has the die's CPUs."""
+        """Yields the package and the names of the bits in each line of a file. A die belongs to the
+        package of its CPUs."""
         lines = [line.split() for line in text.splitlines() if line.strip()]
         numbers = [match for words in lines if (match := _CPU.fullmatch(words[0]))]
         first = next((self._package.get(int(number[1])) for number in numbers), None)

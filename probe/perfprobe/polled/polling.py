@@ -1,6 +1,5 @@
-"""Blocks that the main thread reads once a batch (before each write of frames), because no CPU must
-read them itself; among them the block of the whole machine.
-"""
+"""Blocks that the main thread reads once a batch (before each write of frames), because any CPU can
+read them."""
 
 from __future__ import annotations
 
@@ -17,7 +16,6 @@ from perfprobe.native import sampler
 from perfprobe.wire import Cpu, Missing
 
 MAX_SMALL_BYTES = 4096
-"""Maximum size in bytes of a small file."""
 
 
 Values = Sequence[int | None]
@@ -42,8 +40,8 @@ class PolledBlock(Protocol):
 
 
 class ReadPace:
-    """Decides when a slow read is due: at most once in `period_s`, and so that it uses at most 1 %
-    of the main thread's time."""
+    """Decides when a slow read is due: at most once in `period_s`, and for at most 1 % of the main
+    thread's time."""
 
     PAUSE_FACTOR = 100
     """Minimum pause after a read, as a multiple of the time that the read took."""
@@ -53,7 +51,7 @@ class ReadPace:
 
     @contextlib.contextmanager
     def timed_read(self) -> Iterator[bool]:
-        """Yields whether the read is due; if so, the caller reads inside the block, whose time is
+        """Yields whether the read is due. The caller reads inside the `with` block, whose time is
         measured."""
         start_s = self._clock()
         due = start_s >= self._next_s
@@ -99,8 +97,6 @@ def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
 
 
 class PolledBlocks:
-    """All blocks that the main thread reads."""
-
     def __init__(self, polled: Sequence[PolledBlock]) -> None:
         self._all_blocks = polled
         self._sent_blocks = [each for each in self._all_blocks if each.block.counters]

@@ -36,8 +36,8 @@ class Zone:
     files: dict[str, int]
     """Descriptors of open files, by counter key."""
     wrap_uj: int
-    """The energy in uJ at which the zone's counter wraps. It is not a power of two, so differences
-    are added up here."""
+    """Energy in uJ at which the zone's counter wraps. It is not a power of two, so increases are
+    added up here."""
     last_uj: int | None = None
     total_uj: int = 0
     memory_zone: Zone | None = None
@@ -59,8 +59,6 @@ class Zone:
 
 
 class Powercap:
-    """Reads power limits and energy of packages."""
-
     def __init__(self, root: Path, rows: Sequence[Cpu], served_keys: Collection[str] = ()) -> None:
         """`served_keys` are keys of counters that another part reads."""
         self.missing: list[Missing] = []

@@ -80,16 +80,15 @@ class ProcStat:
 
 PRESSURE = ("cpu", "memory", "io")
 LOAD_MINUTES = (1, 5, 15)
-"""Minutes of each load average."""
 _LOADS = re.compile(r"([0-9]{1,12}\.[0-9]{2}) " * len(LOAD_MINUTES))
 TOTAL_KEYS = {"intr": "interrupts", "ctxt": "context_switches"}
 """Counter keys by the first word of a line in /proc/stat."""
 MAX_CPUS_FOR_TOTALS = 64
-"""Maximum number of CPUs with which /proc/stat is read for TOTAL_KEYS. The kernel adds up the
-interrupts of all CPUs for its text, which takes 1 ms on the largest machines."""
+"""Maximum number of CPUs for which TOTAL_KEYS are read. The kernel adds up the interrupts of all
+CPUs for that text, which takes 1 ms on the largest machines."""
 STAT_BYTES = 1 << 16
 Parse = Callable[[str], list[int | None]]
-"""A function from the text of a file to the values of its counters."""
+"""Returns the values of a file's counters from its text."""
 
 
 class MachineCounts:
@@ -142,8 +141,8 @@ class MachineCounts:
         ]  # fmt: skip
 
     def _turbo_counters(self, base: Path) -> list[Counter]:
-        """Returns the counters of whether turbo is off (by intel_pstate's no_turbo, else by
-        cpufreq's boost) and of intel_pstate's max_perf_pct, as far as the files exist."""
+        """Returns the counters of two switches, if their files exist: whether turbo is off
+        (intel_pstate's no_turbo, else cpufreq's boost), and intel_pstate's max_perf_pct."""
         counters = []
         switches = (("intel_pstate/no_turbo", parse_number), ("cpufreq/boost", parse_is_off))
         for path, parse in switches:

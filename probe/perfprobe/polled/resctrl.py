@@ -1,10 +1,12 @@
 """Reads memory traffic and occupancy of each L3 from resctrl, if it is mounted; never mounts it.
 
-Each control group of resctrl has a monitor, which also counts its monitoring groups; the traffic of
-an L3 is the sum over control groups. Groups may be created and removed, and a group's counter
-restarts when the kernel assigns another monitor to it. So differences are added up here, and a read
-in which a counter stepped back, or a group had no counter, is not valid. The traffic of each single
-group, monitoring groups included, is a record of the frame: it shows which tasks use the memory.
+Each control group has a monitor, which also counts its monitoring groups. An L3's traffic is the
+sum over control groups. Groups may be created and removed, and a group's counter restarts when the
+kernel assigns another monitor to it. So increases are added up here. A read is not valid if a
+counter stepped back or a group had no counter.
+
+The traffic of each single group, monitoring groups included, is a record of the frame, which shows
+which tasks use the memory.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class Resctrl:
         self.missing: list[Missing] = []
         self._directory = f"{root}/{RESCTRL_PATH}"
         self._pace = ReadPace(clock)
-        """Limits the reads, each of which interrupts a CPU of the L3."""
+        """Limits reads, because each interrupts a CPU of the L3."""
         self.rows = len(rows)
         self._totals: dict[tuple[str, int], int | str | None] = {}
         """By group and L3: values of TRAFFIC_FILE that were read for the present frame."""
@@ -122,8 +124,8 @@ class Resctrl:
         pass
 
     def _update_groups(self, groups: Sequence[str]) -> None:
-        """Adds up the traffic of each single group, and makes the record. Drops the sums of groups
-        that were removed; a later group with that name is a new one."""
+        """Adds up the traffic of each single group, and makes the record. The sums of removed
+        groups are dropped, so a later group with that name starts anew."""
         before, self._group_sums = self._group_sums, {}
         self._record = {}
         if TRAFFIC_FILE not in self._file_names or len(groups) < 2:
@@ -151,8 +153,8 @@ class Resctrl:
         return total.total if total.add(numbers) else None
 
     def _read_count(self, group: str, number: int, name: str) -> int | str | None:
-        """Returns the number in a group's file for an L3, or the word that the file has instead;
-        None if it cannot be read. A group may be removed at any time."""
+        """Returns the number (or the word in its place) in a group's file for an L3; None if it
+        cannot be read, because a group may be removed at any time."""
         if name == TRAFFIC_FILE and (group, number) in self._totals:
             return self._totals[group, number]
         text = files.read_word(f"{self._directory}{group}/mon_data/mon_L3_{number:02d}/{name}")
@@ -184,7 +186,7 @@ class Resctrl:
         return files.numbered_entries(f"{self._directory}/mon_data", "mon_L3_")
 
     def _is_usable(self, name: str) -> bool:
-        """Returns whether the default group has a number in this kind of file for any L3; if not,
+        """Returns whether the default group has a number for any L3 in this kind of file; otherwise
         reports the reason."""
         values = [self._read_count("", number, name) for number in self._domains]
         if any(isinstance(value, int) for value in values):

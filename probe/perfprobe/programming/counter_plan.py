@@ -1,5 +1,5 @@
-"""Plans how a CPU's counters are programmed through MSRs: the event of each counter, whether
-another program uses counters, and the registers to write and to restore.
+"""Plans how a CPU's counters are programmed through MSRs: the event of each counter, the registers
+to write and to restore, and whether another program uses counters.
 
 A select is the register that selects the event of a general counter (PERFEVTSEL). Register layouts:
 Linux asm/perf_event.h and msr-index.h. Counters themselves are never written, since only
@@ -39,8 +39,6 @@ IN_USE_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class PlannedCounter:
-    """A counter that a plan programs."""
-
     key: str
     register: int
     bits: int
@@ -94,11 +92,8 @@ Changes = dict[int, Change]
 
 def make_plan(uarch: Uarch, *, any_thread: bool) -> CounterPlan | None:
     """Returns how to program a CPU's counters; None if nothing can be counted. `any_thread`:
-    whether the AnyThread bit works, by CPUID.
-
-    If there are too few general counters, the SMT event takes precedence, then kernel cycles, then
-    kernel instructions, then SMIs.
-    """
+    whether the AnyThread bit works, by CPUID. Of too few general counters, the SMT event gets the
+    first, then kernel cycles, kernel instructions and SMIs."""
     bank, budget, events = uarch.counter_registers, uarch.budget, uarch.events
     if bank is None or budget is None:
         return None
@@ -168,9 +163,8 @@ def control_values(registers: Registers, plan: CounterPlan) -> dict[int, int]:
 
 
 def counters_in_use(plan: CounterPlan, values: Mapping[int, int]) -> str | None:
-    """Returns evidence, with register and value, that another program counts; None if there is
-    none. A counter is in use if both its select (or nibble) and its bit of GLOBAL_CTRL enable
-    it."""
+    """Returns evidence (register and value) that another program counts; None if there is none. A
+    counter is in use if both its select (or nibble) and its bit of GLOBAL_CTRL enable it."""
     control = plan.bank.enable_register
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
@@ -190,8 +184,8 @@ def counters_in_use(plan: CounterPlan, values: Mapping[int, int]) -> str | None:
 
 
 def register_evidence(registers: Registers) -> str:
-    """Returns the content of the CPU's register PERF_GLOBAL_INUSE, for a message; '' if the CPU
-    does not have it (before perfmon version 4)."""
+    """Returns the content of PERF_GLOBAL_INUSE for a message; '' if the CPU does not have it
+    (before perfmon version 4)."""
     try:
         return f" ({register_name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
     except MsrError:
@@ -199,8 +193,8 @@ def register_evidence(registers: Registers) -> str:
 
 
 def planned_changes(plan: CounterPlan, values: Mapping[int, int]) -> Changes:
-    """Returns the changes of registers that the plan needs if they have these values, in the order
-    in which they must be written: selects before the bits that enable them."""
+    """Returns the register changes that the plan needs, given the present values, in the order of
+    writing: selects before the bits that enable them."""
     wanted = dict(plan.select_values)
     if plan.fixed_control:
         mask = sum(
@@ -246,8 +240,8 @@ def restore(registers: Registers, changes: Changes) -> Iterator[tuple[int, MsrEr
 
 
 def values_to_restore(changes: Changes, now: Mapping[int, int]) -> dict[int, int]:
-    """Returns the values to restore, by register; `now` has the present values. Registers and
-    enabling bits of a counter that another program has taken meanwhile are not changed."""
+    """Returns the values to restore, by register; `now` has the present values. If another program
+    has taken a counter meanwhile, its registers and enabling bits stay unchanged."""
     taken = _taken_bits(changes, now)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
@@ -290,8 +284,8 @@ def enable_bit(select: int) -> int:
 
 
 def foreign_changes(registers: Registers, plan: CounterPlan) -> tuple[list[str], str]:
-    """Returns the keys of counters that another program has reprogrammed, and the first evidence,
-    with register and value. Both are empty while all registers are as programmed."""
+    """Returns the keys of counters that another program has reprogrammed, and the first evidence
+    (register and value); both empty while all registers are as programmed."""
     lost, evidence = 0, ""
     for register, mask, ours, bits in _expected_values(plan):
         value = registers.read(register)
@@ -311,8 +305,8 @@ def foreign_changes(registers: Registers, plan: CounterPlan) -> tuple[list[str],
 
 
 def _expected_values(plan: CounterPlan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
-    """Yields, for each register that the plan writes: the register, a mask of its planned bits,
-    their values, and for each counter its bit of GLOBAL_CTRL and the mask of its bits."""
+    """Yields, for each register of the plan: the register, a mask of its planned bits, their
+    values, and for each counter its bit of GLOBAL_CTRL and the mask of its bits."""
     for register, value in plan.select_values.items():
         yield register, -1, value, [(enable_bit(register), -1)]
     fixed = [n for n in range(MAX_FIXED) if control_nibble(plan.fixed_control, n)]

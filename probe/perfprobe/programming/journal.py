@@ -45,7 +45,7 @@ class JournalEntry:
 
     @property
     def is_live(self) -> bool:
-        """Whether the process that wrote the journal still runs; a later process with its PID does
+        """Whether the process that wrote the journal still runs. A later process with its PID does
         not count."""
         return start_time(self.pid) == self.started
 
@@ -67,7 +67,7 @@ class Journals:
 
 
 def directories() -> list[Path]:
-    """Returns the directories where a journal may be, best first. For root, /run comes before the
+    """Returns the directories where a journal may be, best first. For root, /run precedes the
     session's directory, because the next start may be in another session."""
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     paths = [Path(session) / "perftop"] if session.startswith("/") else []
@@ -198,8 +198,8 @@ class Journal:
 
 
 def _restorable_value(register: int, before: int) -> int:
-    """Returns the value of a register that the next start may restore: for a select, without the
-    bits that start the counter or its interrupt (the counter was not in use)."""
+    """Returns the value that the next start may restore: for a select, without the bits that start
+    the counter or its interrupt, because the counter was not in use."""
     starting = counter_plan.ENABLE | counter_plan.INTERRUPT
     return before & ~starting if register in counter_plan.SELECTS else before
 
@@ -300,9 +300,9 @@ def _parse_entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Jou
 
 
 def is_plausible(register: int, change: Change) -> bool:
-    """Returns whether perftop may have made this change of a register, so that restoring it starts
-    no counter and no interrupt. In shared registers perftop only sets enabling bits, so restoring
-    only clears bits."""
+    """Returns whether perftop may have made this change, so that restoring it starts no counter and
+    no interrupt. In shared registers perftop only sets enabling bits, so restoring only clears
+    bits."""
     before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
         fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))

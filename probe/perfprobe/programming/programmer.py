@@ -45,7 +45,8 @@ class Programmer:
         self.refused_cpus: dict[int, MsrError] = {}
         """CPUs that are not programmed, and the reasons."""
         self.unrestored = ""
-        """After `end`: a message on the registers that could not be restored, with the remedy."""
+        """After `end`: a message about the registers that could not be restored, with the
+        remedy."""
         self.notes: list[str] = []
         """Messages for the user, one line each."""
 
@@ -154,8 +155,8 @@ class Programmer:
     # --- checks while counting ----------------------------------------------------------------
 
     def device(self, cpu: int) -> Registers | None:
-        """Returns the MSRs of a programmed CPU; None if it is not programmed. A CPU that is online
-        again is programmed first."""
+        """Returns the MSRs of a programmed CPU; None if it is not programmed. Programs a CPU that
+        has come online again."""
         if cpu not in self._devices and cpu in self._plans and cpu not in self.refused_cpus:
             try:
                 self._reprogram(cpu)

@@ -1,9 +1,9 @@
 """The source `msr`: counters that perftop programs itself through /dev/cpu/N/msr, and a check that
 they stay programmed.
 
-The registers that control counters are read back at least once a second. If another program has
-changed one, the values of its counters are not valid until a later read finds it as programmed
-again; notes report both reads. The check never writes, so the other program is not disturbed.
+The control registers are read back at least once a second. If another program has changed one, its
+counters are not valid until a later read finds it as programmed again. Notes report both reads. The
+check never writes, so it does not disturb the other program.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import WatchedJob
 
 READ_ORDER = ("ref", *METHOD_EVENTS.values(), "cycles", "kernel_cycles", "instructions")
-"""Keys in the order in which counters are read, so that counters that are divided by each other are
-read close together. Other keys follow."""
+"""Order in which counters are read: those that are divided by each other are close together. Other
+keys follow."""
 
 
 class ProgrammedPart(RegisterPart):
@@ -209,8 +209,7 @@ class _CpuState:
     taken_keys: frozenset[str] = frozenset()
     """Keys of counters that another program has taken."""
     invalid_until_ns: Mapping[str, int] = field(default_factory=dict)
-    """By key of a counter that was given back: the time in ns before which samples are not
-    valid."""
+    """By key of a returned counter: the time in ns before which its samples are not valid."""
 
 
 class RegisterCheck:
@@ -248,7 +247,7 @@ class RegisterCheck:
         now, self._queue = self._queue[:number], self._queue[number:] + self._queue[:number]
         taken_cpus: dict[frozenset[str], tuple[list[int], int]] = {}
         returned: dict[frozenset[str], list[int]] = {}
-        """By keys of counters that were taken, or given back: the CPUs."""
+        """By keys of counters that were taken, or returned: the CPUs."""
         for cpu in now:
             state, start_ns = self._cpus[cpu], raw_ns()
             if (verdict := self._programmer.check(cpu)) is None:

@@ -1,8 +1,6 @@
-"""MSRs that show the allowed clock of a CPU and what limits it, and tables of turbo ratios.
-
-Of status registers, the bits of the present state are read, not the sticky bits next to them, which
-the kernel clears.
-"""
+"""MSRs that show a CPU's allowed clock and its limits, and tables of turbo ratios. Of status
+registers only the present state is read, not the sticky bits next to it, which the kernel
+clears."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ HWP_FIELDS = {
 POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("power limit PL2", 32)}
 """By counter key: name and first bit of a power limit in RAPL's register."""
 LIMIT_BITS, LIMIT_ENABLE = 15, 15
-"""Number of bits of a power limit, and the place of its enabling bit above its first bit."""
+"""Width of a power limit in bits, and the position of its enabling bit after its first bit."""
 DEFAULT_TIME_EXPONENT = 10
 """Exponent of RAPL's unit of time (2**-10 s) if the register has 0, as in turbostat's
 rapl_probe_intel."""

@@ -96,8 +96,6 @@ def register_name(register: int) -> str:
 
 
 class Registers:
-    """The MSRs of one CPU."""
-
     def __init__(self, root: Path, cpu: int, *, writable: bool = False) -> None:
         """Opens the device, read-only unless `writable`. Raises MsrError if it cannot be opened."""
         self.cpu = cpu

@@ -38,7 +38,7 @@ UNREAD_KEYS = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys of counters that are reported as missing if no MSR can be read."""
 
 FindReadings = Callable[[CpuKind, Registers], Readings]
-"""A function from a kind of CPU to the registers that it may have."""
+"""Returns the registers that a kind of CPU may have."""
 
 
 @dataclass(slots=True, eq=False)
@@ -112,9 +112,9 @@ class RegisterSurvey:
     def parts(
         self, replacements: Callable[[CpuKind], Sequence[Reading]]
     ) -> list[RegisterPart | None]:
-        """Returns the part of clocks, which has the TSC of a sysroot and the result of
-        `replacements` and must be read right before the counters; then parts of other registers: of
-        CPUs, cores and packages. A part without registers is None."""
+        """Returns the part of clocks (with the TSC of a sysroot and the `replacements`), which must
+        be read right before the counters; then the parts of CPUs, cores and packages. A part
+        without registers is None."""
 
         def clock_registers(kind: CpuKind, _: Registers) -> Readings:
             own = [] if self.root == Path("/") else [tsc_reading()]
@@ -145,8 +145,8 @@ class RegisterSurvey:
         ]  # fmt: skip
 
     def _part(self, scope: Scope, registers: FindReadings) -> RegisterPart | None:
-        """Returns a part with those registers that can be read on each kind of CPU; None if there
-        are none."""
+        """Returns a part with the registers that each kind of CPU can read; None if there are
+        none."""
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:
@@ -165,8 +165,8 @@ class RegisterSurvey:
 
 
 def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
-    """Returns the rate of the TSC in an MSR: the first candidate that agrees with a measurement
-    against CLOCK_MONOTONIC_RAW and has a smaller error, else the measured rate."""
+    """Returns the rate of the TSC in an MSR. The first candidate that agrees with a measurement
+    against CLOCK_MONOTONIC_RAW, and has a smaller error, is used; otherwise the measured rate."""
     read = partial(device.read, msr.TSC)
     tsc0, raw0, width0 = tsc_rate.narrowest_bracket(read, tsc_rate.raw_ns)
     time.sleep(tsc_rate.SPAN_S)

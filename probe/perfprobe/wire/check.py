@@ -101,8 +101,8 @@ def _check_cpu(row: Cpu) -> None:
 
 
 def topology_row(note: Note, old: Cpu) -> Cpu:
-    """Returns the topology row of a CPU after a hotplug note; if the note has no valid row, the old
-    row with another `online`."""
+    """Returns the topology row of a CPU after a hotplug note. Without a valid row in the note, it
+    is the old row with the new `online`."""
     report, online = note.data.get("row"), bool(note.data.get("online"))
     if isinstance(report, dict) and online:
         with contextlib.suppress(WireError):
@@ -166,11 +166,9 @@ def block_sizes(hello: Hello) -> list[BlockSize]:
 
 
 def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
-    """Makes a frame from a decoded map. Blocks that hello did not announce are skipped; a block
-    with another size than announced raises WireError.
-
-    This is faster than `load`, and most messages of a stream are frames.
-    """
+    """Makes a frame from a decoded map. Skips blocks that hello did not announce; raises WireError
+    for a block of another size than announced. It is faster than `load`, because most messages of a
+    stream are frames."""
     seq, time_ns = body.get("seq"), body.get("time_ns")
     lost, late = body.get("lost", 0), body.get("late", 0)
     given, records = body.get("blocks"), body.get("records", {})
@@ -196,8 +194,8 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
 
 
 def load_packed(body: dict[str, Any]) -> Packed:
-    """Makes a packed message from a decoded map. This is faster than `load`, and most messages of a
-    recording are packed."""
+    """Makes a packed message from a decoded map. It is faster than `load`, because most messages of
+    a recording are packed."""
     time_ns, first, crc, data = map(body.get, ("time_ns", "first", "crc", "data"))
     if (type(time_ns), type(first), type(crc), type(data)) != (int, bool, int, bytes):
         raise WireError("packed: time_ns and crc are whole numbers, first is a bool, data bytes")

@@ -31,11 +31,11 @@ MAX_HELLO_ELEMENTS = 1 << 19
 """Maximum number of elements in a hello; 8192 CPUs need half of it. An element takes up to 120
 bytes of memory."""
 MAX_UNCOUNTED_ARRAY = 1 << 12
-"""Maximum number of elements in one list of a message whose elements are not counted. msgpack
-allocates a list when it has read its length, at up to 1024 levels of nesting: 32 MB."""
+"""Maximum length of a list in a message whose elements are not counted. msgpack allocates a list
+when it has read its length, at up to 1024 levels of nesting: 32 MB in total."""
 MAX_TEXT = 1 << 22
-"""Maximum number of bytes of all texts in a message. In memory a text may be four times as large,
-because one wide character makes each of its characters take four bytes."""
+"""Maximum bytes of all texts in a message. In memory a text may be four times as large: one wide
+character makes all its characters take four bytes."""
 
 
 def max_elements(cpus: int) -> int:
@@ -216,8 +216,8 @@ class Decoder:
 
     @property
     def cut(self) -> int:
-        """Number of bytes after the last whole message; more than 0 at the end of a stream that was
-        cut off."""
+        """Number of bytes after the last whole message; not 0 at the end of a stream that was cut
+        off."""
         return len(self._buffer)
 
     def feed(self, data: Bytes) -> Iterator[Message]:
@@ -233,9 +233,9 @@ class Decoder:
                 yield message
 
     def _next_message(self) -> tuple[int, int] | None:
-        """Returns the start and the end of the body of the first message; None if it is not
-        complete. Does not use msgpack's Unpacker, which would wait for all bytes that a wrong
-        length claims."""
+        """Returns the start and end of the first message's body; None if it is not complete.
+        msgpack's Unpacker is not used, because it would wait for all bytes that a wrong length
+        claims."""
         rest = self._buffer
         if not rest:
             return None

@@ -29,8 +29,6 @@ class EndedError(Exception):
 
 
 class Outbox:
-    """The queue of messages for one descriptor."""
-
     def __init__(
         self, fd: int, limit: int = QUEUE_BYTES, encode: Callable[[Message], bytes] = encode
     ) -> None:

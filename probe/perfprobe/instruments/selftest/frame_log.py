@@ -1,5 +1,5 @@
 """Keeps raw frames of the stream while code with known counts runs, and computes how far a counter
-advanced between two of its reads. A stamp is a value of the TSC."""
+advanced between two reads. A stamp is a value of the TSC."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class BlockCounter:
 
 @dataclass(frozen=True, slots=True)
 class CounterAdvance:
-    """The amount by which a counter advanced, in its unit, between two reads; `begin` and `end` are
-    TSC stamps of the reads."""
+    """How far a counter advanced between two reads, in its unit; `begin` and `end` are TSC stamps
+    of the reads."""
 
     begin: int
     end: int
@@ -73,7 +73,7 @@ class FrameLog:
     def __init__(self, source: Source) -> None:
         self.hello: Hello = source.hello
         self.counters: dict[str, BlockCounter] = {}
-        """Counters by key; if several blocks have a counter, that of the first block."""
+        """Counters by key. If several blocks have a counter, the first block's is used."""
         self._source = source
         self._blocks = {block.name: block for block in self.hello.blocks}
         self._reads_by_block: dict[str, list[_BlockRead]] = {}
@@ -128,9 +128,9 @@ class FrameLog:
     def advance(
         self, key: str, row: int, begin: int, end: int, *, inside: bool
     ) -> CounterAdvance | None:
-        """Returns how far a row's counter advanced between two stamps: with `inside`, between the
-        first and the last read within them; without, between the last read before and the first
-        read after them. None if there are no such reads."""
+        """Returns how far a row's counter advanced; None if there are no two reads. With `inside`,
+        from the first to the last read between the stamps; otherwise from the last read before
+        `begin` to the first read after `end`."""
         column = self.counters[key]
         ends = self._boundary_reads(column, row, begin, end, inside=inside)
         if ends is None:
@@ -142,8 +142,8 @@ class FrameLog:
         return CounterAdvance((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
     def advances(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
-        """Returns the amounts by which the counter's columns advanced between the last read before
-        `begin` and the first read after `end`; None if there are no such reads."""
+        """Returns how far each of the counter's columns advanced from the last read before `begin`
+        to the first read after `end`; None if there are no such reads."""
         column = self.counters[key]
         ends = self._boundary_reads(column, row, begin, end, inside=False)
         if ends is None:

@@ -1,9 +1,9 @@
-"""`selftest`: checks every counter in use against code whose counts are known by its construction.
+"""`selftest`: checks every counter in use against code whose counts are known by construction. The
+source is opened and read as for a stream.
 
-The source is opened and read as for a stream. Expected values follow from the code that ran, from
-its CPU time and from CLOCK_MONOTONIC, never from perftop's own computations. Other tasks can only
-add to a count; a hypervisor or a limit on CPU time can only halt a busy CPU. A check whose error
-such disturbances may explain is tried again.
+Expected values follow from the code that ran, its CPU time and CLOCK_MONOTONIC, never from
+perftop's own computations. Other tasks can only add to a count. A hypervisor or a limit on CPU time
+can only halt a busy CPU. A check is repeated if such disturbances may explain its error.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ VERDICT_RANK: dict[Verdict, int] = {"trusted": 0, "close": 1, "disturbed": 2, "u
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of one counter. `tolerance` is the maximum error, as a share of `Outcome.scale`."""
+    """A check of one counter. `tolerance` is the maximum error, relative to `Outcome.scale`."""
 
     counter: str
     workload: str
@@ -35,7 +35,8 @@ class Outcome:
     expected: float
     measured: float
     scale: float
-    """The value of which errors are shares: the expected value, or the whole span if that is 0."""
+    """The value to which errors are relative: the expected value, or the whole span if that is
+    0."""
     max_loss: float = 0.0
     """Upper bound of the amount by which other tasks or the hypervisor may have lowered the
     count."""
@@ -43,7 +44,7 @@ class Outcome:
     """Upper bound of the amount by which other tasks or the hypervisor may have raised the
     count."""
     conclusive: bool = True
-    """Whether a right count proves that the counter is right: other tasks hardly ran."""
+    """Whether a right count proves that the counter works, because other tasks hardly ran."""
 
     @property
     def error(self) -> float:
@@ -67,7 +68,7 @@ class Result:
     error: float | None = None
     tolerance: float | None = None
     scale: float | None = None
-    """The value of which `error` and `tolerance` are shares."""
+    """The value to which `error` and `tolerance` are relative."""
     why: str | None = None
     cpu: int | None = None
     """The CPU with the worst result, which these numbers describe."""

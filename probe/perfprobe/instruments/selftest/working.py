@@ -22,8 +22,8 @@ OFFSET_CHECK = Check("tsc", "the same on all CPUs", "s", 1.0,
 RATE_CHECK = Check("tsc", "against CLOCK_MONOTONIC_RAW all through this test", "Hz", 5e-5,
              "the rate in use was counted for some 50 ms")  # fmt: skip
 MAX_OFFSET_S = 1e-6
-"""Maximum offset in s between the TSCs of two CPUs, much less than a task needs to move from one to
-the other, so that no task reads an earlier time after the move."""
+"""Maximum offset in s between the TSCs of two CPUs. It is much less than the time of a migration,
+so no task reads an earlier time after it has moved."""
 MAX_TSC_STEP = 100.0
 """Upper bound of the step by which the TSC advances, in ticks; the largest known step is 24.5."""
 

@@ -25,11 +25,9 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class SimCounter:
-    """A counter of simulated CPUs."""
-
     counter: Counter
     amount: Callable[[Ints], Any]
-    """A function from integrals (axes Row, CPU) to each CPU's ticks since the start."""
+    """Returns each CPU's ticks since the start, from integrals with axes (Row, CPU)."""
     first_value: int = 0
     """Initial value on CPU 0; each further CPU starts `step_per_cpu` higher."""
     step_per_cpu: int = 1000
@@ -138,7 +136,7 @@ def stat_columns() -> list[SimCounter]:
 SLOTS_PER_CYCLE = 4
 """Number of issue slots in a core cycle."""
 SIBLING_SLOTS_PERCENT = 30
-"""Per cent of slots that are given to the sibling while it runs, of a clock at the TSC's rate."""
+"""Share of slots that the sibling gets while it runs, in per cent of a clock at the TSC's rate."""
 
 
 def slot_columns() -> list[SimCounter]:

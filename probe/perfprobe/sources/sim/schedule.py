@@ -300,7 +300,6 @@ class ScheduleCursor:
         return total
 
     def up_to(self, time_ns: int) -> Ints:
-        """Returns the integrals of all slots up to the same time."""
         return self.at_times(time_ns, np.full(self._schedule.machine.slots, time_ns, np.int64))
 
     def _advance(self, cell: int) -> None:

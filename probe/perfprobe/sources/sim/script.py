@@ -55,8 +55,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """One of the tasks that share a CPU. `part` and `wait` are shares, in per mille, of the CPU's
-    busy time: in which this task runs, and in which it waits while another task runs."""
+    """One of the tasks that share a CPU. `part` is the share of the CPU's busy time in which it
+    runs, `wait` that in which it waits while another task runs; both in per mille."""
 
     comm: str
     part: int = 1000
@@ -153,8 +153,8 @@ class Stage:
         return np.where(self.fixed_mhz > 0, self.fixed_mhz, free)
 
     def traffic(self) -> Ints:
-        """Returns the memory traffic in MB/s of each CPU while it runs. If the CPUs of a package
-        demand more than its memory can deliver, all get the same share of their demand."""
+        """Returns each CPU's memory traffic in MB/s while it runs. If a package's CPUs demand more
+        than its memory can deliver, all get the same share of their demand."""
         slot, machine = self.slot, self.machine
         demand = slot["traffic"] * slot["duty"] * slot["active"] // 1_000_000 * self.online
         package = np.arange(machine.slots) % machine.cores // machine.package_cores
@@ -253,8 +253,8 @@ class Tables:
         self.first_c = self._first_c(cells)
 
     def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
-        """Returns the temperature in °C of each package at the start of each stage, when the script
-        has been repeated."""
+        """Returns each package's temperature in °C at the start of each stage of a repeated
+        script."""
         first = np.empty_like(self.target_c)
         now = self.target_c[-1]
         for _ in range(2):

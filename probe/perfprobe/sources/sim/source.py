@@ -175,8 +175,8 @@ class SimSource:
         """The integrals of each CPU when it last came online; its counters count from there."""
         self._last: Ints | None = None
         self._last_scan: tuple[int, int, Ints] | None = None
-        """The last scan of tasks: time, stage, and integrals at that time. If a new stage has
-        replaced the tasks of a CPU, its integrals are those of the last frame before."""
+        """Time, stage and integrals of the last scan of tasks. If a new stage has replaced a CPU's
+        tasks, its integrals are those of the last frame before."""
         self._online = np.ones(machine.cpus, np.bool_)
         self._closed = False
 
@@ -206,8 +206,8 @@ class SimSource:
         return messages
 
     def _due_frames(self, speed: float) -> int:
-        """Returns the number of frames that are due. If the process was stopped or is too slow, the
-        simulation pauses instead of catching up, which would take minutes for hours."""
+        """Returns the number of due frames. If the process was stopped or is too slow, the
+        simulation pauses; catching up hours would take minutes."""
         now_ns = time.monotonic_ns() + ROUNDING_NS
         period_ns = self._sample_ns / speed
         if now_ns - self._start_ns - self._number * period_ns > MAX_BEHIND_NS + period_ns:
@@ -291,7 +291,6 @@ class SimSource:
         return notes
 
     def _machine_row(self, time_ns: int, head: bytes, stage: int, totals: Ints) -> Rows:
-        """Returns the row of the block "machine"."""
         values = np.array([time.process_time_ns()], np.uint64)
         if self._machine.guest:
             load = self._load.values_at(time_ns / 1e9, stage)
@@ -301,8 +300,8 @@ class SimSource:
         return Rows(head, valid.tobytes(), values.tobytes())
 
     def _records(self, time_ns: int, stage: int, totals: Ints) -> dict[str, object]:
-        """Returns the frame's records of tasks, once a second, with shares of CPU time since the
-        previous record or since the task started; usually empty."""
+        """Returns the frame's records of tasks, once a second; usually empty. Shares are of the
+        time since the previous record or the start of the task."""
         if self._last is None or self._last_scan is None:
             self._last_scan = time_ns, stage, totals
             return {}

@@ -1,8 +1,8 @@
-"""Stages of a simulated machine, which repeat without end, and counts over them.
+"""Stages of a simulated machine, which repeat without end, and counts over them. Rates are constant
+within a stage, so a count up to any moment is a sum of rates times lengths. Times and rates are
+whole numbers, so sums are exact.
 
-Within a stage every rate is constant, so a count up to any moment is a sum of rates times lengths.
-Times and rates are whole numbers, so sums are exact. This module does not use numpy, because tests
-that imitate hardware use it, too, and must start quickly.
+This module does not use numpy, because tests that imitate hardware use it and must start quickly.
 """
 
 from __future__ import annotations

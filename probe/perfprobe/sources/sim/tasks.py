@@ -44,8 +44,6 @@ PARENTS = dict.fromkeys(("cc1plus", "as", "ld", "configure"), "make") | {
 
 
 class SimTasks:
-    """Makes the records of tasks."""
-
     def __init__(self, seed: int, cpus: int) -> None:
         bits = noise(seed, 5, np.zeros(1, np.int64), np.arange(cpus))[0]
         self._threads = (1 + bits % 4).tolist()
