@@ -102,7 +102,7 @@ def _unknown_uarch(vendor: str, family: int | None, model: int | None, leaves: L
         events=events,
         counter_registers=INTEL_COUNTER_REGISTERS if events else None,
         clocks=CLOCKS if cpuid.has_feature(leaves, "aperfmperf") else None,
-        thermal=replace(THERMAL, package_register=None, tjmax_register=None) if thermal else None,
+        thermal=replace(THERMAL, package_msr=None, tjmax_msr=None) if thermal else None,
     )
 
 
@@ -127,7 +127,7 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     }
     bank = row.counter_registers
     if is_amd and bank and not cpuid.has_feature(leaves, "amd-perfmon-v2"):
-        bank = replace(bank, enable_register=None)
+        bank = replace(bank, enable_msr=None)
     clocks, thermal = row.clocks, row.thermal
     if clocks and not (is_amd and cpuid.has_feature(leaves, "aperfmperf-read-only") is not False):
         lacking = cpuid.has_feature(leaves, "aperfmperf") is False

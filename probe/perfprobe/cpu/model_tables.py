@@ -20,7 +20,7 @@ from perfprobe.cpu.model_terms import (
     LimitRegister,
     ModelRow,
     RaplRegisters,
-    ResidencyRegister,
+    Residency,
     ThermalRegisters,
     TurboRegisters,
     Uarch,
@@ -81,7 +81,7 @@ SINGLE_METHOD = ("single",)
 
 INTEL_COUNTER_REGISTERS = CounterRegisters(0x186, 0xC1, 1, 0x38F)
 CLOCKS = ClockRegisters(mperf=0xE7, aperf=0xE8)
-RAPL = RaplRegisters(0x606, limits_register=0x610, throttled_register=0x613)
+RAPL = RaplRegisters(0x606, limits_msr=0x610, throttled_msr=0x613)
 
 THERMAL = ThermalRegisters(
     0x19C,
@@ -193,21 +193,18 @@ TURBO_MODULES = TurboRegisters("groups", (0x1AD,), 0x1AE, cores_per_count=4)
 TURBO_KNIGHTS_LANDING = TurboRegisters("knl", (0x1AD,))
 
 # Residency counters of idle states: the union of Linux events/intel/cstate.c and turbostat.
-C1 = ResidencyRegister("c1", "core", 0x660)
-C3 = ResidencyRegister("c3", "core", 0x3FC)
-C6 = ResidencyRegister("c6", "core", 0x3FD)
-C7 = ResidencyRegister("c7", "core", 0x3FE)
-C6_KNL = ResidencyRegister("c6", "core", 0x3FF)
+C1 = Residency("c1", "core", 0x660)
+C3 = Residency("c3", "core", 0x3FC)
+C6 = Residency("c6", "core", 0x3FD)
+C7 = Residency("c7", "core", 0x3FE)
+C6_KNL = Residency("c6", "core", 0x3FF)
 PACKAGE_RESIDENCIES = tuple(
-    ResidencyRegister(name, "package", msr)
+    Residency(name, "package", msr)
     for name, msr in (("pc2", 0x60D), ("pc3", 0x3F8), ("pc6", 0x3F9), ("pc7", 0x3FA))
 )
 DEEP_PACKAGE_RESIDENCIES = (
     *PACKAGE_RESIDENCIES,
-    *(
-        ResidencyRegister(f"pc{n}", "package", msr)
-        for n, msr in ((8, 0x630), (9, 0x631), (10, 0x632))
-    ),
+    *(Residency(f"pc{n}", "package", msr) for n, msr in ((8, 0x630), (9, 0x631), (10, 0x632))),
 )
 DEEP_RESIDENCIES = (C3, C6, C7, *DEEP_PACKAGE_RESIDENCIES)
 
@@ -387,7 +384,7 @@ _BONNELL = replace(
     smt_methods=("any-thread", *COUNTERLESS_METHODS),
     events=ANY_THREAD_EVENTS,
     budget=CounterBudget(2, 3, 40, 40),
-    thermal=replace(THERMAL, package_register=None, tjmax_register=None),
+    thermal=replace(THERMAL, package_msr=None, tjmax_msr=None),
 )
 
 _INTEL_ROWS = (
@@ -419,9 +416,7 @@ _INTEL_ROWS = (
     _row(_ICE, "Tiger Lake", 0x8C, 0x8D),
     _row(_ICE, "Rocket Lake", 0xA7, crystals_hz=(24e6,)),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Alder Lake", 0x97, 0x9A),
-    _row(
-        _GRACEMONT, "Alder Lake-N", 0xBE, turbo=TURBO
-    ),  # a model with E cores only is not a hybrid
+    _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=TURBO),  # only E cores, so it is not a hybrid
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Raptor Lake", 0xB7, 0xBA, 0xBF),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Bartlett Lake", 0xD7),
     *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Meteor Lake", 0xAA, 0xAC),
@@ -479,7 +474,7 @@ _ZEN1 = Uarch(
     counter_registers=CounterRegisters(0xC0010200, 0xC0010201, 2, 0xC0000301),
     # read-only registers, which no tool can reset
     clocks=ClockRegisters(mperf=0xC00000E7, aperf=0xC00000E8),
-    rapl=RaplRegisters(0xC0010299, energy_register=0xC001029B),
+    rapl=RaplRegisters(0xC0010299, energy_msr=0xC001029B),
 )
 _ZEN2 = replace(_ZEN1, events={**_ZEN1.events, "smi": Event(0x2B)})
 # Zen 4 counts reference cycles (event 0x120) at the clock of P0, which is the TSC's rate.

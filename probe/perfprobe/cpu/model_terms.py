@@ -55,21 +55,21 @@ class CounterBudget:
 class TurboRegisters:
     """MSRs with turbo ratios (clock / bus clock), in one of three layouts.
 
-    per-count: byte i of `ratio_registers` is the ratio with i+1 active cores; 0 marks no entry.
-    groups: byte i of `ratio_registers` applies up to byte i of `count_register` active cores.
+    per-count: byte i of `ratio_msrs` is the ratio with i+1 active cores; 0 marks no entry.
+    groups: byte i of `ratio_msrs` applies up to byte i of `count_msr` active cores.
     knl: one register. Bucket 1 has its cores in [7:1] and its ratio in [15:8]. Each further bucket
     has one byte: a 5-bit core delta and a 3-bit ratio delta.
     """
 
     layout: Literal["per-count", "groups", "knl"]
-    ratio_registers: tuple[int, ...]
-    count_register: int | None = None
+    ratio_msrs: tuple[int, ...]
+    count_msr: int | None = None
     cores_per_count: int = 1
-    """Cores in each unit of `count_register`: 4 if it counts modules of four cores."""
+    """Cores in each unit of `count_msr`: 4 if it counts modules of four cores."""
 
 
 @dataclass(frozen=True, slots=True)
-class ResidencyRegister:
+class Residency:
     """The MSR that counts the time in an idle state of a core or package."""
 
     name: str
@@ -90,9 +90,9 @@ class LimitRegister:
 class ThermalRegisters:
     """MSRs of the thermal status of a core and of a package."""
 
-    core_register: int
-    package_register: int | None
-    tjmax_register: int | None
+    core_msr: int
+    package_msr: int | None
+    tjmax_msr: int | None
     """The MSR that has TjMax in bits 23:16; bits 22:16 of the thermal status are degrees below
     TjMax."""
     status_bits: tuple[tuple[int, str, str], ...]
@@ -103,21 +103,21 @@ class ThermalRegisters:
 class RaplRegisters:
     """MSRs of RAPL: units, package energy, power limits and throttled time; None: not present."""
 
-    unit_register: int
-    energy_register: int | None = None
-    limits_register: int | None = None
-    throttled_register: int | None = None
+    unit_msr: int
+    energy_msr: int | None = None
+    limits_msr: int | None = None
+    throttled_msr: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CounterRegisters:
     """MSRs of the general counters. Counter n is programmed at `first_select + address_step*n` and
-    read at `first_counter + address_step*n`. `enable_register` enables all counters."""
+    read at `first_counter + address_step*n`. `enable_msr` enables all counters."""
 
     first_select: int
     first_counter: int
     address_step: int
-    enable_register: int | None
+    enable_msr: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Uarch:
     counter_registers: CounterRegisters | None = None
     clocks: ClockRegisters | None = None
     turbo: TurboRegisters | None = None
-    residencies: tuple[ResidencyRegister, ...] = ()
+    residencies: tuple[Residency, ...] = ()
     """Residency registers of the model. Sources disagree and some parts lack some registers, so
     each is read once before it is used."""
     limits: LimitRegister | None = None

@@ -46,10 +46,8 @@ class MemoryStalls:
         increased. The control groups of watched processes are always read, those of `pids` only if
         tasks were stalled for MIN_STALL_US."""
         text = self._vmstat.read(MAX_STAT_BYTES)
-        last, self._last_counts = (
-            self._last_counts,
-            {key: int(n) for key, n in _COUNT.findall(text)},
-        )
+        last = self._last_counts
+        self._last_counts = {key: int(n) for key, n in _COUNT.findall(text)}
         counts = {k: n - last[k] for k, n in self._last_counts.items() if n > last.get(k, n)}
         before_us = self._stalled_us
         self._stalled_us = parse_stalled_us(self._pressure.read(MAX_FILE_BYTES))
@@ -68,10 +66,8 @@ class MemoryStalls:
             return {}
         record: dict[str, Any] = {"stalled_us": max(0, risen_us), "counts": counts}
         if increases:
-            record |= {
-                "groups": increases,
-                "pids": {p: g for p, g in members.items() if g in increases},
-            }
+            group_of = {pid: group for pid, group in members.items() if group in increases}
+            record |= {"groups": increases, "pids": group_of}
         return record
 
     def close(self) -> None:

@@ -142,11 +142,8 @@ class _RunningTask:
         """Computes `rates` and the reading's `may_wait`. Returns whether the task ran or waited
         for at least MIN_SHARE of the time."""
         last, now = self.previous, self.reading
-        is_same = (
-            last is not None
-            and last.stat is not None
-            and last.stat.start_ticks == self.stat.start_ticks
-        )
+        start_ticks = None if last is None or last.stat is None else last.stat.start_ticks
+        is_same = last is not None and start_ticks == self.stat.start_ticks
         before = last.sums if last is not None else None
         if now.sums is not None and before is not None and is_same:
             self.rates = now.sums.rates_since(before)
@@ -318,9 +315,7 @@ class TaskScanner:
                 self._ready["kernel_log"] = messages
         elif new_readings:  # the first scan: the baseline for shares of the next second
             self._memory.record(self._watched_pids())
-            comms = {
-                pid: reading.stat.comm for pid, reading in new_readings.items() if reading.stat
-            }
+            comms = {pid: task.stat.comm for pid, task in new_readings.items() if task.stat}
             managers = {pid: comm for pid, comm in comms.items() if comm in POWER_MANAGERS}
             self._ready = {"managers": managers} if managers else {}
             if quotas := self._quotas.record(self._watched_pids()):
@@ -341,9 +336,7 @@ class TaskScanner:
         for runners in by_cpu.values():
             runners.sort(key=lambda runner: -runner.reading.share)
             del runners[count:]
-        busiest = sorted(chain(*by_cpu.values()), key=lambda runner: -runner.reading.share)[
-            :MAX_WAITS
-        ]
+        busiest = sorted(chain(*by_cpu.values()), key=lambda task: -task.reading.share)[:MAX_WAITS]
         for runner in busiest:
             runner.reading.sums = read_sums(runner.path, self._now_ns)
             yield
@@ -357,12 +350,9 @@ class TaskScanner:
         if self._is_own_namespace:
             firsts = [runners[0] for runners in by_cpu.values()]
             yield from self._add_details([*firsts, *busiest], details)
-        others = {
-            str(cpu): [runner.record() for runner in runners] for cpu, runners in by_cpu.items()
-        }
+        others = {str(cpu): [task.record() for task in tasks] for cpu, tasks in by_cpu.items()}
         waits = {
-            str(cpu): [runner.wait_record() for runner in runners]
-            for cpu, runners in by_cpu.items()
+            str(cpu): [task.wait_record() for task in runners] for cpu, runners in by_cpu.items()
         }
         tasks = {cpu: records[0] for cpu, records in others.items()}
         self._ready = {"tasks": tasks, "others": others, "waits": waits}

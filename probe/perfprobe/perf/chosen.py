@@ -119,8 +119,8 @@ def open_chosen(
     Raises Unavailable if an event does not fit without it, or if no event can be counted."""
     kernel = kernel or Kernel()
     selected = set(cpus)
-    open_rows = [row for row in rows if row.online and row.cpu in selected]
-    opener = GroupOpener(root, kernel, rows, open_rows, pmus)
+    online = [row for row in rows if row.online and row.cpu in selected]
+    opener = GroupOpener(root, kernel, rows, online, pmus)
     parts = [
         opener.open_part(group) for group in opener.arrange_groups(groups, multiplex=multiplex)
     ]
@@ -135,13 +135,13 @@ def open_chosen(
 
 
 class GroupOpener:
-    """Arranges chosen events in groups, and opens the groups on the CPUs `open_rows`."""
+    """Arranges chosen events in groups, and opens the groups on the CPUs `online`."""
 
     def __init__(
-        self, root: Path, kernel: Kernel, rows: Sequence[Cpu], open_rows: Sequence[Cpu],
+        self, root: Path, kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu],
         pmus: Sequence[Pmu],
     ) -> None:  # fmt: skip
-        self._root, self._kernel, self._rows, self._open_rows = root, kernel, rows, open_rows
+        self._root, self._kernel, self._rows, self._online = root, kernel, rows, online
         self._pmu_of_cpu = {row.cpu: core_pmu_of(pmus, row.cpu) for row in rows}
 
     # --- which events are counted together
@@ -175,7 +175,7 @@ class GroupOpener:
         """Returns whether all groups can be counted at the same time, by trials on one CPU of each
         PMU."""
         cpus: dict[str | None, int] = {}
-        for row in self._open_rows:
+        for row in self._online:
             pmu = self._pmu_of_cpu[row.cpu]
             cpus.setdefault(None if pmu is None else pmu.name, row.cpu)
         shares = (share for cpu in cpus.values() for share in self._counted_shares(groups, cpu))
@@ -204,7 +204,7 @@ class GroupOpener:
     ) -> Trouble | None:
         """Returns why the group cannot be counted as a whole on the first CPU that has its events;
         None if it can. `find_trouble` returns the fault in the counts of a trial."""
-        row = next((row for row in self._open_rows if self._events_on(group, row.cpu)), None)
+        row = next((row for row in self._online if self._events_on(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES_TROUBLE
         opened = self._open_events(group, row.cpu)
@@ -228,7 +228,7 @@ class GroupOpener:
 
     def open_part(self, group: Sequence[ChosenEvent]) -> PerfPart:
         wanted = {row.cpu: self._events_on(group, row.cpu) for row in self._rows}
-        read = {row.cpu: wanted[row.cpu] for row in self._open_rows}
+        read = {row.cpu: wanted[row.cpu] for row in self._online}
         opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
         opened = dict(zip(opened, run_in_threads(self._drop_if_unfit, opened.items()), strict=True))
         lacking = [

@@ -118,9 +118,7 @@ class EventPlanner:
     def counters(self) -> list[Counter]:
         """Returns CORE_COUNTERS, with smt_contention scaled by this model's dispatch slots per
         cycle."""
-        slots = next(
-            (u.slots_per_cycle for u, _ in self._types.values() if u.slots_per_cycle is not None), 1
-        )
+        slots = next(filter(None, (u.slots_per_cycle for u, _ in self._types.values())), 1)
         scale = 1 / slots
         return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE_COUNTERS]
 
@@ -200,26 +198,17 @@ def open_parts(
     kernel = kernel or Kernel()
     planner = planner or EventPlanner(root, rows)
     selected = {row.cpu for row in rows} if cpus is None else set(cpus)
-    open_rows = [row for row in rows if row.online and row.cpu in selected]
+    online = [row for row in rows if row.online and row.cpu in selected]
     leading = planner.core_events if other_group is None else _pinned_plan(planner.core_events)
-    core = _open_part(
-        kernel,
-        root,
-        rows,
-        open_rows,
-        leading,
-        planner.counters(),
-        timed=True,
-        other_group=other_group,
+    core = _part(
+        kernel, root, rows, online, leading, planner.counters(), timed=True, other_group=other_group
     )
     if not planner.pmus:
         none = perf_pmus.no_counters_trouble(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE_COUNTERS[:5]]
-    msr_part = _open_part(
-        kernel, root, rows, open_rows, planner.msr_events, MSR_COUNTERS, timed=False
-    )
-    controllers = uncore.memory_part(root, rows, open_rows, kernel)
-    return [core, msr_part, controllers, *uncore.uncore_parts(root, rows, open_rows, kernel)]
+    msr_part = _part(kernel, root, rows, online, planner.msr_events, MSR_COUNTERS, timed=False)
+    controllers = uncore.memory_part(root, rows, online, kernel)
+    return [core, msr_part, controllers, *uncore.uncore_parts(root, rows, online, kernel)]
 
 
 def no_clock_trouble(parts: Sequence[Part]) -> Missing | None:
@@ -238,17 +227,17 @@ def _pinned_plan(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Eve
     return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL_ROLES]
 
 
-def _open_part(
-    kernel: Kernel, root: Path, rows: Sequence[Cpu], open_rows: Sequence[Cpu],
+def _part(
+    kernel: Kernel, root: Path, rows: Sequence[Cpu], online: Sequence[Cpu],
     plan: Callable[[Cpu], list[Event]], table: Sequence[Counter], *, timed: bool,
     other_group: Callable[[int], Sequence[Event]] | None = None,
 ) -> PerfPart:  # fmt: skip
-    """Opens the part with the planned events on all CPUs in `open_rows`, without events that do not
+    """Opens the part with the planned events on all CPUs in `online`, without events that do not
     count. `table` has the counters of all events that a plan may have."""
     wanted = {row.cpu: plan(row) for row in rows}
-    others = None if other_group is None else {row.cpu: other_group(row.cpu) for row in open_rows}
+    others = None if other_group is None else {row.cpu: other_group(row.cpu) for row in online}
     opened = open_events(
-        kernel, {row.cpu: wanted[row.cpu] for row in open_rows}, timed=timed, with_trial=True,
+        kernel, {row.cpu: wanted[row.cpu] for row in online}, timed=timed, with_trial=True,
         other_group=others, root=root,
     )  # fmt: skip
     counting = {event.key for opened_events in opened.values() for event in opened_events.events}

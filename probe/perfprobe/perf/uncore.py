@@ -127,14 +127,14 @@ PCU = UncoreKind("uncore_pcu", "package", "1", {}, max_events=PCU_COUNTERS)
 
 
 def uncore_parts(
-    root: Path, rows: Sequence[Cpu], open_rows: Sequence[Cpu], kernel: Kernel
+    root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: Kernel
 ) -> list[PerfPart]:
     """Returns a part for each existing uncore PMU except memory controllers. Missing PMUs are not
     reported."""
     parts = []
     for kind in (*UNCORE_KINDS, PCU):
         pmu = perf_pmus.find_pmu(root, kind.pmu)
-        if pmu is None or not open_rows:
+        if pmu is None or not online:
             continue
         if kind is PCU:  # the PMU lists no events, so raw codes are used
             cpu_identity = identity.read_identity(root)
@@ -152,16 +152,16 @@ def uncore_parts(
             if config is not None
         }
         if events:
-            parts.append(_open_part(kind, pmu, events, rows, open_rows, kernel))
+            parts.append(_part(kind, pmu, events, rows, online, kernel))
     return parts
 
 
-def _open_part(
+def _part(
     kind: UncoreKind,
     pmu: Pmu,
     wanted: dict[str, Event],
     rows: Sequence[Cpu],
-    open_rows: Sequence[Cpu],
+    online: Sequence[Cpu],
     kernel: Kernel,
 ) -> PerfPart:
     groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
@@ -174,7 +174,7 @@ def _open_part(
         chosen = [member for member in members.get(cpu, [cpu]) if member in named]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
-    die = die_cpus(open_rows[0].cpu)[0]
+    die = die_cpus(online[0].cpu)[0]
     refused = {name: refusal_of(kernel, event, die) for name, event in wanted.items()}
     events = {name: event for name, event in wanted.items() if refused[name] is None}
     missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
@@ -182,7 +182,7 @@ def _open_part(
         why = f"its unit has {kind.max_events} counters, and more informative events have them"
         names = list(events)
         missing += [Missing(events.pop(name).key, why) for name in names[kind.max_events :]]
-    width = max((len(die_cpus(row.cpu)) for row in open_rows), default=1)
+    width = max((len(die_cpus(row.cpu)) for row in online), default=1)
     counters = [
         Counter(
             event.key,
@@ -325,14 +325,13 @@ MAX_CHANNELS = 64
 """Maximum number of columns that a perf group can fill."""
 
 
-def memory_part(
-    root: Path, rows: Sequence[Cpu], open_rows: Sequence[Cpu], kernel: Kernel
-) -> PerfPart:
+def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: Kernel) -> PerfPart:
     """Returns the part with memory traffic in bytes, by package; if it cannot be counted, a part
     without counters that has the reason."""
     all_controllers = memory_controllers(root)
-    online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in open_rows}
-    packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
+    online_cpus = {row.cpu for row in rows if row.online}
+    packages = [group for group in topology.packages(rows) if not online_cpus.isdisjoint(group)]
+    reading = {row.cpu for row in online}
     package_readers = [_package_readers(all_controllers, group) for group in packages]
     wrong = (
         missing_controller_trouble(root)

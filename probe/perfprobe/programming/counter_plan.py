@@ -72,7 +72,7 @@ class CounterPlan:
         results = [bank.first_select + bank.address_step * n for n in range(general)]
         if self.budget.fixed_count:
             results.append(FIXED_CONTROL)
-        return results if bank.enable_register is None else [*results, bank.enable_register]
+        return results if bank.enable_msr is None else [*results, bank.enable_msr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def control_values(registers: Registers, plan: CounterPlan) -> dict[int, int]:
 def counters_in_use(plan: CounterPlan, values: Mapping[int, int]) -> str | None:
     """Returns evidence (register and value) that another program counts; None if there is none. A
     counter is in use if both its select (or nibble) and its bit of GLOBAL_CTRL enable it."""
-    control = plan.bank.enable_register
+    control = plan.bank.enable_msr
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
     selects = [register for register in plan.control_registers if register in SELECTS]
@@ -201,8 +201,8 @@ def planned_changes(plan: CounterPlan, values: Mapping[int, int]) -> Changes:
             0xF << NIBBLE * n for n in range(3) if plan.fixed_control >> NIBBLE * n & FIXED_RINGS
         )
         wanted[FIXED_CONTROL] = values[FIXED_CONTROL] & ~mask | plan.fixed_control
-    if plan.bank.enable_register is not None:
-        wanted[plan.bank.enable_register] = values[plan.bank.enable_register] | plan.enable_bits
+    if plan.bank.enable_msr is not None:
+        wanted[plan.bank.enable_msr] = values[plan.bank.enable_msr] | plan.enable_bits
     return {
         register: Change(values[register], wanted[register])
         for register in plan.control_registers
@@ -313,10 +313,10 @@ def _expected_values(plan: CounterPlan) -> Iterator[tuple[int, int, int, list[tu
     parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
     if fixed:
         yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed_control, parts
-    if plan.bank.enable_register is not None:
+    if plan.bank.enable_msr is not None:
         bits = [
             (1 << n, 1 << n)
             for n in range(plan.enable_bits.bit_length())
             if plan.enable_bits >> n & 1
         ]
-        yield plan.bank.enable_register, plan.enable_bits, plan.enable_bits, bits
+        yield plan.bank.enable_msr, plan.enable_bits, plan.enable_bits, bits

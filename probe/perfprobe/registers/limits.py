@@ -56,7 +56,7 @@ Readings = list[Reading | MissingCounter]
 """Registers that a kind of CPU may have, and counters that it is known to lack."""
 
 
-def _field_reading(
+def _field(
     key: str, name: str, register: int, shift: int, width: int, *, enable: int = 0,
     unit: str = "1", scale: float = 1.0,
 ) -> Reading:  # fmt: skip
@@ -66,7 +66,7 @@ def _field_reading(
     return Reading(counter, register, MsrField(register, shift, width, enable_bit=enable))
 
 
-def _flags_reading(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
+def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
     """Returns a reading that polls these status bits (numbers, ascending, and names)."""
     counter = Counter(
         key,
@@ -93,14 +93,14 @@ def cpu_readings(kind: CpuKind, device: Registers) -> Readings:
     why = "CPUID does not announce clock modulation"
     modulation: Readings = [MissingCounter("modulation", why)]
     if cpuid.has_feature(kind.leaves, "thermal"):
-        modulation = [_field_reading("modulation", "clock modulation", MODULATION, 0, 5)]
+        modulation = [_field("modulation", "clock modulation", MODULATION, 0, 5)]
     if not cpuid.has_feature(kind.leaves, "hwp"):
         why = "CPUID does not announce HWP"
     elif not (register_content(device, HWP_ENABLE) or 0) & 1:
         why = f"{msr.register_name(HWP_ENABLE)} does not show that HWP is on"
     else:
         fields = HWP_FIELDS.items()
-        return [*modulation, *(_field_reading(key, *field, 8) for key, field in fields)]
+        return [*modulation, *(_field(key, *field, 8) for key, field in fields)]
     return [*modulation, *(MissingCounter(key, why) for key in HWP_FIELDS)]
 
 
@@ -121,38 +121,29 @@ def package_readings(kind: CpuKind, device: Registers) -> Readings:
     ]
     if uarch.vendor != INTEL:
         # AMD: the fastest P-state that firmware allows (0: no limit); the reason is unknown.
-        known = [_field_reading("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
+        known = [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
         return [*readings, *(known if uarch.events else [])]
-    readings.append(
-        _field_reading("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1)
-    )
+    readings.append(_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1))
     # The base clock of the config-TDP level in use; hello has that of the nominal level.
     level = (register_content(device, TDP_CONTROL) or 0) & 3
     if uarch.bclk_hz is not None and level in {1, 2}:
         name, register = f"base clock of config-TDP level {level}", TDP_NOMINAL + level
-        field = _field_reading(
-            "tdp_base_hz", name, register, TDP_RATIO, 8, unit="Hz", scale=uarch.bclk_hz
-        )
+        field = _field("tdp_base_hz", name, register, TDP_RATIO, 8, unit="Hz", scale=uarch.bclk_hz)
         readings.append(field)
     return readings
 
 
 def _thermal_readings(kind: CpuKind, scope: Literal["core", "package"]) -> Readings:
     key, thermal = f"{scope}_thermal", kind.uarch.thermal
-    register = (
-        None
-        if thermal is None
-        else thermal.core_register
-        if scope == "core"
-        else thermal.package_register
-    )
+    msrs = {} if thermal is None else {"core": thermal.core_msr, "package": thermal.package_msr}
+    register = msrs.get(scope)
     if thermal is None or register is None:
         return [_unknown_register(key, kind.uarch)]
     if not cpuid.has_feature(kind.leaves, "thermal"):
         return [MissingCounter(key, "CPUID does not announce it")]
     hidden = THRESHOLD_BITS if scope == "core" else THRESHOLD_BITS | CORE_ONLY_BITS
     bits = {bit: name for bit, name, _ in thermal.status_bits if bit not in hidden}
-    return [_flags_reading(key, f"{scope} thermal status", register, bits)]
+    return [_flags(key, f"{scope} thermal status", register, bits)]
 
 
 def _limit_reason_readings(uarch: Uarch) -> Readings:
@@ -162,29 +153,21 @@ def _limit_reason_readings(uarch: Uarch) -> Readings:
     if uarch.limits is None:
         return [_unknown_register("limit_reasons", uarch)]
     bits = dict(enumerate(uarch.limits.bit_names))
-    return [_flags_reading("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
+    return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
 
 
 def _temperature_readings(uarch: Uarch, device: Registers) -> Readings:
     thermal = uarch.thermal
-    if thermal is None or thermal.package_register is None or thermal.tjmax_register is None:
+    if thermal is None or thermal.package_msr is None or thermal.tjmax_msr is None:
         return [_unknown_register("temperature_c", uarch)]
-    tjmax_c = (register_content(device, thermal.tjmax_register) or 0) >> 16 & 0xFF
+    tjmax_c = (register_content(device, thermal.tjmax_msr) or 0) >> 16 & 0xFF
     if not tjmax_c:
-        return [
-            MissingCounter(
-                "temperature_c", f"{msr.register_name(thermal.tjmax_register)} has no TjMax"
-            )
-        ]
-    origin = f"TjMax {tjmax_c} °C, {msr.register_name(thermal.package_register)}"
+        why = f"{msr.register_name(thermal.tjmax_msr)} has no TjMax"
+        return [MissingCounter("temperature_c", why)]
+    origin = f"TjMax {tjmax_c} °C, {msr.register_name(thermal.package_msr)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
-    return [
-        Reading(
-            counter,
-            thermal.package_register,
-            MsrField(thermal.package_register, 16, 7, minuend=tjmax_c),
-        )
-    ]
+    field = MsrField(thermal.package_msr, 16, 7, minuend=tjmax_c)
+    return [Reading(counter, thermal.package_msr, field)]
 
 
 # --- power ----------------------------------------------------------------------------------------
@@ -195,39 +178,33 @@ def _power_readings(uarch: Uarch, device: Registers) -> Readings:
     rapl = uarch.rapl
     if rapl is None:
         return [_unknown_register(key, uarch) for key in keys]
-    units = register_content(device, rapl.unit_register)
+    units = register_content(device, rapl.unit_msr)
     if units is None:
-        why = f"{msr.register_name(rapl.unit_register)}, which has its unit, cannot be read"
+        why = f"{msr.register_name(rapl.unit_msr)}, which has its unit, cannot be read"
         return [MissingCounter(key, why) for key in keys]
     readings: Readings = []
     # RAPL counts energy in units of 2**-shift J, and throttled time in units of 2**-shift s.
     time_shift = units >> 16 & 0xF or DEFAULT_TIME_EXPONENT
     for key, name, unit, register, shift in (
-        ("energy_j", "energy", "J", rapl.energy_register, units >> 8 & 0x1F),
-        (
-            "power_throttled_s",
-            "held back by power limits",
-            "s",
-            rapl.throttled_register,
-            time_shift,
-        ),
+        ("energy_j", "energy", "J", rapl.energy_msr, units >> 8 & 0x1F),
+        ("power_throttled_s", "held back by power limits", "s", rapl.throttled_msr, time_shift),
     ):
         if register is not None:
             origin, scale = msr.register_name(register), 2.0**-shift
             counter = Counter(key, name, unit, origin, bits=32, scale=scale)
             readings.append(Reading(counter, register))
-    if rapl.limits_register is None:
+    if rapl.limits_msr is None:
         return [*readings, *(_unknown_register(key, uarch) for key in POWER_LIMITS)]
     # A power limit that is disabled later becomes invalid then.
-    word = register_content(device, rapl.limits_register)
+    word = register_content(device, rapl.limits_msr)
     for key, (name, first) in POWER_LIMITS.items():
         enable = first + LIMIT_ENABLE
         if word is not None and not word >> enable & 1:
-            why = f"it is off ({msr.register_name(rapl.limits_register)} bit {enable})"
+            why = f"it is off ({msr.register_name(rapl.limits_msr)} bit {enable})"
             readings.append(MissingCounter(key, why))
         else:
-            readings.append(_field_reading(
-                key, name, rapl.limits_register, first, LIMIT_BITS, enable=enable, unit="W",
+            readings.append(_field(
+                key, name, rapl.limits_msr, first, LIMIT_BITS, enable=enable, unit="W",
                 scale=2.0 ** -(units & 0xF),
             ))  # fmt: skip
     return readings
@@ -255,24 +232,21 @@ def turbo_table(
         return Missing("turbo", f"no register is known for it ({uarch.name})", None, cpus)
     if bclk_hz is None:
         return Missing("turbo", f"the bus clock is not known ({uarch.name})", None, cpus)
-    needed = [
-        turbo.ratio_registers[0],
-        *([turbo.count_register] if turbo.count_register is not None else []),
-    ]
-    words = {register: read(register) for register in (*turbo.ratio_registers, *needed)}
+    needed = [turbo.ratio_msrs[0], *([] if turbo.count_msr is None else [turbo.count_msr])]
+    words = {register: read(register) for register in (*turbo.ratio_msrs, *needed)}
     for register in needed:
         if words[register] is None:
             return Missing("turbo", f"{msr.register_name(register)} cannot be read", None, cpus)
     table = ratio_steps(
         turbo.layout,
-        [words[register] or 0 for register in turbo.ratio_registers],
-        words[turbo.count_register] or 0 if turbo.count_register is not None else 0,
+        [words[register] or 0 for register in turbo.ratio_msrs],
+        words[turbo.count_msr] or 0 if turbo.count_msr is not None else 0,
         bclk_hz,
         turbo.cores_per_count,
     )
     if not table:
         return Missing("turbo", f"{msr.register_name(needed[0])} holds no ratio", None, cpus)
-    names = [msr.register_name(register) for register in turbo.ratio_registers if words[register]]
+    names = [msr.register_name(register) for register in turbo.ratio_msrs if words[register]]
     return wire.Turbo(table, f"{', '.join(names)}, licence 0", cpus)
 
 

@@ -102,8 +102,8 @@ def assert_turbo(uarch: Uarch, text: str) -> None:
     layout = next((word for word in ("groups", "knl") if word in text), "per-count")
     ratios = registers(text.removeprefix(layout).replace("x4", ""))
     each = 4 if "x4" in text else 1
-    assert (uarch.turbo.layout, uarch.turbo.ratio_registers) == (layout, ratios)
-    assert (uarch.turbo.count_register, uarch.turbo.cores_per_count) == (
+    assert (uarch.turbo.layout, uarch.turbo.ratio_msrs) == (layout, ratios)
+    assert (uarch.turbo.count_msr, uarch.turbo.cores_per_count) == (
         0x1AE if layout == "groups" else None, each,
     )  # fmt: skip
 
@@ -145,7 +145,7 @@ def test_thermal_bits_are_those_listed_by_cpuid(announced: int, bits: list[int])
     seen = (0x50654, 0, 0, 1 << 22)
     thermal = find_uarch(INTEL, 6, 0x55, 4, machine(V4, x01=seen, x06=(announced, 0, 0, 0))).thermal
     assert thermal is not None
-    assert (thermal.core_register, thermal.package_register, thermal.tjmax_register) == (
+    assert (thermal.core_msr, thermal.package_msr, thermal.tjmax_msr) == (
         0x19C,
         0x1B1,
         0x1A2,
@@ -200,9 +200,9 @@ def test_zen_models_have_two_threads_and_six_counters(
             0xC0010201,
             2,
         )
-        assert (bank.enable_register is not None) is (leaf22 == COUNTS)
+        assert (bank.enable_msr is not None) is (leaf22 == COUNTS)
         assert result.rapl is not None
-        assert result.rapl.energy_register == 0xC001029B
+        assert result.rapl.energy_msr == 0xC001029B
 
 
 def test_zen_4_reference_has_a_code_of_nine_bits() -> None:

@@ -142,7 +142,7 @@ def test_base_of_goldmont_plus() -> None:
     result = find_uarch(INTEL, 6, 0x7A, 1, leaves)
     assert [rate.hz for rate in base_rate_candidates(result, leaves, 11 << 8)] == [1.1e9]
     assert result.rapl is not None
-    assert result.rapl.limits_register == 0x610
+    assert result.rapl.limits_msr == 0x610
 
 
 def test_base_clock_has_two_origins() -> None:

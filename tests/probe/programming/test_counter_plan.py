@@ -123,7 +123,7 @@ def test_registers_show_whether_a_counter_is_in_use(
 
 def test_without_a_global_control_the_select_decides() -> None:
     plan = plan_of("Zen 3")
-    plan = replace(plan, bank=replace(plan.bank, enable_register=None))
+    plan = replace(plan, bank=replace(plan.bank, enable_msr=None))
     assert plan.select_values == {
         0xC0010200: 0x430076, 0xC0010202: 0x4300C0, 0xC0010204: 0x420076,
         0xC0010206: 0x4200C0, 0xC0010208: 0x43002B,
