@@ -23,7 +23,7 @@ from textual.widget import Widget
 
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import BLANK, Line, merge_runs, safe_cells, spread, text, width
+from perftop.draw.strips import BLANK, Line, merge_runs, safe_cells, spread, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -158,9 +158,6 @@ class PageWidget(Widget, metaclass=AbstractWidgetMeta):
         """Makes and draws all lines."""
         self._strips.clear()
         self.update()
-
-    def plain_lines(self) -> list[str]:
-        return [text(runs).rstrip() for runs, _ in self._lines]
 
     def render_lines(self, crop: Region) -> list[Strip]:
         width = self.size.width
@@ -362,11 +359,6 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
     def top_line(self) -> int:
         """Index of the first visible scrolling line."""
         return round(self.scroll_y)  # `scroll_offset.y` is equal to this, but costs twice as much
-
-    @property
-    def strips_made(self) -> int:
-        """Number of strips made so far."""
-        return self._strips.built
 
     def _paint(self) -> None:
         """Paints the visible lines that have changed."""

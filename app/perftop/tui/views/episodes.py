@@ -30,7 +30,7 @@ from perftop.output.sentences import (
 from perftop.session.selection import episode_moment, is_reachable
 from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
-from perftop.tui.panels.panels import PaneledView, cause_lines, verdict_lines
+from perftop.tui.panels.panels import PaneledView, cause_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import CursorCanvas
 from perftop.tui.shared.verdict import verdict_at
@@ -43,8 +43,6 @@ SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and the episode sign."""
 MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum lines for details of the selected episode, and for a heading above the titles."""
-MAX_VERDICT_LINES = 2
-"""Maximum lines about a loss without an episode."""
 _DETAIL_LINES, MAX_WIDE_DETAIL_LINES = (5, 10), 7
 """Minimum and maximum number of lines about the selected episode; and the maximum if the list is
 wide enough for all columns, so that the evidence needs fewer lines."""
@@ -254,16 +252,18 @@ class Episodes(PaneledView, CursorCanvas):
         if self.settings.cursor_ns != self._moment_ns:
             self._moment_ns = self.settings.cursor_ns
             self._choose_at_moment()
-        self.header_lines = [] if self.is_tiny else self._verdict_lines()
+        self.header_lines = []
         if not self._lines:
+            is_range = self.settings.range_ns is not None
+            verdict = verdict_at(session, self.interval, is_range=is_range)
             self._empty_lines = empty_list_lines(
                 session, self.width, is_filtered=self.settings.mask is not None,
-                has_losses=bool(self.header_lines),
+                has_losses=verdict is not None and verdict.outweighs([]),
             )  # fmt: skip
         elif not self.is_tiny:
             heads = columns.headings(self._columns)
             if self.size.height >= MIN_HEIGHT_FOR_DETAILS:
-                self.header_lines.insert(0, heading_line(session, self._lines, self.width))
+                self.header_lines.append(heading_line(session, self._lines, self.width))
             self.header_lines.append([(" " * SIGN_CELLS, "text"), *heads])
         self.line_count = len(self._lines) or len(self._empty_lines)
         detail_lines = self._selected_episode_lines(session)
@@ -277,17 +277,6 @@ class Episodes(PaneledView, CursorCanvas):
         if self._moment_ns is not None and shown and id(self._selected_episode) not in now:
             self._selected_episode = max(shown, key=lambda episode: total_cost([episode]))
             self.call_after_refresh(self.scroll_to_cursor)
-
-    def _verdict_lines(self) -> list[list[Run]]:
-        """Returns the verdict if waiting for a CPU, which is not an episode, costs more than any
-        running episode; else no lines."""
-        is_range = self.settings.range_ns is not None
-        verdict = verdict_at(self.session, self.interval, is_range=is_range)
-        running = [[e] for e in self._lines if e.end_ns is None]
-        if verdict is None or not verdict.outweighs(running):
-            return []
-        lines = verdict_lines(verdict, max(1, self.width - 1), MAX_VERDICT_LINES)
-        return [[(" ", "text"), *line] for line in lines]
 
     def _selected_episode_lines(self, session: Session) -> list[Line]:
         """Returns the lines about the selected episode."""

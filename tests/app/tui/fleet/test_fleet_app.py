@@ -127,7 +127,7 @@ async def test_the_selected_row_is_always_visible() -> None:
         await pilot.press("t", "pagedown", "pagedown", "pagedown")
         chosen = source.page.state.selected_name
         assert chosen == source.page.state.machines[60].name
-        assert any(chosen in text for text in source.page.plain_lines())
+        assert any(chosen in text for text in page_lines(source))
 
 
 async def test_a_filter_can_be_typed_and_cancelled() -> None:
@@ -144,9 +144,9 @@ async def test_rows_are_sorted_by_keys_and_by_clicks_on_titles() -> None:
     async with opened_screen(fleets.small()) as (source, pilot):
         await pilot.press("s")
         assert source.page.state.choice.order == "name"
-        titles = source.page.plain_lines()[line(source.page.plain_lines(), "name")]
+        titles = page_lines(source)[line(page_lines(source), "name")]
         await pilot.click(
-            source.page, offset=(titles.index("busy"), line(source.page.plain_lines(), "name"))
+            source.page, offset=(titles.index("busy"), line(page_lines(source), "name"))
         )
         assert source.page.state.choice.order == "busy"
         assert source.page.state.machines[1].name == "node07"
@@ -408,8 +408,8 @@ async def test_keys_follow_the_users_configuration() -> None:
     async with app.run_test(size=(160, 50)) as pilot:
         await pilot.press("2", "x")
         assert source.page.state.view == "heat"
-        assert any("c another number" in text for text in source.page.plain_lines())
-        assert " x heat  3 episodes " in source.page.plain_lines()[-1]
+        assert any("c another number" in text for text in page_lines(source))
+        assert " x heat  3 episodes " in page_lines(source)[-1]
         await pilot.press("z")
         text = str(app.screen.query_one(Static).content).splitlines()
         assert text[line(text, "What costs the selected")].split()[0] == "y"

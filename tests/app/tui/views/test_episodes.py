@@ -161,8 +161,7 @@ async def test_a_list_without_episodes_does_not_contradict_the_verdict() -> None
         await run.pilot.press("5")
         view = run.monitor.view
         text = [view.render_line(y).text.strip() for y in range(view.size.height)]
-    assert text[0].startswith("◐ hogA[11] and hogB[12] share CPU 1")
-    assert "no other episodes so far; perftop detects:" in text
+    assert text[0] == "no other episodes so far; perftop detects:"
 
 
 # --- empty lists
