@@ -143,7 +143,7 @@ class DropCase(NamedTuple):
     counts: DropCounts
     cap: ClockCap | None
     """The clock limit that was set; None if there is none."""
-    guest: bool
+    is_guest: bool
     governor: str = ""
     """The governor, if all CPUs use the same and choose their clock without hardware P-states; else
     ''."""
@@ -200,7 +200,7 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     saving = mean("hwp_epp") >= MIN_SAVING_EPP and counts.polls("limit_reasons") > 0
     if mean("hwp_max") < mean("hwp_highest") or saving:
         yield _verdict("hwp")
-    if case.guest and mean("stat_steal_s") >= MIN_STEAL:
+    if case.is_guest and mean("stat_steal_s") >= MIN_STEAL:
         yield _verdict("hypervisor")
     # A governor that may save power is a cause only if limit reasons are polled and none was found.
     is_polled = any(counts.polls(key) > 0 for key in ("limit_reasons", *HSMP_COUNTERS))

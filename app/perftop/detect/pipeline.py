@@ -405,11 +405,11 @@ class HypervisorLosses:
             return []
         index, values = INDEX["steal"], data.sample.values
         shares = np.where(busy | self.losses.is_in_episode, values.all[index], np.nan)
-        everywhere: Bools = np.ones(len(busy), bool)
+        all_cpus: Bools = np.ones(len(busy), bool)
         ended = self.losses.step(
-            shares, values.bottom[index], everywhere, data.since_ns, data.time_ns
+            shares, values.bottom[index], all_cpus, data.since_ns, data.time_ns
         )
-        self.losses.begin(everywhere, self._cpu_lists, data.time_ns)
+        self.losses.begin(all_cpus, self._cpu_lists, data.time_ns)
         for loss in self.losses.running:
             # Steal is measured, but a guest cannot see which other guest benefits.
             evidence, suspect = loss.episode.evidence, data.sample.delta.suspect_counters

@@ -127,15 +127,15 @@ def _interrupt_shares(records: Mapping[str, object]) -> dict[int, _CpuShares]:
             ] if re.fullmatch("[0-9]{1,6}", cpu):
                 daemon = [ran.share for ran in snapshot.tasks_on(str(cpu))
                           if ran.comm == f"ksoftirqd/{cpu}"]  # fmt: skip
-                softirq = max(0.0, _share(softirq) - sum(daemon))
+                softirq = max(0.0, _valid_share(softirq) - sum(daemon))
                 line = _costliest_source(lines)
                 cpus[int(cpu)] = _CpuShares(
-                    _share(tasks), _share(irq), softirq, line, _costliest_source(kinds)
+                    _valid_share(tasks), _valid_share(irq), softirq, line, _costliest_source(kinds)
                 )
     return cpus
 
 
-def _share(value: float) -> float:
+def _valid_share(value: float) -> float:
     return min(1.0, value) if value > 0 else 0.0  # a share that is NaN counts as 0
 
 
@@ -194,7 +194,7 @@ class MemoryStalls(Detector):
         if "tasks" not in data.records:
             return []
         is_whole = self._stalls.begin_record(data.time_ns)
-        for stall in _stalls(data.records, self._stalls.span_s) if is_whole else ():
+        for stall in _valid_stalls(data.records, self._stalls.span_s) if is_whole else ():
             current = self._stalls.add((stall.cause, stall.group), stall.cause, stall.stalled_s)
             if current is not None:
                 self._describe(current, stall, data.records)
@@ -265,7 +265,7 @@ def memory_groups(records: Mapping[str, object]) -> Iterator[MemoryGroup]:
                 )  # fmt: skip
 
 
-def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
+def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
     """Yields the stalls in the record of memory, which is untrusted and covers `span_s`."""
     match records.get("memory"):
         case {"stalled_us": int() as us, "counts": dict() as named} if 0 <= us < 1 << 53:

@@ -368,11 +368,11 @@ class TurboDrops(Detector):
         cap = None
         if drop.group % 2:
             cap = ClockCap([*CLOCK_CAPS][sample.cap[first]], float(sample.cap_hz[first]))
-        guest = self._reader.hello.virtualisation is not None
+        is_guest = self._reader.hello.virtualisation is not None
         drop.is_scaled |= bool((sample.is_scaled & cores).any())
         governor = self._reader.hello.settings.get("governor", "")
         counts = DropCounts(self._tally, drop.tally_sums)
-        case = DropCase(counts, cap, guest, governor, drop.is_scaled)
+        case = DropCase(counts, cap, is_guest, governor, drop.is_scaled)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
         episode.cause, episode.confidence = verdict(case)

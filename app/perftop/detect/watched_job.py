@@ -109,9 +109,9 @@ class JobWaits:
         shares[[i for i in range(count) if i not in occupied]] = 0.0
         for i, work in activity.items():
             shares[i], weights[i] = work.wait, work.run_s + work.wait_s
-        everywhere: Bools = np.ones(count, bool)
-        ended = self.losses.step(shares, weights, everywhere, since_ns, data.time_ns)
-        self.losses.begin(everywhere, self._cpu_lists, data.time_ns)
+        all_cpus: Bools = np.ones(count, bool)
+        ended = self.losses.step(shares, weights, all_cpus, since_ns, data.time_ns)
+        self.losses.begin(all_cpus, self._cpu_lists, data.time_ns)
         self._switches = {loss: self._switches.get(loss, [0, 0]) for loss in self.losses.running}
         for loss in self.losses.running:
             self._describe(loss, activity, data, job_pids)
@@ -171,7 +171,7 @@ class JobWaits:
 class _JobClock:
     """The job's clock in one package, and the number of working cores there."""
 
-    own_cores: int
+    job_cores: int
     """Number of cores of the package on which the job works."""
     other_cores: int
     """Number of cores of the package on which other tasks work."""
@@ -240,10 +240,10 @@ class TurboBudget:
         """Returns the job's clock in a package before others started to work there. It is learned
         again when the job uses more cores. `now`: its clock in this sample."""
         best = self._best_clocks.get(package)
-        if best is None or now.own_cores > best.own_cores or now.other_cores < best.other_cores:
+        if best is None or now.job_cores > best.job_cores or now.other_cores < best.other_cores:
             best = self._best_clocks[package] = now
         elif now.other_cores == best.other_cores:
-            best.own_cores = now.own_cores
+            best.job_cores = now.job_cores
             best.hz += NEWEST_WEIGHT * (now.hz - best.hz)
             best.ceiling_hz = now.ceiling_hz
         return best
@@ -257,8 +257,8 @@ class TurboBudget:
     def _describe(self, episode: Episode, package: int, now: _JobClock, job_pids: set[int]) -> None:
         best, drop = self._best_clocks[package], self._power_drop(package)
         episode.evidence |= {
-            "active_cores": now.own_cores + now.other_cores,
-            "active_cores_before": best.own_cores + best.other_cores,
+            "active_cores": now.job_cores + now.other_cores,
+            "active_cores_before": best.job_cores + best.other_cores,
             "busy_hz": round(now.hz), "before_hz": round(best.hz),
         }  # fmt: skip
         if np.isfinite(now.ceiling_hz) and np.isfinite(best.ceiling_hz):

@@ -102,7 +102,7 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
         merged_runs.append((open_text, key))
         open_text, key = "", "text"
     merged_runs.append((open_text + " " * cells_left, key))
-    fitting_runs = cut(merged_runs, 0, size) if cells_left < 0 else merged_runs
+    fitting_runs = cut_runs(merged_runs, 0, size) if cells_left < 0 else merged_runs
     return [run for run in fitting_runs if run[0]]
 
 
@@ -114,7 +114,7 @@ def _ends_in_fallback_font(text: str) -> bool:
     return "\u2800" <= last_sign <= "\u28ff" or last_sign == theme.LIMIT
 
 
-def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
+def cut_runs(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
     """Returns the part of the runs from cell `start` up to but not including cell `stop`."""
     runs_within, begin = list[Run](), 0
     for run in runs:
@@ -133,8 +133,8 @@ def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> li
     """Adds `prefix` to the styles of the cells from `start` to `stop`."""
     if start >= stop:
         return [*runs]
-    middle = [(part, prefix + key) for part, key in cut(runs, start, stop)]
-    return [*cut(runs, 0, start), *middle, *cut(runs, stop, width(runs))]
+    middle = [(part, prefix + key) for part, key in cut_runs(runs, start, stop)]
+    return [*cut_runs(runs, 0, start), *middle, *cut_runs(runs, stop, width(runs))]
 
 
 def overlay(
@@ -148,8 +148,8 @@ def overlay(
         first -= 1
     while whole_words and last < len(signs) and signs[last].strip():
         last += 1
-    before = [*cut(runs, 0, first), (" " * (start - first), "text")]
-    return [*before, *new, (" " * (last - stop), "text"), *cut(runs, last, len(signs))]
+    before = [*cut_runs(runs, 0, first), (" " * (start - first), "text")]
+    return [*before, *new, (" " * (last - stop), "text"), *cut_runs(runs, last, len(signs))]
 
 
 @lru_cache(maxsize=4096)

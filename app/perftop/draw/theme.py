@@ -241,7 +241,7 @@ _LIGHT_AREAS: dict[str, tuple[str, ...]] = {
     "gap-unknown": ("#c4ccd4",), "over": ("#a8606e",), "over-back": ("#f0dde1",),
     "ground": ("#ffffff",), "chosen-back": ("#e8eef5",),
 }  # fmt: skip
-_SAFE_AREAS: dict[str, tuple[str, ...]] = _DARK_AREAS | {
+_COLOUR_BLIND_AREAS: dict[str, tuple[str, ...]] = _DARK_AREAS | {
     "kernel": ("#5a8496", "#a6d8ea"), "ipc": ("#17504a", "#3fb5a3"), "loss": ("#4a2a2d", "#9c484d"),
     "both": ("#948c3c", "#efe263"), "lp0": ("#2a5fae", "#4592ff"), "lp1": ("#8f7690", "#e3bcdd"),
     "hot": ("#b0484c",), "hot-back": ("#57282c",), "clock": ("#134a42", "#2b9484"),
@@ -256,7 +256,7 @@ _ANSI_AREAS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("hot-back", "over-back", "ground", "chosen-back"), ("default",)),
 }  # fmt: skip
 _AREA_COLOURS = {
-    "perftop-dark": _DARK_AREAS, "perftop-light": _LIGHT_AREAS, "perftop-safe": _SAFE_AREAS,
+    "perftop-dark": _DARK_AREAS, "perftop-light": _LIGHT_AREAS, "perftop-safe": _COLOUR_BLIND_AREAS,
     "perftop-ansi": _ANSI_AREAS,
 }  # fmt: skip
 SHADED_AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1", "clock")

@@ -101,7 +101,7 @@ class TaskSnapshot:
         for pid, record in self.ended_children.items():
             match record:
                 case [str() as comm, int() | float() as share, str() as child] if (
-                    _is_id(pid) and 0 < share < inf
+                    _is_thread_id(pid) and 0 < share < inf
                 ):
                     # Unlike a task's share, this may be above 1: children run on several CPUs.
                     processes.append((Task(int(pid), safe_name(comm), share), safe_name(child)))
@@ -368,7 +368,7 @@ class WatchedJob:
             if isinstance(state, str) and len(state) == 1
         }
         for tid, sums in list(threads.items())[:MAX_THREADS]:
-            if _is_id(tid):
+            if _is_thread_id(tid):
                 self._add(int(tid), sums, time_ns)
         gone_ns = time_ns - ACTIVITY_SPAN_NS
         self.threads = {n: t for n, t in self.threads.items() if t.points[-1].time_ns > gone_ns}
@@ -404,10 +404,10 @@ class WatchedJob:
 
 def _values_by_thread(record: object) -> dict[int, object]:
     items = list(record.items())[:MAX_THREADS] if isinstance(record, dict) else []
-    return {int(tid): value for tid, value in items if _is_id(tid)}
+    return {int(tid): value for tid, value in items if _is_thread_id(tid)}
 
 
-def _is_id(tid: object) -> bool:
+def _is_thread_id(tid: object) -> bool:
     return isinstance(tid, str) and tid.isdecimal() and len(tid) <= 10
 
 

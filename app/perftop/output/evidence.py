@@ -250,10 +250,10 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
             text += setting.price_text.format(price) if price else ""
             text += f": up to {whole_percent(share)} of the time" if isfinite(share) else ""
             result.append(Clue(setting.key, text, setting.remedy, share))
-    return [*_limit_clue(session, totals), *result, *_memory_clues(session, whole, sums)]
+    return [*_memory_limit_clue(session, totals), *result, *_memory_clues(session, whole, sums)]
 
 
-def _limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
+def _memory_limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
     """Yields a clue if the watched job waited for the disk while its control group was at its
     memory limit. The kernel counts a wait for a file that is read again as one for the disk."""
     spent, job_pids = totals.times.job_time(), {pid for pid, _ in totals.times.threads}

@@ -113,12 +113,12 @@ def machine_state(session: Session) -> Line:
         "sample_s": hello.sample_ns / 1e9,
         **{safe_text(key, MAX_SHOWN_LENGTH): safe_text(value, MAX_VALUE_LENGTH)
            for key, value in settings},
-        **_gauges(session),
+        **_gauge_settings(session),
     }  # fmt: skip
     return {key: value for key, value in states.items() if value is not None}
 
 
-def _gauges(session: Session) -> Line:
+def _gauge_settings(session: Session) -> Line:
     """Returns the settings that the stream reports as gauges."""
     states: Line = {}
     for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
@@ -202,7 +202,7 @@ def summary_line(
         "state": machine_state(session),
         "energy_j": json_number(_energy_j(session, "energy_j")),
         "energy_dram_j": json_number(_energy_j(session, "energy_ram_j")),
-        "totals": _totals(session, whole),
+        "totals": _total_counts(session, whole),
         **_loss_fields(session),
         "others": _other_tasks(session, footprint),
         "probe_cpu_s": json_number(session.probe_cpu_s()),
@@ -286,7 +286,7 @@ def _job_line(
     return {"job": job, "rest": rest}
 
 
-def _totals(session: Session, whole: Interval) -> Line:
+def _total_counts(session: Session, whole: Interval) -> Line:
     """Returns the counts of all selected CPUs, without unknown or partly suspect ones, and the
     share of running time below the ceiling."""
     totals: dict[str, float] = {

@@ -67,11 +67,11 @@ class Fleet:
 
     @property
     def answering_machines(self) -> list[Machine]:
-        return [machine for machine in self.machines.values() if machine.answers]
+        return [machine for machine in self.machines.values() if machine.is_answering]
 
     @property
     def silent_machines(self) -> list[Machine]:
-        return [machine for machine in self.machines.values() if not machine.answers]
+        return [machine for machine in self.machines.values() if not machine.is_answering]
 
     def totals(self) -> Numbers:
         """Returns the numbers of the fleet: means over the machines, but sums for power."""
@@ -87,8 +87,8 @@ class Fleet:
         then the worst."""
         matching = [m for m in self.machines.values() if matches(m, choice.filter)]
         matching.sort(key=lambda m: natural_sort_key(m.name))
-        silent_machines = [m for m in matching if not m.answers]
-        answering = [m for m in matching if m.answers]
+        silent_machines = [m for m in matching if not m.is_answering]
+        answering = [m for m in matching if m.is_answering]
         falls = (choice.order not in _RISING_ORDERS) != choice.reverse
         if choice.order == "name":
             return [*silent_machines, *(answering if not falls else reversed(answering))]
@@ -185,7 +185,7 @@ def matches(machine: Machine, words: str) -> bool:
     """Returns whether a machine's name, model, causes and state together contain all words of the
     filter."""
     running_text = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
-    flags = (not machine.answers, bool(machine.suspect_count), bool(running_text))
+    flags = (not machine.is_answering, bool(machine.suspect_count), bool(running_text))
     state = " ".join(word for word, is_so in zip(_STATE_WORDS, flags, strict=True) if is_so)
     text = f"{machine.name} {machine.model} {running_text} {state}".lower()
     return all(word in text for word in words.lower().split())
@@ -237,7 +237,7 @@ class FleetQueries:
 
     def numbers(self) -> str:
         queries = self._numbers() | {
-            "power_w": self._sum("energy_joules_total"),
+            "power_w": self._sum_query("energy_joules_total"),
             "power_limit_w": f"sum by ({INSTANCE}) ({self._selector('power_limit_watts')})",
             "suspects": f"sum by ({INSTANCE}) (increase({self._selector('suspect_samples_total')}"
             f"[{self._window}]))",
@@ -245,7 +245,7 @@ class FleetQueries:
             "known": f"max by ({INSTANCE})"
             f" (last_over_time({self._selector('series')}[{LOOKBACK}]))",
         }
-        smt = self._rate("smt_seconds_total")
+        smt = self._rate_query("smt_seconds_total")
         whole = f"on ({INSTANCE}) group_left sum by ({INSTANCE}) ({smt})"
         states = f"sum by ({INSTANCE}, state) ({smt}) / {whole}"
         named = f'label_replace({states}, "{NUMBER_LABEL}", "$1", "state", "(.*)")'
@@ -257,21 +257,21 @@ class FleetQueries:
 
     def episodes(self) -> str:
         """Returns the query for the share of the window with episodes of each kind and cause."""
-        rate = self._rate("episode_seconds_total")
+        rate = self._rate_query("episode_seconds_total")
         return f"max by ({INSTANCE}, kind, cause) ({rate}) > {MIN_RUNNING_SHARE}"
 
     def _numbers(self) -> dict[str, str]:
-        cpu_seconds = self._sum("cpu_seconds_total")
+        cpu_seconds = self._sum_query("cpu_seconds_total")
         queries = {
-            key: self._sum("cpu_seconds_total", f'mode="{mode}"') + f" / {cpu_seconds}"
+            key: self._sum_query("cpu_seconds_total", f'mode="{mode}"') + f" / {cpu_seconds}"
             for key, mode in _SHARES.items()
         }
-        cycles = self._sum("cycles_total", 'ring="all"')
+        cycles = self._sum_query("cycles_total", 'ring="all"')
         tsc_hz = f"max by ({INSTANCE}) ({self._selector('tsc_hertz')})"
-        queries["clock_hz"] = f"{cycles} / {self._sum('reference_cycles_total')} * {tsc_hz}"
+        queries["clock_hz"] = f"{cycles} / {self._sum_query('reference_cycles_total')} * {tsc_hz}"
         queries["ceiling_hz"] = f"avg by ({INSTANCE}) ({self._selector('ceiling_hertz')})"
         below_ceiling = (
-            f"sum by ({INSTANCE}, package) ({self._rate('below_ceiling_seconds_total')})"
+            f"sum by ({INSTANCE}, package) ({self._rate_query('below_ceiling_seconds_total')})"
         )
         queries["below"] = f"clamp_max(max by ({INSTANCE}) ({below_ceiling}), 1)"
         return queries
@@ -279,11 +279,11 @@ class FleetQueries:
     def _selector(self, family: str, *more: str) -> str:
         return f"perftop_{family}{{{','.join(part for part in (self._match, *more) if part)}}}"
 
-    def _rate(self, family: str, *more: str) -> str:
+    def _rate_query(self, family: str, *more: str) -> str:
         return f"rate({self._selector(family, *more)}[{self._window}])"
 
-    def _sum(self, family: str, *more: str) -> str:
-        return f"sum by ({INSTANCE}) ({self._rate(family, *more)})"
+    def _sum_query(self, family: str, *more: str) -> str:
+        return f"sum by ({INSTANCE}) ({self._rate_query(family, *more)})"
 
 
 def _join_queries(queries: dict[str, str]) -> str:
@@ -348,7 +348,7 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, offse
         if machine is None:
             continue
         for first, last in _unbroken_runs([time for time, _ in points], step):
-            is_running = last >= end - step / 2 and machine.answers
+            is_running = last >= end - step / 2 and machine.is_answering
             episode = MachineEpisode(
                 machine.name, labels.get("kind", ""), labels.get("cause", "unknown"),
                 first + offset_s, None if is_running else min(last + step, end) + offset_s,

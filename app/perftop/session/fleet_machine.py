@@ -233,7 +233,7 @@ class Machine:
     name: str
     open_arguments: tuple[str, ...] = ()
     """Arguments of the perftop command that shows only this machine; empty if there is none."""
-    answers: bool = False
+    is_answering: bool = False
     why: str = "connecting"
     """Text for the user: why there are no numbers."""
     silent_since: float = nan
@@ -275,20 +275,20 @@ class Machine:
         self.numbers = mean_numbers([values for _, values, _ in recent])
         self.suspect_count = sum(count for *_, count in recent)
         self.history.add(now, numbers)
-        self.answers, self.why, self.updated, self.retry_at = True, "", now, nan
+        self.is_answering, self.why, self.updated, self.retry_at = True, "", now, nan
         self.silent_since = now
 
     def set_numbers(self, updated: float, numbers: Numbers, suspects: int) -> None:
         """Replaces the numbers. They already cover a whole span, so they are not averaged."""
         self.numbers, self.suspect_count, self.updated = numbers, suspects, updated
-        self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
+        self.is_answering, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
         """Marks the machine as silent and keeps its history. Its episodes end, because it is
         unknown whether they still run."""
         if not isfinite(self.silent_since):
             self.silent_since = now
-        self.answers, self.why, self.retry_at = False, why, retry_at
+        self.is_answering, self.why, self.retry_at = False, why, retry_at
         self._recent_numbers.clear()
         self.numbers, self.suspect_count, self.largest_loss = UNKNOWN_NUMBERS, 0, None
         for episode in self.running:

@@ -120,7 +120,7 @@ class FleetPage(PageWidget, can_focus=True):
         if not self._has_selected or all(
             machine.name != state.selected_name for machine in state.machines
         ):
-            first = next((m for m in state.machines if m.answers), None) or next(
+            first = next((m for m in state.machines if m.is_answering), None) or next(
                 iter(state.machines), None
             )
             state.selected_name = first.name if first is not None else ""
@@ -152,7 +152,7 @@ class FleetPage(PageWidget, can_focus=True):
         """Returns the machines in order. Rows move at most every SORT_PERIOD_S, and when the order,
         the filter or the set of answering machines changes."""
         rows = state.fleet.rows(state.choice, state.now)
-        basis = state.choice, frozenset((machine.name, machine.answers) for machine in rows)
+        basis = state.choice, frozenset((machine.name, machine.is_answering) for machine in rows)
         if basis != self._order_inputs or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:
             self._order_inputs, self._ordered_at = basis, state.now
             self._position_by_name = {machine.name: i for i, machine in enumerate(rows)}

@@ -336,7 +336,7 @@ def machine_line(machine: Machine, now: float) -> dict[str, Any]:
 
     kind, cause = machine.cause
     line: dict[str, Any] = {
-        "type": "machine", "machine": machine.name, "time": now, "answers": machine.answers,
+        "type": "machine", "machine": machine.name, "time": now, "answers": machine.is_answering,
         "why": machine.why or None, "age_s": json_number(now - machine.updated),
         "model": machine.model or None, "cpus": machine.cpu_count or None,
     }  # fmt: skip

@@ -69,7 +69,7 @@ def reader(*, cores: int = 2, counter_keys: set[str] | None = None) -> SampleRea
 
 def drop_case(
     cap: ClockCap | None = None,
-    guest: bool = False,
+    is_guest: bool = False,
     only: set[str] | None = None,
     governor: str = "",
     **moved: Any,
@@ -78,7 +78,7 @@ def drop_case(
     result = reader(counter_keys=only)
     tally = CounterTally(result.counters, USED_COUNTERS)
     sums = sum(tally.sums(increments.delta(result.counters, moved), result.cores) for _ in range(4))
-    return DropCase(DropCounts(tally, np.asarray(sums)[0]), cap, guest, governor)
+    return DropCase(DropCounts(tally, np.asarray(sums)[0]), cap, is_guest, governor)
 
 
 def flags_seen_by_polls(**seen: float) -> dict[str, Any]:
@@ -184,9 +184,11 @@ def test_unrelated_signs_leave_the_cause_unknown(moved: Any) -> None:
 
 
 def test_steal_lowers_the_clock_of_a_guest() -> None:
-    assert verdict(drop_case(guest=True, stat_steal_s=0.05)) == ("hypervisor", "inferred")
-    assert verdict(drop_case(guest=True, stat_steal_s=0.04)).cause == "unknown"
-    assert evidence(drop_case(guest=True, stat_steal_s=0.25), "hypervisor")["steal_share"] == 0.25
+    assert verdict(drop_case(is_guest=True, stat_steal_s=0.05)) == ("hypervisor", "inferred")
+    assert verdict(drop_case(is_guest=True, stat_steal_s=0.04)).cause == "unknown"
+    assert (
+        evidence(drop_case(is_guest=True, stat_steal_s=0.25), "hypervisor")["steal_share"] == 0.25
+    )
 
 
 def test_rules_are_applied_in_order() -> None:

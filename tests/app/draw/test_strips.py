@@ -24,7 +24,7 @@ def cells_of(runs: Sequence[Run]) -> list[Run]:
 @given(LINE, CELL, CELL)
 def test_cells_are_cut_and_restyled_one_by_one(runs: list[Run], start: int, stop: int) -> None:
     cells = cells_of(runs)
-    assert cells_of(strips.cut(runs, start, stop)) == cells[start:stop]
+    assert cells_of(strips.cut_runs(runs, start, stop)) == cells[start:stop]
     assert cells_of(strips.restyle_cells(runs, start, stop, "~")) == [
         (sign, "~" * (start <= at < stop) + style) for at, (sign, style) in enumerate(cells)
     ]

@@ -105,7 +105,7 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     source = SshSource([*behaviours, "good"], 0.1)
     task = asyncio.create_task(source.run())
     machines = source.fleet.machines
-    await until_true(lambda: machines["good"].answers, "values of the working host")
+    await until_true(lambda: machines["good"].is_answering, "values of the working host")
     for name in ("liar", "gone", "cut"):
         await until_true(partial(has_failed, machines[name]), f"the reason of {name}")
     assert machines["hung"].why == "connecting"
@@ -126,13 +126,13 @@ async def test_a_broken_link_is_reported_immediately_and_restored(
     source = SshSource(["n1"], 0.1)
     task = asyncio.create_task(source.run())
     machine = source.fleet.machines["n1"]
-    await until_true(lambda: machine.answers, "values of n1")
+    await until_true(lambda: machine.is_answering, "values of n1")
     hosts.set("n1", "refused")
     hosts.disconnect("n1")
     await until_true(lambda: "refused" in machine.why, "the reason of the broken link")
     assert machine.history.times
     hosts.set("n1", "run sim:steady,cpus=2")
-    await until_true(lambda: machine.answers, "values after the link is restored")
+    await until_true(lambda: machine.is_answering, "values after the link is restored")
     assert "kB/s" in " ".join(source.facts())
     task.cancel()
     await asyncio.wait([task])
@@ -185,7 +185,7 @@ async def time_after(source: RecordingsSource, step: int) -> float:
 async def test_times_are_reached_forwards_and_backwards(night: Path) -> None:
     async with playing_source(night) as source:
         machines = source.fleet.machines
-        assert machines["n1"].answers
+        assert machines["n1"].is_answering
         assert "begins at" in machines["n2"].why
         await time_after(source, 30)
         n1, n2 = source.fleet.machines["n1"], source.fleet.machines["n2"]
@@ -194,9 +194,9 @@ async def test_times_are_reached_forwards_and_backwards(night: Path) -> None:
         assert source.now - 1.1 <= n1.updated <= source.now
         await time_after(source, 20)
         assert "ends at" in source.fleet.machines["n1"].why
-        assert source.fleet.machines["n2"].answers
+        assert source.fleet.machines["n2"].is_answering
         await time_after(source, -25)
-        assert source.fleet.machines["n1"].answers
+        assert source.fleet.machines["n1"].is_answering
         assert source.fleet.machines["n1"].open_arguments == ("replay", str(night / "n1.perftop"))
 
 
@@ -220,7 +220,7 @@ async def test_an_unreadable_file_does_not_affect_others(night: Path) -> None:
     (night / "n0.perftop").touch()
     async with playing_source(night) as source:
         await time_after(source, 30)  # reads the recordings from there on
-        answers = {name: one.answers for name, one in source.fleet.machines.items()}
+        answers = {name: one.is_answering for name, one in source.fleet.machines.items()}
         assert answers == {"n0": False, "n1": True, "n2": True}
         assert "n0.perftop is empty" in source.fleet.machines["n0"].why
 

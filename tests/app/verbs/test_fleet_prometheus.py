@@ -132,7 +132,7 @@ def test_machines_have_their_values_and_missing_ones_are_listed() -> None:
     assert k1.open_arguments == ("live", "--host", "k1")
     assert k1.history.series("busy", 4, NOW)[1] == pytest.approx(0.5)
     assert (k2.numbers["lost"], k2.running) == (0.0, [])
-    assert not k3.answers
+    assert not k3.is_answering
     assert "not scraped" in k3.why
 
 

@@ -61,8 +61,8 @@ MAX_NAME = 20
 @dataclass(frozen=True)
 class Row:
     number: Number
-    a: float
-    b: float
+    side_a: float
+    side_b: float
     """Means of both sides; medians if `is_ranked`."""
     change: float
     """B - A for shares, else B / A - 1."""
@@ -106,8 +106,8 @@ class DifferingState:
     """A setting or property in which the machines differ."""
 
     key: str
-    a: object
-    b: object
+    side_a: object
+    side_b: object
     explained_keys: list[str]
     """Keys of the numbers whose differences this state explains."""
     cause: Cause | None
@@ -117,8 +117,8 @@ class DifferingState:
 class Comparison:
     label: str
     """Name of the phase; '' for the whole run."""
-    a: list[Reading]
-    b: list[Reading]
+    side_a: list[Reading]
+    side_b: list[Reading]
     differing_states: list[DifferingState]
     equal_states: list[str]
     """Keys of the settings and properties that are the same on both sides."""
@@ -134,12 +134,12 @@ class Comparison:
     @property
     def within_runs(self) -> bool:
         """Whether confidence intervals come from the variation within a single run."""
-        return len(self.a) == len(self.b) == 1
+        return len(self.side_a) == len(self.side_b) == 1
 
     @property
     def files(self) -> tuple[int, int]:
         """Number of files of each side."""
-        return _files(self.a), _files(self.b)
+        return _files(self.side_a), _files(self.side_b)
 
 
 def _files(side: Sequence[Reading]) -> int:
@@ -149,8 +149,8 @@ def _files(side: Sequence[Reading]) -> int:
 @dataclass(frozen=True)
 class _Pair:
     number: Number
-    a: float
-    b: float
+    side_a: float
+    side_b: float
     difference: Difference | None
     from_single_runs: bool
     """Whether the difference is estimated from the variation within single runs."""
@@ -199,11 +199,12 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
     for key in row_keys(reading.numbers for reading in (*a, *b)):
         is_requested = key not in ON_REQUEST_KEYS if keys is None else key in keys
         pair = _pair(number_of(key), a, b) if is_requested else None
-        if pair is None or (pair.number.unit != "ratio" and pair.a == 0):
+        if pair is None or (pair.number.unit != "ratio" and pair.side_a == 0):
             # one side lacks the number, or its value in A is 0, of which there is no percentage
             continue
         if keys is None and not (
-            _is_shown_nonzero(pair.number, pair.a) or _is_shown_nonzero(pair.number, pair.b)
+            _is_shown_nonzero(pair.number, pair.side_a)
+            or _is_shown_nonzero(pair.number, pair.side_b)
         ):
             continue  # for example, steal on a machine without a hypervisor
         pairs.append(pair)
@@ -258,7 +259,7 @@ def loss_sentences(phase: Comparison) -> Iterator[str]:
     """Yields a sentence on the loss of both sides to each cause in `lost_more`, largest difference
     first."""
     for cause in _by_size(phase.lost_more):
-        of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.a, phase.b))
+        of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.side_a, phase.side_b))
         yield f"{_loss_text(cause)}: {of_a} % in A, {of_b} % in B"
 
 
@@ -285,9 +286,9 @@ def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]
 
 
 def _row(pair: _Pair, chance: float, level: float, lost_more: dict[Cause, float]) -> Row:
-    b_minus_a, better = pair.b - pair.a, pair.number.better_sign
+    b_minus_a, better = pair.side_b - pair.side_a, pair.number.better_sign
     is_share = pair.number.unit == "ratio"
-    change = b_minus_a / (1.0 if is_share else abs(pair.a))
+    change = b_minus_a / (1.0 if is_share else abs(pair.side_a))
     interval, ranked = None, False
     if pair.difference is not None:
         change, ranked = pair.difference.value, pair.difference.is_ranked
@@ -310,7 +311,8 @@ def _row(pair: _Pair, chance: float, level: float, lost_more: dict[Cause, float]
     }  # fmt: skip
     cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
     return Row(
-        pair.number, pair.a, pair.b, change, interval, chance, ranked, sure, verdict, cause
+        pair.number, pair.side_a, pair.side_b,
+        change, interval, chance, ranked, sure, verdict, cause,
     )  # fmt: skip
 
 
@@ -383,7 +385,7 @@ def _cause_text(phase: Comparison, row: Row) -> str:
         cause = next((other.cause for other in phase.rows if other.cause is not None), None)
     if cause is None:
         return ""
-    of_a, of_b = lost_share(phase.a, cause), lost_share(phase.b, cause)
+    of_a, of_b = lost_share(phase.side_a, cause), lost_share(phase.side_b, cause)
     if (row.verdict == "better") != (of_b < of_a):
         return ""
     states = [
@@ -391,7 +393,7 @@ def _cause_text(phase: Comparison, row: Row) -> str:
     ]
     if len(states) == 1:
         state = states[0]
-        a, b = (value_text(state.key, value) for value in (state.a, state.b))
+        a, b = (value_text(state.key, value) for value in (state.side_a, state.side_b))
         return f": {setting_label(state.key)} is {b} in B, {a} in A"
     name = mid_sentence(cause_of(cause[1]).subject or cause[1])
     return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
@@ -404,7 +406,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     rows = [row for _, row in phases]
     time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ONE_RUN), None)
     if time is not None:
-        longer = "longer" if time.b > time.a else "less time"
+        longer = "longer" if time.side_b > time.side_a else "less time"
         text = f"B took {time.size_text} {longer}, which can be chance: one run a side"
         loss = _largest_loss(compared)
         if with_noise and not loss:
@@ -417,7 +419,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     power = _detection_power(phase, row, len(rows))
     if row.is_same or power is None:
         return text
-    a, b = len(phase.a), len(phase.b)
+    a, b = len(phase.side_a), len(phase.side_b)
     runs = f"{count_noun(a, 'run')} a side" if a == b else f"{a} and {b} runs"
     return f"Inconclusive: {runs} cannot show less than {100 * power[0]:.0f} {row.unit}. {text}"
 
@@ -438,11 +440,13 @@ def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int
     of `rows` rows; and the runs a side that would detect the present difference. Returns None if
     there are too few runs to estimate the noise."""
     by_file = max(phase.files) > 1
-    sides = [_side_values(side, row.number.key, by_file=by_file) for side in (phase.a, phase.b)]
+    sides = [
+        _side_values(side, row.number.key, by_file=by_file) for side in (phase.side_a, phase.side_b)
+    ]
     count = min(map(len, sides))
     if count < 2:
         return None
-    scale = 1.0 if row.number.unit == "ratio" else abs(row.a)
+    scale = 1.0 if row.number.unit == "ratio" else abs(row.side_a)
     sd = sqrt(fmean(variance(values) for values in sides)) / scale
     return smallest_difference(sd, count, rows), runs_needed(sd, abs(row.change), rows)
 
@@ -458,7 +462,7 @@ def next_step(compared: Sequence[Comparison]) -> str:
     power = _detection_power(phase, row, sum(len(phase.rows) for phase in compared))
     if power is None:
         return ""
-    steps, runs = [], (*phase.a, *phase.b)
+    steps, runs = [], (*phase.side_a, *phase.side_b)
     others = [run.numbers["others_cpus"] for run in runs if "others_cpus" in run.numbers]
     if others and fmean(others) >= MIN_OTHER_CPUS:
         steps.append(f"a quieter machine (other tasks used {fmean(others):.1f} CPUs)")
@@ -477,14 +481,14 @@ def work_sentence(phase: Comparison) -> str:
     if instructions.verdict in {NOISE, SMALL}:
         work = "the same work"
     elif instructions.is_sure:
-        more = "more" if instructions.b > instructions.a else "fewer"
+        more = "more" if instructions.side_b > instructions.side_a else "fewer"
         work = f"{instructions.size_text} {more} instructions"
     else:
         return ""
-    cycles = "fewer" if ipc.b > ipc.a else "more"
+    cycles = "fewer" if ipc.side_b > ipc.side_a else "more"
     text = f"B does {work} in {cycles} cycles (IPC)"
     if clock is not None and clock.is_sure:
-        of_second = "fewer" if clock.b < clock.a else "more"
+        of_second = "fewer" if clock.side_b < clock.side_a else "more"
         joint = "and" if of_second != cycles else "but"
         text += f", {joint} has {clock.size_text} {of_second} of them in each second"
     return text + "."

@@ -321,7 +321,7 @@ class RunSeries:
         amounts, sizes = batch.values.samples(part).group_sums(self._shown, self._metric_indices)
         both = batch.split.states[part, :, STATES.index("both")]
         known = np.isfinite(both)
-        energy_j, span_s = self._energy(batch.delta[part])
+        energy_j, span_s = self._package_energy(batch.delta[part])
         both_sum = np.where(known, both, 0.0).sum(axis=1)
         amounts = np.column_stack([amounts, both_sum, energy_j])
         sizes = np.column_stack([sizes, known.sum(axis=1), span_s])
@@ -347,7 +347,7 @@ class RunSeries:
             self._ends_ns[:half] = self._ends_ns[1::2]
             self._count, self._samples = half, 2 * self._samples
 
-    def _energy(self, delta: Delta) -> tuple[Floats, Floats]:
+    def _package_energy(self, delta: Delta) -> tuple[Floats, Floats]:
         """Returns by sample the energy of all packages in J, and the time in s that it covers."""
         column = self._session.counters.columns.get("energy_j")
         if column is None:

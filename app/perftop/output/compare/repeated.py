@@ -118,8 +118,8 @@ class CommandRuns:
             (run.numbers[key], self.values(key, [index]), words)
             for key, words in AMOUNT_TEXTS.items() if key in run.numbers
         ]  # fmt: skip
-        losses = [_losses(self.all_runs[i]) for i in others if self.all_runs[i].status == 0]
-        for cause, lost_s in _losses(run).items():
+        losses = [_named_losses_s(self.all_runs[i]) for i in others if self.all_runs[i].status == 0]
+        for cause, lost_s in _named_losses_s(run).items():
             words = f"lost {{}} more to {' '.join(cause)}"
             amounts.append((lost_s, [loss.get(cause, 0.0) for loss in losses], words))
         reasons = [(0.0, "")]
@@ -133,7 +133,7 @@ class CommandRuns:
         return Outlier(index, by_s, max(reasons)[1])
 
 
-def _losses(run: RepeatedRun) -> dict[tuple[str, str], float]:
+def _named_losses_s(run: RepeatedRun) -> dict[tuple[str, str], float]:
     """Returns the CPU seconds lost to each named cause, except waits for a CPU."""
     return {
         (cause["kind"], cause["cause"]): cause["lost_s"] for cause in run.line.get("causes", ())

@@ -102,7 +102,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
     a, b = (safe_text(name, STATE_WIDTH - 3) for name in names)
     text_lines = [f"{'machine':<{LABEL_COLUMN.width + 1}}{f'A {a}':<{STATE_WIDTH}}B {b}"]
     for state in phase.differing_states:
-        a, b = (value_text(state.key, value) for value in (state.a, state.b))
+        a, b = (value_text(state.key, value) for value in (state.side_a, state.side_b))
         head, room = f"  {setting_label(state.key):<{LABEL_COLUMN.width - 1}}", STATE_WIDTH
         if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
             # B is on a separate line, in its column if there is room.
@@ -125,7 +125,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
 def _runs_heading(phase: Comparison) -> str:
     """Returns text: the number of runs, or of files, on each side, or the name of the phase."""
     by_file = max(phase.files) > 1
-    a, b = phase.files if by_file else (len(phase.a), len(phase.b))
+    a, b = phase.files if by_file else (len(phase.side_a), len(phase.side_b))
     if phase.label:
         name = safe_text(phase.label, 10)
         return name if a == b == 1 else f"{name}, {a} and {b}"
@@ -147,13 +147,15 @@ def _row(phase: Comparison, row: Row, scale: float, *, unicode: bool) -> list[Ru
     verdict = verdict_word(row)
     emphasis = "worse" if row.verdict == "worse" else style
     sides = [
-        _values(side, row.number.key, samples=phase.within_runs) for side in (phase.a, phase.b)
+        _values(side, row.number.key, samples=phase.within_runs)
+        for side in (phase.side_a, phase.side_b)
     ]
     return join_columns(COLUMNS, [
         (_label(row), style),
-        *((format_like(row.number, value, row.a), style) for value in (row.a, row.b)),
+        *((format_like(row.number, x, row.side_a), style) for x in (row.side_a, row.side_b)),
         (change_text(row, "±" if unicode else "+-"), emphasis),
-        _dot_runs(sides, unicode=unicode), (_interval(row, scale), emphasis), [(verdict, emphasis)],
+        _dot_runs(sides, unicode=unicode), (_draw_interval(row, scale), emphasis),
+        [(verdict, emphasis)],
     ])  # fmt: skip
 
 
@@ -240,7 +242,7 @@ def _scale_heading(scale: float) -> str:
     return f"{f'-{100 * scale:.0f} %':<{half}}0{f'+{100 * scale:.0f} %':>{half}}"
 
 
-def _interval(row: Row, scale: float) -> str:
+def _draw_interval(row: Row, scale: float) -> str:
     """Draws a row on the scale: its change as a dot, and its interval as a line. An arrow shows
     where either leaves the scale."""
     middle = SCALE_CELLS // 2
@@ -274,11 +276,11 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
     `chance` (the probability that a difference this large occurs by chance, corrected for the
     number of rows), `verdict` and `test` (whether means are compared, or medians by ranks)."""
     first = compared[0]
-    states = [{"key": state.key, "a": state.a, "b": state.b, "explains": state.explained_keys}
-             for state in first.differing_states]  # fmt: skip
+    states = [{"key": s.key, "a": s.side_a, "b": s.side_b, "explains": s.explained_keys}
+              for s in first.differing_states]  # fmt: skip
     phases = [
         {
-            "label": phase.label or None, "runs_a": len(phase.a), "runs_b": len(phase.b),
+            "label": phase.label or None, "runs_a": len(phase.side_a), "runs_b": len(phase.side_b),
             "numbers": {row.number.key: _row_json(row) for row in phase.rows},
             "only_a": phase.keys_of_one_side[0], "only_b": phase.keys_of_one_side[1],
         }
@@ -292,10 +294,10 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
 
 
 def _row_json(row: Row) -> Line:
-    scale = 1.0 if row.number.unit == "ratio" else abs(row.a)
+    scale = 1.0 if row.number.unit == "ratio" else abs(row.side_a)
     low, high = row.interval or (nan, nan)
     return {
-        "a": json_number(row.a), "b": json_number(row.b),
+        "a": json_number(row.side_a), "b": json_number(row.side_b),
         "difference": json_number(row.change * scale),
         "low": json_number(low * scale), "high": json_number(high * scale),
         "chance": None if row.interval is None else json_number(row.chance), "verdict": row.verdict,

@@ -362,7 +362,7 @@ _DECIMAL_TABLES = (
 """Texts of each four of twelve decimals: with all of them, then without trailing zeros."""
 
 
-def _write_whole(cells: np.ndarray, values: Floats) -> None:
+def _write_whole_numbers(cells: np.ndarray, values: Floats) -> None:
     rest = above = values.astype(np.int64)
     columns = cells.shape[1]
     for index, table in enumerate(_WHOLE_TABLES[-columns:]):
@@ -403,7 +403,7 @@ def _write_numbers(cells: np.ndarray, values: Floats) -> None:
     whole = np.floor(units / units_of_one)
     decimals = (units - whole * units_of_one) * _DECIMALS_OF_UNIT.take(exponent)
     cells[:, 0], cells[:, 4] = np.where(values < 0, ord("-"), 0), ord(".")
-    _write_whole(cells[:, 1:4], whole * _ONES_OF_UNIT.take(exponent))
+    _write_whole_numbers(cells[:, 1:4], whole * _ONES_OF_UNIT.take(exponent))
     _write_decimals(cells[:, 5:8], decimals)
     cells[:, 8] = _PRINTED_EXPONENTS.take(exponent)
     # Setting a few rows by index takes a tenth of the time of setting them by mask.
@@ -421,7 +421,7 @@ def whole_cells(values: Floats) -> Codes:
     if not np.logical_and.reduce((known_values >= 0) & (known_values < 1e16)):
         return text_cells(f"{int(v)}" if v == v else "" for v in values.tolist())  # noqa: PLR0124
     cells = np.zeros((len(values), 4), np.uint32)
-    _write_whole(cells, known_values)
+    _write_whole_numbers(cells, known_values)
     cells[~is_known] = 0
     return cells.view(np.uint8)
 

@@ -140,7 +140,7 @@ def plain_line(*runs: Run) -> Line:
 def worst_sign(machine: Machine) -> Run:
     """Returns the sign of the worst running episode of a machine, or the sign for a machine that
     does not answer."""
-    if not machine.answers:
+    if not machine.is_answering:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}
     worst_kind = next((kind for kind in KINDS if kind in kinds), "")
@@ -230,8 +230,8 @@ def machine_rows(state: FleetState) -> list[MachineRow]:
     selected machine always has its own row."""
     groups: dict[tuple[str, str], list[Machine]] = {}
     for machine in state.machines if state.choice.order == "lost" else ():
-        reason = "" if machine.answers else silence_text(machine, nan)
-        if (key := machine.cause if machine.answers else ("silent", reason)) != ("", ""):
+        reason = "" if machine.is_answering else silence_text(machine, nan)
+        if (key := machine.cause if machine.is_answering else ("silent", reason)) != ("", ""):
             groups.setdefault(key, []).append(machine)
     similar_rows: dict[str, MachineRow] = {}
     for machines in groups.values() if state.merges_similar else ():

@@ -338,7 +338,7 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     what = ", ".join(filter(None, (safe_cells(machine.model), cores)))
     lines = [panel_title(safe_cells(machine.name), what, size)]
     sign = fleet_state.worst_sign(machine)
-    if not machine.answers:
+    if not machine.is_answering:
         text, since = fleet_state.silence_text(machine, state.now), machine.silent_since
     else:
         text, since = fleet_state.machine_verdict(machine, size - 2)
@@ -347,7 +347,7 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     sentence += [(1, [(when, "dim")])] if when else []
     lines.append([sign, (" ", "text"), *fit_line(sentence, size - 2, 2)])
     pieces = _number_pieces(machine.numbers)
-    if machine.answers:
+    if machine.is_answering:
         age = fleet_state.span_text(state.now - machine.updated)
         pieces.append((2, [("age ", "dim"), (age, "text")]))
     lines.append([("  ", "text"), *fit_line(pieces, size - 2, 2)])

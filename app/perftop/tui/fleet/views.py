@@ -70,7 +70,7 @@ def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Ma
     marks: list[Run] = [(mark, "key"), fleet_state.worst_sign(machine)]
     named = safe_cells(machine.name), "bright" if is_chosen else "text"
     runs = columns.join_columns((sign, name), (marks, named))
-    if machine.answers:
+    if machine.is_answering:
         cells = [_cell(state, machine, column) for column in other_columns]
         runs += columns.join_columns(other_columns, cells)
     elif (text := fleet_state.silence_text(machine, state.now)) == "connecting":
@@ -181,13 +181,15 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
     lines = [BLANK, plain_line((" ", "text"), *heading)]
     name_width = max(map(len, by_rack))
     for rack, machines in by_rack.items():
-        worst_first = sorted(machines, key=lambda m: (m.answers, -np.nan_to_num(m.numbers["lost"])))
+        worst_first = sorted(
+            machines, key=lambda m: (m.is_answering, -np.nan_to_num(m.numbers["lost"]))
+        )
         runs: list[Run] = [(f" {safe_cells(rack):<{name_width}}", "text"),
                            (f"{len(machines):>4}  ", "dim")]  # fmt: skip
         count = (width - name_width - 12) // (RACK_CELL_WIDTH + 1)
         for machine in worst_first[:count]:
             value = machine.numbers["lost"]
-            text, style = fleet_state.worst_sign(machine) if not machine.answers else (
+            text, style = fleet_state.worst_sign(machine) if not machine.is_answering else (
                 (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
                 text_styles[max(0, scale.level(value))],
             )  # fmt: skip
@@ -326,7 +328,7 @@ def _heat_cell(
     is_selected = machine.name == state.selected_name
     gap: Run = (theme.CURSOR_SIGNS[1], "mark") if is_selected else (" ", "text")
     sign, style = fleet_state.worst_sign(machine)
-    if not machine.answers:
+    if not machine.is_answering:
         return [(f" {sign} ···"[:size] if size >= 6 else f"{sign:^{size}}", style), gap]
     key = state.metric
     value = machine.numbers[key]
@@ -349,7 +351,7 @@ def _heat_cell(
 def _rack_total_lines(machine_grid: MachineGrid) -> list[Line]:
     """Returns the lines below the racks: means of each rack, and its total power."""
     racks_ = [[m for m in column if m is not None] for _, column in machine_grid.columns]
-    means = [mean_numbers([m.numbers for m in rack if m.answers]) for rack in racks_]
+    means = [mean_numbers([m.numbers for m in rack if m.is_answering]) for rack in racks_]
     lines: list[Line] = []
     for key, digits in (("lost", 1), ("busy", 0)):
         runs: list[Run] = [(f" {key:<{MIN_LABEL_WIDTH}}", "dim")]

@@ -270,7 +270,7 @@ def test_an_interval_is_a_line_that_may_end_in_an_arrow(
         compare_runs(runs("run_s", 1.0, 1.1), runs("run_s", 1.2, 1.3)).rows[0],
         change=change, interval=interval, is_sure=certain,
     )  # fmt: skip
-    assert text._interval(row, 0.2) == shape
+    assert text._draw_interval(row, 0.2) == shape
 
 
 def test_all_intervals_share_the_scale_of_the_certain_ones() -> None:

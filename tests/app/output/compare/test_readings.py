@@ -62,7 +62,7 @@ def test_events_are_printed_and_compared() -> None:
     (result,) = compare([("", a, b)])
     rows = {row.number.key: row for row in result.rows}
     assert {*KEYS} <= rows.keys()
-    assert rows["e.branches"].a == pytest.approx(a[0].numbers["e.branches"], rel=0.02)
+    assert rows["e.branches"].side_a == pytest.approx(a[0].numbers["e.branches"], rel=0.02)
     branches = rows["e.branches"]
     assert format_like(branches.number, 1.3153e9, 1.3e9) == "1.315G"
     (only,) = compare([("", a, b)], ["e.branches/ki"])

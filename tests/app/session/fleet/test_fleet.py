@@ -177,7 +177,7 @@ def test_a_server_that_counts_in_steps_of_10_s_has_episodes_of_whole_steps(
     times: tuple[float, ...], answers: bool, runs: list[tuple[float, float | None]]
 ) -> None:
     """The newest step is at 100 s; the viewer's clock is 100 s ahead."""
-    fleet = Fleet([Row("a", answers=answers)])
+    fleet = Fleet([Row("a", is_answering=answers)])
     points = [(time, 1.0) for time in times]
     fill_episodes(fleet, [({INSTANCE: "a", "kind": "throttle"}, points),
                           ({INSTANCE: "gone"}, points)], 100, 10, 100)  # fmt: skip
@@ -223,7 +223,7 @@ def test_metrics_equal_those_of_the_cpus() -> None:
     assert result["ceiling_hz"] == pytest.approx(3.2e9)
     assert result["below"] == pytest.approx(1.0)
     assert result["both"] + result["lp0"] + result["lp1"] + result["neither"] == pytest.approx(1.0)
-    assert (row.cpu_count, row.core_count, row.answers) == (8, 4, True)
+    assert (row.cpu_count, row.core_count, row.is_answering) == (8, 4, True)
 
 
 def test_half_of_the_work_below_its_ceiling_is_reported_as_half() -> None:
@@ -259,7 +259,7 @@ def test_a_silent_machine_keeps_its_history_but_no_current_values() -> None:
     )
     heard = row.updated
     row.fall_silent(heard + 60, "the link broke", heard + 62)
-    assert not row.answers
+    assert not row.is_answering
     assert row.numbers == UNKNOWN_NUMBERS
     assert row.silent_since == heard
     assert row.running == []

@@ -175,7 +175,7 @@ async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -
 
 
 def test_a_loss_without_an_episode_has_a_verdict() -> None:
-    machine = Machine("m", answers=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.401})
+    machine = Machine("m", is_answering=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.401})
     machine.largest_loss = WAIT_CAUSE, 0.401
     assert fleet_state.machine_verdict(machine)[0] == "Tasks wait 40.1 % of their time for a CPU"
     assert fleet_state.worst_sign(machine) == ("◐", "alarm")
@@ -187,7 +187,7 @@ def test_a_loss_without_an_episode_has_a_verdict() -> None:
 
 @pytest.mark.parametrize("cause", sorted(CAUSES.keys() - {"-", "hypervisor"}))
 def test_a_verdict_without_room_keeps_its_cause_and_its_size(cause: str) -> None:
-    machine = Machine("m", answers=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.4})
+    machine = Machine("m", is_answering=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.4})
     machine.running = [MachineEpisode("m", "stopped", cause, 1.0, None, 0.4)]
     whole, since = fleet_state.machine_verdict(machine)
     assert since == 1.0
@@ -250,7 +250,7 @@ async def test_rows_move_at_most_every_ten_seconds() -> None:
     async with opened_screen(fleets.small()) as (source, pilot):
         state = source.page.state
         names = [machine.name for machine in state.machines]
-        values = [m.numbers["lost"] for m in state.machines if m.answers]
+        values = [m.numbers["lost"] for m in state.machines if m.is_answering]
         assert values == sorted(values, reverse=True)
         best = state.machines[-1]
         best.numbers = {**best.numbers, "lost": 0.9}

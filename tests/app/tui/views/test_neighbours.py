@@ -11,7 +11,7 @@ from fakes import CpuLoad, Machine, guest
 from played_apps import Run, running_app
 from waiting import until_true
 
-from perftop.draw.strips import cut, text
+from perftop.draw.strips import cut_runs, text
 from perftop.model.kinds import Episode
 from perftop.output.why_report import Report
 from perftop.output.why_text import why_json
@@ -282,7 +282,7 @@ async def test_the_height_of_a_ribbon_follows_its_time() -> None:
     drawn, row_s = draw_ribbons(shown, 160, 20)
     assert row_s == 0.5
     for x in (27, 158 - 27):
-        styles = [style for line in drawn for _, style in cut(line, x, x + 1)]
+        styles = [style for line in drawn for _, style in cut_runs(line, x, x + 1)]
         assert styles.count("loss-11") == 8
         assert styles.count("lp1-4") == 4
     assert sum(text(line).rstrip().endswith(" x ×2") for line in drawn) == 1
@@ -297,7 +297,7 @@ def test_a_thin_ribbon_has_no_gaps() -> None:
              Flow("b", "x", "sibling", 0.4, {(3, 6, 0): 0.4}, wanted_s)]  # fmt: skip
     drawn, _ = draw_ribbons(shown, 160, 12)
     for x in range(27, 130):  # in the last cells, it is beside the other ribbon
-        styles = [style for line in drawn for _, style in cut(line, x, x + 1)]
+        styles = [style for line in drawn for _, style in cut_runs(line, x, x + 1)]
         assert any("lp1-4" in style for style in styles), x
 
 
