@@ -351,15 +351,15 @@ def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
     """Returns the counters that are wrong now: those in `answer`, and those found wrong earlier
     since this boot, unless `answer` says that they are correct. A disturbed test, or a source
     without the counter, clears no counter."""
-    right: dict[str, bool] = {}
+    is_right: dict[str, bool] = {}
     for check in answer["checks"]:
         clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
-        right[check["counter"]] = clear and right.get(check["counter"], True)
+        is_right[check["counter"]] = clear and is_right.get(check["counter"], True)
     for row in answer.get("instruments", ()):
         for name in row["counters"]:
-            right[name] = row["verdict"] == "works" and right.get(name, True)
+            is_right[name] = row["verdict"] == "works" and is_right.get(name, True)
     before = _saved_wrong_counters(answer["boot_id"])
-    return [name for name in before if not right.get(name) and name not in answer["wrong"]]
+    return [name for name in before if not is_right.get(name) and name not in answer["wrong"]]
 
 
 @functools.cache

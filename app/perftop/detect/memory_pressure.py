@@ -68,7 +68,6 @@ class _MemoryWork(NamedTuple):
     axis."""
 
     rate: Floats
-    """Traffic of the package in bytes per second."""
     util: Floats
     """Utilisation; 0 for CPUs whose work is ignored."""
     work: Floats
@@ -237,17 +236,17 @@ class MemoryLosses:
             with np.errstate(invalid="ignore", divide="ignore"):
                 usual_rate = before[:, _BYTES_ROW] / before[:, _TIME_ROW]
                 usual_overlap = before[:, _OVERLAP_ROW] / before[:, _TIME_ROW]
-            triggers: Bools = crowded.copy()
-            if np.count_nonzero(triggers):
+            may_start: Bools = crowded.copy()
+            if np.count_nonzero(may_start):
                 samples = slice(first + i, last)
                 best = None if batch.best_traffic is None else batch.best_traffic[samples]
-                triggers &= self._is_near_limit(rate, batch.delta[samples], best)
+                may_start &= self._is_near_limit(rate, batch.delta[samples], best)
                 _, shares, spread = self.programs.compare_ipc(before, work.ipc[rest])
-                triggers &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
-                triggers &= shares >= np.maximum(MIN_SPREADS * spread, START)
+                may_start &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
+                may_start &= shares >= np.maximum(MIN_SPREADS * spread, START)
             has_shrunk = rate * self.min_growth < usual_rate
-            triggers |= work.is_learnable[rest] & ~crowded & has_shrunk
-            due, valid = first_true(triggers), first_true(crowded != assumed)
+            may_start |= work.is_learnable[rest] & ~crowded & has_shrunk
+            due, valid = first_true(may_start), first_true(crowded != assumed)
             self.programs.learned_sums = learned[min(due, valid)].copy()
             i += min(due, valid)
             if due <= valid:
@@ -477,7 +476,7 @@ class L3Groups:
         record = records.get(L3_RECORD)
         if not isinstance(record, dict):
             return
-        values: dict[tuple[str, int], int] = {}
+        bytes_by_group: dict[tuple[str, int], int] = {}
         for group, rows in list(record.items())[:MAX_L3_GROUPS]:
             if not isinstance(group, str) or not isinstance(rows, list):
                 continue
@@ -485,12 +484,12 @@ class L3Groups:
             for row in rows[:MAX_L3_GROUPS]:
                 match row:
                     case [int(l3), int(increments)] if increments >= 0:
-                        values[name, l3] = increments
+                        bytes_by_group[name, l3] = increments
         span_s = (time_ns - self._at_ns) / 1e9
         last = self._last_values if self._at_ns and 0 < span_s < MAX_AGE_NS / 1e9 else {}
-        steps = {key: value - last[key] for key, value in values.items() if key in last}
+        steps = {key: value - last[key] for key, value in bytes_by_group.items() if key in last}
         self._rates = {key: step / span_s for key, step in steps.items() if step >= 0}
-        self._last_values, self._at_ns = values, time_ns
+        self._last_values, self._at_ns = bytes_by_group, time_ns
 
     def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:
         """Returns the traffic of each group in the L3s of these CPUs, the highest first; [] if
@@ -499,9 +498,9 @@ class L3Groups:
         if self._now_ns - self._at_ns > MAX_AGE_NS:
             return []
         l3s = {self._l3_by_cpu.get(cpu) for cpu in cpus}
-        sums: dict[str, float] = {}
+        rates: dict[str, float] = {}
         for (group, l3), rate in self._rates.items():
             if l3 in l3s:
-                sums[group] = sums.get(group, 0.0) + rate
-        traffic = [GroupTraffic(group, round(rate)) for group, rate in sums.items() if rate > 0]
+                rates[group] = rates.get(group, 0.0) + rate
+        traffic = [GroupTraffic(group, round(rate)) for group, rate in rates.items() if rate > 0]
         return sorted(traffic, key=lambda item: -item.bytes_per_s)[:MAX_NAMED_GROUPS]

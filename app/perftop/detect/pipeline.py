@@ -206,14 +206,14 @@ class SuspectCounters(Detector):
     def _add(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
     ) -> None:
-        by_key: dict[str, dict[int, Doubt]] = {}
+        doubts_by_key: dict[str, dict[int, Doubt]] = {}
         for cpu, doubted in doubts.items():
             for key, why in doubted:
                 name = WHOLE_READ_CAUSE if why == Doubt.BACKWARDS else key
-                by_key.setdefault(name, {})[cpu] = why
+                doubts_by_key.setdefault(name, {})[cpu] = why
         for running in self._running:
             running.new_cpus.clear()
-        for key, cpus in sorted(by_key.items()):
+        for key, cpus in sorted(doubts_by_key.items()):
             including = (each for each in self._running if each.includes(key, time_ns))
             suspect = next(including, None)
             if suspect is None:
@@ -238,7 +238,6 @@ HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
 """Shares of the time at which a loss starts and below which it ends. Hosts use up to 5 % for
 themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
 _RECORDS = {"tasks", "watched", L3_RECORD}
-"""Records of a frame about tasks, the watched job and L3s."""
 MIN_STOLEN_S = 0.03
 """Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick
 may be due to rounding."""

@@ -175,8 +175,8 @@ class SiblingLosses:
         if not np.count_nonzero(ahead.is_together):
             return last, ahead
         _, shares, spread = self._programs.compare_ipc(ahead.learned_sums[1:], work.ipc)
-        starts: Bools = ahead.is_together & (shares >= np.maximum(MIN_SPREADS * spread, START))
-        return first + first_true(starts), ahead
+        may_start: Bools = ahead.is_together & (shares >= np.maximum(MIN_SPREADS * spread, START))
+        return first + first_true(may_start), ahead
 
     def learn_ahead(self, ahead: _LookAhead | None, time_ns: Ints) -> None:
         """Learns from the first of the samples that `look_ahead` returned. `time_ns`: the ends of

@@ -97,12 +97,12 @@ def two_largest_kinds(
     """Returns the two kinds of time that a cell shows, lower and upper, and the height of the lower
     one in eighths. `parts`: eighths of user, kernel, idle and steal, from the base of the cell. Of
     three kinds, the smallest is left out, subject to `steal_priority`."""
-    sizes: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
-    if _STEAL in sizes and steal_priority == "firm":
-        sizes[_STEAL] = 9
-    elif {_STEAL, _KERNEL} <= sizes.keys() and steal_priority == "weak":
-        sizes[_STEAL] = min(sizes[_STEAL], sizes[_KERNEL] - 0.5)
-    largest = sorted(sizes, key=lambda kind: (-sizes[kind], kind))[:2]
+    size_by_kind: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
+    if _STEAL in size_by_kind and steal_priority == "firm":
+        size_by_kind[_STEAL] = 9
+    elif {_STEAL, _KERNEL} <= size_by_kind.keys() and steal_priority == "weak":
+        size_by_kind[_STEAL] = min(size_by_kind[_STEAL], size_by_kind[_KERNEL] - 0.5)
+    largest = sorted(size_by_kind, key=lambda kind: (-size_by_kind[kind], kind))[:2]
     lower, upper = min(largest), max(largest)
     return lower, upper, sum(parts[:upper]) if lower != upper else 8
 
@@ -368,8 +368,8 @@ def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) 
     """Returns one column of `clock_chart`. `hz`, `ceiling`: heights in eighths; -1 where
     unknown."""
     if state == ASLEEP or hz < 0:
-        floor: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
-        return ChartColumn.from_cells([(" ", "text")] * (rows - 1) + [floor])
+        base_cell: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
+        return ChartColumn.from_cells([(" ", "text")] * (rows - 1) + [base_cell])
     if state == AWAKE and ceiling - hz < MIN_GAP_EIGHTHS:
         ceiling = hz
     cause = 0 if state < LOSING else (state - LOSING) % len(GAP_CAUSES)

@@ -147,7 +147,6 @@ class _CheckedSamples:
         self.counters, self.delta = counters, delta
         self._increments: dict[str, Floats | None] = {}
         self._is_clean = not np.count_nonzero(delta.doubts)
-        """Whether no counter is suspect yet."""
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
         self.slack: Floats = (SLACK_SHARE + table.reads) * self.ticks

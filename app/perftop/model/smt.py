@@ -159,12 +159,13 @@ def _best_candidates(sums: Floats, count: int) -> Ints:
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
     """Returns a calibration for each counter that has candidates in hello, which lists the most
     likely candidate first."""
-    by_counter: dict[str, dict[float, _Candidate]] = {}
+    candidates_by_counter: dict[str, dict[float, _Candidate]] = {}
     for item in multipliers:
         candidate = _Candidate(item.factor, item.why)
-        by_counter.setdefault(item.counter, {}).setdefault(item.factor, candidate)
+        candidates_by_counter.setdefault(item.counter, {}).setdefault(item.factor, candidate)
     return {
-        counter: Calibration([*candidates.values()]) for counter, candidates in by_counter.items()
+        counter: Calibration([*candidates.values()])
+        for counter, candidates in candidates_by_counter.items()
     }
 
 
@@ -317,13 +318,13 @@ class Splitter:
         Cores without an online CPU are left out."""
         online_bytes = online.tobytes()
         if self._groups_by_size[0] != online_bytes:
-            by_count: dict[int, list[tuple[int, list[int]]]] = {}
+            cores_by_size: dict[int, list[tuple[int, list[int]]]] = {}
             for i, rows in enumerate(self._cores.rows.tolist()):
                 online_rows = [row for row in rows if row >= 0 and online[row]]
                 if online_rows:
-                    by_count.setdefault(len(online_rows), []).append((i, online_rows))
+                    cores_by_size.setdefault(len(online_rows), []).append((i, online_rows))
             groups = []
-            for _, members in sorted(by_count.items()):
+            for _, members in sorted(cores_by_size.items()):
                 cores, rows = zip(*members, strict=True)
                 groups.append(CoreGroup(np.array(cores), np.ascontiguousarray(np.array(rows).T)))
             self._groups_by_size = online_bytes, groups
@@ -488,12 +489,12 @@ def mean_known(values: Floats) -> Floats:
 def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:
     """Returns the CPUs of each core of a topology that has changed since hello. The CPUs of a core
     have the same package, die and core number."""
-    groups: dict[tuple[int | None, int | None, int | None], list[int]] = {}
+    cpus_by_core: dict[tuple[int | None, int | None, int | None], list[int]] = {}
     single_cores: list[list[int]] = []
     for row in topology:
         if row.core is None:
             if row.online:
                 single_cores.append([row.cpu])
         else:
-            groups.setdefault((row.package, row.die, row.core), []).append(row.cpu)
-    return list(groups.values()) + single_cores
+            cpus_by_core.setdefault((row.package, row.die, row.core), []).append(row.cpu)
+    return list(cpus_by_core.values()) + single_cores

@@ -288,13 +288,13 @@ def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
             kind = work.kind or f" {work.function}"  # without a kind: a sum for each function
             share = seconds / hints.kernel_span_s * totals.elapsed_s / wanted_s
             by_kind.setdefault(kind, {})[work] = share
-    result: dict[str, Clue] = {}
+    clues: dict[str, Clue] = {}
     for shares in sorted(by_kind.values(), key=lambda shares: -sum(shares.values())):
         share, worst = min(1.0, sum(shares.values())), max(shares, key=lambda work: shares[work])
         kind = worst.kind
         is_lost = kind in LOST_KERNEL_WORK
         least = MIN_LOST_SHARE if is_lost else MIN_WORK_SHARE
-        if kind in result or kind not in KERNEL_WORK or share < least:
+        if kind in clues or kind not in KERNEL_WORK or share < least:
             continue
         text, remedy = KERNEL_WORK[kind]
         for setting in COSTLY_SETTINGS:
@@ -306,8 +306,8 @@ def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
         text = f"{whole_percent(share)} of the time is spent {activity},"
         text += f" by {worst.comm}[{worst.pid}]{more}"
         lost, activity = (share, activity) if is_lost else (nan, "")
-        result[kind] = Clue(f"kernel-{kind or 'function'}", text, remedy, nan, lost, activity)
-    return [*result.values()]
+        clues[kind] = Clue(f"kernel-{kind or 'function'}", text, remedy, nan, lost, activity)
+    return [*clues.values()]
 
 
 MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9

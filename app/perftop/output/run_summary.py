@@ -368,7 +368,6 @@ def _core_line(session: Session, whole: Interval, extremes: Distribution, core: 
 # machine is.
 
 WIDTH = 78
-"""Width of the bar in columns."""
 MAX_NAME = 15
 MIN_SHOWN_S = 0.05
 """Minimum time in s, summed over all threads, of a use that is mentioned or has a column."""

@@ -425,9 +425,9 @@ def group_key(episode: Episode) -> tuple[str, str]:
 def total_cost(episodes: Iterable[Episode]) -> float:
     """Returns the cost of all episodes together, in CPUs. Of several losses of one CPU, only the
     largest counts."""
-    by_cpu: dict[int, float] = {}
+    cost_by_cpu: dict[int, float] = {}
     for episode in episodes:
         share = episode.lost_share
         for cpu in episode.cpus:
-            by_cpu[cpu] = max(by_cpu.get(cpu, 0.0), share)
-    return sum(by_cpu.values())
+            cost_by_cpu[cpu] = max(cost_by_cpu.get(cpu, 0.0), share)
+    return sum(cost_by_cpu.values())

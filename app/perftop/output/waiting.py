@@ -205,20 +205,20 @@ def _find_waiters(
     name, noun, pids = job or "", "thread", {pid for pid, _ in threads}
     if job is None:
         names_by_task = {(pid, comm): _group_key(session, pid, comm) for pid, comm, _ in tasks}
-        waits: dict[tuple[str, ...], float] = {}
+        waited_s: dict[tuple[str, ...], float] = {}
         for (pid, comm, _), task in tasks.items():
             names = names_by_task[pid, comm]
-            waits[names] = waits.get(names, 0.0) + task.wait_s
-        of_others = {name: s for name, s in waits.items() if s > 0 and name[0] not in OWN_NAMES}
-        waits = of_others or waits
-        worst = max(waits, key=lambda name: waits[name], default=("",))
-        by_pid: dict[tuple[int, str], list[TaskTimes]] = {}
+            waited_s[names] = waited_s.get(names, 0.0) + task.wait_s
+        of_others = {name: s for name, s in waited_s.items() if s > 0 and name[0] not in OWN_NAMES}
+        waited_s = of_others or waited_s
+        worst = max(waited_s, key=lambda name: waited_s[name], default=("",))
+        times_by_pid: dict[tuple[int, str], list[TaskTimes]] = {}
         for (pid, comm, _), task in tasks.items():
             if names_by_task[pid, comm] == worst:
-                by_pid.setdefault((pid, comm), []).append(task)
-        pids = {pid for pid, _ in by_pid}
-        members = {key: _sum_times(parts, key[1]) for key, parts in by_pid.items()}
-        is_vm = worst[0] not in {safe_text(comm, MAX_NAME) for _, comm in by_pid}
+                times_by_pid.setdefault((pid, comm), []).append(task)
+        pids = {pid for pid, _ in times_by_pid}
+        members = {key: _sum_times(parts, key[1]) for key, parts in times_by_pid.items()}
+        is_vm = worst[0] not in {safe_text(comm, MAX_NAME) for _, comm in times_by_pid}
         name, noun = worst[0], VM_THREAD if is_vm else "task"
     waiting = {key: t for key, t in members.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
     if not waiting:
@@ -467,18 +467,18 @@ def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]
     """Returns how these processes are restricted to some CPUs ("mask" or "cpuset"; '' if they are
     not, or if it is unknown), and the CPUs that they may use."""
     online = {row.cpu for row in session.topology if row.online}
-    allowed: set[int] = set()
+    allowed_cpus: set[int] = set()
     by_cpuset = True
     for pid in pids:
         details = session.details.get(str(pid), {})
         mask, cpuset = (_parse_cpu_list(details.get(key), online) for key in ("affinity", "cpuset"))
         if not mask:
             continue  # only the processes that ran most are described
-        allowed |= mask
+        allowed_cpus |= mask
         by_cpuset &= bool(cpuset) and mask >= cpuset
-    if not allowed or allowed == online:
+    if not allowed_cpus or allowed_cpus == online:
         return "", online
-    return "cpuset" if by_cpuset else "mask", allowed
+    return "cpuset" if by_cpuset else "mask", allowed_cpus
 
 
 def _parse_cpu_list(text: object, online: set[int]) -> set[int]:

@@ -102,12 +102,12 @@ class Fleet:
     def running(self) -> list[SharedEpisode]:
         """Returns running episodes, the costliest first; a cause that several machines share is
         listed once."""
-        groups: dict[tuple[str, str], list[MachineEpisode]] = {}
+        by_cause: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.running:
                 if episode.is_wrong:
-                    groups.setdefault(episode.group, []).append(episode)
-        shared_episodes = [e for group in groups.values() for e in self._shared_episodes(group)]
+                    by_cause.setdefault(episode.group, []).append(episode)
+        shared_episodes = [e for group in by_cause.values() for e in self._shared_episodes(group)]
         shared_episodes.sort(key=lambda h: (-round(h.lost, 2), severity_rank(h.kind), h.start))
         return shared_episodes
 
@@ -168,17 +168,17 @@ def order_value(machine: Machine, order: str, now: float) -> float:
 @lru_cache(maxsize=8192)
 def natural_sort_key(name: str) -> tuple[object, ...]:
     """Returns a sort key that puts n9 before n10: texts alternate with numbers."""
-    parts: list[object] = []
+    key_parts: list[object] = []
     text, number = "", ""
     for sign in name:
         if sign.isascii() and sign.isdigit():
             number += sign
         else:
             if number:
-                parts += [text, int(number[:18])]
+                key_parts += [text, int(number[:18])]
                 text, number = "", ""
             text += sign
-    return (*parts, text, int(number[:18] or 0))
+    return (*key_parts, text, int(number[:18] or 0))
 
 
 def matches(machine: Machine, words: str) -> bool:
@@ -194,14 +194,14 @@ def matches(machine: Machine, words: str) -> bool:
 def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
     """Returns the machines by rack, in natural order. The rack is the part of the name before its
     last number. If no name has such a part, all machines form one group."""
-    groups: dict[str, list[Machine]] = {}
+    machines_by_rack: dict[str, list[Machine]] = {}
     for machine in sorted(machines, key=lambda m: natural_sort_key(m.name)):
         stem = machine.name.partition("@")[2] or machine.name
         stem = stem.partition(".")[0].rstrip("0123456789")
         inner = stem.rstrip("abcdefghijklmnopqrstuvwxyz-_")  # k07n of k07n12: rack 7, node 12
         rack = inner if inner[-1:].isdigit() else stem.rstrip("-_")
-        groups.setdefault(rack or machine.name, []).append(machine)
-    return groups
+        machines_by_rack.setdefault(rack or machine.name, []).append(machine)
+    return machines_by_rack
 
 
 # --- A fleet read from a Prometheus server that scrapes the exporter: the queries, and the
@@ -298,12 +298,12 @@ def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, 
     """Returns the fleet in the answers to `FleetQueries.numbers`. `now`: Unix time of the viewer,
     or of a past moment. `previous_machines`: the machines of the previous answers. Those that the
     server no longer scrapes are silent since their last numbers."""
-    by_machine: dict[str, dict[str, float]] = {}
+    numbers_by_machine: dict[str, dict[str, float]] = {}
     for labels, points in answers:
         if points and (name := labels.get(INSTANCE, "")):
-            by_machine.setdefault(name, {})[labels.get(NUMBER_LABEL, "")] = points[-1][1]
+            numbers_by_machine.setdefault(name, {})[labels.get(NUMBER_LABEL, "")] = points[-1][1]
     machines = []
-    for name, answer in list(by_machine.items())[:MAX_MACHINES]:
+    for name, answer in list(numbers_by_machine.items())[:MAX_MACHINES]:
         machine = Machine(name, ("live", "--host", _host_name(name)))
         machines.append(machine)
         if "age" in answer:
@@ -326,13 +326,13 @@ def _host_name(instance: str) -> str:
 def fill_histories(fleet: Fleet, answers: Answers, offset_s: float) -> None:
     """Adds the answers to `FleetQueries.history` to the machines' histories. `offset_s`: the
     viewer's time minus the server's."""
-    by_time: dict[str, dict[float, dict[str, float]]] = {}
+    numbers_by_time: dict[str, dict[float, dict[str, float]]] = {}
     for labels, points in answers:
         name, key = labels.get(INSTANCE, ""), labels.get(NUMBER_LABEL, "")
         if name in fleet.machines and key in UNKNOWN_NUMBERS:
             for time, value in points:
-                by_time.setdefault(name, {}).setdefault(time, {})[key] = value
-    for name, times in by_time.items():
+                numbers_by_time.setdefault(name, {}).setdefault(time, {})[key] = value
+    for name, times in numbers_by_time.items():
         history = fleet.machines[name].history
         for time in sorted(times):
             numbers = dict(UNKNOWN_NUMBERS) | times[time]

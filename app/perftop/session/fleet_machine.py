@@ -387,13 +387,13 @@ class LiveMachine(Follower):
         probe_s = session.probe_cpu_s()
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
         machine.probe_share = probe_s / elapsed if elapsed > 0 else probe_s
-        cpus: dict[str, float] = {}
+        cpus_by_task: dict[str, float] = {}
         for record in session.tasks.values():
             if (entry := parse_task(record)) is not None:
-                cpus[entry.comm] = cpus.get(entry.comm, 0.0) + entry.share
-        name = max(cpus, key=lambda comm: cpus[comm], default="")
-        is_busy = cpus.get(name, 0.0) >= MIN_TASK_CPUS
-        machine.tasks = f"{name} × {cpus[name]:.1f} CPUs" if is_busy else ""
+                cpus_by_task[entry.comm] = cpus_by_task.get(entry.comm, 0.0) + entry.share
+        name = max(cpus_by_task, key=lambda comm: cpus_by_task[comm], default="")
+        is_busy = cpus_by_task.get(name, 0.0) >= MIN_TASK_CPUS
+        machine.tasks = f"{name} × {cpus_by_task[name]:.1f} CPUs" if is_busy else ""
         machine.running = [self._episode(session, episode) for episode in session.running]
         machine.ended.extend(self._episode(session, episode) for episode in self._ended_episodes)
         self._ended_episodes = []

@@ -559,20 +559,20 @@ def _phases_by_program(moments: Sequence[JobMoment]) -> list[RunPhase]:
     """Returns phases named after the program that ran most. A stretch in which nothing ran belongs
     to the phase before it or, at the start, to the phase after it. While there are more than
     MAX_UNNAMED_PHASES, the shortest phase is joined with its shorter neighbour."""
-    edges: list[JobMoment] = []
+    bounds: list[JobMoment] = []
     name = ""
     for phase, moment in zip(_phases_between(moments), moments, strict=False):
         largest, run_s = phase.largest_program()
-        if not edges or (run_s > 0 and name and largest != name):
-            edges.append(moment)
+        if not bounds or (run_s > 0 and name and largest != name):
+            bounds.append(moment)
         if run_s > 0:
             name = largest
-    edges.append(moments[-1])
-    while len(edges) > MAX_UNNAMED_PHASES + 1:
-        lengths = [last.time_ns - first.time_ns for first, last in pairwise(edges)]
+    bounds.append(moments[-1])
+    while len(bounds) > MAX_UNNAMED_PHASES + 1:
+        lengths = [last.time_ns - first.time_ns for first, last in pairwise(bounds)]
         shortest = lengths.index(min(lengths))
         joins_next = shortest == 0 or (
             shortest + 1 < len(lengths) and lengths[shortest + 1] < lengths[shortest - 1]
         )
-        del edges[shortest + 1 if joins_next else shortest]
-    return [replace(phase, label=phase.largest_program()[0]) for phase in _phases_between(edges)]
+        del bounds[shortest + 1 if joins_next else shortest]
+    return [replace(phase, label=phase.largest_program()[0]) for phase in _phases_between(bounds)]

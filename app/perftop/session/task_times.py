@@ -486,13 +486,13 @@ class RunTimes:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
         the number of tasks that share a CPU. No quota is charged with more time than its tasks
         waited."""
-        members: dict[str, tuple[Quota, list[Any]]] = {}
+        tasks_by_group: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
         for key, task in times.items():
             if task.wait_s > 0 and (quota := quotas.most_limiting_quota(key[0])) is not None:
-                members.setdefault(quota.group, (quota, []))[1].append(key)
+                tasks_by_group.setdefault(quota.group, (quota, []))[1].append(key)
         tasks = []
-        for quota, keys in members.values():
+        for quota, keys in tasks_by_group.values():
             waited_s = sum(times[key].wait_s for key in keys)
             cpus = {max(by_cpu, key=lambda cpu: by_cpu[cpu])
                     for by_cpu in (times[key].by_cpu for key in keys) if by_cpu}  # fmt: skip

@@ -94,10 +94,10 @@ def run_diff(args: argparse.Namespace) -> int:
         from perftop.output.compare.comparison import compare
         from perftop.output.compare.readings import NUMBERS, is_event_key
 
-    if len(args.files) == 2 and not (args.side_a or args.side_b):
+    if len(args.files) == 2 and not (args.a or args.b):
         paths: list[list[Path]] = [args.files[:1], args.files[1:]]
-    elif args.side_a and args.side_b and not args.files:
-        paths = [args.side_a, args.side_b]
+    elif args.a and args.b and not args.files:
+        paths = [args.a, args.b]
     else:
         raise Failed("needs two files, perftop diff A B, or groups: --a FILE … --b FILE …", USAGE)
     by_mark, metrics = args.by is not None, args.metrics
