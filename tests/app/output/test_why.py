@@ -157,7 +157,7 @@ def test_a_command_stays_on_one_line() -> None:
 def test_steal_below_its_tick_is_inferred(
     tick_s: float, confidence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(why_report, "STEP_S", tick_s)
+    monkeypatch.setattr(why_report, "TICK_S", tick_s)
     _, result = session_and_report("guest")
     assert finding_of(result, STEAL_CAUSE).confidence == confidence
 
