@@ -29,12 +29,10 @@ from perftop.tui.fleet_screen import FleetSource
 from perftop.tui.stream import StreamSource
 
 SLOW_EXAMPLES = (
-    r"ramp|timers|wake|selftest|-r 5|\.json|--host|n001|sim:|-- .*job|-- CMD|-- mpi|--on|unix"
-    r"|serve|exporter(?! --print)|mark NAME|--check governor|--print-unit|topology|today"
-    r"|demo (neighbour|cpus|bad-run|reclaim|NAME)"
+    r"ramp|timers|wake|selftest|job|--host|n001|sim:|--on|serve|exporter|unix|mark|topology"
 )
-"""Examples that run at night: slow ones, those that tests/test_docs.py runs, and those that are
-nearly the same as one that runs by day."""
+"""Examples of README that run at night: slow ones, and those that are nearly the same as one that
+runs by day."""
 LASTING_COMMANDS = r"perftop (serve|exporter(?!.*--print)) .*?(?P<made>socket|metrics|\S+\.prom)\b"
 """Commands that run until they are stopped; one has started once the file `made` exists."""
 EXAMPLES = examples()
@@ -132,31 +130,19 @@ def run_examples(
             assert run(line, monkeypatch) in allowed_statuses, f"{example}, here as {line}"
 
 
-def pages(*, slow: bool) -> list[Any]:
-    """Pages with their examples, with or without slow ones."""
-    chosen = {
-        name: [line for line in found if slow or not re.search(SLOW_EXAMPLES, line)]
-        for name, found in EXAMPLES.items()
-    }
-    return [pytest.param(found, id=name) for name, found in chosen.items() if found]
-
-
-@pytest.mark.parametrize("page_examples", pages(slow=False))
-def test_examples_do_what_their_text_claims(
-    page_examples: list[str],
-    directory: Directory,
-    monkeypatch: pytest.MonkeyPatch,
+def test_examples_of_readme_do_what_their_text_claims(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_examples(page_examples, directory, monkeypatch)
+    examples = [line for line in EXAMPLES["README"] if not re.search(SLOW_EXAMPLES, line)]
+    run_examples(examples, directory, monkeypatch)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("page_examples", pages(slow=True))
-def test_slow_examples_do_what_the_text_claims(
-    page_examples: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("page", [name for name, found in EXAMPLES.items() if found])
+def test_examples_of_all_pages_do_what_their_text_claims(
+    page: str, directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs all examples of their page, because slow ones read files of the others."""
-    run_examples(page_examples, directory, monkeypatch)
+    run_examples(EXAMPLES[page], directory, monkeypatch)
 
 
 def test_examples_are_found() -> None:

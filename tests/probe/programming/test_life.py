@@ -247,6 +247,7 @@ def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
     assert fake.changed() == {}
 
 
+@pytest.mark.nightly
 def test_a_cpu_offline_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir: Path) -> None:
     with probe(fake) as (process, _):
         set_online(fake, process, 3, state=False)

@@ -216,6 +216,7 @@ def test_a_killed_probe_is_reported_with_its_unrestored_registers(
     assert fake.changed() == {}
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not os.access("/run", os.W_OK), reason="of root's run directory")
 def test_a_journal_of_an_ended_session_is_found(
     fake: FakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
