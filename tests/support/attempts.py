@@ -11,8 +11,8 @@ ATTEMPTS = 3
 
 
 def up_to_three_attempts(test: Callable[P, None]) -> Callable[P, None]:
-    """Repeats a test whose assertions fail. A disturbance fails one attempt, an error in the code
-    fails all. An attempt must leave the fixtures of the test as they were."""
+    """Repeats a test whose assertions fail, because a disturbance fails one attempt, but a fault of
+    the code fails all. An attempt must leave the fixtures as they were."""
 
     @wraps(test)
     def repeated(*arguments: P.args, **options: P.kwargs) -> None:

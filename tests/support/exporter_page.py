@@ -55,7 +55,6 @@ def series(text: bytes, *, openmetrics: bool = True) -> Series:
 
 
 def samples_by_name(data: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]]:
-    """Returns samples with times, by name and labels."""
     results: dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]] = {}
     for family in families(data):
         for sample in family.samples:

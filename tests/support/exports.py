@@ -38,7 +38,6 @@ def counted_messages(**more: Any) -> list[wire.Message]:
 
 
 def hello(result: Sequence[wire.Message]) -> wire.Hello:
-    """Returns the hello of a stream, which is its first message."""
     first = result[0]
     assert isinstance(first, wire.Hello)
     return first
@@ -107,5 +106,4 @@ def golden(name: str, data: bytes) -> bytes:
 
 
 def stream(result: Iterable[wire.Message]) -> bytes:
-    """Returns the bytes of the messages as a probe writes them."""
     return b"".join(map(wire.encode, result))

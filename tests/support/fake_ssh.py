@@ -59,8 +59,6 @@ SSH_ERRORS = {
 
 
 class Hosts:
-    """Hosts of the fake ssh."""
-
     def __init__(self, directory: Path) -> None:
         self.path = self._directory = directory
 

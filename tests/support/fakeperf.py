@@ -62,10 +62,10 @@ class Kernel(perf_events.Kernel):
         moved: Mapping[str, int] | None = None,
         turns: Mapping[int, int] | None = None,
     ) -> None:
-        """`taken`: number of counters that another program holds, by CPU; groups that need more
-        than the remaining counters can be opened but never run. `turns`: number of counters, by
-        CPU, that other programs use in turns: a pinned group displaces them, and any other group
-        waits. `moved`: counts of a trial by event key."""
+        """`taken`: number of counters, by CPU, that another program holds. A group that needs more
+        than the rest can be opened but never runs. `turns`: number of counters, by CPU, that other
+        programs use in turns: a pinned group displaces them, any other group waits. `moved`: counts
+        of a trial by event key."""
         self.counters = counters
         self.refuse = refuse
         # for each call: its kind, its event or descriptor, and the leader

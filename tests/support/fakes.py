@@ -57,8 +57,7 @@ class Machine:
     cores: int = 4
     threads: int = 2
     counted: bool = True
-    """Whether there are core counters; otherwise there are only the times of /proc/stat, as in a
-    guest."""
+    """Whether there are core counters; otherwise only the times of /proc/stat, as in a guest."""
     split: bool = True
     """Whether a counter measures the SMT states; otherwise only their bounds are known."""
     ceiling_hz: float | None = 3.2e9
@@ -110,7 +109,6 @@ class Machine:
         return Frame(seq, ns, blocks, **more)
 
     def _counters(self, cpu: int) -> Mapping[str, int | None]:
-        """Returns the counters of a CPU in the current frame."""
         return self._sums[cpu]
 
     def _advance(self, samples: int) -> None:
@@ -210,7 +208,6 @@ class AnyProbe:
             yield batch
 
     def send(self, *messages: wire.Message) -> None:
-        """Sends the messages in one batch, like a probe."""
         self._queue.put_nowait([*messages])
 
     def frames(self, count: int, **more: Any) -> None:

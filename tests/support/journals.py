@@ -12,7 +12,6 @@ from perfprobe.programming import journal
 
 
 def entries_left(root: Path) -> list[journal.JournalEntry]:
-    """The remaining journal entries of this machine."""
     boot = identity.boot_id(root)
     return [
         entry

@@ -63,8 +63,8 @@ def wanted_and_lost_s(
 
 
 def lost_share_at_half_the_clock(util: float) -> float:
-    """Returns the reported loss of a CPU that is busy for `util` of the time, at half of the clock
-    that its ceiling allows. The truth is 0.5."""
+    """Returns the reported loss of a CPU that is busy for `util` of the time at half of its ceiling
+    clock. The truth is 0.5."""
     case = values(idle=1 - util, steal=0, involuntary=0, busy_hz=HZ / 2)
     wanted_s, parts_s = wanted_and_lost_s(case)
     return sum(parts_s) / wanted_s if wanted_s else 0.0

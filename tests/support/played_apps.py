@@ -57,7 +57,6 @@ class Run:
         return self.source.interval
 
     def text(self) -> list[str]:
-        """Returns the lines of the overview."""
         screen = self.monitor
         missing = screen.query_one(MissingMetricsLine)
         below = [missing] if missing.display else []

@@ -31,9 +31,9 @@ def spans(episodes: Sequence[Episode]) -> list[tuple[float, float | None]]:
 
 class RateStream:
     """A stream of cores with two threads in one package. A rate is the increase of a counter per
-    second, the value of a gauge, or for flags the share of polls that saw each part; a sample has
-    100 polls, or the rate KEY_polls. A sequence has one rate for each row, or for each part of
-    flags. Rates that are not given are unchanged."""
+    second, or the value of a gauge. For flags it is the share of polls that saw each part; a sample
+    has 100 polls, or the rate KEY_polls. A sequence has one rate for each row, or for each part of
+    flags. Missing rates are unchanged."""
 
     def __init__(
         self,
@@ -51,7 +51,6 @@ class RateStream:
         self.kind, self.session, self.ns, self.seq = kind, Session(self.hello), 0, 0
         self.rates: dict[str, Rate] = {}
         self.offline_cpus: set[int] = set()
-        """CPUs that are offline."""
         self.sums = {
             block.name: np.zeros((self.hello.rows(block.scope), block.columns))
             for block in self.hello.blocks

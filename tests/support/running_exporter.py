@@ -24,8 +24,6 @@ READY = re.compile(rb"perftop: (http://|unix:)(.*?): (\d+) series")
 
 
 class RunningExporter:
-    """A running exporter that accepts connections."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         assert process.stderr is not None

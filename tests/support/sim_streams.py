@@ -41,7 +41,6 @@ def messages_lasting(
 
 
 def poll_all(source: SimSource) -> Iterator[Timed]:
-    """Yields the messages of a source, without end."""
     while True:
         yield from source.poll()
 

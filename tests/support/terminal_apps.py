@@ -63,8 +63,6 @@ class Terminal(HeadlessDriver):
 
 
 class TerminalApp(PerfTopApp):
-    """An app that writes to a `Terminal`."""
-
     CSS_PATH = str(Path(app.__file__).with_name(str(PerfTopApp.CSS_PATH)))
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -173,7 +171,6 @@ class Cells:
         return ["".join([cell[0] for cell in self.cells(columns, y)]) for y in range(lines)]
 
     def cells(self, columns: int, y: int) -> list[Cell]:
-        """Returns the cells of a line."""
         return [self._cells.get((y, x), BLANK) for x in range(columns)]
 
     def visible_cells(self, columns: int, y: int) -> list[tuple[str, ...]]:

@@ -55,13 +55,10 @@ async def until_true(
 
 
 async def until_quiet(_least_s: float = 0.0, limit_s: float = 1.0) -> None:
-    """Waits until nothing in this loop is due within SOON_S. This replaces Textual's own wait,
-    which assumes that a process is idle if it used little CPU time in 20 ms; that is slow, and
-    wrong on a busy machine.
-
-    If the screen keeps changing, the wait ends after as many timers as Textual has frames in
-    `limit_s`. Timers are counted because a busy machine may need more than `limit_s` for a single
-    frame."""
+    """Waits until nothing in this loop is due within SOON_S. It replaces Textual's own wait, which
+    takes a process for idle if it used little CPU time in 20 ms; that is slow, and wrong on a busy
+    machine. If the screen keeps changing, the wait ends after as many timers as Textual has frames
+    in `limit_s`: a busy machine may need longer for a single frame."""
     loop: Any = asyncio.get_running_loop()
     end, waits = time.monotonic() + MAX_WAIT_S, int(limit_s * FRAMES_HZ)
     await asyncio.sleep(0)

@@ -43,7 +43,7 @@ CANDIDATES = [
 
 
 @pytest.mark.parametrize(("model", "stepping", "leaves", "msr_ce", "tsc", "expected"), CANDIDATES)
-def test_possible_factors_of_each_counter(
+def test_each_counter_has_the_possible_factors_of_its_clock(
     model: int, stepping: int, leaves: Leaves, msr_ce: int | None, tsc: float | None,
     expected: dict[str, list[float]],
 ) -> None:  # fmt: skip
@@ -137,7 +137,7 @@ def test_the_crystal_is_ambiguous_without_a_base_frequency() -> None:
     assert rates[1].origin == "CPUID.15H 276/2 x 24 MHz, the crystal by model"
 
 
-def test_base_of_goldmont_plus() -> None:
+def test_goldmont_plus_has_its_base_clock_and_power_limits() -> None:
     leaves = machine(V4_GONE, (171, 3, 0))
     result = find_uarch(INTEL, 6, 0x7A, 1, leaves)
     assert [rate.hz for rate in base_rate_candidates(result, leaves, 11 << 8)] == [1.1e9]

@@ -93,7 +93,7 @@ HYBRID = (2, 0, 0, 1 << 15)
 BARE = (0x90672, 0, 0, 0)
 
 
-def test_hybrid_sides_by_cpuid() -> None:
+def test_cpuid_tells_the_core_type_of_a_hybrids_cpu() -> None:
     p = find_uarch(INTEL, 6, 0x97, 2, machine(V5, x01=BARE, x07=HYBRID, x1A=(0x40000001, 0, 0, 0)))
     e = find_uarch(
         INTEL, 6, 0x97, 2, machine(V5_GRACEMONT, x01=BARE, x07=HYBRID, x1A=(0x20000001, 0, 0, 0))
@@ -120,7 +120,7 @@ def test_a_hybrid_of_unknown_type_has_only_architectural_events() -> None:
 # --- unknown models -------------------------------------------------------------------------------
 
 
-def test_unknown_model_by_capability() -> None:
+def test_an_unknown_model_has_what_cpuid_reports() -> None:
     old = find_uarch(INTEL, 6, 0xF0, 1, machine(V4, x01=(0xF0601, 0, 0, 1 << 22), x06=(0, 0, 1, 0)))
     assert configs(old.events) == {**ARCHITECTURAL, "any_thread": 0x20013C}
     assert old.smt_methods == ("any-thread", "traced", "bounds")
@@ -132,7 +132,7 @@ def test_unknown_model_by_capability() -> None:
     assert "any_thread" not in new.events
 
 
-def test_unknown_model_that_denies_the_reference_event() -> None:
+def test_an_unknown_model_may_lack_the_reference_event() -> None:
     result = find_uarch(INTEL, 6, 0xF0, 1, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
     assert result.events.keys() == {"ref", "cycles", "instructions"}
     assert result.smt_methods == ("traced", "bounds")

@@ -30,7 +30,7 @@ def counts_after(root: Path, before: disturbance.CpuCounts) -> dict[str, float |
     return disturbance.changes_during(0, [2], before, disturbance.read_counts(0, root))
 
 
-def test_differences_between_two_reads(tmp_path: Path) -> None:
+def test_differences_between_two_reads_have_every_count(tmp_path: Path) -> None:
     write_machine(tmp_path, 10, 100, 3)
     first = disturbance.read_counts(0, tmp_path)
     write_machine(tmp_path, 30, 150, 4)
@@ -42,7 +42,7 @@ def test_differences_between_two_reads(tmp_path: Path) -> None:
     assert result["siblings_idle_s"] == 0
 
 
-def test_idle_time_in_microseconds_from_cpuidle(tmp_path: Path) -> None:
+def test_idle_time_has_the_microseconds_of_cpuidle(tmp_path: Path) -> None:
     def slept(*times: int) -> None:
         for state, time in enumerate(times):
             trees.put(tmp_path, f"{trees.CPU}/cpu0/cpuidle/state{state}/time", f"{time}\n")

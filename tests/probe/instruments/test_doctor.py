@@ -80,7 +80,7 @@ def test_the_perf_check_depends_on_which_counters_worked(
     assert doctor.perf_check_of_stream(refused, keys, missing) == refused
 
 
-def test_a_guest_without_a_pmu(tree: Path) -> None:
+def test_a_guest_and_a_host_without_a_pmu_have_different_reasons(tree: Path) -> None:
     (tree / "sys/bus/event_source/devices/cpu/type").unlink()
     (tree / "sys/bus/event_source/devices/cpu").rmdir()
     assert check(tree, "perf counters").why == "the kernel offers no core PMU"

@@ -353,7 +353,7 @@ class DirectKernel(fakeperf.Kernel):
     ({"cpu": (4, None)}, 0),
     ({"cpu_core": (4, "0-1"), "cpu_atom": (10, "2-3")}, 10 << 32),
 ])  # fmt: skip
-def test_cycles_in_all_rings_of_that_cpu(
+def test_cycles_are_counted_in_all_rings_of_that_cpu(
     tmp_path: Path, pmus: dict[str, tuple[int, str | None]], config: int
 ) -> None:
     for name, (number, cpus) in pmus.items():
@@ -373,7 +373,7 @@ def refusal_of_counter(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
     return raised.value.trouble
 
 
-def test_the_reason_for_a_missing_counter(tmp_path: Path) -> None:
+def test_a_missing_counter_has_its_reason(tmp_path: Path) -> None:
     assert "no core PMU" in refusal_of_counter(DirectKernel(), tmp_path).why
     fakeperf.write_pmu(tmp_path, "cpu", 4)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")

@@ -50,7 +50,7 @@ samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 
 @given(samples)
 @example([n * n for n in range(1, 100)])
-def test_spread_of_samples(values: list[int]) -> None:
+def test_the_spread_of_samples_agrees_with_statistics(values: list[int]) -> None:
     result = describe_spread(Counter(values))
     kept = sorted(values)[len(values) // 20 : len(values) - len(values) // 20]
     assert result.count == len(values)
@@ -268,7 +268,7 @@ ERR:          0
 """
 
 
-def test_interrupts_of_one_cpu() -> None:
+def test_interrupts_of_one_cpu_are_counted_by_source() -> None:
     assert disturbance.parse_interrupts(BEFORE, 2) == {
         "ACPI:Ged": 0, "nvme0q1": 2241, "Local timer interrupts": 108127,
     }  # fmt: skip

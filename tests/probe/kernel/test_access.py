@@ -50,7 +50,7 @@ def has_only_capabilities(status: dict[str, str], *allowed_capabilities: int) ->
 
 
 @pytest.mark.parametrize("source", ["auto", "os", "sim:idle"])
-def test_capabilities_of_a_running_probe(source: str) -> None:
+def test_a_running_probe_keeps_only_the_capabilities_it_needs(source: str) -> None:
     kept = set(access.needed_capabilities(Path("/"), source))
     assert kept <= {
         "auto": {access.CAP_PERFMON, access.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, access.CAP_BPF},

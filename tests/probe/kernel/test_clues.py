@@ -32,7 +32,7 @@ def write_tree(root: Path, **files: str) -> Path:
     return root
 
 
-def test_settings_by_name(tmp_path: Path) -> None:
+def test_settings_are_read_by_name(tmp_path: Path) -> None:
     root = write_tree(
         tmp_path, policy0="powersave", policy4="performance", boost="0",
         mds="Vulnerable: Clear CPU buffers attempted, no microcode", spectre_v2="Mitigation: IBRS",
@@ -89,7 +89,7 @@ def test_a_slow_call_has_its_time() -> None:
     ("MB:0=2048", "MB:0=2048", ""),
     ("L3:0=fff", "MB:0=x", ""),
 ])  # fmt: skip
-def test_groups_with_a_cap_on_memory_bandwidth(
+def test_groups_with_a_cap_on_memory_bandwidth_are_named(
     tmp_path: Path, default: str, batch: str, caps: str
 ) -> None:
     for group, content in (("", default), ("batch", batch)):

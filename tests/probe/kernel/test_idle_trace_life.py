@@ -44,12 +44,14 @@ time.sleep(600)
     ({0: (4096, 0)}, OSError),
     ({-1: (0, 0)}, OSError),
 ])  # fmt: skip
-def test_invalid_core_maps(core_map: dict[int, tuple[int, int]], error: type[Exception]) -> None:
+def test_invalid_core_maps_are_refused(
+    core_map: dict[int, tuple[int, int]], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         IdleTrace(core_map)
 
 
-def test_untraced_cpus_and_cores() -> None:
+def test_untraced_cpus_and_cores_cannot_be_read() -> None:
     with IdleTrace({0: (0, 0)}) as trace:
         for read in (trace.smt_times, trace.busy_ns, trace.idle_entries, trace.mark_offline):
             with pytest.raises(FileNotFoundError):

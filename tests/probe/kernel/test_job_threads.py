@@ -73,7 +73,7 @@ def descriptors() -> int:
 
 
 @pytest.mark.parametrize("text", ["", "x" * 16, "ü" * 8, "a\nb", "\udcff", "x" * 999])
-def test_invalid_job_names(text: str) -> None:
+def test_invalid_job_names_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a PID, or a name"):
         job_threads.parse_pid(text)
 
@@ -180,7 +180,7 @@ def test_a_reused_pid_is_not_the_job(tmp_path: Path) -> None:
     }
 
 
-def test_a_pid_without_a_process(tmp_path: Path) -> None:
+def test_a_pid_without_a_process_is_refused(tmp_path: Path) -> None:
     write_process(tmp_path, 10)
     trees.put(tmp_path, "proc/11/status", STATUS.format("job", 10, MASK, 0, 0))
     for text, why in (("4711", "^no process 4711$"), ("11", "11 is a thread of process 10")):
@@ -239,7 +239,9 @@ def test_the_limit_of_threads_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "0 0 0\n", "", "x 1 2", "1 2", "-1 2 3"])
-def test_a_kernel_that_does_not_account_for_waits(tmp_path: Path, content: str | None) -> None:
+def test_a_kernel_that_does_not_account_for_waits_is_reported(
+    tmp_path: Path, content: str | None
+) -> None:
     write_process(tmp_path, 10)
     write_thread(tmp_path, 10, 10, None, ticks=25, switches=(3, 4))
     if content is not None:
@@ -254,7 +256,7 @@ def test_a_kernel_that_does_not_account_for_waits(tmp_path: Path, content: str |
     watched.close()
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_threads_with_unreadable_files_are_left_out(tmp_path: Path) -> None:
     write_process(tmp_path, 10, threads=5)
     for tid in (10, 11):
         write_thread(tmp_path, 10, tid)

@@ -49,7 +49,9 @@ def event(action: str, path: str = "/devices/system/cpu/cpu3") -> bytes:
     ([OSError(errno.ENOBUFS, "lost"), event("online")], {0, 3}),
     ([OSError(errno.EBADF, "bad")], set()),
 ])  # fmt: skip
-def test_cpus_that_went_offline(events: list[bytes | OSError], gone: set[int]) -> None:
+def test_cpus_that_went_offline_are_reported_once(
+    events: list[bytes | OSError], gone: set[int]
+) -> None:
     reader = OfflineEvents(Events(*events))
     assert reader.read_offline({0, 3}) == gone
     assert reader.read_offline({0, 3}) == set()

@@ -114,7 +114,7 @@ def test_nothing_is_reported_without_files(four_cpus: Path) -> None:
     assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) is None
 
 
-def test_the_base_clock_if_all_cpus_share_it(four_cpus: Path) -> None:
+def test_the_base_clock_is_known_only_if_all_cpus_share_it(four_cpus: Path) -> None:
     write_files(four_cpus, range(4), base_frequency=2_100_000)
     assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) == Rate(
         2.1e9, "cpufreq, base_frequency"

@@ -101,7 +101,9 @@ def test_psutil_waits_until_it_is_needed() -> None:
     assert result.stdout == "set()\n"
 
 
-def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_details_of_a_process_are_short_and_printable(
+    child: Callable[..., subprocess.Popen[bytes]],
+) -> None:
     process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
     result = task_files.process_details(process.pid)
     command = result.pop("command")

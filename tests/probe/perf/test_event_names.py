@@ -33,7 +33,7 @@ def test_commas_separate_events_but_not_terms_and_groups() -> None:
     ("mem_load_retired.l1_hit", "mem_load_retired.l1_hit", False, False),
     ("MEM_LOAD_RETIRED:L1_HIT", "MEM_LOAD_RETIRED:L1_HIT", False, False),
 ])  # fmt: skip
-def test_rings_follow_the_name(text: str, name: str, user: bool, kernel: bool) -> None:
+def test_rings_are_letters_after_the_name(text: str, name: str, user: bool, kernel: bool) -> None:
     ((result,),) = parse_groups(text)
     assert (result.name, result.user_only, result.kernel_only) == (name, user, kernel)
 
@@ -51,7 +51,7 @@ def test_invalid_lists_are_refused(text: str) -> None:
     ("contxt", "context-switches"), ("contxt-switches", "context-switches"),
     ("Page_fault", "page-faults"), ("retird", "mem_load_retired.l1_hit"),
 ])  # fmt: skip
-def test_the_nearest_names(word: str, name: str) -> None:
+def test_a_wrong_name_suggests_similar_names(word: str, name: str) -> None:
     assert name in nearest_names(
         word, ["context-switches", "page-faults", "mem_load_retired.l1_hit"]
     )

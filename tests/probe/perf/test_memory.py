@@ -190,7 +190,7 @@ def refuse_event(event: Event, _cpu: int, _host_only: bool) -> int:
     (["0,4", "0"], fakeperf.Kernel(), "different numbers of memory controllers"),
     ([], fakeperf.Kernel(), "shows no memory controllers"),
 ])  # fmt: skip
-def test_reasons_for_missing_traffic(
+def test_missing_traffic_has_its_reason(
     tmp_path: Path, masks: list[str], kernel: fakeperf.Kernel, why: str
 ) -> None:
     """If one controller cannot be read, each sum would be too small."""

@@ -276,7 +276,7 @@ def write_rights(root: Path, paranoid: str, caps: int = 0, seccomp: int = 0) -> 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
 @pytest.mark.parametrize("level", ["1", "2", "4"])
-def test_the_paranoid_level(
+def test_the_reason_names_the_paranoid_level(
     number: int, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_rights(tmp_path, level)

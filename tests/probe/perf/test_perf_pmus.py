@@ -18,7 +18,7 @@ from perfprobe.perf.perf_pmus import ConfigWords
 # --- PMUs and their events ------------------------------------------------------------------------
 
 
-def test_events_of_a_pmu(tmp_path: Path) -> None:
+def test_events_of_a_pmu_are_found_by_name(tmp_path: Path) -> None:
     fakeperf.write_pmu(tmp_path, "msr", 9)
     fakeperf.write_events(tmp_path, "msr", tsc=0, aperf=1, smi=4)
     result = perf_pmus.find_pmu(tmp_path, "msr")

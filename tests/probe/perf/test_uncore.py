@@ -119,7 +119,7 @@ def power_control(root: Path, model: int, form: str = "config:0-7", mask: str = 
     return opened_parts(root, planner, fakeperf.Kernel())[2:]
 
 
-def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
+def test_four_events_of_the_power_control_unit_are_counted(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     fakeperf.write_pmu(tmp_path, "uncore_pcu", 31, mask="1")
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
@@ -144,7 +144,9 @@ def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
     (0x8F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
     (0xAD, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
 ])  # fmt: skip
-def test_units_of_other_models(model: int, keys: list[str], tmp_path: Path) -> None:
+def test_each_model_has_its_own_power_control_events(
+    model: int, keys: list[str], tmp_path: Path
+) -> None:
     (part,) = power_control(tmp_path, model)
     assert keys_on(part) == keys
 
@@ -161,5 +163,5 @@ def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
     assert keys_on(part) == ["pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"]
 
 
-def test_undocumented_power_control_units(tmp_path: Path) -> None:
+def test_undocumented_power_control_units_are_not_read(tmp_path: Path) -> None:
     assert power_control(tmp_path, ALDER) == []

@@ -78,7 +78,7 @@ def test_a_bit_counts_once_when_it_is_set(two_packages: Path) -> None:
     source.close()
 
 
-def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
+def test_a_die_without_lines_of_cpus_is_counted(tmp_path: Path) -> None:
     """The first version of the driver wrote such files."""
     trees.machine(tmp_path, 1)
     write_status(tmp_path, 0, "cpus none\n")
@@ -94,7 +94,7 @@ def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
     has_capabilities(DAC_OVERRIDE) or has_capabilities(DAC_READ_SEARCH),
     reason="it may read everything",
 )
-def test_files_that_may_not_be_read(two_packages: Path) -> None:
+def test_an_unreadable_status_file_has_a_reason(two_packages: Path) -> None:
     (two_packages / f"sys/kernel/debug/{NAMES[0]}/plr/domain0/status").chmod(0)
     assert (
         "Permission denied"

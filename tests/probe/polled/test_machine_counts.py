@@ -52,7 +52,7 @@ def test_a_row_has_its_stamps_and_valid_bits() -> None:
     assert (valid, values) == ([0, 0b101], [0, 0, 0, 7, 0, 9])
 
 
-def test_totals_of_the_first_line(tmp_path: Path) -> None:
+def test_the_first_line_of_a_pressure_file_is_read(tmp_path: Path) -> None:
     below = write_root(
         tmp_path, cpu=TEXT.format(12_345_678), memory=TEXT.format(0), io=TEXT.format(9)
     )
@@ -83,7 +83,7 @@ def test_a_kernel_without_pressure_is_reported(tmp_path: Path) -> None:
     assert valid_columns(machine)[0] == 1
 
 
-def test_switches_of_intel_pstate(tmp_path: Path) -> None:
+def test_switches_of_intel_pstate_are_read(tmp_path: Path) -> None:
     below = write_root(tmp_path)
     at = "sys/devices/system/cpu"
     trees.put(below, f"{at}/intel_pstate/no_turbo", "1\n")
@@ -100,7 +100,7 @@ def test_switches_of_intel_pstate(tmp_path: Path) -> None:
     machine.close()
 
 
-def test_the_boost_switch_of_other_drivers(tmp_path: Path) -> None:
+def test_the_boost_switch_of_other_drivers_is_read(tmp_path: Path) -> None:
     below = write_root(tmp_path, cpu=TEXT.format(1), memory=TEXT.format(2), io=TEXT.format(3))
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "1\n")
     machine = MachineCounts(below, 2)
@@ -111,7 +111,7 @@ def test_the_boost_switch_of_other_drivers(tmp_path: Path) -> None:
     machine.close()
 
 
-def test_load_interrupts_and_context_switches(tmp_path: Path) -> None:
+def test_load_interrupts_and_context_switches_are_read(tmp_path: Path) -> None:
     below = write_root(tmp_path)
     trees.put(below, "proc/loadavg", "0.20 11.08 0.12 1/80 11206\n")
     trees.put(below, "proc/stat", "cpu0 1 2 3\nintr 4711 1 2 3\nctxt 815\nbtime 7\n")

@@ -96,7 +96,7 @@ def test_a_word_is_not_a_number(two_caches: Path, word: str) -> None:
     assert word in missing.why or word == "Error"
 
 
-def test_a_counter_that_starts_again(two_caches: Path) -> None:
+def test_a_counter_that_starts_again_is_not_valid_once(two_caches: Path) -> None:
     """The kernel has assigned another monitor to the group, so the traffic since the last read is
     unknown."""
     source, _ = open_resctrl(two_caches)

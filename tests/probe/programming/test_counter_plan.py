@@ -54,7 +54,7 @@ def test_the_events_of_a_servers_counters() -> None:
     ("Zen 4", None, [0xC0010200 + 2 * n for n in range(6)], ()),
     ("Zen 4", CounterBudget(5, 0, 48, 0), [0xC0010200 + 2 * n for n in range(5)], ("smi",)),
 ])  # fmt: skip
-def test_priorities_when_counters_run_short(
+def test_the_most_useful_events_get_the_counters(
     name: str,
     budget: CounterBudget | None,
     selects: list[int],

@@ -187,7 +187,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_files_that_are_not_journals(directory: Path, root: Path, change: str) -> None:
+def test_files_that_are_not_journals_are_rejected(directory: Path, root: Path, change: str) -> None:
     path = write_journal(directory, root)
     forge_journal(path)
     pad(path, journal.MAX_JOURNAL_BYTES)

@@ -130,7 +130,9 @@ def test_ineffective_writes_are_reported(tmp_path: Path, run_dir: Path, policy: 
     ({"reads": "zero"}, "returns 0 for all registers"),
     ({"override": {"version": 0}}, "CPUID.0AH says that this CPU has no counters"),
 ])  # fmt: skip
-def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], expected: str) -> None:
+def test_an_unreadable_register_is_refused_with_its_reason(
+    tmp_path: Path, spec: dict[str, Any], expected: str
+) -> None:
     with FakeKernel(tmp_path / "root", **spec) as kernel:
         assert expected in refusal(kernel)
 

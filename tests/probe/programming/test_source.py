@@ -231,7 +231,7 @@ def test_values_match_the_machines_truth(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_windows_that_are_not_multiples_of_the_load_period(tmp_path: Path) -> None:
+def test_windows_need_not_be_multiples_of_the_load_period(tmp_path: Path) -> None:
     """A row that was interrupted at the edge of an interval covers slightly less time, with another
     load, than the truth."""
 

@@ -185,7 +185,9 @@ def test_the_table_is_in_hello(watched_packages: list[WatchedPackage]) -> None:
 
 
 @up_to_three_attempts
-def test_a_drop_and_its_reason(watch_attempts: Iterator[list[WatchedPackage]]) -> None:
+def test_the_reason_is_polled_only_while_the_clock_is_lower(
+    watch_attempts: Iterator[list[WatchedPackage]],
+) -> None:
     first, _ = next(watch_attempts)
     for key, part in (("limit_reasons", EITHER), ("package_thermal", "power limit")):
         polls = first.polls(key, part)
@@ -267,7 +269,9 @@ def source(kernel: FakeKernel) -> Iterator[MsrSource]:
     opened.close()
 
 
-def test_register_values_of_an_8160(kernel: FakeKernel, source: MsrSource) -> None:
+def test_registers_of_an_8160_have_their_values_in_units(
+    kernel: FakeKernel, source: MsrSource
+) -> None:
     frame = frames(source, 2)[-1]
     results = {
         "temperature_c": 38,  # 57 degrees below 95 °C
@@ -312,7 +316,7 @@ def test_changed_registers_are_reported(kernel: FakeKernel, source: MsrSource) -
     assert value(hello, frame, "modulation") == [0x1A] * 4
 
 
-def test_the_base_clock_of_a_lower_tdp(kernel: FakeKernel) -> None:
+def test_a_lower_tdp_level_has_its_own_base_clock(kernel: FakeKernel) -> None:
     for cpu in range(4):
         kernel.poke(cpu, 0x64B, 1 << 31 | 2)  # the register is locked
         kernel.poke(cpu, 0x649, 19 << 16)
@@ -398,7 +402,7 @@ def test_a_missing_register_has_its_reason(tmp_path: Path) -> None:
     assert why["turbo"] == "MSR 1ADH cannot be read"
 
 
-def test_a_limit_disabled_at_the_start(tmp_path: Path) -> None:
+def test_a_limit_disabled_at_the_start_has_a_reason(tmp_path: Path) -> None:
     registers = [[cpu, 0x610, 150 * 8 | 1 << 15] for cpu in range(4)]
     hello, why = reasons(tmp_path / "root", registers=registers)
     assert find_counter(hello, "power_limit_w")[2].scale == 1 / 8

@@ -51,7 +51,7 @@ def test_a_write_counts_when_it_is_read_back(fake: FakeKernel) -> None:
     ("sys/kernel/security/lockdown", "none [integrity] confidentiality\n", "kernel lockdown"),
     ("sys/kernel/security/lockdown", "[none] integrity confidentiality\n", "lockdown or"),
 ])  # fmt: skip
-def test_the_cause_of_a_refused_write(fake: FakeKernel, path: str, text: str, cause: str) -> None:
+def test_a_refused_write_has_its_cause(fake: FakeKernel, path: str, text: str, cause: str) -> None:
     fake.ask("file", path=path, text=text)
     fake.ask("options", writes="eperm")
     with (

@@ -43,7 +43,7 @@ def loops(tmp_path: Path) -> list[Counter[str]]:
     return results
 
 
-def test_the_loops_as_disassembled(tmp_path: Path) -> None:
+def test_the_loops_have_the_stated_instructions(tmp_path: Path) -> None:
     result = loops(tmp_path)
     for kind, name in KINDS.items():
         body = Counter({name: load.chain_instructions(kind), "dec": 1, "jne": 1})

@@ -392,7 +392,7 @@ CHECK = Check("x", "", "", 0.01, "")
     (perfprobe, ["--source", "sim"]), (perftop, ["--source", "sim:idle"]),
     (perfprobe, ["--sysroot", "/proc"]), (perfprobe, ["--source", "nonsense"]),
 ])  # fmt: skip
-def test_refusal_in_one_line(
+def test_a_refusal_is_one_line(
     program: Callable[[list[str]], int], option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program(["selftest", *option]) == 2

@@ -20,7 +20,7 @@ from perfprobe.sources import Source
 from perfprobe.wire import Rate
 
 
-def test_candidates_for_a_tick_of_mperf() -> None:
+def test_mperf_may_tick_with_the_tsc_or_the_base_clock() -> None:
     for changes, expected in (
         ({}, [1.0]),
         ({"base_hz": Rate(8e8, "made up")}, [1.0, 1.25]),

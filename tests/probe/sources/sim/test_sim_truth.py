@@ -342,14 +342,14 @@ def test_all_four_states_are_seen_in_smt_mix() -> None:
     assert len({c["core"] for c in mixed}) >= 2
 
 
-def test_truth_of_four_threads_and_of_one() -> None:
+def test_truth_counts_threads_of_any_number() -> None:
     (core, *_) = lines("sim:steady,smt=4", 1, "core")
     assert core["smt"] == {"neither": 0, "active_threads": 4}
     (core, *_) = lines("sim:steady,smt=1", 1, "core")
     assert core["smt"] == {"neither": 0, "lp0": 1, "lp1": 0, "both": 0}
 
 
-def test_truth_of_an_offline_cpu() -> None:
+def test_an_offline_cpu_has_no_true_values() -> None:
     rows = [r for r in lines("sim:hotplug", 18, "cpu") if r["cpu"] == 15]
     assert [r["online"] for r in rows] == [1] * 8 + [0] * 8 + [1] * 2
     assert all((r["util"] is None) == (r["online"] == 0) for r in rows)
