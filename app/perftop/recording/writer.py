@@ -79,18 +79,18 @@ class Writer:
         self._begin_ns = hello.raw_ns
         self._hidden_name = f".{path.name}.{os.urandom(8).hex()}" if force else ""
         """Name of the file that is replaced; empty if there is none any more."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        opened = contextlib.nullcontext((directory, path.name))
         try:
-            if directory is None:
-                with files.open_parent(path) as (above, name):
-                    if force:
-                        with contextlib.suppress(FileNotFoundError):
-                            os.rename(name, self._hidden_name, src_dir_fd=above, dst_dir_fd=above)
-                    self._fd = _create_file(above, name)
-            else:
-                self._fd = _create_file(directory, path.name)
+            with files.open_parent(path) if directory is None else opened as (above, name):
+                if force:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.rename(name, self._hidden_name, src_dir_fd=above, dst_dir_fd=above)
+                # Only its owner may read it, as it contains command lines of other users.
+                self._fd = os.open(name, flags, files.MODE, dir_fd=above)
             self._status = os.fstat(self._fd)
         except OSError as error:
-            self._restore_replaced()
+            self._end_replacement(restores=True)
             raise write_failure(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` tests this lock
@@ -123,7 +123,7 @@ class Writer:
         if os.fstat(self._fd).st_nlink == 0:  # the file was removed, so it could never be read
             self.is_open = False
             os.close(self._fd)
-            self._remove_replaced()
+            self._end_replacement()
             raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
         data = wire.encode(message)
         self._write_or_fail(lambda: self._append(data))
@@ -154,17 +154,14 @@ class Writer:
         """Ends the recording in place of `end`, and removes it. A replaced file is back."""
         os.close(self._fd)
         files.remove(self.path, self._status)
-        self._restore_replaced()
+        self._end_replacement(restores=True)
 
-    def _restore_replaced(self) -> None:
+    def _end_replacement(self, *, restores: bool = False) -> None:
+        """Removes the replaced file, if there is one; `restores`: it gets its name back."""
         if self._hidden_name:
             with contextlib.suppress(OSError), files.open_parent(self.path) as (above, name):
-                os.link(self._hidden_name, name, src_dir_fd=above, dst_dir_fd=above)
-                os.unlink(self._hidden_name, dir_fd=above)
-
-    def _remove_replaced(self) -> None:
-        if self._hidden_name:
-            with contextlib.suppress(OSError), files.open_parent(self.path) as (above, _):
+                if restores:
+                    os.link(self._hidden_name, name, src_dir_fd=above, dst_dir_fd=above)
                 os.unlink(self._hidden_name, dir_fd=above)
             self._hidden_name = ""
 
@@ -172,7 +169,7 @@ class Writer:
         try:
             write_all(self._fd, data)
         except OSError:
-            self._remove_replaced()  # both make room if the disk is full
+            self._end_replacement()  # both make room if the disk is full
             os.ftruncate(self._fd, self.bytes)
             self._pack()
             write_all(self._fd, data)
@@ -194,7 +191,7 @@ class Writer:
         os.ftruncate(self._fd, self._packed_bytes)
         os.lseek(self._fd, 0, os.SEEK_END)
         if self.frames:
-            self._remove_replaced()
+            self._end_replacement()
 
     def _write_or_fail(self, write: Callable[[], None]) -> None:
         """Calls `write`. If it fails, the incomplete message is cut off the file, and Failed is
@@ -211,13 +208,6 @@ class Writer:
                 text += ", followed by a torn message"
             reason = error.strerror or str(error)
             raise Failed(f"cannot go on recording: {reason}; {text}") from None
-
-
-def _create_file(directory: int, name: str) -> int:
-    """Returns a descriptor of the new file. Only its owner may read it, as it contains command
-    lines of other users."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    return os.open(name, flags, files.MODE, dir_fd=directory)
 
 
 def size_text(count: int) -> str:

@@ -89,11 +89,9 @@ def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
     """Prints a line for each rule. Returns BROKEN_STATUS if a rule is broken, or if a rule given by
     the user is unknown."""
     for rule in rules:
-        name, sign, wanted_value = rule.partition("=")
-        if sign and not wanted_value:
-            raise Failed(
-                f"--check: {rule!r} names no state (is a variable of the shell not set?)", USAGE
-            )
+        if rule.endswith("="):
+            raise Failed(f"--check: {rule!r} names no state (is a variable not set?)", USAGE)
+        name = rule.partition("=")[0]
         if name not in RULES:
             rule_names = ", ".join(RULES)
             hint = text.did_you_mean(name, RULES, f"conditions: {rule_names}")
