@@ -178,8 +178,8 @@ class _CheckedSamples:
 
 
 def _check_standstill(samples: _CheckedSamples) -> None:
-    """Marks counters that do not advance while the CPU works as suspect. A hypervisor may answer
-    every read with the same number, or another program may have chosen another event."""
+    """Marks as suspect the counters that do not advance while the CPU works. A hypervisor may
+    answer every read with the same number, or another program may have chosen another event."""
     is_read = samples.ticks > 0
     for key, witnesses in WITNESSES.items():
         increments = samples.increments(key)

@@ -355,7 +355,7 @@ class RunSeries:
             return none, none
         table = delta.tables[column.block]
         increments, ticks = table.increments[..., column.first], table.ticks
-        # Energy is read less often than most frames are sent.
+        # Most frames have no reading of the energy.
         read = np.isfinite(increments).all(axis=1) & (ticks > 0).all(axis=1)
         seconds = ticks.mean(axis=1) / self._session.counters.stamp_hz
         return np.where(read, increments.sum(axis=1), 0.0), np.where(read, seconds, 0.0)

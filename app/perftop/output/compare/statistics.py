@@ -52,7 +52,7 @@ for its length, and its error is unknown."""
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The mean of a population, from a sample."""
+    """The estimated mean of a population, from a sample of its values."""
 
     mean: float
     error: float
