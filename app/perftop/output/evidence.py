@@ -36,7 +36,6 @@ def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evidence_text(cause: str, evidence: Mapping[str, Any]) -> str:
-    """Returns the evidence as one line of text."""
     return " · ".join(evidence_pieces(cause, evidence))
 
 
@@ -211,7 +210,6 @@ class Clue(NamedTuple):
     key: str
     text: str
     hint: str
-    """A remedy."""
     highest_share: float = nan
     """Upper bound of the share of the time lost in this way; NaN where unknown."""
     lost_share: float = nan

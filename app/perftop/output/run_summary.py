@@ -119,7 +119,6 @@ def machine_state(session: Session) -> Line:
 
 
 def _gauge_settings(session: Session) -> Line:
-    """Returns the settings that the stream reports as gauges."""
     states: Line = {}
     for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
         means = _gauge_means(session, key)

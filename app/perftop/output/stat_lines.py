@@ -365,7 +365,6 @@ class StatTable:
         width = TIME_WIDTH if brief else NAME_WIDTH
         self._table_columns = table_columns(width, self.columns, self._states)
         self._lines_left = 0
-        """Lines until the next heading."""
         self._estimated: set[str] = set()
         """Keys of the events that were multiplexed so far."""
 

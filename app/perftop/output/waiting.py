@@ -103,7 +103,6 @@ class _Waiters:
     pids: set[int]
     members: Mapping[Any, TaskTimes]
     waiting_members: dict[Any, TaskTimes]
-    """The members of the group that waited."""
     total_times: TaskTimes
     cpus: list[int]
     """The CPUs on which the waiting members ran most."""
@@ -111,8 +110,6 @@ class _Waiters:
 
 @dataclass(frozen=True)
 class _WaitReason:
-    """The reason for the group's wait."""
-
     culprit: str
     """The resource in a few words, for use inside a sentence."""
     awaited_tasks: list[str]

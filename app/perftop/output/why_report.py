@@ -128,7 +128,6 @@ class Check:
     """Name of the loss in the table; '' if the table leaves it out, and only the list of ruled-out
     losses has it."""
     result: str
-    """The measured result as text."""
     share: float
     """Share of the time that was lost in this way."""
     brief_result: str

@@ -60,7 +60,6 @@ UNKNOWN_CPU = -1
 
 K = TypeVar("K")
 ThreadKey = tuple[int, int]
-"""IDs of a process and of a thread."""
 TaskKey = tuple[int, str, int]
 """ID of a process, name and CPU."""
 
@@ -100,7 +99,6 @@ class TaskTimes:
         return self.run_s - self.without_waits_s + self.wait_s
 
     def since(self, earlier: TaskTimes | None) -> TaskTimes:
-        """Returns the times after those of `earlier`."""
         # the earlier times were forgotten meanwhile
         if earlier is None or earlier.wanted_s > self.wanted_s:
             return self
@@ -196,8 +194,6 @@ class JobTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThrottledTasks:
-    """Tasks that a CPU quota prevented from running."""
-
     quota: Quota
     keys: list[Any]
     wait_s: float

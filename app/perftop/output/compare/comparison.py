@@ -103,8 +103,6 @@ class Row:
 
 @dataclass(frozen=True)
 class DifferingState:
-    """A setting or property in which the machines differ."""
-
     key: str
     side_a: object
     side_b: object
@@ -138,7 +136,6 @@ class Comparison:
 
     @property
     def files(self) -> tuple[int, int]:
-        """Number of files of each side."""
         return _files(self.side_a), _files(self.side_b)
 
 

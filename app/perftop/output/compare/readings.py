@@ -39,7 +39,6 @@ have twice as many samples."""
 Numbers = dict[str, float]
 """Values by key, in base units; unknown values are left out."""
 Cause = tuple[str, str]
-"""Kind and cause of episodes."""
 
 
 # --- numbers that are compared

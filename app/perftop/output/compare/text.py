@@ -44,7 +44,6 @@ MAX_RATIO = 10.0
 STYLE_CODES = {"a": "34", "b": "33", "bold": "1", "dim": "2", "worse": "31", "open": "33"}
 """SGR codes of a terminal, by style."""
 VERDICT_WORDS = {"higher": "more", "lower": "less", "better": "better", "worse": "worse"}
-"""Words for verdicts on clear differences."""
 FIRST_EQUAL_STATES = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus",
                       "command")  # fmt: skip
 """States that are listed first if both sides have the same value."""

@@ -51,7 +51,6 @@ from perftop.session.task_times import JobFootprint
 from perftop.session.values import Reasons, doubt_texts
 
 EpisodeCounts = dict[str, dict[str, int]]
-"""Number of episodes by kind and cause."""
 
 
 class Output(Protocol):

@@ -208,7 +208,6 @@ class OpenMetrics(ExportFormat):
 
 
 def _is_first_of_owner(owners: Sequence[object]) -> Bools:
-    """Returns a mask of each owner's first row."""
     return np.array([owners.index(owner) == index for index, owner in enumerate(owners)], bool)
 
 

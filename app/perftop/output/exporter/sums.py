@@ -238,7 +238,6 @@ change."""
 EpisodeKey = tuple[int, str, str]
 """Index of the package (-1 for none), kind and cause of an episode."""
 PackageCause = tuple[int, str]
-"""Index of the package, and cause of an episode."""
 
 
 @dataclass(frozen=True)
