@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe import __version__, opening, stream_options
-from perfprobe.errors import (
-    RegistersNotRestored,
-    Unavailable,
-    UnwritableOutput,
-    UsageError,
-    error_sentence,
-)
+from perfprobe.errors import MsrsNotRestored, OutputError, Unavailable, UsageError, error_sentence
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 
@@ -41,14 +35,14 @@ def main(argv: list[str] | None = None) -> int:
         return _report_failure(str(error), EXIT_USAGE)
     except Unavailable as error:
         return _report_failure(str(error), EXIT_UNAVAILABLE)
-    except RegistersNotRestored as error:
+    except MsrsNotRestored as error:
         return _report_failure(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _discard_stdout()
         return 0
-    except UnwritableOutput as error:
+    except OutputError as error:
         _discard_stdout()
         return _report_failure(str(error), EXIT_FAILED)
     except OSError as error:
@@ -141,7 +135,7 @@ def _stream(options: argparse.Namespace) -> int:
     from perfprobe.wire.outbox import EndedError
 
     if sys.stdout is None:
-        raise UnwritableOutput("stdout is closed: there is nowhere to write to")
+        raise OutputError("stdout is closed: there is nowhere to write to")
     if not 0.001 <= options.sample <= 3600:
         raise UsageError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
     batch = options.batch
@@ -175,13 +169,13 @@ def _print_json(value: Any) -> None:
     import json  # imported here, because `stream` does not need it
 
     if sys.stdout is None:
-        raise UnwritableOutput("stdout is closed: there is nowhere to write to")
+        raise OutputError("stdout is closed: there is nowhere to write to")
     try:
         print(json.dumps(value), flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UnwritableOutput(f"cannot write stdout: {error.strerror}") from None
+        raise OutputError(f"cannot write stdout: {error.strerror}") from None
 
 
 def _topology(options: argparse.Namespace) -> dict[str, Any]:

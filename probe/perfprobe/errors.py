@@ -14,12 +14,12 @@ class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a mist
     """This machine cannot do what the user asked for; the text gives the reason and the remedy."""
 
 
-class RegistersNotRestored(Exception):  # noqa: N818 - a state of the machine, not a mistake
+class MsrsNotRestored(Exception):  # noqa: N818 - a state of the machine, not a mistake
     """MSRs that perfprobe had programmed could not be restored; the text names them and the
     remedy."""
 
 
-class UnwritableOutput(Exception):  # noqa: N818 - a state of the machine, not a mistake
+class OutputError(Exception):
     """Standard output cannot be written."""
 
 

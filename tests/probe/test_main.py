@@ -12,7 +12,7 @@ import pytest
 
 from perfprobe import __main__ as command
 from perfprobe import opening, serve
-from perfprobe.errors import RegistersNotRestored
+from perfprobe.errors import MsrsNotRestored
 from perfprobe.instruments.selftest import run
 from perfprobe.kernel import access
 
@@ -71,7 +71,7 @@ def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
 
     def serving(*_: object, **__: object) -> None:
         os.set_blocking(stdout, False)
-        raise RegistersNotRestored("counters of CPU 3 stay programmed")
+        raise MsrsNotRestored("counters of CPU 3 stay programmed")
 
     monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
     monkeypatch.setattr(serve, "STDOUT", stdout)

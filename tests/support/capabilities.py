@@ -46,7 +46,7 @@ DROPPED = (access.CAP_SYS_ADMIN, access.CAP_PERFMON, access.CAP_SYS_RAWIO, DAC_O
 def cannot_trace() -> str:
     """The reason why no program can be attached to the kernel's idle transitions."""
     try:
-        IdleTrace({0: (0, 0)}, learn_states=False).close()
+        IdleTrace({0: (0, 0)}, learn=False).close()
     except OSError as error:
         return str(error.strerror)
     return ""

@@ -135,10 +135,8 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     if thermal and cpuid.has_feature(leaves, "thermal") is False:
         thermal = None
     elif thermal:
-        bits = tuple(
-            bit for bit in thermal.status_bits if cpuid.has_feature(leaves, bit[2]) is not False
-        )
-        thermal = replace(thermal, status_bits=bits)
+        bits = (b for b in thermal.status_bits if cpuid.has_feature(leaves, b[2]) is not False)
+        thermal = replace(thermal, status_bits=tuple(bits))
     return replace(
         row,
         events=events,

@@ -176,5 +176,4 @@ class ModelRow:
     steppings: frozenset[int] | None = None
     core_type: str | None = None
     perfmon_v2: bool | None = None
-    """Whether the row needs PerfMonV2 (True) or its absence (False) on an AMD CPU; None: either
-    fits."""
+    """Whether an AMD CPU of this row has PerfMonV2; None: it may have it or not."""

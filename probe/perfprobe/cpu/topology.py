@@ -97,9 +97,8 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
     groups += [[row.cpu] for row in rows if row.package is not None and row.cpu not in grouped_cpus]
     cpus_by_package: dict[int | None, list[int]] = {}
     for group in groups:
-        cpus_by_package.setdefault(_first_known(by_cpu[cpu].package for cpu in group), []).extend(
-            group
-        )
+        package = _first_known(by_cpu[cpu].package for cpu in group)
+        cpus_by_package.setdefault(package, []).extend(group)
     return [sorted(cpus_by_package[key]) for key in sorted(cpus_by_package, key=_none_last_key)]
 
 
@@ -222,9 +221,7 @@ def _l3_groups(base: str, rows: list[Cpu]) -> dict[int, int]:
         if cpu not in listed:
             unlisted_cpus.append((cpu, l3_id))
             continue
-        members = [
-            m for m in listed if m not in grouped_cpus and m in package and package[m] == package_id
-        ]
+        members = [m for m in listed if m not in grouped_cpus and package.get(m, -1) == package_id]
         grouped_cpus.update(members)
         groups.append((l3_id, members))
     for cpu, l3_id in unlisted_cpus:

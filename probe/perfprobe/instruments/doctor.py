@@ -179,7 +179,7 @@ def _trace_check(root: Path) -> Check:
     if root != Path("/"):
         return Check(what, "not usable", "not below a sysroot", lost)
     try:
-        IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, learn_states=False).close()
+        IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, learn=False).close()
     except OSError as error:
         trouble = idle_trace.trace_trouble(error)
         return Check(what, "not usable", trouble.why, lost, trouble.fix)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 TRIMMED_SHARE = 0.05
 """Share of the smallest and of the largest samples that a trimmed mean leaves out. One interrupt in
-a million samples would otherwise dominate the variance, and it is not a cost of the measured
-code."""
+a million samples would dominate the variance, although it is no cost of the measured code."""
 DISTURBED_FACTOR = 10
 """Multiple of the median above which a sample counts as disturbed."""
 HISTOGRAM_BINS = 24
@@ -191,8 +190,7 @@ class RepeatLimits:
     """Limits of repeated rounds of samples."""
 
     max_s: float
-    """Maximum time of all rounds together. Only a round of `first_round_samples` samples may end
-    later."""
+    """Maximum time of all rounds together. Only the first round may end later."""
     max_samples: int
     """Maximum number of samples in all rounds."""
     first_round_samples: int = 64
@@ -244,9 +242,8 @@ def repeat_until_stable(
         stable_rounds = stable_rounds + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
         settled = stable_rounds >= STABLE_ROUNDS and now - start >= limits.min_s
         room = _samples_left(limits, size, now - round_start, start + limits.max_s - now)
-        size = min(
-            size * limits.round_growth, limits.max_round_samples, limits.max_samples - count, room
-        )
+        size = min(size * limits.round_growth, limits.max_round_samples, room)
+        size = min(size, limits.max_samples - count)
         size -= size % limits.first_round_samples
         if settled or size <= 0:
             spread_error = standard_error(rounds)

@@ -150,30 +150,28 @@ def _measure_row(
 
 def _wake_by_timer() -> list[int]:
     """Returns the latency in ns of each wake-up by a timer."""
-    latencies_ns: list[int] = []
+    waits_ns: list[int] = []
     clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
     pause_ns = round(PAUSE_S * 1e9)
-    while len(latencies_ns) < WAKE_UPS_PER_ROW and (not latencies_ns or time.monotonic() < end_s):
+    while len(waits_ns) < WAKE_UPS_PER_ROW and (not waits_ns or time.monotonic() < end_s):
         start_ns = clock()
         time.sleep(PAUSE_S)
-        latencies_ns.append(max(0, clock() - start_ns - pause_ns))
-    return latencies_ns
+        waits_ns.append(max(0, clock() - start_ns - pause_ns))
+    return waits_ns
 
 
 def _wake_by_cpu(waker: int) -> list[int]:
     """Returns the latency in ns of each wake-up by a write to an eventfd on another CPU."""
-    latencies_ns: list[int] = []
+    waits_ns: list[int] = []
     event = os.eventfd(0)
     with mmap.mmap(-1, 8) as stamp, _child_process(lambda: _wake_repeatedly(waker, event, stamp)):
         clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
-        while len(latencies_ns) < WAKE_UPS_PER_ROW and (
-            not latencies_ns or time.monotonic() < end_s
-        ):
+        while len(waits_ns) < WAKE_UPS_PER_ROW and (not waits_ns or time.monotonic() < end_s):
             os.eventfd_read(event)
-            latencies_ns.append(clock() - struct.unpack("q", stamp[:8])[0])
+            waits_ns.append(clock() - struct.unpack("q", stamp[:8])[0])
             stamp[:8] = NO_STAMP
     os.close(event)
-    return latencies_ns
+    return waits_ns
 
 
 def _wake_repeatedly(cpu: int, event: int, stamp: mmap.mmap) -> None:

@@ -52,12 +52,10 @@ class IdleTrace:
     """Owns the loaded BPF program, which stays in the kernel until `close` or the end of this
     process."""
 
-    def __init__(
-        self, core_map: Mapping[int, tuple[int, int]], *, learn_states: bool = True
-    ) -> None:
+    def __init__(self, core_map: Mapping[int, tuple[int, int]], *, learn: bool = True) -> None:
         """`core_map` has, by CPU, the number of its core (any numbering) and its LP, 0 or 1. A CPU
         of a core that does not have exactly two threads must be LP 0 of a core of its own. With
-        `learn_states`, the states of all CPUs are made known at once.
+        `learn`, the states of all CPUs are made known at once.
 
         Raises OSError with the reason, and with the verifier's log, if there is one, as a note.
         """
@@ -73,7 +71,7 @@ class IdleTrace:
             raise _open_error(-result, words.decode(errors="replace"))
         self._handle: Any = handle[0]
         self._cpus = [place[0] for place in places]
-        if learn_states:
+        if learn:
             self.learn_states()
 
     def __enter__(self) -> Self:

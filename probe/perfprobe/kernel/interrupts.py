@@ -147,6 +147,5 @@ def parse_table(text: str) -> InterruptTable:
     cpus = [int(word[3:]) for word in head.split() if re.fullmatch("CPU[0-9]{1,5}", word)]
     parts = (line.partition(":") for line in lines)
     least = COLUMN_WIDTH * len(cpus)  # the lines ERR and MIS have one count for all CPUs
-    return InterruptTable(
-        cpus, {label.strip(): rest for label, _, rest in parts if len(rest) >= least > 0}
-    )
+    rows = {label.strip(): rest for label, _, rest in parts if len(rest) >= least > 0}
+    return InterruptTable(cpus, rows)

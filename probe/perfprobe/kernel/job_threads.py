@@ -57,6 +57,7 @@ FROZEN_NS = 1_000_000_000
 """Time in ns between two checks whether a thread's control group is frozen."""
 MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
 THREAD_FILES = ("stat", "schedstat", "status")
+Processes = Iterable[tuple[str, TaskStat]]
 
 
 class WatchedJob:
@@ -89,9 +90,9 @@ class WatchedJob:
         self._recorded_ns = 0
         self._thread_has_ended = False
 
-    def find_threads(self, processes: Iterable[tuple[str, TaskStat]]) -> Iterator[None]:
-        """Finds the job's threads among these processes (pairs of PID and Stat), to read them from
-        now on. The caller may pause at each yield."""
+    def find_threads(self, processes: Processes) -> Iterator[None]:
+        """Finds the job's threads among these processes (pairs of PID and TaskStat), to read them
+        from now on. The caller may pause at each yield."""
         if self._second is not None:
             processes = list(processes)
             yield from self._second.find_threads(processes)
@@ -155,9 +156,7 @@ class WatchedJob:
         if self._second is not None:
             self._second.close()
 
-    def _processes_of_job(
-        self, processes: Iterable[tuple[str, TaskStat]]
-    ) -> Iterable[tuple[str, TaskStat]]:
+    def _processes_of_job(self, processes: Processes) -> Processes:
         if self._family is not None:
             return self._family.members_among(processes)
         if self._is_group:
@@ -247,9 +246,7 @@ class ProcessFamily:
     def __init__(self, pid: str, start: int) -> None:
         self._members = {pid: start}
 
-    def members_among(
-        self, processes: Iterable[tuple[str, TaskStat]]
-    ) -> list[tuple[str, TaskStat]]:
+    def members_among(self, processes: Processes) -> list[tuple[str, TaskStat]]:
         """Returns the members among these processes, ancestors first."""
         by_pid = dict(processes)
         children: dict[str, list[str]] = {}

@@ -481,9 +481,8 @@ class TaskScanner:
         for pid, start, _ in self._sent_details.due_processes(processes, self._now_ns()):
             yield
             known = self._readings.get(str(pid))
-            parent = (
-                self._readings.get(str(known.stat.parent_pid)) if known and known.stat else None
-            )
+            pid_of_parent = known.stat.parent_pid if known and known.stat else 0
+            parent = self._readings.get(str(pid_of_parent))
             groups = files.read_text(f"{self._proc}/{pid}/cgroup")
             family = {
                 "parent": parent.stat.comm if parent and parent.stat else "",

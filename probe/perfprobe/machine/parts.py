@@ -134,9 +134,8 @@ class RowReaders:
         and packages only if they have counters."""
         blocks_with_rows = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row_index))]
         for name, part in self._chosen.items():
-            blocks_with_rows.append(
-                (wire.Block(name, "cpu", [*part.counters]), len(self._row_index))
-            )
+            block = wire.Block(name, "cpu", [*part.counters])
+            blocks_with_rows.append((block, len(self._row_index)))
         return blocks_with_rows + [
             (wire.Block(scope, scope, counters), len(self._groups[scope]))
             for scope in SHARED_SCOPES

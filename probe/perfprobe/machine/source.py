@@ -171,11 +171,8 @@ class Machine:
 
     def _lay_out(self) -> int:
         """Computes the offsets of all blocks in a frame. Returns the frame's length in bytes."""
-        lane_blocks, polled = (
-            [*self._row_readers.blocks(), *self._stat.blocks()],
-            self._polled_blocks.blocks(),
-        )
-        offsets, words = sampler.lay_out([*lane_blocks, *polled])
+        lane_blocks = [*self._row_readers.blocks(), *self._stat.blocks()]
+        offsets, words = sampler.lay_out([*lane_blocks, *self._polled_blocks.blocks()])
         self._offsets = {place.block.name: place for place in offsets}
         self._lane_offsets = {place.block.name: place for place in offsets[: len(lane_blocks)]}
         self._row_readers.set_offsets(self._offsets)
@@ -305,9 +302,8 @@ class Machine:
             drained = self._sampler.drain()
             if drained is None:
                 break
-            rounds.append(
-                _Round(drained, self._sampler.late_rounds, bytearray(self._sampler.frame))
-            )
+            data = bytearray(self._sampler.frame)
+            rounds.append(_Round(drained, self._sampler.late_rounds, data))
         return rounds
 
     def _make_frames(self, rounds: list[_Round], raw_minus_monotonic_ns: int) -> list[Frame]:

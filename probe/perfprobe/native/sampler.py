@@ -161,9 +161,8 @@ class Sampler:
         self.stamp: Literal["tsc", "raw"] = stamp
         """Unit of the stamps: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
         kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
-        config = ffi.new(
-            "pp_config *", (period_ns, frame_words, ring_rounds, kind, check_cpu, first_delay_ns)
-        )
+        fields = period_ns, frame_words, ring_rounds, kind, check_cpu, first_delay_ns
+        config = ffi.new("pp_config *", fields)
         handle = ffi.new("pp_sampler **")
         check_result(lib.pp_new(config, handle))
         self._sampler = handle[0]

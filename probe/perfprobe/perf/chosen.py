@@ -17,7 +17,7 @@ from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventRequest
 from perfprobe.perf.groups import PerfPart, cpu_part
 from perfprobe.perf.perf_events import (
-    ALWAYS_COUNTED_KEYS,
+    COUNTED_KEYS,
     HARDWARE,
     TOO_FEW_COUNTERS,
     Event,
@@ -35,8 +35,7 @@ from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
 GENERIC_EVENT = (1 << 32) - 1
-"""Bits of a generic event's config that are the event's number; the other bits select a hybrid's
-PMU."""
+"""Bits of a generic event's config with the event's number; other bits select a hybrid's PMU."""
 TRIAL_NS = 20_000_000
 """Duration in ns of a trial count of a group, longer than the 4 ms after which the kernel rotates
 groups."""
@@ -68,7 +67,7 @@ def always_counted_key(group: Sequence[ChosenEvent]) -> str | None:
     does not count the event, or if the group has several events."""
     events = [event for chosen in group for event in chosen.events.values()]
     keys = {
-        ALWAYS_COUNTED_KEYS.get(event.config & GENERIC_EVENT)
+        COUNTED_KEYS.get(event.config & GENERIC_EVENT)
         if event.type == HARDWARE and event.kernel_only == event.user_only else None
         for event in events
     }  # fmt: skip

@@ -17,14 +17,7 @@ from perfprobe.errors import UsageError
 from perfprobe.kernel import access
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventRequest, nearest_names
-from perfprobe.perf.perf_events import (
-    ALWAYS_COUNTED_KEYS,
-    HARDWARE,
-    SOFTWARE,
-    Event,
-    Kernel,
-    refusal_of,
-)
+from perfprobe.perf.perf_events import COUNTED_KEYS, HARDWARE, SOFTWARE, Event, Kernel, refusal_of
 from perfprobe.perf.perf_pmus import (
     CORE_PMU_TYPES,
     EVENT_UNIT,
@@ -339,10 +332,7 @@ WATCHDOG_EVENT = "cycles"
 
 
 def list_events(
-    root: Path,
-    search_word: str | None,
-    catalogue: Catalogue | None = None,
-    kernel: Kernel | None = None,
+    root: Path, word: str | None, catalogue: Catalogue | None = None, kernel: Kernel | None = None
 ) -> dict[str, Any]:
     """Returns the JSON output of `events`: the events whose name or description contains this word
     (None: all events). With a kernel, each event of a core is opened for a trial, if this process
@@ -353,8 +343,8 @@ def list_events(
         for known in SOFTWARE_EVENTS
     )
     rows = [*software, *_hardware_rows(root, catalogue)]
-    if search_word is not None:
-        needle = search_word.casefold()
+    if word is not None:
+        needle = word.casefold()
         rows = [e for e in rows if needle in f"{e['name']} {e['about']}".casefold()]
     pmus = catalogue.cores
     refused = access.perf_trouble(root)
@@ -400,7 +390,7 @@ def _hardware_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]
         kind = dict(CORE_PMU_TYPES).get(pmu.name)
         generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
         for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
-            is_own = known in HARDWARE_EVENTS and known.config in ALWAYS_COUNTED_KEYS
+            is_own = known in HARDWARE_EVENTS and known.config in COUNTED_KEYS
             users = ["perftop"] if is_own else []
             users += ["NMI watchdog"] if watchdog and known.name == WATCHDOG_EVENT else []
             yield _event_row(known.name, known.description, known.unit, 1.0, pmu.name, kind, users)

@@ -53,11 +53,8 @@ class PerfPart:
 
     def open(self, cpu: int) -> list[Slot]:
         ready = self._ready_groups.pop(cpu, None)
-        result = (
-            [(0, ready)]
-            if ready
-            else [*filter(None, map(self._open_group, self._plan_groups(cpu)))]
-        )
+        opened = map(self._open_group, [] if ready else self._plan_groups(cpu))
+        result = [(0, ready)] if ready else [*filter(None, opened)]
         self._open_groups[cpu] = [group for _, group in result]
         return [Slot(lib.PP_PERF, first, -1, g.address, g.columns) for first, g in result]
 

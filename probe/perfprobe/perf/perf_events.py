@@ -30,7 +30,7 @@ from perfprobe.native.affinity import pinned_to
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
 CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # numbers of PERF_COUNT_HW_ events
-ALWAYS_COUNTED_KEYS = {CYCLES: "cycles", INSTRUCTIONS: "instructions", REF_CYCLES: "ref"}
+COUNTED_KEYS = {CYCLES: "cycles", INSTRUCTIONS: "instructions", REF_CYCLES: "ref"}
 """Keys of the generic events that perftop always counts, in all rings, by event number."""
 NO_LEADER = -1
 TIME_COLUMNS = 2
@@ -495,20 +495,15 @@ def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trou
     """Returns, by key, the events whose counts are implausible for a CPU that was busy."""
     if trial.counted_share == 0:
         return {}
-    counts = {
-        e.key: count / trial.counted_share for e, count in zip(events, trial.counts, strict=True)
-    }
+    pairs = zip(events, trial.counts, strict=True)
+    counts = {event.key: count / trial.counted_share for event, count in pairs}
     stopped = {key for key, n in counts.items() if n <= 0}
     if counts.keys() - MAY_NOT_ADVANCE <= stopped:  # no counter of this CPU counts at all
         return dict.fromkeys(stopped, NOT_COUNTING)
     troubles = dict.fromkeys(stopped - MAY_NOT_ADVANCE, NOT_COUNTING)
     ref = counts.get("ref", 0)
-    if (
-        trial.tsc_ticks
-        and ref
-        and not 0.2 * trial.ran_share * trial.tsc_ticks <= ref <= 1.05 * trial.tsc_ticks
-    ):
-        share = ref / trial.tsc_ticks
+    share = ref / trial.tsc_ticks if trial.tsc_ticks else 0.0
+    if share and not 0.2 * trial.ran_share <= share <= 1.05:
         troubles["ref"] = Trouble(
             f"the counter moved {share:.3g} times as far as the TSC while busy"
         )
@@ -540,8 +535,7 @@ def _drop_reasons(
     dropped: Mapping[str, Trouble | None], free: int, root: Path
 ) -> dict[str, Trouble]:
     """Returns, by key, why events were dropped; `free` is the number of counters that were free.
-    Optional events have their own reason, because most CPUs have too few counters for all of
-    them."""
+    Optional events have their own reason: most CPUs have too few counters for all of them."""
     short = shortage_trouble(free, root)
     return {
         key: COUNTERS_TAKEN if key in OPTIONAL_ROLES else why or short

@@ -18,7 +18,7 @@ from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.perf.event_names import EventRequest
 from perfprobe.perf.perf_events import (
-    ALWAYS_COUNTED_KEYS,
+    COUNTED_KEYS,
     HARDWARE,
     Event,
     Group,
@@ -164,13 +164,13 @@ def open_core_event(
     root: Path, cpu: int, number: int, *, by_rdpmc: bool = False, with_trial: bool = False,
     kernel: Kernel | None = None,
 ) -> Group:  # fmt: skip
-    """Opens the generic event `number` (a key of ALWAYS_COUNTED_KEYS) on a CPU, in all rings.
+    """Opens the generic event `number` (a key of COUNTED_KEYS) on a CPU, in all rings.
     Raises RefusedError if the event cannot be counted (`with_trial`: after a trial), or if RDPMC
     cannot read it (`by_rdpmc`)."""
     pmu = core_pmu_of(core_pmus(root), cpu)
     if pmu is None:
         raise RefusedError(access.no_pmu_trouble(root))
-    event = Event(ALWAYS_COUNTED_KEYS[number], HARDWARE, pmu.extended_type | number)
+    event = Event(COUNTED_KEYS[number], HARDWARE, pmu.extended_type | number)
     group = open_event(kernel or Kernel(), event, cpu, with_trial=with_trial, root=root)
     if by_rdpmc and not group.uses_rdpmc:
         group.close()

@@ -356,8 +356,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: 
     count = channels * controller_count
     has_clock = 2 * count < MAX_CHANNELS and all(
         controller.clock_event is not None
-        and refusal_of(kernel, controller.clock_event, min(controller.pmu.cpus or {0}), root)
-        is None
+        and not refusal_of(kernel, controller.clock_event, min(controller.pmu.cpus or {0}), root)
         for controller in all_controllers
     )
     counters = [

@@ -106,10 +106,9 @@ class Hsmp:
         self._poll_counts = [[0] * (1 + SOURCE_BITS) for _ in self._sockets]
         self._fabric_max = [0] * self.rows
         """The highest fabric clock of each socket so far; no message returns its upper limit."""
-        self._send_message = send or self._open(root / "dev/hsmp")
-        self._messages = [
-            m for m in COUNTERS if self._send_message is not None and self._is_usable(m)
-        ]
+        self._send = send or self._open(root / "dev/hsmp")
+        messages = COUNTERS if self._send is not None else ()
+        self._messages = [message for message in messages if self._is_usable(message)]
         names = [*SOURCE_NAMES, *(MORE_SOURCE_NAMES if _has_limit_table(root) else ())]
         names += [f"bit {bit}" for bit in range(len(names), SOURCE_BITS)]
         limits = replace(LIMITS, parts=names)
@@ -122,9 +121,7 @@ class Hsmp:
             for row, socket in enumerate(self._sockets if due else ()):
                 values: list[int | None] = []
                 for message in self._messages:
-                    values += self._counter_values(
-                        message, row, self._send_to_socket(socket, message)
-                    )
+                    values += self._counter_values(message, row, self._ask(socket, message))
                 yield row, values
 
     def close(self) -> None:
@@ -150,7 +147,7 @@ class Hsmp:
         took_ns = []
         for socket in self._sockets * 2:
             start_ns = time.monotonic_ns()
-            if self._send_to_socket(socket, message) is not None:
+            if self._ask(socket, message) is not None:
                 took_ns.append(time.monotonic_ns() - start_ns)
         if not took_ns:
             self._note_missing(
@@ -163,15 +160,11 @@ class Hsmp:
             return False
         return True
 
-    def _send_to_socket(self, socket: int | None, message: int) -> int | None:
-        if (
-            self._send_message is None
-            or socket is None
-            or (socket, message) in self._failed_messages
-        ):
+    def _ask(self, socket: int | None, message: int) -> int | None:
+        if self._send is None or socket is None or (socket, message) in self._failed_messages:
             return None
         try:
-            return self._send_message(socket, message)
+            return self._send(socket, message)
         except OSError as error:
             if error.errno not in TEMPORARY_ERRNOS:
                 self._failed_messages.add((socket, message))

@@ -62,9 +62,8 @@ class Powercap:
     def __init__(self, root: Path, rows: Sequence[Cpu], served_keys: Collection[str] = ()) -> None:
         """`served_keys` are keys of counters that another part reads."""
         self.missing: list[Missing] = []
-        zones = self._open_zones(
-            f"{root}/{ZONES_PATH}", {c.key for c in COUNTERS} - set(served_keys)
-        )
+        wanted = {counter.key for counter in COUNTERS} - set(served_keys)
+        zones = self._open_zones(f"{root}/{ZONES_PATH}", wanted)
         self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
         for zone in zones.values():
             _close_zone(zone)

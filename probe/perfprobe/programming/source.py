@@ -19,7 +19,7 @@ from perfprobe.cpu import cpuid
 from perfprobe.cpu.identity import boot_id
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS, METHOD_EVENTS
-from perfprobe.errors import RegistersNotRestored, Unavailable
+from perfprobe.errors import MsrsNotRestored, Unavailable
 from perfprobe.machine.parts import Part
 from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
 from perfprobe.native.tsc_rate import raw_ns
@@ -75,7 +75,7 @@ def close_parts(parts: Iterable[Part]) -> None:
                 "",
             )  # the error is reported only once
     if unrestored:
-        raise RegistersNotRestored(unrestored)
+        raise MsrsNotRestored(unrestored)
 
 
 def _readings(plan: CounterPlan) -> list[Reading]:
@@ -154,7 +154,7 @@ def _program(survey: RegisterSurvey) -> tuple[list[ProgrammedPart], list[str], l
         programmer.begin(plans, [cpu for kind in survey.kinds for cpu in kind.online])
     except MsrError as error:
         if programmer.unrestored:
-            raise RegistersNotRestored(programmer.unrestored) from None
+            raise MsrsNotRestored(programmer.unrestored) from None
         if isinstance(error, InUseError):
             raise
         survey.missing += [Missing(key, error.why, error.fix) for key in keys]

@@ -280,7 +280,7 @@ def test_an_always_busy_cpu_is_settled(two_cpus: tuple[int, int]) -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:
-        with IdleTrace({cpu: (0, 0), other: (0, 1)}, learn_states=False) as trace:
+        with IdleTrace({cpu: (0, 0), other: (0, 1)}, learn=False) as trace:
             unknown = trace.busy_ns(cpu)  # this thread has not slept since then
             trace.learn_states([cpu])
             first, second = trace.busy_ns(cpu), trace.busy_ns(cpu)
@@ -323,7 +323,7 @@ def test_an_offline_mark_lasts_to_the_next_transition() -> None:
 
 def test_4096_cpus_can_be_traced() -> None:
     core_map = {cpu: (cpu // 2, cpu % 2) for cpu in range(4096)}
-    with IdleTrace(core_map, learn_states=False) as trace:
+    with IdleTrace(core_map, learn=False) as trace:
         assert not trace.smt_times(2047).states_known
         assert trace.idle_entries(4095) == 0
         trace.learn_states([0])  # a CPU that other tasks keep busy has no transition

@@ -110,9 +110,8 @@ class FrameLog:
         end = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < end:
             self.read_ready_frames()
-            if self._reads_by_block and all(
-                self._newest_stamp(name) >= stamp for name in self._reads_by_block
-            ):
+            names = self._reads_by_block
+            if names and all(self._newest_stamp(name) >= stamp for name in names):
                 return
             due = self._source.due()
             time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))

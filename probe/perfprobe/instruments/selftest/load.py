@@ -51,8 +51,7 @@ class WorkSpan:
 
 @dataclass(frozen=True, slots=True)
 class LoopRun:
-    """A run of a loop. Each of `mark_stamps` is the TSC after another `turns_per_mark` turns of the
-    loop."""
+    """A run of a loop. Each of `mark_stamps` is the TSC after another `turns_per_mark` turns."""
 
     kind: int
     turns_per_mark: int

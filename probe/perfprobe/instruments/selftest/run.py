@@ -54,9 +54,8 @@ class CheckResults:
             if self._stopped():
                 raise StopRequested
             for check, outcome in attempt():
-                best[check, outcome.cpu] = better_outcome(
-                    check, best.get((check, outcome.cpu)), outcome
-                )
+                key = check, outcome.cpu
+                best[key] = better_outcome(check, best.get(key), outcome)
             judged = {check for check, _ in best}
             verdicts = {judge(check, outcome) for (check, _), outcome in best.items()}
             if (judged >= set(checks) and verdicts <= {"trusted"}) or time.monotonic() > self._end:

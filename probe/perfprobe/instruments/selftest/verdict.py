@@ -35,8 +35,7 @@ class Outcome:
     expected: float
     measured: float
     scale: float
-    """The value to which errors are relative: the expected value, or the whole span if that is
-    0."""
+    """The value to which errors are relative: the expected value; the whole span if it is 0."""
     max_loss: float = 0.0
     """Upper bound of the amount by which other tasks or the hypervisor may have lowered the
     count."""
