@@ -30,18 +30,18 @@ enum pp_clock pp_proven_clock(enum pp_clock clock)
     return clock;
 }
 
-struct pp_instant pp_now(enum pp_clock clock, bool proof)
+struct pp_instant pp_now(enum pp_clock clock, bool check_cpu)
 {
     struct pp_instant now = {.cpu = -1};
     unsigned aux;
 
     if (clock == PP_CLOCK_RDTSCP) {
         now.stamp = pp_rdtscp(&aux);
-        now.cpu = proof ? (int)(aux & AUX_CPU) : -1;
+        now.cpu = check_cpu ? (int)(aux & AUX_CPU) : -1;
         return now;
     }
     now.stamp = clock == PP_CLOCK_RDTSC ? pp_rdtsc() : pp_clock_ns(CLOCK_MONOTONIC_RAW);
-    if (proof)
+    if (check_cpu)
         now.cpu = sched_getcpu();
     return now;
 }

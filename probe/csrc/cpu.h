@@ -69,8 +69,8 @@ enum pp_clock pp_tsc_clock(void);
  */
 enum pp_clock pp_proven_clock(enum pp_clock clock);
 
-/* Returns a time stamp by this clock and, with `proof`, the CPU on which it was read. */
-struct pp_instant pp_now(enum pp_clock clock, bool proof);
+/* Returns a time stamp by this clock and, with `check_cpu`, the CPU on which it was read. */
+struct pp_instant pp_now(enum pp_clock clock, bool check_cpu);
 
 uint64_t pp_clock_ns(clockid_t clock);
 struct timespec pp_timespec(uint64_t ns);

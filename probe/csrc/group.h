@@ -56,9 +56,9 @@ struct pp_perf_group {
 int pp_perf_page_read(const struct pp_perf_ops *ops, pp_perf_page *page, uint64_t *times,
                       uint64_t *count);
 
-/* Read the times, if the group has them, and the counts into `out`, without gaps between columns:
- * by the pages (-EAGAIN as above), or by read() (-errno; -EIO if the kernel has dissolved the
- * group). */
+/* Read the times, if the group has them, and the counts into `out`, without gaps between columns.
+ * pp_perf_read_pages reads the pages (-EAGAIN as above). pp_perf_read_file calls read() (-errno;
+ * -EIO if the kernel has dissolved the group). */
 int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out);
 int pp_perf_read_file(const struct pp_perf_group *group, uint64_t *out);
 

@@ -20,8 +20,8 @@ struct pp_idle {
     void *base;             /* the rows, read-only once they are set up */
 };
 
-/* Like pp_idle_open, but does not attach the program; `swaps` is the number of attempts of its
- * compare-and-swap. `out` must be closed after a failure, too. */
+/* Like pp_idle_open, but does not attach the program. `swaps` is its maximum number of attempts to
+ * compare and swap. `out` must be closed after a failure, too. */
 int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle **out, char *log,
                  uint32_t log_size);
 

@@ -9,7 +9,7 @@
 static void begin_span(pp_work_span *s)
 {
     s->cpu = sched_getcpu();
-    s->own_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    s->cpu_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     s->begin_ns = pp_clock_ns(CLOCK_MONOTONIC);
     s->begin = pp_rdtsc();
 }
@@ -18,7 +18,7 @@ static void end_span(pp_work_span *s)
 {
     s->end = pp_rdtsc();
     s->end_ns = pp_clock_ns(CLOCK_MONOTONIC);
-    s->own_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID) - s->own_ns;
+    s->cpu_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID) - s->cpu_ns;
     if (sched_getcpu() != s->cpu)
         s->cpu = -1;
 }
@@ -26,8 +26,8 @@ static void end_span(pp_work_span *s)
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-/* Instructions in the body of a loop; in that of loop_enter so many that the system call costs
- * little in comparison. */
+/* Instructions in the body of a loop. loop_enter has more, so that the system call costs little in
+ * comparison. */
 #define BODY 64
 #define ENTER_BODY 512
 

@@ -46,7 +46,7 @@ static void read_slots(struct pp_lane *lane, const struct pp_lane_row *row, cons
 
 static bool checks_cpu(const struct pp_lane *lane)
 {
-    return lane->schedule->proof && lane->cpu != PP_ANYWHERE;
+    return lane->schedule->check_cpu && lane->cpu != PP_ANYWHERE;
 }
 
 /* Completes a row that was read between the two stamps: writes its flags and stamps, and clears its
@@ -67,20 +67,20 @@ static void finish_row(const struct pp_lane_row *row, struct pp_instant before,
 static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, uint32_t n,
                           enum pp_clock clock, const pp_slot *slots, uint64_t *entry)
 {
-    bool proof = checks_cpu(lane);
-    struct pp_instant before = pp_now(clock, proof);
+    bool check_cpu = checks_cpu(lane);
+    struct pp_instant before = pp_now(clock, check_cpu);
     struct pp_instant after = before;
 
     /* A thread on the wrong CPU does not read: reads of MSRs and perf events from there would
      * interrupt the lane's CPU. */
-    if (!proof || before.cpu == lane->cpu) {
+    if (!check_cpu || before.cpu == lane->cpu) {
         for (uint32_t i = 0; i < n; slots += rows[i++].plan.n_slots)
             read_slots(lane, &rows[i], slots, entry + rows[i].offset);
-        after = pp_now(clock, proof);
+        after = pp_now(clock, check_cpu);
     }
     for (uint32_t i = 0; i < n; i++)
         finish_row(&rows[i], before, after,
-             proof && (before.cpu != lane->cpu || after.cpu != lane->cpu), entry + rows[i].offset);
+             check_cpu && (before.cpu != lane->cpu || after.cpu != lane->cpu), entry + rows[i].offset);
     return after.stamp - before.stamp;
 }
 

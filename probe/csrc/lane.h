@@ -25,7 +25,7 @@ struct pp_schedule {
     uint64_t start_ns; /* the time of round 0 by CLOCK_MONOTONIC */
     uint64_t period_ns;
     enum pp_clock clock;
-    bool proof; /* whether a row is valid only if it was read on its own CPU */
+    bool check_cpu; /* whether a row is valid only if it was read on its own CPU */
 };
 
 struct pp_lane_row {

@@ -164,37 +164,37 @@ void pp_perf_group_free(pp_perf_group *group)
 
 /* --- trials ----------------------------------------------------------------------------------- */
 
-static void spin(uint64_t own_ns)
+static void spin(uint64_t cpu_ns)
 {
     uint64_t start = pp_clock_ns(CLOCK_MONOTONIC);
-    uint64_t own = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t cpu_start_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 
     do {
         for (int i = 0; i < SPIN_TURNS; i++)
             __asm__ volatile("" ::: "memory");
-    } while (pp_clock_ns(CLOCK_THREAD_CPUTIME_ID) - own < own_ns &&
+    } while (pp_clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_start_ns < cpu_ns &&
              pp_clock_ns(CLOCK_MONOTONIC) - start < TRIAL_LIMIT_NS);
 }
 
-int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, pp_trial *out)
+int pp_perf_trial(const pp_perf_group *group, uint64_t cpu_ns, uint64_t *increases, pp_trial *out)
 {
-    uint64_t before[PP_PERF_WIDTH] = {0}, ns, own;
+    uint64_t before[PP_PERF_WIDTH] = {0}, ns, cpu_start_ns;
     int rc;
 
     /* The clocks are read after the counters: if a hypervisor takes the CPU away between the two,
      * that time is not part of the trial, because counters may not advance in it. */
     rc = pp_perf_read(group, before);
-    own = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    cpu_start_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     ns = pp_clock_ns(CLOCK_MONOTONIC_RAW);
     out->ticks = pp_rdtsc();
     if (rc == 0)
-        spin(own_ns);
+        spin(cpu_ns);
     if (rc == 0)
-        rc = pp_perf_read(group, moved);
+        rc = pp_perf_read(group, increases);
     out->ticks = pp_rdtsc() - out->ticks;
     out->ns = pp_clock_ns(CLOCK_MONOTONIC_RAW) - ns;
-    out->own_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID) - own;
+    out->cpu_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_start_ns;
     for (uint32_t i = 0; i < group->width && rc == 0; i++)
-        moved[i] -= before[i];
+        increases[i] -= before[i];
     return rc;
 }

@@ -29,7 +29,7 @@ typedef struct pp_work_span {
     uint64_t end;
     uint64_t begin_ns; /* ns of CLOCK_MONOTONIC at the same moments */
     uint64_t end_ns;
-    uint64_t own_ns; /* CPU time of the thread in the span */
+    uint64_t cpu_ns; /* CPU time of the thread in the span */
     int32_t cpu;     /* the CPU at both ends; -1: the thread was moved */
 } pp_work_span;
 

@@ -51,12 +51,12 @@ int pp_perf_read(const pp_perf_group *group, uint64_t *columns);
 typedef struct pp_trial {
     uint64_t ticks;  /* elapsed ticks of the TSC */
     uint64_t ns;     /* elapsed ns */
-    uint64_t own_ns; /* CPU time of the caller */
+    uint64_t cpu_ns; /* CPU time of the caller */
 } pp_trial;
 
-/* Spins until the caller, which must be pinned to the group's CPU, has used `own_ns` of CPU time.
- * `moved` becomes the amount by which each column advanced. */
-int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, pp_trial *out);
+/* Spins until the caller, which must be pinned to the group's CPU, has used `cpu_ns` of CPU time.
+ * `increases` becomes how far each column advanced. */
+int pp_perf_trial(const pp_perf_group *group, uint64_t cpu_ns, uint64_t *increases, pp_trial *out);
 
 /* cffi: end */
 

@@ -51,7 +51,7 @@ typedef struct pp_config {
     uint32_t words; /* length of a frame in u64 words */
     uint32_t ring;  /* number of samples in a lane's ring; rounded up to a power of two */
     uint32_t stamp; /* the kind of stamps: PP_STAMP_TSC or PP_STAMP_RAW */
-    uint32_t proof; /* 0: do not check the CPU of a read (CPU numbers are fictitious) */
+    uint32_t check_cpu; /* 0: do not check the CPU of a read (CPU numbers are fictitious) */
     uint64_t first_ns; /* ns from pp_new to round 0, at most a period; 0: a period */
 } pp_config;
 

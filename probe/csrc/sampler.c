@@ -44,7 +44,7 @@ int pp_new(const pp_config *config, pp_sampler **out)
     s->words = config->words;
     s->ring = config->ring;
     s->schedule.period_ns = config->period_ns;
-    s->schedule.proof = config->proof;
+    s->schedule.check_cpu = config->check_cpu;
     s->schedule.clock = tsc ? pp_tsc_clock() : PP_CLOCK_RAW;
     /* Round 0 is later than now, so that all lanes that are attached at the start sample it. */
     s->schedule.start_ns = pp_clock_ns(CLOCK_MONOTONIC) +

@@ -52,7 +52,7 @@ static uint32_t delivered;
 static inline pp_sampler *make(uint64_t period_ns, bool proof, uint32_t ring)
 {
     pp_config config = {.period_ns = period_ns, .words = ROWS * ROW, .ring = ring,
-                        .stamp = PP_STAMP_TSC, .proof = proof};
+                        .stamp = PP_STAMP_TSC, .check_cpu = proof};
     pp_sampler *s;
 
     CHECK(pp_new(&config, &s) == 0);

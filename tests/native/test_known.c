@@ -69,7 +69,7 @@ static void check_length(uint32_t kind)
 
 /* The thread's own clock, if simulated: 1000 ns, then 300 more at each read. */
 static bool clock_is_simulated;
-static long own_ns;
+static long cpu_ns;
 static int reads_until_moved; /* reads of the clock until the thread moves; 0: it does not move */
 static int other_cpu;
 
@@ -82,8 +82,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
         pin(other_cpu);
     if (!clock_is_simulated || clock != CLOCK_THREAD_CPUTIME_ID)
         return __real_clock_gettime(clock, t);
-    own_ns += own_ns ? 300 : 1000;
-    *t = (struct timespec){.tv_nsec = own_ns};
+    cpu_ns += cpu_ns ? 300 : 1000;
+    *t = (struct timespec){.tv_nsec = cpu_ns};
     return 0;
 }
 
@@ -93,7 +93,7 @@ static void check_own_time(void)
     pp_work_span span;
 
     clock_is_simulated = true;
-    CHECK(pp_known_run(PP_KNOWN_ADD, 10, marks, 2, &span) == 0 && span.own_ns == 300);
+    CHECK(pp_known_run(PP_KNOWN_ADD, 10, marks, 2, &span) == 0 && span.cpu_ns == 300);
     clock_is_simulated = false;
 }
 

@@ -68,7 +68,7 @@ static void one_fast_read_ends_a_bad_start(void)
 /* A row is not read on another CPU, so the read takes no time. */
 static void a_read_on_another_cpu_does_not_change_the_usual_width(void)
 {
-    const struct pp_schedule schedule = {.proof = true};
+    const struct pp_schedule schedule = {.check_cpu = true};
     struct pp_lane lane = {.schedule = &schedule, .cpu = PP_CPU_MAX};
     struct pp_lane_row row = row_with_usual_width(USUAL);
     uint64_t usual = row.median, entry[PP_AT_VALID];

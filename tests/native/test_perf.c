@@ -315,11 +315,11 @@ static void every_errno_is_returned(void)
 }
 
 /* Repeats a trial that ended after 100 ms because other threads had the CPU nearly all the time. */
-static void try_for(uint64_t own_ns, pp_perf_group *group, uint64_t *moved, pp_trial *trial)
+static void try_for(uint64_t cpu_ns, pp_perf_group *group, uint64_t *moved, pp_trial *trial)
 {
     for (int i = 0; i < 100; i++) {
-        CHECK(pp_perf_trial(group, own_ns, moved, trial) == 0);
-        if (trial->own_ns >= own_ns)
+        CHECK(pp_perf_trial(group, cpu_ns, moved, trial) == 0);
+        if (trial->cpu_ns >= cpu_ns)
             return;
         CHECK(trial->ns >= 100000000);
     }

@@ -53,7 +53,7 @@ static void a_refused_count_is_read_by_the_kernel(void)
 static void a_lane_continues_after_a_refusal(void)
 {
     pp_config config = {.period_ns = 2 * MS, .words = ROW_WORDS, .ring = 8, .stamp = PP_STAMP_TSC,
-                        .proof = true};
+                        .check_cpu = true};
     pp_row row = {.head = 0, .valid = PP_HEAD, .valid_words = 1, .values = PP_HEAD + 1,
                   .n_slots = 1};
     pp_slot slot = {.kind = PP_PERF, .fd = -1, .count = 1, .group = &group};

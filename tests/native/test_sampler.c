@@ -107,7 +107,7 @@ static void test_own_cpu(uint32_t stamp)
 {
     int cpus[2], n = own_cpus(cpus);
     pp_config config = {.period_ns = 10 * MS, .words = ROWS * ROW, .ring = 8, .stamp = stamp,
-                        .proof = 1};
+                        .check_cpu = 1};
     pp_sampler *s;
     uint64_t round = 0;
 

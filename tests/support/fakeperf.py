@@ -109,9 +109,9 @@ class Kernel(perf_events.Kernel):
             self.groups.append(group)
             return group
 
-    def trial(self, group: Any, cpu: int, own_ns: int) -> Trial:
+    def trial(self, group: Any, cpu: int, cpu_ns: int) -> Trial:
         with self._lock:
-            self.spun.append((cpu, own_ns))
+            self.spun.append((cpu, cpu_ns))
             events = [self.opened[fd][0] for fd in group.fds]
             taken = self._taken if isinstance(self._taken, int) else self._taken.get(cpu, 0)
             share = self._share(group, cpu, self.counters - taken)

@@ -142,7 +142,7 @@ class Kernel:
             check_result(lib.pp_perf_trial(group.handle, cpu_time_ns, moved, out))
         running = (moved[1] / moved[0] if moved[0] else 0.0) if group.timed else 1.0
         counts = [moved[column] for column in group.filled_columns]
-        return Trial(counts, running, out.ticks, min(1.0, out.own_ns / max(out.ns, 1)))
+        return Trial(counts, running, out.ticks, min(1.0, out.cpu_ns / max(out.ns, 1)))
 
 
 # --- reasons for refusals -------------------------------------------------------------------------

@@ -142,9 +142,9 @@ def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
     kernel = fakeperf.Kernel()
     plain, trials = kernel.trial, list[int]()
 
-    def lower_first_count(group: fakeperf.Group, cpu: int, own_ns: int) -> Trial:
-        trial = plain(group, cpu, own_ns)
-        trials.append(own_ns)
+    def lower_first_count(group: fakeperf.Group, cpu: int, cpu_ns: int) -> Trial:
+        trial = plain(group, cpu, cpu_ns)
+        trials.append(cpu_ns)
         share = 0.1 if len(trials) < MAX_TRIALS else 0.5
         return replace(trial, counts=[int(share * TICKS), *trial.counts[1:]])
 
@@ -159,7 +159,7 @@ def test_a_group_that_cannot_be_read_does_not_fit(error: int, fits: bool) -> Non
     counters are free."""
     kernel = fakeperf.Kernel()
 
-    def trial(group: fakeperf.Group, cpu: int, own_ns: int) -> Trial:
+    def trial(group: fakeperf.Group, cpu: int, cpu_ns: int) -> Trial:
         raise OSError(error, os.strerror(error))
 
     kernel.trial = trial  # type: ignore[method-assign]

@@ -32,13 +32,13 @@ IMUL_LOOP, ENTER_LOOP = lib.PP_KNOWN_IMUL, lib.PP_KNOWN_ENTER
 @dataclass(frozen=True, slots=True)
 class WorkSpan:
     """A span of work. `begin` and `end` are TSC stamps, `begin_ns` and `end_ns` are times of
-    CLOCK_MONOTONIC, and `own_ns` is the thread's CPU time."""
+    CLOCK_MONOTONIC, and `cpu_ns` is the thread's CPU time."""
 
     begin: int
     end: int
     begin_ns: int
     end_ns: int
-    own_ns: int
+    cpu_ns: int
     cpu: int
     """The CPU that worked; -1 if the thread was moved to another CPU meanwhile."""
 
@@ -46,7 +46,7 @@ class WorkSpan:
     def lost_share(self) -> float:
         """Share of the span in which the thread did not run, by its CPU time."""
         length = self.end_ns - self.begin_ns
-        return max(0.0, 1 - self.own_ns / length) if length else 0.0
+        return max(0.0, 1 - self.cpu_ns / length) if length else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def run_pattern(begin_ns: int, period_ns: int, work_ns: int, periods: int) -> li
 
 
 def _work_span(s: Any) -> WorkSpan:
-    return WorkSpan(s.begin, s.end, s.begin_ns, s.end_ns, s.own_ns, s.cpu)
+    return WorkSpan(s.begin, s.end, s.begin_ns, s.end_ns, s.cpu_ns, s.cpu)
 
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ def _run_chain(kind: int) -> ChainRun:
     )
     ratio = product / unit
     span = run_loop(kind, TRIAL_TURNS[kind], TRIAL_MARKS).span
-    turn_ns = max(1.0, span.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
+    turn_ns = max(1.0, span.cpu_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
     run = run_loop(kind, max(1, round(MARK_INTERVAL_NS / turn_ns)), MARKS_PER_RUN)
     whole = round(ratio)
     return ChainRun(run, whole if abs(ratio - whole) <= MAX_CYCLE_FRACTION else None)
@@ -237,6 +237,6 @@ def _other_tasks_s(busy_s: float | None, own_spans: Sequence[WorkSpan]) -> float
     added."""
     if busy_s is None:
         return math.inf
-    ours = sum(span.own_ns for span in own_spans) / 1e9
+    ours = sum(span.cpu_ns for span in own_spans) / 1e9
     ticks = max(0.0, busy_s - ours) / TICK_S
     return (ticks + 2 + 2 * math.sqrt(ticks)) * TICK_S

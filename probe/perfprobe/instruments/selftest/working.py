@@ -197,7 +197,7 @@ def _user_outcome(window: LoopWindow) -> Outcome | None:
     if os.getpriority(os.PRIO_PROCESS, 0) > 0 and "stat_nice_s" in log.counters:
         nice = log.advance("stat_nice_s", window.row, span.begin, span.end, inside=False)
         amount += nice.amount if nice is not None else 0.0
-    expected = span.own_ns / 1e9
+    expected = span.cpu_ns / 1e9
     ticks = 2 * TICK_S
     rest = window.seconds(moved) - expected + window.lost_s
     return Outcome(window.cpu, expected, amount, expected, max_loss=ticks, max_gain=rest + ticks)

@@ -95,7 +95,7 @@ def test_user_time_of_a_nice_process_is_nice_time(
     log = SimpleNamespace(
         counters=results, advance=lambda key, *_, **__: CounterAdvance(0, 10**9, results[key])
     )
-    span = SimpleNamespace(begin=0, end=10**9, own_ns=130_000_000)
+    span = SimpleNamespace(begin=0, end=10**9, cpu_ns=130_000_000)
     window = SimpleNamespace(
         chain_run=SimpleNamespace(run=SimpleNamespace(span=span)), log=log, row=0, cpu=0,
         lost_s=0.0, seconds=lambda _: 0.14,
