@@ -359,8 +359,8 @@ class TextScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as scroll:
-            if self._ascii:
-                scroll.styles.scrollbar_size_vertical = 0
+            if self._ascii:  # a size of 0 would leave no room for the text
+                scroll.styles.scrollbar_visibility = "hidden"
             yield self._text
 
     def on_resize(self, event: events.Resize) -> None:

@@ -286,3 +286,13 @@ def test_no_line_of_the_help_is_wider_than_the_screen(size: int) -> None:
     )
     lines = overlays.help_page([], [keys, *sections], [], size)
     assert max(strips.width(line) for line in lines) <= size
+
+
+async def test_the_help_is_drawn_on_a_terminal_with_ascii_only() -> None:
+    async with running_app(Machine(), (100, 30), ascii_=True) as run:
+        await run.pilot.press("question_mark")
+        await run.pilot.pause()
+        strips = run.app.screen._compositor.render_strips()
+        text = ["".join(segment.text for segment in strip) for strip in strips]
+        assert text[0].startswith(" help   esc back")
+        assert "".join(text).isascii()
