@@ -19,7 +19,7 @@ from shown_output import TEXTS, shown_texts
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
-from perftop.cli import GENERAL_OPTIONS, add_default_verb, split
+from perftop.cli import GENERAL_OPTIONS, add_default_verb, split_command
 from perftop.docs import page
 from perftop.model.numbers import METRICS
 
@@ -68,7 +68,7 @@ def test_every_command_is_understood(name: str) -> None:
     """Includes commands that tests/test_examples.py runs only at night, or cannot run."""
     for line in examples.lines(examples.documents()[name]):
         program, *typed = shlex.split(re.split(r" [|>] (?!.*')", line)[0])
-        given, command = split(typed)
+        given, command = split_command(typed)
         words = add_default_verb(given, command, screen=True)
         if program != "perftop" or words[0] in GENERAL_OPTIONS or words == ["VERB", "--help"]:
             continue
@@ -136,7 +136,7 @@ def test_links_have_targets(path: Path) -> None:
 
 @pytest.mark.parametrize("topic", page.topics())
 def test_a_page_is_short(topic: str) -> None:
-    lines = page.lines(page.read_page(topic), 80, colour=False, unicode=True)
+    lines = page.page_lines(page.read_page(topic), 80, colour=False, unicode=True)
     assert len(lines) <= MAX_PAGE_LINES
 
 

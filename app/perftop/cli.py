@@ -50,9 +50,9 @@ perftop doctor           what can be read here, what cannot, and how to see more
 perftop VERB --help      the options of a verb"""
 
 
-def _add_help(verbs: Any) -> None:
+def _add_help(subparsers: Any) -> None:
     text = "print a page of the manual, or the options of a verb"
-    parser = options.add_verb(verbs, "help", _show_help, text)
+    parser = options.add_verb(subparsers, "help", _show_help, text)
     text = "name of a page or a verb (default: list the pages)"
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
 
@@ -72,7 +72,9 @@ def _show_help(args: argparse.Namespace) -> int:
     elif topic in topics:
         width = shutil.get_terminal_size((80, 24)).columns
         colour = supports_colour(sys.stdout)
-        lines = page.lines(page.read_page(topic), width, colour=colour, unicode=supports_unicode())
+        lines = page.page_lines(
+            page.read_page(topic), width, colour=colour, unicode=supports_unicode()
+        )
     elif topic in verbs:
         lines = verbs[topic].format_help().splitlines()
     else:
@@ -113,7 +115,7 @@ COMMAND_VERBS = ("live", "stat", "record", "why")
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments_given, command = split(list(sys.argv[1:] if argv is None else argv))
+    arguments_given, command = split_command(list(sys.argv[1:] if argv is None else argv))
     arguments = add_default_verb(arguments_given, command, screen=options.is_at_terminal())
     try:
         try:
@@ -141,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
-def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
+def split_command(arguments: list[str]) -> tuple[list[str], list[str] | None]:
     """Returns the arguments of perftop, and the command after `--` (None without `--`)."""
     if "--" not in arguments:
         return arguments, None
@@ -186,10 +188,10 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
         help="print the completion script for this shell",
     )  # fmt: skip
     parser.set_defaults(runs=False)
-    verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
+    subparsers = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
     for add in dict.fromkeys([VERBS[verb]] if verb else VERBS.values()):
-        add(verbs)
-    parser.set_defaults(verbs=dict(verbs.choices))
+        add(subparsers)
+    parser.set_defaults(verbs=dict(subparsers.choices))
     return parser
 
 

@@ -152,9 +152,9 @@ def test_a_damaged_recording_is_not_read_as_a_duration(
 
 
 def test_a_large_number_without_a_unit_is_questioned(capsys: pytest.CaptureFixture[str]) -> None:
-    assert options.interval_ns("100") == 100 * 10**9
+    assert options.parse_interval_ns("100") == 100 * 10**9
     assert "-i 100ms" in capsys.readouterr().err
-    assert [options.interval_ns(text) for text in ("60", "100s", "5m")] == [6e10, 1e11, 3e11]
+    assert [options.parse_interval_ns(text) for text in ("60", "100s", "5m")] == [6e10, 1e11, 3e11]
     assert not capsys.readouterr().err
 
 

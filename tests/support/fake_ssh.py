@@ -146,7 +146,7 @@ class RemoteFeed:
     def __init__(self) -> None:
         self.requested_echoes: list[int] = []
 
-    def echo(self, number: int) -> None:
+    def request_echo(self, number: int) -> None:
         self.requested_echoes.append(number)
 
     def start(self) -> None: ...

@@ -53,13 +53,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _file(item) in quiet:
             item.add_marker("machine")
-    place: dict[str, float] = {}
+    remote_name: dict[str, float] = {}
     for waits, max_position in ((True, MAX_POSITION), (False, 1.0)):
         chosen = [file for file in files if bool(PROGRAMS.match(file)) == waits]
         if waits:
             chosen.reverse()  # starts with files at the end of the alphabet, which wait longest
-        place |= {file: max_position * at / len(chosen) for at, file in enumerate(chosen)}
-    items.sort(key=lambda item: (_file(item) in quiet, place[_file(item)], _file(item)))
+        remote_name |= {file: max_position * at / len(chosen) for at, file in enumerate(chosen)}
+    items.sort(key=lambda item: (_file(item) in quiet, remote_name[_file(item)], _file(item)))
 
 
 def _file(item: pytest.Item) -> str:

@@ -47,11 +47,13 @@ class Verb:
 
 def described_verbs(parser: argparse.ArgumentParser) -> list[Verb]:
     """Returns all verbs. The first one has no name and represents perftop without a verb."""
-    all_verbs = [_verb("", "", parser)]
+    all_verbs = [_describe_verb("", "", parser)]
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to read them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
-            all_verbs += [_verb(name, helps[name], verb) for name, verb in action.choices.items()]
+            all_verbs += [
+                _describe_verb(name, helps[name], verb) for name, verb in action.choices.items()
+            ]
     return all_verbs
 
 
@@ -97,7 +99,7 @@ _FIXED_VALUES: dict[str, tuple[ValueKind, Callable[[], Sequence[str]]]] = {
 """Kind and words of values, by option, or by verb and metavar of a positional."""
 
 
-def _verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
+def _describe_verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
     options: list[Option] = []
     positionals: list[Option] = []
     for action in parser._actions:  # noqa: SLF001

@@ -105,7 +105,7 @@ def without_links(text: str) -> str:
 # --- drawing
 
 
-def lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
+def page_lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
     """Returns the lines of a page. `colour`: with escape sequences for a terminal. `unicode`: if
     false, the text is converted to ASCII."""
     room = max(40, min(width, MAX_WIDTH)) - MARGIN

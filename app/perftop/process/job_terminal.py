@@ -109,7 +109,7 @@ class JobTerminal:
         self._loop = loop = asyncio.get_running_loop()
         loop.add_reader(self._terminal_fd, self._read_turn, on_output)
 
-    def leave(self) -> None:
+    def stop_following(self) -> None:
         if self._loop is not None:
             self._loop.remove_reader(self._terminal_fd)
             self._loop = None

@@ -114,7 +114,7 @@ class Probe:
         """Whether the probe programs registers."""
         self.failure_raised = False
         """Whether a caller has already raised the failure with which the probe ended."""
-        self.place = self.host
+        self.remote_name = self.host
         """Name of the connection; None if the probe runs on this machine."""
         self.link: Link | None = None
         """The state of the connection while the stream is read; None if the probe runs on this
@@ -164,7 +164,7 @@ class Probe:
         self._batch_ns = batch_ns
         self._send_order(b"batch %d\n" % batch_ns)
 
-    def echo(self, number: int) -> None:
+    def request_echo(self, number: int) -> None:
         """Asks the probe to send a note with this number immediately."""
         self._send_order(b"echo %d\n" % number)
 
@@ -173,8 +173,8 @@ class Probe:
         if the output is too large."""
         import select
 
-        place = f"{self.host}: " if self.host else ""
-        late = Failed(f"{place}the probe gave no answer within {MAX_ANSWER_S:.0f} s")
+        remote_name = f"{self.host}: " if self.host else ""
+        late = Failed(f"{remote_name}the probe gave no answer within {MAX_ANSWER_S:.0f} s")
         output, until_s, poll = bytearray(), time.monotonic() + MAX_ANSWER_S, select.poll()
         poll.register(self.stdout, select.POLLIN)
         while poll.poll(1e3 * max(0.0, until_s - time.monotonic())):
@@ -182,7 +182,7 @@ class Probe:
             output += piece
             if len(output) > MAX_ANSWER_BYTES:
                 raise Failed(
-                    f"{place}the probe's answer is larger than {MAX_ANSWER_BYTES >> 20} MB"
+                    f"{remote_name}the probe's answer is larger than {MAX_ANSWER_BYTES >> 20} MB"
                 )
             if not piece:
                 with suppress(subprocess.TimeoutExpired):
@@ -253,9 +253,9 @@ class Probe:
                 hint = f"to check its registers: perftop doctor --host {self.host}"
                 return BrokenLink(f"{failed}; {hint}", failed.status)
             return failed
-        place = f"{self.host}: " if self.host else ""
+        remote_name = f"{self.host}: " if self.host else ""
         if lines and code is not None and code > 0 and not signal_number:
-            return Failed(place + lines[-1].removeprefix("perfprobe: "), code)
+            return Failed(remote_name + lines[-1].removeprefix("perfprobe: "), code)
         how = f"ended by signal {signal_number}" if signal_number else "ended"
         left = ""
         if signal_number and self._programs:
@@ -267,7 +267,7 @@ class Probe:
             fix = " ".join(["to restore it: perftop stat --source msr -n 1", *more])
             left = f"; its registers stay programmed · {fix}"
         status = code if code is not None and code > 0 and not signal_number else 1
-        return Failed(f"{place}the probe {how} without an error message{tail}{left}", status)
+        return Failed(f"{remote_name}the probe {how} without an error message{tail}{left}", status)
 
 
 class SocketProbe:
@@ -275,7 +275,7 @@ class SocketProbe:
     accepts no orders."""
 
     def __init__(self, address: str) -> None:
-        self.place = address
+        self.remote_name = address
         self.link: Link | None = None
         self.failure_raised = False
         self._path = socket_path(address)
@@ -298,7 +298,7 @@ class SocketProbe:
                     why = "permission denied; its server can admit a group: serve --group NAME"
                 case _:
                     why = error.strerror or str(error)
-            raise Failed(f"{self.place}: {why}", UNAVAILABLE) from None
+            raise Failed(f"{self.remote_name}: {why}", UNAVAILABLE) from None
 
     @property
     def stdout(self) -> socket.socket:
@@ -307,12 +307,12 @@ class SocketProbe:
     def set_batch_length(self, batch_ns: int) -> None:
         """Does nothing, because other readers of the stream depend on the length of its batches."""
 
-    def echo(self, number: int) -> None: ...
+    def request_echo(self, number: int) -> None: ...
 
     def end_failure(self, cut_bytes: int = 0) -> Failed:
         inside = f", {cut_bytes} bytes into a message" if cut_bytes else ""
         text = f"the server has ended, has too many readers, or does not admit this user{inside}"
-        return BrokenLink(f"{self.place}: {text}", UNAVAILABLE)
+        return BrokenLink(f"{self.remote_name}: {text}", UNAVAILABLE)
 
     def end(self) -> None:
         with suppress(OSError):

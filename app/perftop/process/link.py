@@ -42,7 +42,7 @@ def retry_waits_s() -> Iterator[float]:
 class EchoSource(Protocol):
     """A probe that can be asked for an echo."""
 
-    def echo(self, number: int) -> None: ...
+    def request_echo(self, number: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Echo:
 class LinkState:
     """The state of a link at one moment, for display."""
 
-    place: str
+    remote_name: str
     rtt_s: float
-    rate: float
+    bytes_per_s: float
     """Bytes received per second."""
     broken_reason: str = ""
     """Text on why the link is broken; '': it is not broken."""
@@ -96,9 +96,9 @@ class Link:
     """The state of a link. It must be used in one event loop only."""
 
     def __init__(
-        self, place: str, probe: EchoSource, clock: Callable[[], float] = time.monotonic
+        self, remote_name: str, probe: EchoSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.place = place
+        self.remote_name = remote_name
         self._probe = probe
         self._clock = clock
         self.broken_reason = ""
@@ -135,7 +135,7 @@ class Link:
         now_s = self._clock()
         ahead_s = max(0.0, self.next_attempt_s - now_s)
         return LinkState(
-            self.place, self.rtt_s, self.received.per_s(), self.broken_reason,
+            self.remote_name, self.rtt_s, self.received.per_s(), self.broken_reason,
             now_s - self.broken_since_s, ahead_s,
         )  # fmt: skip
 
@@ -166,7 +166,7 @@ class Link:
         if len(self._sent_ns) < MAX_UNANSWERED:
             self._number += 1
             self._sent_ns[self._number] = now_ns
-            self._probe.echo(self._number)
+            self._probe.request_echo(self._number)
 
     def on_echo(self, note: wire.Note) -> None:
         number = note.data.get("number")

@@ -99,9 +99,11 @@ class _ClosingStream(ABC):
 class ProbeStream(_ClosingStream):
     """The messages of one connection to a probe."""
 
-    def __init__(self, probe: AnyProbe, count: Callable[[int], None] = lambda _: None) -> None:
-        """`count` is called with the number of bytes of each read."""
-        self._probe, self._count = probe, count
+    def __init__(
+        self, probe: AnyProbe, count_bytes: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """`count_bytes` is called with the number of bytes of each read."""
+        self._probe, self._count = probe, count_bytes
         self._transport: asyncio.ReadTransport | None = None
         self._read_pause_s = self._due_s = 0.0
         """Seconds between two reads, or 0 to read data as they arrive; and time of the next read,
@@ -116,7 +118,7 @@ class ProbeStream(_ClosingStream):
         decoder = wire.Decoder()
         stdout, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
         silence = _SilenceTimer(
-            MAX_LOCAL_HELLO_WAIT_S if self._probe.place is None else MAX_HELLO_WAIT_S
+            MAX_LOCAL_HELLO_WAIT_S if self._probe.remote_name is None else MAX_HELLO_WAIT_S
         )
         self._transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stdout), self._probe.stdout
@@ -124,7 +126,7 @@ class ProbeStream(_ClosingStream):
         while data := await self._read(stdout, decoder.hello, silence):
             self._count(len(data))
             messages: list[wire.Message] = []
-            failed = _decode(decoder, data, messages, self._probe.place)
+            failed = _decode(decoder, data, messages, self._probe.remote_name)
             if decoder.hello is not None and _has_sample(messages):
                 silence.restart(MAX_SILENCE_S + 2 * decoder.hello.sample_ns / 1e9)
             if messages:
@@ -156,11 +158,11 @@ class ProbeStream(_ClosingStream):
     def _fail_after_silence(self, hello: wire.Hello | None, limit_s: float) -> None:
         """Raises Failed after a silence, unless the probe is on this machine and the caller also
         waits for something else."""
-        place, span = self._probe.place, f"for {limit_s:.0f} s"
-        if place is not None and hello is None:
-            raise BrokenLink(f"{place}: connected, but received nothing {span}", UNAVAILABLE)
-        if place is not None:
-            raise BrokenLink(f"{place}: received no sample {span}", UNAVAILABLE)
+        remote_name, span = self._probe.remote_name, f"for {limit_s:.0f} s"
+        if remote_name is not None and hello is None:
+            raise BrokenLink(f"{remote_name}: connected, but received nothing {span}", UNAVAILABLE)
+        if remote_name is not None:
+            raise BrokenLink(f"{remote_name}: received no sample {span}", UNAVAILABLE)
         if hello is None or self.is_awaited():
             tail = "" if hello is None else "; the measurement is incomplete"
             raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
@@ -204,7 +206,7 @@ class ProbeStream(_ClosingStream):
 
 
 def _decode(
-    decoder: wire.Decoder, data: bytes, messages: list[wire.Message], place: str | None
+    decoder: wire.Decoder, data: bytes, messages: list[wire.Message], remote_name: str | None
 ) -> Failed | None:
     """Decodes these bytes, and adds the completed messages to `messages`. Returns a failure if the
     stream cannot continue."""
@@ -214,11 +216,13 @@ def _decode(
                 return Failed(message.reason, message.status)
             messages.append(message)
     except wire.WireError as error:
-        if place is not None and decoder.hello is None:
-            text = f"{place}: its output is no stream of perfprobe: {error}"
-            fix = f"; {START_FILE_FIX.format(host=place)}"
-            return Failed(text + ("" if place.startswith(SOCKET_SCHEME) else fix), UNAVAILABLE)
-        prefix = f"{place}: " if place else ""
+        if remote_name is not None and decoder.hello is None:
+            text = f"{remote_name}: its output is no stream of perfprobe: {error}"
+            fix = f"; {START_FILE_FIX.format(host=remote_name)}"
+            return Failed(
+                text + ("" if remote_name.startswith(SOCKET_SCHEME) else fix), UNAVAILABLE
+            )
+        prefix = f"{remote_name}: " if remote_name else ""
         return Failed(f"{prefix}the probe sent unreadable data: {error}, at byte {decoder.offset}")
     return None
 
@@ -233,8 +237,8 @@ class LinkedStream(_ClosingStream):
     after increasing waits, and continues the stream after a gap. If the machine was restarted, that
     is impossible: the new hello is passed on if `restarts` is set, else the stream fails."""
 
-    def __init__(self, probe: AnyProbe, place: str, *, restarts: bool) -> None:
-        self.link = probe.link = Link(place, probe)
+    def __init__(self, probe: AnyProbe, remote_name: str, *, restarts: bool) -> None:
+        self.link = probe.link = Link(remote_name, probe)
         self._probe, self._restarts = probe, restarts
         self._connection = ProbeStream(probe)
         self._joiner = StreamJoiner()
@@ -293,7 +297,7 @@ class LinkedStream(_ClosingStream):
             if not unfit:
                 return self._joiner.gap_notes(hello, why)
             if not self._restarts:
-                raise StreamEnded(f"{link.place}: {unfit}; the earlier data is kept")
+                raise StreamEnded(f"{link.remote_name}: {unfit}; the earlier data is kept")
         self._joiner = StreamJoiner(hello)
         return [hello]
 
@@ -326,8 +330,10 @@ class LinkedStream(_ClosingStream):
 def open_stream(probe: AnyProbe, *, restarts: bool = False) -> LinkedStream | ProbeStream:
     """Returns the stream of a launched probe. `restarts`: the reader accepts another hello after a
     restart of the machine."""
-    place = probe.place
-    return LinkedStream(probe, place, restarts=restarts) if place else ProbeStream(probe)
+    remote_name = probe.remote_name
+    return (
+        LinkedStream(probe, remote_name, restarts=restarts) if remote_name else ProbeStream(probe)
+    )
 
 
 # --- many machines: a machine that hangs or sends invalid data does not delay the others

@@ -240,7 +240,7 @@ class CommandSource(LiveSource):
 
     def on_app_end(self) -> None:
         """Stops sending the command's output to the pane."""
-        self.tty.leave()
+        self.tty.stop_following()
 
     # --- after the screen
 

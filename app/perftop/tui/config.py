@@ -25,11 +25,11 @@ from perftop.tui.shared import keys
 
 THEMES = ("perftop-dark", "perftop-light", "perftop-safe", "perftop-ansi")
 _ENTRIES = ("theme", "units", "columns", "keys")
-_TYPES = {str: "a string", bool: "true or false", int: "a number", float: "a number",
+_TYPE_NAMES = {str: "a string", bool: "true or false", int: "a number", float: "a number",
           list: "a list", dict: "a table"}  # fmt: skip
 _MISSING_KEY = "a key is missing beside a comma; a comma itself is comma, a space is space"
 _MAX_BYTES = 1 << 20
-_Error = tuple[tuple[str, ...], str]
+_EntryError = tuple[tuple[str, ...], str]
 """The path of an entry (the names of its tables, then its own name), and the error message."""
 
 
@@ -136,7 +136,7 @@ _SCOPE_TITLES: dict[keys.KeyScope, str] = {
 # --- errors
 
 
-def _errors(document: dict[str, Any]) -> Iterator[_Error]:
+def _errors(document: dict[str, Any]) -> Iterator[_EntryError]:
     for name, value in document.items():
         if name not in _ENTRIES:
             entry_kind = "table" if isinstance(value, dict) else "entry"
@@ -231,7 +231,7 @@ def _suggestion(name: str, known_names: Collection[str], default: str = "") -> s
 
 
 def _type_name(value: object) -> str:
-    return _TYPES.get(type(value), "a date or time")
+    return _TYPE_NAMES.get(type(value), "a date or time")
 
 
 def _syntax_problem(error: Exception, raw: bytes) -> str:

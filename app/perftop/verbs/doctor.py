@@ -46,9 +46,9 @@ BROKEN_STATUS = 1
 CHECK_INDENT = 24
 
 
-def add(verbs: Any) -> None:
+def add(subparsers: Any) -> None:
     text = "show what can be read here, what cannot and why, and how to see more"
-    parser = options.add_verb(verbs, "doctor", run, text, machine=True)
+    parser = options.add_verb(subparsers, "doctor", run, text, machine=True)
     options.add_json_options(parser)
     text = (
         "check only the conditions of the machine; exit with 1 if a RULE is broken (default: "

@@ -143,7 +143,7 @@ async def run_consumers(
     command_window = consumers[0][0].command_window
     caught_signals: list[int] = []
 
-    def stop(number: int) -> None:
+    def handle_signal(number: int) -> None:
         """Passes a signal to a running command; without one, cancels the tasks."""
         if command_window is None or not command_window.on_signal(number):
             caught_signals.append(number)
@@ -155,7 +155,7 @@ async def run_consumers(
     # Under nohup SIGHUP stays ignored, but the probes must still be ended.
     numbers = HANDLED_SIGNALS if command_window else END_SIGNALS
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # under nohup, SIGHUP stays ignored
-    on_signal([n for n in numbers if not (nohup and n == signal.SIGHUP)], stop)
+    on_signal([n for n in numbers if not (nohup and n == signal.SIGHUP)], handle_signal)
     try:
         running = [
             _run_one(consumer, argv, max_s, tasks, caught_signals) for consumer, argv in consumers

@@ -33,11 +33,11 @@ _NS = ("least_ns", "median_ns", "mean_ns", "error_ns", "sigma_ns")
 _HEADINGS = {"least": "least", "median": "median", "mean": "mean", "error": "±", "sigma": "σ"}
 
 
-def add_timers(verbs: Any) -> None:
+def add_timers(subparsers: Any) -> None:
     text = "measure the cost and the resolution of reading the time"
-    parser = add_instrument(verbs, "timers", run_timers, text)
+    parser = add_instrument(subparsers, "timers", run_timers, text)
     text = "CPU to measure (default: the one on which the measurement starts)"
-    parser.add_argument("--cpu", type=options.cpu, metavar="N", help=text)
+    parser.add_argument("--cpu", type=options.parse_cpu, metavar="N", help=text)
 
 
 def run_timers(args: argparse.Namespace) -> int:
@@ -183,11 +183,11 @@ MIN_IDLE_SHARE = 0.8
 _COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
 
 
-def add_wake(verbs: Any) -> None:
+def add_wake(subparsers: Any) -> None:
     text = "measure what it costs to wake a task on an idle CPU, for each idle state"
-    parser = add_instrument(verbs, "wake", run_wake, text)
+    parser = add_instrument(subparsers, "wake", run_wake, text)
     text = "CPU to measure (default: the last one that perftop may use)"
-    parser.add_argument("--cpu", type=options.cpu, metavar="N", help=text)
+    parser.add_argument("--cpu", type=options.parse_cpu, metavar="N", help=text)
 
 
 def run_wake(args: argparse.Namespace) -> int:
@@ -271,9 +271,9 @@ MAX_VALUES = 4
 CHECK_INDENT = 2 + NAME_WIDTH
 
 
-def add_selftest(verbs: Any) -> None:
+def add_selftest(subparsers: Any) -> None:
     text = "check every counter with code whose counts are known"
-    parser = add_instrument(verbs, "selftest", run_selftest, text)
+    parser = add_instrument(subparsers, "selftest", run_selftest, text)
     text = "source of the counters: auto (default), perf, msr, os"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)
     text = "also try every other source and instrument, and print a verdict on each"

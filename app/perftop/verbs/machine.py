@@ -39,10 +39,10 @@ MAX_REASON = 100
 """Maximum number of characters of the reason why an answer is not understood."""
 
 
-def add_instrument(verbs: Any, name: str, verb: options.RunVerb, text: str) -> options.Parser:
+def add_instrument(subparsers: Any, name: str, verb: options.RunVerb, text: str) -> options.Parser:
     """Adds a verb that measures by running code. It needs the machine itself, so it has no
     --sysroot."""
-    parser = options.add_verb(verbs, name, verb, text)
+    parser = options.add_verb(subparsers, name, verb, text)
     options.add_json_options(parser)
     options.add_machine_options(parser)
     return parser
@@ -130,9 +130,9 @@ MAX_PATTERN_WIDTH = 72
 """Maximum cells of a pattern of CPUs; a list is easier to read than a longer pattern."""
 
 
-def add_topology(verbs: Any) -> None:
+def add_topology(subparsers: Any) -> None:
     text = "show packages, caches, cores and CPUs"
-    parser = options.add_verb(verbs, "topology", run_topology, text, machine=True)
+    parser = options.add_verb(subparsers, "topology", run_topology, text, machine=True)
     options.add_json_options(parser)
 
 
@@ -369,9 +369,9 @@ def _tree_lines(
 EVENT_INDENT = 28
 
 
-def add_events_verb(verbs: Any) -> None:
+def add_events_verb(subparsers: Any) -> None:
     text = "list the events that -e can count here"
-    parser = options.add_verb(verbs, "events", run_events, text, machine=True)
+    parser = options.add_verb(subparsers, "events", run_events, text, machine=True)
     text = "list only events with WORD in their name or description"
     parser.add_argument("word", nargs="?", metavar="WORD", help=text)
     text = "list the events of this source: auto (default), perf"

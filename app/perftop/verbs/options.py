@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
 # --- types of values
 
 
-def span_ns(text: str) -> int:
+def parse_duration_ns(text: str) -> int:
     """Parses a duration such as `100ms`, `1s` or `2` (seconds). Returns ns."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m|h)?", text)
     length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
@@ -96,22 +96,22 @@ def span_ns(text: str) -> int:
     return length
 
 
-def interval_ns(text: str) -> int:
-    """Parses an interval, as `span_ns` does. Warns of a large number without a unit, because perf
-    and other tools use milliseconds."""
-    length = span_ns(text)
+def parse_interval_ns(text: str) -> int:
+    """Parses an interval, as `parse_duration_ns` does. Warns of a large number without a unit,
+    because perf and other tools use milliseconds."""
+    length = parse_duration_ns(text)
     if length > LARGE_BARE_NUMBER_NS and text.isdecimal():
         print_error(f"-i {text} is {text} seconds; for milliseconds: -i {text}ms")
     return length
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
         raise argparse.ArgumentTypeError(f"invalid count {text!r} (try 10)")
     return int(text)
 
 
-def cpu(text: str) -> int:
+def parse_cpu(text: str) -> int:
     if not re.fullmatch("[0-9]{1,6}", text):
         raise argparse.ArgumentTypeError(f"invalid CPU {text!r} (try 0)")
     return int(text)
@@ -133,7 +133,7 @@ def parse_file_path(text: str) -> Path:
     return Path(text)
 
 
-def recording(text: str) -> Path:
+def parse_recording(text: str) -> Path:
     """Parses an argument that names a recording: a path, or `demo:NAME`."""
     source, _, name = text.partition(":")
     if source != "demo":
@@ -155,8 +155,8 @@ def shipped_recording(name: str) -> Path | None:
 
 
 def add_verb(
-    verbs: Any, name: str, verb: RunVerb, text: str, *, about: str = "", epilog: str | None = None,
-    machine: bool = False, stream: bool = False, interval: str = "1s",
+    subparsers: Any, name: str, verb: RunVerb, text: str, *, about: str = "",
+    epilog: str | None = None, machine: bool = False, stream: bool = False, interval: str = "1s",
 ) -> Parser:  # fmt: skip
     """Adds a verb. `text`: its line in the list of verbs. `about`: a longer description for its own
     help, if there is one. `machine`: whether the verb reads a machine. `stream`: whether it reads a
@@ -164,7 +164,7 @@ def add_verb(
     about = about or text
     description = f"{about[0].upper()}{about[1:]}."
     parents = [stream_options.sysroot()] if machine or stream else []
-    parser: Parser = verbs.add_parser(
+    parser: Parser = subparsers.add_parser(
         name, help=text, description=description, epilog=epilog, parents=parents
     )
     parser.set_defaults(verb=verb, sysroot=None)
@@ -172,7 +172,7 @@ def add_verb(
         add_machine_options(parser)
     if stream:
         add_interval_options(parser, interval)
-        stream_options.add_options(parser, span_ns, SAMPLE_DEFAULT_HELP)
+        stream_options.add_options(parser, parse_duration_ns, SAMPLE_DEFAULT_HELP)
     return parser
 
 
@@ -188,7 +188,7 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
 def add_interval_options(parser: argparse.ArgumentParser, default: str) -> None:
     """`default`: the default in the help; the verb applies it."""
     text = f"time that each number covers: 100ms, 1s; 2 means 2s (default: {default})"
-    parser.add_argument("-i", "--interval", type=interval_ns, metavar="TIME", help=text)
+    parser.add_argument("-i", "--interval", type=parse_interval_ns, metavar="TIME", help=text)
 
 
 def add_json_options(parser: argparse.ArgumentParser, text: str = "print one JSON object") -> None:
@@ -211,7 +211,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_duration_options(parser: argparse.ArgumentParser, text: str = DURATION_HELP) -> None:
-    parser.add_argument("--duration", type=span_ns, metavar="TIME", help=text)
+    parser.add_argument("--duration", type=parse_duration_ns, metavar="TIME", help=text)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:

@@ -47,9 +47,9 @@ The clock from the chain is wrong by a few tenths of a per cent, because only th
 time stamp is subtracted."""
 
 
-def add(verbs: Any) -> None:
+def add(subparsers: Any) -> None:
     text = "measure how long a core takes from idle to a steady clock (warm-up)"
-    parser = add_instrument(verbs, "ramp", run, text)
+    parser = add_instrument(subparsers, "ramp", run, text)
     text = "CPU to measure, or all, one by one (default: the last one that perftop may use)"
     parser.add_argument("--cpu", metavar="N|all", help=text)
     text = "instructions to execute; wide ones may lower the clock (default: scalar)"

@@ -51,13 +51,13 @@ EPILOG = (
 _CLEAR_LINE = "\r\x1b[K"
 
 
-def add(verbs: Any) -> None:
+def add(subparsers: Any) -> None:
     text = "record measurements to a file, without a screen"
-    parser = options.add_verb(verbs, "record", run, text, stream=True, epilog=EPILOG)
+    parser = options.add_verb(subparsers, "record", run, text, stream=True, epilog=EPILOG)
     text = "recording to write; a directory with --ring, --on or several --host"
     parser.add_argument("-o", "--output", type=options.parse_file_path, metavar="FILE", help=text)
     text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves it"
-    parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
+    parser.add_argument("--ring", type=options.parse_duration_ns, metavar="TIME", help=text)
     text = "save episodes of these kinds, with 30 s before and after: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
     text = "maximum size of the directory of --ring or --on (default: 1G)"
@@ -425,9 +425,9 @@ class CommandSummary(Follower):
 # --- `perftop mark`: names a moment of a command, from inside the command.
 
 
-def add_mark(verbs: Any) -> None:
+def add_mark(subparsers: Any) -> None:
     text = "begin a named phase, from inside a command that perftop measures"
-    parser = options.add_verb(verbs, "mark", run_mark, text)
+    parser = options.add_verb(subparsers, "mark", run_mark, text)
     text = "name of the phase, such as link"
     parser.add_argument("name", metavar="NAME", help=text)
 

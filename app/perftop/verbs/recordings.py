@@ -50,7 +50,7 @@ class Condition(NamedTuple):
 
     text: str
     key: str
-    sign: str
+    operator: str
     limit: float
     """The limit, in `unit`."""
     unit: str
@@ -66,15 +66,20 @@ def parse_condition(text: str) -> Condition:
     return Condition(text.strip(), match[1], match[2], float(match[3]), match[4])
 
 
-def add_diff(verbs: Any) -> None:
+def add_diff(subparsers: Any) -> None:
     text = "compare two runs, or two sets of runs"
-    parser = options.add_verb(verbs, "diff", run_diff, text, epilog=DIFF_EPILOG)
+    parser = options.add_verb(subparsers, "diff", run_diff, text, epilog=DIFF_EPILOG)
     text = "two files, A and B"
-    parser.add_argument("files", nargs="*", type=options.recording, metavar="FILE", help=text)
+    parser.add_argument("files", nargs="*", type=options.parse_recording, metavar="FILE", help=text)
     for which in "ab":
         text = f"files with the runs of {which.upper()}"
         parser.add_argument(
-            f"--{which}", nargs="+", type=options.recording, default=[], metavar="FILE", help=text
+            f"--{which}",
+            nargs="+",
+            type=options.parse_recording,
+            default=[],
+            metavar="FILE",
+            help=text,
         )
     text = "compare each phase, from mark to mark, with the phase of the same name"
     parser.add_argument("--by", choices=("mark",), help=text)
@@ -113,30 +118,34 @@ def run_diff(args: argparse.Namespace) -> int:
     )  # fmt: skip
     a, b = _successful_readings("A", a), _successful_readings("B", b)
     pairs = _compared_pairs(a, b, by_mark=by_mark)
-    compared = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
-    if not compared:
+    comparisons = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
+    if not comparisons:
         number_text = "no number" if metrics is None else f"none of {', '.join(metrics)}"
         raise Failed(f"A and B share {number_text}: record or measure both in the same way", USAGE)
     if args.json:
         files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
-        lines = [stat_lines.line_text(text.diff_json(compared, files))]
+        lines = [stat_lines.line_text(text.diff_json(comparisons, files))]
     else:
         a_title, b_title = (p[0].name if len(p) == 1 else f"{len(p)} files" for p in paths)
         colour = supports_colour(sys.stdout)
-        lines = text.lines(compared, (a_title, b_title), unicode=supports_unicode(), colour=colour)
+        lines = text.lines(
+            comparisons, (a_title, b_title), unicode=supports_unicode(), colour=colour
+        )
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     print_error(*damages)
-    outcomes = [line for condition in conditions for line in _met_conditions(condition, compared)]
+    outcomes = [
+        line for condition in conditions for line in _met_conditions(condition, comparisons)
+    ]
     print_error(*outcomes)
     return CONDITION_MET_STATUS if outcomes else DAMAGED if damages else 0
 
 
-def _met_conditions(condition: Condition, compared: Sequence[Comparison]) -> list[str]:
+def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> list[str]:
     """Returns a line for each comparison in which the condition is met or cannot be decided."""
     from perftop.output.compare.comparison import ONE_RUN, SMALL, UNSTEADY
 
     lines = []
-    rows = [(phase.label, row) for phase in compared for row in phase.rows]
+    rows = [(phase.label, row) for phase in comparisons for row in phase.rows]
     matching_rows = [(label, row) for label, row in rows if row.number.key == condition.key]
     if not matching_rows:
         raise Failed(f"--fail-if {condition.text!r}: {condition.key} was not compared", USAGE)
@@ -145,7 +154,7 @@ def _met_conditions(condition: Condition, compared: Sequence[Comparison]) -> lis
             raise Failed(f"--fail-if {condition.text!r}: the unit here is {UNITS[row.unit]}", USAGE)
         place = f" in {label}" if label else ""
         difference = f"{condition.key} differs by {100 * row.change:+.1f} {condition.unit}{place}"
-        beyond = (100 * row.change - condition.limit) * (1 if condition.sign == ">" else -1) > 0
+        beyond = (100 * row.change - condition.limit) * (1 if condition.operator == ">" else -1) > 0
         if row.verdict in {ONE_RUN, UNSTEADY}:
             reason = "one run a side" if row.verdict == ONE_RUN else "it changes too slowly"
             hint = "measure several runs: stat -r 5"
@@ -249,11 +258,11 @@ FORMATS_BY_SUFFIX = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".jso
            ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
 
 
-def add_export(verbs: Any) -> None:
+def add_export(subparsers: Any) -> None:
     text = "convert a recording to CSV, JSON lines, Parquet or OpenMetrics"
-    parser = options.add_verb(verbs, "export", run_export, text)
+    parser = options.add_verb(subparsers, "export", run_export, text)
     text = "a recording, or - for stdin"
-    parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
+    parser.add_argument("file", type=options.parse_recording, metavar="FILE", help=text)
     text = "write to OUT (default: -, which is stdout)"
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
     options.add_force_options(parser)
@@ -263,7 +272,7 @@ def add_export(verbs: Any) -> None:
     text = "export only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
     parser.add_argument("-c", "--cpus", metavar="LIST", help=text)
     text = "time that each row covers (default: -i of record, else 1s)"
-    parser.add_argument("--every", type=options.span_ns, metavar="TIME", help=text)
+    parser.add_argument("--every", type=options.parse_duration_ns, metavar="TIME", help=text)
 
 
 def run_export(args: argparse.Namespace) -> int:
@@ -274,7 +283,7 @@ def run_export(args: argparse.Namespace) -> int:
         from perftop.output.export.openmetrics import OpenMetrics
         from perftop.recording.file import UNCHECKED_NOTICE, open_source, report_damage
 
-    forms: dict[str, Callable[..., ExportFormat]] = dict(
+    formats: dict[str, Callable[..., ExportFormat]] = dict(
         zip(FORMATS, (CsvTable, JsonLines, Parquet, OpenMetrics), strict=True)
     )
     path = None if str(args.file) == "-" else args.file
@@ -292,13 +301,13 @@ def run_export(args: argparse.Namespace) -> int:
             with _export_output(path, output, format_name, force=args.force) as output_file:
                 file_status = None if output is None else os.fstat(output_file.fileno())
                 fields = with_events(session, fields, args.metrics)
-                export.form = forms[format_name](session, fields, output_file)
+                export.export_format = formats[format_name](session, fields, output_file)
                 try:
                     quiet, name = output is None and sys.stdout.isatty(), path or "stdin"
                     with headless.read_with_progress(source, name, quiet=quiet) as messages:
                         export.read(messages, output_file, live=source.size is None)
                 except BaseException:
-                    export.form.drop()
+                    export.export_format.drop()
                     raise
         except BrokenPipeError:
             raise
@@ -319,7 +328,7 @@ class Export(Follower):
     """Writes the intervals and episodes of a recording in an export format. Intervals have the
     boundaries of `stat`."""
 
-    form: ExportFormat
+    export_format: ExportFormat
 
     def __init__(self, every_ns: int, cpus: str | None, format_name: str) -> None:
         """`cpus`: the selected CPUs, as typed; None for all. Only episodes on these CPUs, or on no
@@ -342,7 +351,7 @@ class Export(Follower):
             intervals = self.intervals
             self.process(batch)
             if self.intervals > intervals:
-                self.form.flush()
+                self.export_format.flush()
                 output.flush()  # The reader of a pipe gets each line immediately.
         self.on_end()
         output.flush()
@@ -366,21 +375,21 @@ class Export(Follower):
         """Writes an episode. It is also called at the end, for episodes that are still running."""
         if self._is_chosen(episode):
             self._tally.add(episode, self.session.now_ns)
-            self.form.write_episode(episode)
+            self.export_format.write_episode(episode)
 
     def on_beginning(self, episode: Episode) -> None:
         if self._is_chosen(episode):
-            self.form.write_beginning(episode)
+            self.export_format.write_beginning(episode)
 
     def on_interval(self, interval: Interval) -> None:
-        self.form.write_interval(interval)
+        self.export_format.write_interval(interval)
 
     def on_message(self, message: wire.Message) -> bool:
         from perfprobe import wire
 
         self._command.on_message(message)
         if isinstance(message, wire.Note) and message.kind == "mark":
-            self.form.write_mark(self.session.marks[-1])
+            self.export_format.write_mark(self.session.marks[-1])
         return False
 
     def on_end(self) -> None:
@@ -391,8 +400,8 @@ class Export(Follower):
             for episode in self.session.running:
                 self.on_episode(episode)
             elapsed_s = (self.session.now_ns - self.first_ns) / 1e9
-            self.form.write_summary(self._tally.counts_by_cause, elapsed_s, self._command)
-        self.form.finish()
+            self.export_format.write_summary(self._tally.counts_by_cause, elapsed_s, self._command)
+        self.export_format.finish()
 
     def _is_chosen(self, episode: Episode) -> bool:
         cpus = self._cpus
@@ -414,13 +423,13 @@ def _interval_length_ns(requested_ns: int | None, hello: wire.Hello) -> int:
 
 
 def _export_output(
-    source: Path | None, output: Path | None, form: str, *, force: bool
+    source: Path | None, output: Path | None, export_format: str, *, force: bool
 ) -> contextlib.AbstractContextManager[BinaryIO]:
     from perftop.base import files
     from perftop.recording.file import refuse_as_output
 
     if output is None:
-        if form == "parquet" and sys.stdout.isatty():
+        if export_format == "parquet" and sys.stdout.isatty():
             raise Failed("parquet cannot be written to a terminal: use -o FILE", USAGE)
         return contextlib.nullcontext(sys.stdout.buffer)
     refuse_as_output(source, output)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Source = SshSource | PrometheusSource | RecordingsSource
 
-COST_TEXT = (
+COST_HELP = (
     "The right end of the first line shows the CPU time of perftop itself (both its processes), in "
     "percent of one CPU. To reduce it, draw less often (-i 1s), read less often (--sample 1s) or "
     "read fewer CPUs (-c). "
@@ -34,22 +34,22 @@ DEMO_TITLES = {
     "sim": "Simulated machines: perftop demo NAME[,cpus=N]",
 }
 """Titles in the list of demos, by the page whose first table names them."""
-PANE_TEXT = (
+PANE_HELP = (
     "-- CMD [ARG …] runs a command, measures it, and shows its output below the numbers. "
     "Ctrl-C goes to the command; q closes the screen but not the command. When the command ends, "
     "a summary is printed on stderr. The exit status is the command's."
 )
 
 
-def add_live(verbs: Any) -> None:
+def add_live(subparsers: Any) -> None:
     text = "show what each core does, and what takes time from it (the default verb)"
-    live = options.add_verb(verbs, "live", run_live, text, stream=True, interval="500ms",
-                            epilog=COST_TEXT + PANE_TEXT)  # fmt: skip
+    live = options.add_verb(subparsers, "live", run_live, text, stream=True, interval="500ms",
+                            epilog=COST_HELP + PANE_HELP)  # fmt: skip
     live.set_defaults(runs=True)
 
-    replay = options.add_verb(verbs, "replay", run_replay, "show a recording on the screen")
+    replay = options.add_verb(subparsers, "replay", run_replay, "show a recording on the screen")
     replay.add_argument(
-        "files", nargs="+", type=options.recording, metavar="FILE",
+        "files", nargs="+", type=options.parse_recording, metavar="FILE",
         help="a recording; two are drawn on one time axis",
     )  # fmt: skip
     replay.add_argument(
@@ -60,7 +60,7 @@ def add_live(verbs: Any) -> None:
     replay.set_defaults(interval=options.LIVE_INTERVAL_NS)
 
     text = "show a simulated machine, or a recording of real problems, on the screen"
-    demo = options.add_verb(verbs, "demo", run_demo, text)
+    demo = options.add_verb(subparsers, "demo", run_demo, text)
     demo.add_argument(
         "scenario", nargs="?", default="demo", metavar="list|NAME[,KEY=VALUE…]",
         help="list prints all names; NAME is a recording (quota, queue …) or a simulated machine "
@@ -69,11 +69,11 @@ def add_live(verbs: Any) -> None:
     )  # fmt: skip
     options.add_interval_options(demo, "500ms")
     text = f"time between two reads of the counters (default: {options.SAMPLE_DEFAULT_HELP})"
-    demo.add_argument("--sample", type=options.span_ns, metavar="TIME", help=text)
+    demo.add_argument("--sample", type=options.parse_duration_ns, metavar="TIME", help=text)
     demo.set_defaults(live=live)
 
     text = "show the screen, with samples from `perftop serve` on this machine"
-    attach = options.add_verb(verbs, "attach", run_attach, text)
+    attach = options.add_verb(subparsers, "attach", run_attach, text)
     attach.add_argument("attach", metavar="unix:PATH", help="the socket of perftop serve")
     options.add_interval_options(attach, "500ms")
     attach.set_defaults(live=live)
@@ -164,7 +164,7 @@ def _list_demos() -> int:
         if not colour:  # names are plain words in a list
             rows = tuple(row.replace("`", "") for row in rows)
         table = page.Page(topic, title, (page.Block("table", rows),))
-        lines = page.lines(table, width, colour=colour, unicode=supports_unicode())
+        lines = page.page_lines(table, width, colour=colour, unicode=supports_unicode())
         print("\n".join([*lines, ""]))
     return 0
 
@@ -202,10 +202,10 @@ MAX_FIRST_WAIT_S = 10.0
 """Maximum seconds to wait for all machines before the first lines are printed."""
 
 
-def add_fleet(verbs: Any) -> None:
+def add_fleet(subparsers: Any) -> None:
     text = "show many machines, one per row"
     about = f"{text}, the one that loses most first; Enter opens one"
-    parser = options.add_verb(verbs, "fleet", run_fleet, text, about=about)
+    parser = options.add_verb(subparsers, "fleet", run_fleet, text, about=about)
     parser.add_argument(
         "hosts", nargs="*", metavar="[USER@]HOST|DIR",
         help="machines to read by ssh, at most 64; sim:… is a simulated one; or one DIR, which "
@@ -223,7 +223,7 @@ def add_fleet(verbs: Any) -> None:
     options.add_interval_options(parser, "1s; 15s with --prometheus")
     options.add_json_options(parser, "print one JSON object per line, without a screen")
     text = "with --json: stop after N intervals (default: at Ctrl-C)"
-    parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
+    parser.add_argument("-n", "--count", type=options.parse_count, metavar="N", help=text)
     options.add_terminal_options(parser)
 
 
@@ -294,11 +294,11 @@ async def _print_lines(source: Source, count: int | None) -> int:
     caught_signals: list[int] = []
     feeding = asyncio.create_task(source.run())
 
-    def stop(number: int) -> None:
+    def handle_signal(number: int) -> None:
         caught_signals.append(number)
         feeding.cancel()
 
-    on_signal(END_SIGNALS, stop)
+    on_signal(END_SIGNALS, handle_signal)
     last_ends: dict[str, float] = {}
     """The end time of the newest printed episode of each machine."""
     # Waits until machines are known, and then until each has answered or failed. The machines of a

@@ -33,10 +33,12 @@ IDLE_S = 10.0
 """Seconds without a reader after which the probe is ended."""
 
 
-def add(verbs: Any) -> None:
+def add(subparsers: Any) -> None:
     text = "run one probe for many readers on this machine: perftop attach unix:PATH"
     about = f"{text}. It sends samples once per interval"
-    parser = options.add_verb(verbs, "serve", run, text, about=about, stream=True, interval="500ms")
+    parser = options.add_verb(
+        subparsers, "serve", run, text, about=about, stream=True, interval="500ms"
+    )
     text = "the socket to create (default: the one that systemd passes)"
     parser.add_argument("--socket", type=options.parse_file_path, metavar="PATH", help=text)
     text = "let members of this group connect, too (default: only you)"
@@ -187,12 +189,12 @@ EXPORTER_EPILOG = (
 )
 
 
-def add_exporter(verbs: Any) -> None:
+def add_exporter(subparsers: Any) -> None:
     text = "serve counters of this machine to Prometheus"
     parser = options.add_verb(
-        verbs, "exporter", run_exporter, text, machine=True, epilog=EXPORTER_EPILOG
+        subparsers, "exporter", run_exporter, text, machine=True, epilog=EXPORTER_EPILOG
     )
-    stream_options.add_options(parser, options.span_ns, "1s", events=False)
+    stream_options.add_options(parser, options.parse_duration_ns, "1s", events=False)
     text = "where to listen (default: sockets passed by systemd, else 127.0.0.1:9917)"
     parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
     text = "series of packages (default); core: also SMT states of cores; cpu: also all of each CPU"

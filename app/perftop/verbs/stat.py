@@ -46,16 +46,16 @@ COMMAND_HELP = (
 )
 
 
-def add(verbs: Any) -> None:
+def add(subparsers: Any) -> None:
     text = "print the numbers shown on the screen, as text or JSON"
-    parser = options.add_verb(verbs, "stat", run, text, stream=True, epilog=COMMAND_HELP)
+    parser = options.add_verb(subparsers, "stat", run, text, stream=True, epilog=COMMAND_HELP)
     text = "stop after N intervals (default: at Ctrl-C)"
-    parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
+    parser.add_argument("-n", "--count", type=options.parse_count, metavar="N", help=text)
     options.add_duration_options(parser)
     text = "run CMD N times, and print means with confidence intervals"
-    parser.add_argument("-r", "--repeat", type=options.count, metavar="N", help=text)
+    parser.add_argument("-r", "--repeat", type=options.parse_count, metavar="N", help=text)
     text = "with -r: run CMD K times first; these runs are not counted (default: 0)"
-    parser.add_argument("--warmup", type=options.count, default=0, metavar="K", help=text)
+    parser.add_argument("--warmup", type=options.parse_count, default=0, metavar="K", help=text)
     text = "with -r: continue after a failed run; failed runs are never counted"
     parser.add_argument("--keep-failed", action="store_true", help=text)
     text = "with -r and -B: run two commands in turn (A B B A …) and compare them"

@@ -33,11 +33,11 @@ EPILOG = (
 )
 
 
-def add(verbs: Any) -> None:
+def add(subparsers: Any) -> None:
     text = "show the causes that cost most time here, with evidence"
-    parser = options.add_verb(verbs, "why", run, text, stream=True, epilog=EPILOG)
+    parser = options.add_verb(subparsers, "why", run, text, stream=True, epilog=EPILOG)
     text = "a recording (- for stdin) to read, instead of measuring"
-    parser.add_argument("file", nargs="?", type=options.recording, metavar="FILE", help=text)
+    parser.add_argument("file", nargs="?", type=options.parse_recording, metavar="FILE", help=text)
     options.add_duration_options(parser, "length of the measurement (default: 10s); not with CMD")
     options.add_json_options(parser)
     options.add_output_options(parser)
@@ -99,7 +99,7 @@ def _argument_hint(path: Path) -> str:
     if shutil.which(program):
         return f"; to measure a command: perftop why -- {program}"
     with contextlib.suppress(argparse.ArgumentTypeError):
-        options.span_ns("" if path.exists() else str(path))
+        options.parse_duration_ns("" if path.exists() else str(path))
         return f"; length of a measurement: --duration {path}"
     return ""
 
@@ -174,11 +174,11 @@ JobMoment = int | str | None
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 
 
-def add_summary(verbs: Any) -> None:
+def add_summary(subparsers: Any) -> None:
     text = "summarise a recording, as a whole or phase by phase"
-    parser = options.add_verb(verbs, "summary", run_summary, text)
+    parser = options.add_verb(subparsers, "summary", run_summary, text)
     text = "a recording made by perftop record"
-    parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
+    parser.add_argument("file", type=options.parse_recording, metavar="FILE", help=text)
     parser.add_argument("--by", choices=("mark",), help="summarise each phase, from mark to mark")
     for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):
         moment = f"{text} of the part to summarise (default: all): 30s from the start, or 12:03:05"
@@ -188,7 +188,7 @@ def add_summary(verbs: Any) -> None:
 
 def parse_moment(text: str) -> int | str:
     """Parses a moment. Returns a time of day unchanged, or a duration in ns."""
-    return text if ":" in text else options.span_ns(text)
+    return text if ":" in text else options.parse_duration_ns(text)
 
 
 def run_summary(args: argparse.Namespace) -> int:

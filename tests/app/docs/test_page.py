@@ -34,7 +34,7 @@ kept   as it is
 
 def page_lines(width: int = 40, *, colour: bool = False) -> list[str]:
     page = Page("topic", "Title", tuple(parse_blocks(TEXT))[1:])
-    return pages.lines(page, width, colour=colour, unicode=True)
+    return pages.page_lines(page, width, colour=colour, unicode=True)
 
 
 def test_markdown_is_parsed_into_blocks() -> None:
@@ -81,7 +81,7 @@ def test_colour_replaces_markup() -> None:
 def test_all_pages_fit_an_ordinary_terminal(topic: str) -> None:
     page = read_page(topic)
     code = {line for block in page.blocks if block.kind == "code" for line in block.lines}
-    for line in pages.lines(page, 80, colour=False, unicode=True):
+    for line in pages.page_lines(page, 80, colour=False, unicode=True):
         assert len(line) <= 80 or line.strip() in {each.strip() for each in code}, line
 
 

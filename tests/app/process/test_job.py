@@ -227,7 +227,7 @@ async def test_much_output_does_not_block_the_event_loop() -> None:
         while sum(sizes) < 500_000:
             await asyncio.sleep(0)
             turns += 1
-        tty.leave()
+        tty.stop_following()
         tty.job.kill(9)
         await tty.job.wait_for_end()
     assert max(sizes) <= MAX_READ_BYTES + READ_BYTES

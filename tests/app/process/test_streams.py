@@ -364,7 +364,7 @@ async def test_a_pausing_reader_reads_rarely_and_loses_nothing() -> None:
 
 
 async def test_a_new_pause_replaces_the_current_one() -> None:
-    probe: Any = Mock(place=None)
+    probe: Any = Mock(remote_name=None)
     stream, loop = streams.ProbeStream(probe), asyncio.get_running_loop()
     stream._transport = Mock()
     stream.set_read_pause(0.2)

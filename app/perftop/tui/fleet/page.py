@@ -231,9 +231,11 @@ def _number_pieces(numbers: Numbers) -> list[Piece]:
 # --- the views
 
 
-def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[MachineRow], Sequence[Machine]]:
+def _visible_rows(
+    state: FleetState, view_height: int
+) -> tuple[Sequence[MachineRow], Sequence[Machine]]:
     """Returns the visible rows, scrolled to the selected one, and the hidden machines."""
-    room, rows = body - 2, state.rows
+    room, rows = view_height - 2, state.rows
     if len(rows) <= room + 1:
         state.first_row = 0
         return rows, ()
@@ -245,40 +247,40 @@ def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[MachineRow], S
     return rows[state.first_row : end], [machine for row in hidden_rows for machine in row]
 
 
-def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
+def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     """Returns the table, and below it, if there is room, the racks and the selected machine."""
     table, size = views.table_columns(state), _half_width(state)
     headings = columns.headings(table, state.choice.order, rising=state.choice.reverse)
     lines: list[Line] = [plain_line(*headings)]
     state.click_targets[first] = ""
     rack_cells = views.rack_lines(state, size or state.width - 1)
-    if len(rack_cells) > max(body // 4, body - len(state.rows) - 2):
+    if len(rack_cells) > max(view_height // 4, view_height - len(state.rows) - 2):
         rack_cells = []
-    visible, hidden_machines = _visible_rows(state, body - len(rack_cells))
+    visible, hidden_machines = _visible_rows(state, view_height - len(rack_cells))
     for row in visible:
         state.click_targets[first + len(lines)] = row[0].name
         lines.append(views.machine_line(state, table, *row))
     if hidden_machines:
         lines.append(views.hidden_machines_line(state, hidden_machines, state.width))
-    elif state.machines and body > len(lines) + len(rack_cells):
+    elif state.machines and view_height > len(lines) + len(rack_cells):
         order = f" Order: {state.choice.order}, no answer first; rows move every 10 s or on a key"
         lines.append(plain_line((fit(order, state.width), "dim")))
     elif not state.machines:
         text = " no machine matches the filter" if state.choice.filter else " no machine yet"
         lines.append(plain_line((text, "dim")))
-    return [*lines, *_detail_lines(state, rack_cells, body - len(lines))]
+    return [*lines, *_detail_lines(state, rack_cells, view_height - len(lines))]
 
 
-def _heat_lines(state: FleetState, body: int, _: int) -> list[Line]:
-    detail_lines = 4 * (body > 12)
-    if body >= MIN_HEIGHT_FOR_DETAILS:
-        detail_lines = min(MAX_DETAIL_LINES, body * 3 // 10)
-    lines = views.heat_lines(state, body - detail_lines)
-    return [*lines, *_detail_lines(state, [], body - len(lines))]
+def _heat_lines(state: FleetState, view_height: int, _: int) -> list[Line]:
+    detail_lines = 4 * (view_height > 12)
+    if view_height >= MIN_HEIGHT_FOR_DETAILS:
+        detail_lines = min(MAX_DETAIL_LINES, view_height * 3 // 10)
+    lines = views.heat_lines(state, view_height - detail_lines)
+    return [*lines, *_detail_lines(state, [], view_height - len(lines))]
 
 
-def _episode_lines(state: FleetState, body: int, _: int) -> list[Line]:
-    lines = newest_episode_lines(state, body - 1, state.width - 2)
+def _episode_lines(state: FleetState, view_height: int, _: int) -> list[Line]:
+    lines = newest_episode_lines(state, view_height - 1, state.width - 2)
     return [plain_line((" ", "text"), *runs) for runs, _ in lines]
 
 

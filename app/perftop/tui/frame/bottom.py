@@ -193,7 +193,7 @@ _REPORTED_METRICS = ("busy_hz", "ipc", "halt", "turbo_ceiling_hz")
 """Keys of the metrics whose absence is reported, the most important first."""
 _MAX_NAMED = 3
 """Maximum number of metrics named if there is little room."""
-_DOCTOR: Run = ("perftop doctor", "key")
+_DOCTOR_HINT: Run = ("perftop doctor", "key")
 
 
 class MissingMetricsLine(PageWidget):
@@ -263,10 +263,10 @@ def missing_metric_runs(session: Session, size: int) -> list[Run]:
     more: Run = ("more: ", "dim")
     fix_runs: list[Run] = [dot, (safe_cells(fix), "dim")] if fix else []
     texts: list[list[Run]] = [
-        [(long, "dim"), *fix_runs, dot, more, _DOCTOR],
-        [(long, "dim"), dot, more, _DOCTOR],
-        [(f" {head}: {', '.join(missing_names[:_MAX_NAMED])} unknown", "dim"), dot, _DOCTOR],
-        [(f" {head}", "dim"), dot, _DOCTOR],
+        [(long, "dim"), *fix_runs, dot, more, _DOCTOR_HINT],
+        [(long, "dim"), dot, more, _DOCTOR_HINT],
+        [(f" {head}: {', '.join(missing_names[:_MAX_NAMED])} unknown", "dim"), dot, _DOCTOR_HINT],
+        [(f" {head}", "dim"), dot, _DOCTOR_HINT],
     ]
     text = next((runs for runs in texts if width(runs) <= size), None)
     return text or [(fit(f" {head}", size), "dim")]

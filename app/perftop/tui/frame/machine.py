@@ -100,10 +100,10 @@ def machine_line(
 ) -> list[Run]:
     """Returns the line of the machine's numbers; numbers that this source does not have are left
     out. A number that running episodes make worse is red. `size`: width in cells."""
-    lowering, known = _lowering_signs(session, running), machine_values(session, interval)
+    lowering, values_by_key = _lowering_signs(session, running), machine_values(session, interval)
 
     def share(key: str, word: str, style: str = "text") -> list[Run]:
-        if (value := known.get(key)) is None:
+        if (value := values_by_key.get(key)) is None:
             return []
         near = METRICS[key].min_highlighted <= value <= 1
         style = "alarm" if key in lowering else "warn" if near else style
@@ -111,27 +111,27 @@ def machine_line(
                 (" %", "dim")]  # fmt: skip
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
-    if "busy_hz" in known:
+    if "busy_hz" in values_by_key:
         sign, cpus = lowering.get("busy_hz", ""), shown_cpus(session).cpus
         ceiling_hz = mean_ceiling(
             spread_to_cpus(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus]
         )
         runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
-        runs.append(number_run(known["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
+        runs.append(number_run(values_by_key["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
         if not isnan(ceiling_hz):
             runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
         # the width is the same with and without the sign
         runs.append((" GHz" if sign else " GHz  ", "dim"))
         pieces.append((1, runs))
-    if "net_hz" in known:
-        net = number_run(known["net_hz"] / 1e9, 2, 0)
+    if "net_hz" in values_by_key:
+        net = number_run(values_by_key["net_hz"] / 1e9, 2, 0)
         pieces.append((7, [("net ", "dim"), net, (" GHz", "dim")]))
-    if "ipc" in known:
+    if "ipc" in values_by_key:
         sign = f"{lowering['ipc']} " if "ipc" in lowering else ""
-        ipc = number_run(known["ipc"], 2, 0, "alarm" if sign else "bright")
+        ipc = number_run(values_by_key["ipc"], 2, 0, "alarm" if sign else "bright")
         pieces.append((2, [("IPC ", "dim"), (sign, "alarm"), ipc]))
     idle, involuntary = share("idle", "")[1:], share("involuntary", "")[1:]
-    halts: list[Run] = [("halts ", "dim")] if "halt" in known and idle else []
+    halts: list[Run] = [("halts ", "dim")] if "halt" in values_by_key and idle else []
     halts += [*idle, (" idle", "dim")] if idle else []
     halts += [("  ", "text"), *involuntary, (" involuntary", "dim")] if involuntary else []
     pieces.append((3, halts))
@@ -139,13 +139,15 @@ def machine_line(
         pieces.append((3, share("steal", "steal")))
     pieces.append((5, share("kernel_cycles", "kernel cycles")))
     temperature: list[Run] = []
-    if not isnan(degrees := known.get("temperature_c", nan)):
+    if not isnan(degrees := values_by_key.get("temperature_c", nan)):
         style = "alarm" if "temperature_c" in lowering else "text"
         temperature = [number_run(degrees, 0, 0, style), (" °C", "dim")]
-    further_runs = [_power_runs(known), temperature, _wait_runs(known)]
+    further_runs = [_power_runs(values_by_key), temperature, _wait_runs(values_by_key)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, further_runs))]
-    pieces.append((6, _memory_runs(known)))  # before the net clock, which is derived
-    if not isnan(watts := known.get("power_dram_w", nan)):  # not included in the package power
+    pieces.append((6, _memory_runs(values_by_key)))  # before the net clock, which is derived
+    if not isnan(
+        watts := values_by_key.get("power_dram_w", nan)
+    ):  # not included in the package power
         pieces.append((8, [("dram ", "dim"), number_run(watts, 0, 0), (" W", "dim")]))
     return [
         (" ", "text"),
@@ -225,25 +227,25 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     bar: Callable[[Sequence[float], int], list[Run]] = smt_bounds_bar
     words: list[list[Run]]
     """Alternative texts beside the bar; the first that leaves room for the bar is used."""
-    if known := _mean_shares(split.states[cores]):
-        neither, lp0, lp1, both = known
+    if values_by_key := _mean_shares(split.states[cores]):
+        neither, lp0, lp1, both = values_by_key
         words = [_legend((both, lp0, lp1, neither), size)]
         bar = smt_bar
-    elif known := _mean_shares(split.low[cores]):
+    elif values_by_key := _mean_shares(split.low[cores]):
         words = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
                   (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
     else:  # With more than two threads a core: whether any thread is active, and how many are.
-        known, either = _share_of_neither(
+        values_by_key, either = _share_of_neither(
             split.states[cores], split.low[cores], split.high[cores], size
         )
-        if not known:
+        if not values_by_key:
             return [(" SMT ", "dim"), ("n/a", "faint")]
         (active,) = _mean_shares(split.active_threads[cores][:, None])
         threads = max(len(session.cores[i]) for i in cores)
         mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
         words = [[*either, *mean], either]
     shown = next((runs for runs in words if size - 5 - width(runs) >= MIN_BAR_WIDTH), [])
-    return [(" SMT ", "dim"), *bar(known, max(0, size - 5 - width(shown))), *shown]
+    return [(" SMT ", "dim"), *bar(values_by_key, max(0, size - 5 - width(shown))), *shown]
 
 
 def _share_of_neither(
@@ -266,8 +268,8 @@ def _share_of_neither(
 
 def _mean_shares(shares: Floats) -> list[float]:
     """Returns the mean shares of the cores whose shares are all known; empty if there are none."""
-    known = shares[~np.isnan(shares.sum(axis=1))]
-    return known.mean(axis=0).tolist() if len(known) else []
+    values_by_key = shares[~np.isnan(shares.sum(axis=1))]
+    return values_by_key.mean(axis=0).tolist() if len(values_by_key) else []
 
 
 def _legend(shares: Sequence[float], size: int) -> list[Run]:
@@ -342,16 +344,16 @@ def shows_tiles(session: Session) -> bool:
     return not session.evaluator.variants["busy_hz"]
 
 
-def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) -> list[Run]:
-    value = known[tile.key]
+def _tile_number(tile: Tile, values_by_key: Mapping[str, float], *, full_names: bool) -> list[Run]:
+    value = values_by_key[tile.key]
     name: Run = (f"{tile.name if full_names else tile.short_name} ", "dim")
     hot = tile.key == "steal" and value >= HIGH_STEAL
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
         older = [
-            number_run(known[key], 2, 6, "dim")
+            number_run(values_by_key[key], 2, 6, "dim")
             for key in _OLDER_LOAD_KEYS
-            if key in known and full_names
+            if key in values_by_key and full_names
         ]
         return [name, number_run(value, 2, 5, style), *older]
     if NUMBERS[tile.key].is_rate:
@@ -359,7 +361,7 @@ def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) ->
     return [name, number_run(100 * value, 1, 5, style), (" %", "dim")]
 
 
-def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
+def tile_columns(values_by_key: Mapping[str, float], size: int) -> list[TileColumn]:
     """Returns the tiles that fit, chosen by importance; they share the spare cells equally. Narrow
     screens have short names."""
     full_names = size >= MIN_WIDTH_FOR_NAMES
@@ -367,9 +369,9 @@ def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
     """The runs of each number and their width in cells, by key."""
     left = size - 2 + TILE_GAP
     for tile in sorted(_TILES, key=lambda tile: tile.rank):
-        if isnan(known.get(tile.key, nan)):
+        if isnan(values_by_key.get(tile.key, nan)):
             continue
-        runs = _tile_number(tile, known, full_names=full_names)
+        runs = _tile_number(tile, values_by_key, full_names=full_names)
         used = width(runs)
         if used + TILE_GAP > left:
             break
@@ -411,8 +413,8 @@ class TileHistory:
         step_ns = max(step_ns, MIN_CELL_NS)
         layout = [(column.tile.key, column.width) for column in columns]
         redraw_ns = 1 if is_past(self._session, interval) else max(step_ns, REDRAW_PERIOD_NS)
-        basis = interval.time_ns // redraw_ns, step_ns, size, rows, layout
-        if basis == self._drawn_lines[0]:
+        inputs = interval.time_ns // redraw_ns, step_ns, size, rows, layout
+        if inputs == self._drawn_lines[0]:
             return self._drawn_lines[1]
         keys = [*self._metrics, *self._others]
         newest, history = -(-interval.time_ns // step_ns), self._session.history
@@ -426,8 +428,8 @@ class TileHistory:
         tops = [
             1.0
             if (min_scale_top := column.tile.min_scale_top) is None
-            else max(min_scale_top, past.max())
-            for column, past in zip(columns, pasts, strict=True)
+            else max(min_scale_top, shares.max())
+            for column, shares in zip(columns, pasts, strict=True)
         ]
         values, value_tops = np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)])
         # Any value above 0 is visible.
@@ -435,34 +437,36 @@ class TileHistory:
         areas = level_lines(eighths, rows)
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
         start = 0
-        for column, past in zip(columns, pasts, strict=True):
+        for column, shares in zip(columns, pasts, strict=True):
             is_steal = column.tile.key == "steal"
-            styles = _steal_styles(past.tolist()) if is_steal else [(column.tile.style, len(past))]
+            styles = (
+                _steal_styles(shares.tolist()) if is_steal else [(column.tile.style, len(shares))]
+            )
             for style, count in styles:
                 for line, area in zip(lines, areas, strict=True):
                     line.append((area[start : start + count], style))
                 start += count
             for line in lines:
                 line.append((" " * (column.width - column.history_width), "text"))
-        self._drawn_lines = basis, [line[:-1] for line in lines]
+        self._drawn_lines = inputs, [line[:-1] for line in lines]
         return self._drawn_lines[1]
 
     def _tile_values(self, history: History, edges_ns: Times) -> Floats:
         """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the value of
         the machine. Unknown values are 0, because both are drawn blank."""
         fields = history.metrics(self._metrics, self._session.shown, edges_ns)
-        known = np.isfinite(fields)
-        means = np.where(known, fields, 0.0).sum(2) / np.maximum(known.sum(2), 1)
+        values_by_key = np.isfinite(fields)
+        means = np.where(values_by_key, fields, 0.0).sum(2) / np.maximum(values_by_key.sum(2), 1)
         machine_values = history.machine(self._others, edges_ns)
         return np.concatenate(
             [means, np.where(np.isfinite(machine_values), machine_values, 0.0)], axis=1
         )
 
 
-def _steal_styles(past: Sequence[float]) -> list[tuple[str, int]]:
+def _steal_styles(shares: Sequence[float]) -> list[tuple[str, int]]:
     """Returns the styles of the cells of steal, with the number of adjacent cells of each. The last
     cells are red if steal has been high in all of them."""
-    keys = ["over" if value >= HIGH_STEAL else "steal" for value in past]
+    keys = ["over" if value >= HIGH_STEAL else "steal" for value in shares]
     index = len(keys)
     while index and keys[index - 1] == "over":
         index -= 1

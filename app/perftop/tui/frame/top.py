@@ -229,11 +229,11 @@ def _sampling_pieces(
     hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:
-        runs: list[Run] = [("socket" if link.place.startswith("unix:") else "ssh", "clock")]
+        runs: list[Run] = [("socket" if link.remote_name.startswith("unix:") else "ssh", "clock")]
         if not isnan(link.rtt_s):
             runs += [(" ", "dim"), (f"{1e3 * link.rtt_s:.1f}", "text"), (" ms", "dim")]
-        if not isnan(link.rate):
-            runs += [(" ", "dim"), (f"{link.rate / 1e3:.1f}", "text"), (" kB/s", "dim")]
+        if not isnan(link.bytes_per_s):
+            runs += [(" ", "dim"), (f"{link.bytes_per_s / 1e3:.1f}", "text"), (" kB/s", "dim")]
         pieces.append((4, runs))
     if hello.source != "os" or hello.virtualisation is None:
         runs = [(safe_cells(hello.source), "clock")]
@@ -415,11 +415,11 @@ class TopLines(PageWidget):
                         columns, interval, status.interval_ns, width, len(past)
                     )
         # The header and the alert line keep their colours when the other lines turn grey.
-        usual: LineState = "calm" if status.failure_text is None else "stale"
-        loss: Line = ([], usual)
+        top_state: LineState = "calm" if status.failure_text is None else "stale"
+        loss: Line = ([], top_state)
         if verdict is not None and "loss" in self._line_names:
-            basis = verdict, width, status.is_range, status.paused_at is None
-            if self._cached_loss_line is None or self._cached_loss_line[0] != basis:
+            inputs = verdict, width, status.is_range, status.paused_at is None
+            if self._cached_loss_line is None or self._cached_loss_line[0] != inputs:
                 shapes = SHAPES_WITHOUT_COLOUR if self.app.no_color else ""
                 shapes = ASCII_SHAPES if self._ascii else shapes
                 keys = [(1, "try", "try")] if verdict.remedy else []
@@ -431,17 +431,18 @@ class TopLines(PageWidget):
                 parts = [(rank, [(self._captions[key], "key"), (f" {word}", "dim")])
                          for rank, key, word in keys]  # fmt: skip
                 loss = loss_line(verdict, width, parts, shapes=shapes)
-                self._cached_loss_line = basis, loss
+                self._cached_loss_line = inputs, loss
             loss = self._cached_loss_line[1]
-            if usual == "stale" or alert[1] != "victim":
-                loss = loss[0], usual
+            if top_state == "stale" or alert[1] != "victim":
+                loss = loss[0], top_state
         lines: dict[TopLineName, Line] = {
             "header": (header_line(session, interval, status, width), "calm"), "alert": alert,
-            "loss": loss, "numbers": (numbers, usual), "states": (states, usual), "": ([], usual),
+            "loss": loss, "numbers": (numbers, top_state), "states": (states, top_state),
+            "": ([], top_state),
         }  # fmt: skip
         history = iter(past)
         page = [
-            (next(history), usual) if name == "history" else lines[name]
+            (next(history), top_state) if name == "history" else lines[name]
             for name in self._line_names
         ]
         blank_rows = [y for y, name in enumerate(self._line_names) if not name and y > 1]

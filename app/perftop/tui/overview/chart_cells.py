@@ -174,11 +174,11 @@ class ChartDrawer:
         return unit_charts
 
     def _account_charts(
-        self, which: Sequence[int], episodes: Sequence[Episode], rows: int, glyphs: Glyphs
+        self, unit_indexes: Sequence[int], episodes: Sequence[Episode], rows: int, glyphs: Glyphs
     ) -> list[list[list[Run]]]:
         """Returns charts of CPU time by use. The busy time is measured; the kernel's coarse ticks
         only divide it into user and kernel time."""
-        cpu_indices = [self._cpus_of_units[i][0] for i in which]
+        cpu_indices = [self._cpus_of_units[i][0] for i in unit_indexes]
         busy, user, kernel, steal = (
             self.history.series(key)[cpu_indices] for key in ("util", "user", "system", "steal")
         )
@@ -186,7 +186,7 @@ class ChartDrawer:
             part = kernel / (user + kernel)
         part = np.where(np.isfinite(part), part, 0.0)
         heat = self._episode_columns(
-            which, episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
+            unit_indexes, episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
         )
         values = _stack(busy * (1 - part), busy * part, steal, heat)
         return draw_charts(charts.cpu_time_chart, values, rows, glyphs)
@@ -215,19 +215,19 @@ class ChartDrawer:
         return draw_charts(charts.smt_chart, values, rows, glyphs)
 
     def _episode_columns(
-        self, which: Sequence[int], episodes: Sequence[Episode], name: str, ended_marker: int,
-        running_marker: int,
+        self, unit_indexes: Sequence[int], episodes: Sequence[Episode], name: str,
+        ended_marker: int, running_marker: int,
     ) -> Ints:  # fmt: skip
         """Returns markers of episodes that make the number `name` worse, (charts, columns);
         0 where there is none."""
         axis = self.history.axis
-        markers = np.zeros((len(which), axis.columns), np.intp)
+        markers = np.zeros((len(unit_indexes), axis.columns), np.intp)
         for episode in episodes:
             visible = axis.cells_of(episode) if lowered_metric_name(episode) == name else None
             if visible is None:
                 continue
             value = running_marker if is_running_at(episode, axis.now_ns) else ended_marker
-            affected = [n for n, i in enumerate(which)
+            affected = [n for n, i in enumerate(unit_indexes)
                    if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
             columns = slice(visible[0].start, visible[0].stop)
             markers[affected, columns] = np.maximum(markers[affected, columns], value)
@@ -423,7 +423,7 @@ class TaskLanes:
         """Cache of the lines drawn since the last read, by kind of line, unit, rows and glyphs."""
         self._seconds = np.zeros((len(units), TASK_PARTS))
         self._idle_s = np.zeros(len(units))
-        self.basis: object = None
+        self.inputs: object = None
         """The axis and the range that were read last."""
 
     def read(
@@ -432,7 +432,7 @@ class TaskLanes:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
         `span_ns`: monotonic times in ns between which seconds are summed. `grouping`: which tasks
         share a colour."""
-        self.basis = axis, span_ns, grouping
+        self.inputs = axis, span_ns, grouping
         has_changed = self._read_records(axis.start_ns, axis.now_ns) or grouping != self._grouping
         self._grouping = grouping
         if has_changed:

@@ -78,7 +78,7 @@ class ChartPage:
         self._order: Sequence[int] = ()
         self._units: list[ChartUnit] = []
         self._lanes: TaskLanes | None = None
-        self._basis: object = None
+        self._inputs: object = None
         """The inputs, apart from the history, from which the charts and axes below were drawn."""
         self._unit_charts: list[UnitCharts] = []
         self._axis_lines: list[list[list[Run]]] = []
@@ -137,9 +137,9 @@ class ChartPage:
         episodes = time_axis.visible_episodes(past.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
         span_ns = settings.range_ns or past.axis.window_ns(settings.window_s)
-        basis = layout, glyphs, self._drawer, shown_episodes, span_ns
-        if has_moved or basis != self._basis:
-            self._basis = basis
+        inputs = layout, glyphs, self._drawer, shown_episodes, span_ns
+        if has_moved or inputs != self._inputs:
+            self._inputs = inputs
             rows = layout.area_rows, layout.rows, layout.rate_rows
             self._unit_charts = self._drawer.draw(episodes, *rows, glyphs, span_ns)
             if layout.has_causes:
@@ -157,7 +157,7 @@ class ChartPage:
                 for unit in self._units
             ]  # fmt: skip
         has_lanes = layout.lane_rows or self._positions is not None
-        if has_lanes and self.lanes.basis != (past.axis, span_ns, settings.grouping):
+        if has_lanes and self.lanes.inputs != (past.axis, span_ns, settings.grouping):
             self.lanes.read(past.axis, self._drawer.busy_shares(), span_ns, settings.grouping)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
         self._episodes.read(interval)

@@ -163,13 +163,13 @@ class CorePage(ChartedView):
             len(episode_list) for episode_list in (session.running, session.ended, session.marks)
         ]
         moment_ns = interval.time_ns if is_past(session, interval) else None
-        basis = lanes.basis, moment_ns, session, episodes, width, height
-        if basis == self._tasks_and_episodes[0]:
+        inputs = lanes.inputs, moment_ns, session, episodes, width, height
+        if inputs == self._tasks_and_episodes[0]:
             return self._tasks_and_episodes[1]
         table_height = height * 3 // 5 if height >= 2 * MIN_TABLE_HEIGHT else height
         table = task_table(session, lanes, width, table_height, self.glyphs)
         lines: list[PanelLine] = [(line, None) for line in table]
-        self._tasks_and_episodes = basis, lines
+        self._tasks_and_episodes = inputs, lines
         if table_height == height:
             return lines
         lines += [([], None)] * (table_height - len(lines) + 1)
@@ -226,10 +226,10 @@ class CorePage(ChartedView):
         )
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
         past.read(columns, settings.window_s, now_ns, past=is_past(session, interval))
-        basis = past.axis, clock, [*lowering]
-        if basis != self._histories[0]:
+        inputs = past.axis, clock, [*lowering]
+        if inputs != self._histories[0]:
             pasts = self._read_histories()
-            self._histories = basis, {
+            self._histories = inputs, {
                 number.key: self._history_runs(number, clock, pasts[number.key],
                                              is_lowered=number.key in lowering)
                 for number in self._numbers if number.key in pasts

@@ -83,9 +83,9 @@ class _RowDrawer:
     """Draws some rows of the grid. The methods for columns yield the runs of each row's cell, which
     fill the width of the column."""
 
-    def __init__(self, grid: GridData, shown: Sequence[int]) -> None:
-        self._grid, self._rows = grid, VisibleRows(grid.row_numbers, shown)
-        self._cores = [grid.cores.rows[row] for row in shown]
+    def __init__(self, grid: GridData, visible_rows: Sequence[int]) -> None:
+        self._grid, self._rows = grid, VisibleRows(grid.row_numbers, visible_rows)
+        self._cores = [grid.cores.rows[row] for row in visible_rows]
         rows = enumerate(self._cores) if grid.episodes else ()
         self._worst = {
             i: worst for i, core in rows if (worst := grid.episodes.worst_on(core.positions))
@@ -196,7 +196,7 @@ class _RowDrawer:
             cpu_rows = self._cores[line].positions[threads[line] :]  # some cores have fewer threads
             if cpu_rows and (cpu_rows[0], key) in episode.lowered_numbers:
                 styles[line] = "alarm"
-            elif styles[line] == "warn" and key in episode.package_wide:
+            elif styles[line] == "warn" and key in episode.package_wide_keys:
                 styles[line] = "text"  # the package's line shows this number for all cores
         doubts, running = rows.is_suspect(key), number is not None and number.while_running
         for line, (thread, cell) in enumerate(

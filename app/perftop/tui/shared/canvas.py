@@ -224,7 +224,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         self.interval: Interval
         """The interval that was shown last. `cores`, `session` and `interval` do not exist
         before the first numbers."""
-        self._layout_basis: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
+        self._layout_inputs: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
         """The session, CPUs and mask from which `cores` was made; None before the first numbers."""
         self._is_laid_out = False
         """Whether lines have been laid out for `cores`."""
@@ -266,7 +266,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables the view's keys until it has its first numbers, and so lines."""
-        return self._layout_basis is not None and super().check_action(action, parameters)
+        return self._layout_inputs is not None and super().check_action(action, parameters)
 
     @property
     def remedy(self) -> str | None:
@@ -286,11 +286,11 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         """Sets the interval to show, the newest or an earlier one. Lays out lines if the machine or
         a setting has changed, else draws. Only called while the view is visible."""
         self.session, self.interval = session, interval
-        basis = (session, session.cores, self.settings.mask)
-        if self._layout_basis is None or any(
-            a is not b for a, b in zip(basis, self._layout_basis, strict=True)
+        inputs = (session, session.cores, self.settings.mask)
+        if self._layout_inputs is None or any(
+            a is not b for a, b in zip(inputs, self._layout_inputs, strict=True)
         ):
-            self._layout_basis, self._is_laid_out = basis, False
+            self._layout_inputs, self._is_laid_out = inputs, False
             self.cores = Cores(session, self.settings.mask)
             cpus = [cpu for core in self.cores.rows for cpu in core.cpus]
             if self.settings.cpu not in cpus and cpus:
@@ -306,7 +306,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
 
     def lay_out(self) -> None:
         """Makes all lines again, for another width, order or machine, and draws the canvas."""
-        if self._layout_basis is None or not self.size.width:
+        if self._layout_inputs is None or not self.size.width:
             return
         self._theme = self.app.current_theme.name
         self._is_laid_out = True

@@ -181,7 +181,7 @@ class RowEpisode:
     """Whether the episode affects the row itself, rather than its whole package."""
     lowered_numbers: frozenset[tuple[int, str]]
     """Numbers that an episode makes worse: pairs of a CPU's position and the key of the number."""
-    package_wide: frozenset[str]
+    package_wide_keys: frozenset[str]
     """Keys of the numbers that an episode makes worse in the whole package. The package's line
     shows them."""
 

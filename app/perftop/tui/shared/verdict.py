@@ -132,7 +132,7 @@ class _VerdictCache:
         self._verdict: Verdict | None = None
         self._job_verdict: Verdict | None = None
         """The verdict on a watched job that has ended; None while it runs."""
-        self._basis = False, 0.0, False
+        self._inputs = False, 0.0, False
         """Inputs of the last verdict: whether its moment is past; the length of the selected range
         in s (0: the last seconds); and whether all episodes of a recording were known."""
         self._until_ns = 0
@@ -152,7 +152,7 @@ class _VerdictCache:
         recording = session.log.recording
         knows_episodes = recording is not None and recording.is_complete
         basis = past, interval.elapsed_s if is_range else 0.0, knows_episodes
-        has_same_basis, self._basis = basis == self._basis, basis
+        has_same_basis, self._inputs = basis == self._inputs, basis
         if verdict is not None and has_same_basis:
             age_ns = end_ns - self._until_ns
             is_calm = verdict.span_s and not (verdict.level or session.running)

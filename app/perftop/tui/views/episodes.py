@@ -311,9 +311,9 @@ class Episodes(PaneledView, CursorCanvas):
             )  # fmt: skip
 
         ended = [*session.ended, *session.marks]
-        basis = cpus, len(ended), *map(id, (*ended[:1], *ended[-1:]))
-        if basis != self._ended_episodes[0]:
-            self._ended_episodes = basis, sort(ended)
+        inputs = cpus, len(ended), *map(id, (*ended[:1], *ended[-1:]))
+        if inputs != self._ended_episodes[0]:
+            self._ended_episodes = inputs, sort(ended)
         return [*sort(session.running), *self._ended_episodes[1]]
 
     # --- lines

@@ -385,9 +385,9 @@ class HeatMap(PaneledView):
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns
         shown = [(loser.row, loser.is_running) for loser in self._losers]
-        basis = moment, shown, selected, size, room, self.session
-        if self._worst[0] != basis:
-            self._worst = basis, worst_core_lines(
+        inputs = moment, shown, selected, size, room, self.session
+        if self._worst[0] != inputs:
+            self._worst = inputs, worst_core_lines(
                 self.session, self.interval, self.cores, self._losers, selected, size, room
             )  # fmt: skip
         lines = self._worst[1][:room]

@@ -73,14 +73,14 @@ class _RibbonSide:
         self.names = [join_flows(flows).names[side] for flows in of_name.values()]
         self.lost_s = [sum(flow.lost_s for flow in flows) for flows in of_name.values()]
         self.rows = [max(2, ceil(seconds / row_s)) for seconds in self.lost_s]
-        self.tops = [*accumulate((rows + 1 for rows in self.rows), initial=0)]
+        self.block_tops = [*accumulate((rows + 1 for rows in self.rows), initial=0)]
         """The first row of each block, and, as last entry, the total rows. A gap follows each
         block."""
-        next_starts = dict(zip(of_name, (8.0 * top for top in self.tops), strict=False))
-        self.starts: list[float] = []
+        next_starts = dict(zip(of_name, (8.0 * top for top in self.block_tops), strict=False))
+        self.ribbon_starts: list[float] = []
         """The upper end of each ribbon, in eighths of a row."""
         for flow, end in zip(shown, ends, strict=True):
-            self.starts.append(next_starts[end])
+            self.ribbon_starts.append(next_starts[end])
             next_starts[end] += 8 * flow.lost_s / row_s
 
 
@@ -90,7 +90,11 @@ def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list
     while True:
         scales = ((_RibbonSide(shown, 0, s), _RibbonSide(shown, 1, s), s) for s in ROW_SCALES_S)
         left, right, row_s = next(
-            (fit for fit in scales if max(fit[0].tops[-1], fit[1].tops[-1]) - 1 <= rows),
+            (
+                fit
+                for fit in scales
+                if max(fit[0].block_tops[-1], fit[1].block_tops[-1]) - 1 <= rows
+            ),
             (None, None, 0.0),
         )
         if left is not None and right is not None:
@@ -98,14 +102,14 @@ def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list
         shown = shown[:-1]
         if not shown:
             return [], 0.0
-    height, middle = max(left.tops[-1], right.tops[-1]) - 1, size - 2 * NAME_WIDTH - 3
+    height, middle = max(left.block_tops[-1], right.block_tops[-1]) - 1, size - 2 * NAME_WIDTH - 3
     columns = []
     for x in range(middle):
         along = x / max(1, middle - 1)
         along *= along * (3 - 2 * along)
         eighths: list[str] = [""] * (8 * height)
         for i, flow in enumerate(shown):
-            top = left.starts[i] + (right.starts[i] - left.starts[i]) * along
+            top = left.ribbon_starts[i] + (right.ribbon_starts[i] - left.ribbon_starts[i]) * along
             thick, colours = 8 * flow.lost_s / row_s, _COLOURS[flow.cause]
             stripes = min(len({pair[:2] for pair in flow.pairs}), max(1, int(thick / 8)))
             for y in range(round(top), min(max(round(top) + 1, round(top + thick)), 8 * height)):
@@ -115,7 +119,10 @@ def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list
     lines = [join_cells([column[y] for column in columns]) for y in range(height)]
     for i, flow in enumerate(shown):
         text = f" {flow.lost_s:.1f} s "
-        y, x = int((left.starts[i] + right.starts[i] + 8 * flow.lost_s / row_s) / 16), middle // 2
+        y, x = (
+            int((left.ribbon_starts[i] + right.ribbon_starts[i] + 8 * flow.lost_s / row_s) / 16),
+            middle // 2,
+        )
         if flow.lost_s / row_s >= 1 and len(text) < middle:
             lines[y] = overlay(lines[y], x - len(text) // 2, [(text, "bright")])
     names = [_ribbon_names(left, height, "taken"), _ribbon_names(right, height, "lost")]
@@ -146,7 +153,9 @@ def _cell(eighths: Sequence[str]) -> Run:
 
 def _ribbon_names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
     lines: list[list[Run]] = [[] for _ in range(height)]
-    for name, lost_s, rows, top in zip(side.names, side.lost_s, side.rows, side.tops, strict=False):
+    for name, lost_s, rows, top in zip(
+        side.names, side.lost_s, side.rows, side.block_tops, strict=False
+    ):
         y = top + (rows - 2) // 2
         lines[y] = [(fit(name, min(len(name), NAME_WIDTH)), "bright")]
         lines[y + 1] = [(f"{lost_s:.1f} s {verb}", "dim")]

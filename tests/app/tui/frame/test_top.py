@@ -86,7 +86,7 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
 def test_the_connection_to_a_remote_machine_is_shown() -> None:
     link = LinkState("n7", 0.0123, 4321.0)
     assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, link=link))
-    unknown = replace(STATUS, link=replace(link, rtt_s=nan, place="unix:/run/s"))
+    unknown = replace(STATUS, link=replace(link, rtt_s=nan, remote_name="unix:/run/s"))
     assert "socket 4.3 kB/s" in text(unknown)
     assert "ms" not in text(unknown).partition("socket")[2].partition("kB/s")[0]
 
