@@ -32,7 +32,6 @@ class Option:
     """Name of the value in the help; '' for an option without a value."""
     help: str
     kind: ValueKind
-    """Kind of the option's value."""
     words: tuple[str, ...]
 
 

@@ -18,7 +18,6 @@ from perftop.base.text import ascii_line
 
 Kind = Literal["heading", "paragraph", "item", "table", "code"]
 _PARAGRAPH_END = re.compile(r"#+ |- |\||```|!\[|$")
-"""Start of a line that ends a paragraph."""
 MARGIN, GAP = 2, 2
 """Width of the margin before text, and of the gap between the columns of a table, in cells."""
 MAX_WIDTH, UNLIMITED_WIDTH = 96, 10_000
@@ -98,7 +97,6 @@ def split_cells(row: str) -> list[str]:
 
 
 def without_links(text: str) -> str:
-    """Returns the text with each link replaced by its label."""
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
 
 
@@ -192,5 +190,4 @@ def _wrap(text: str, width: int, *, colour: bool) -> list[str]:
 
 
 def _display_width(text: str) -> int:
-    """Returns the width of the text on a terminal, in cells."""
     return len(re.sub(r"\x1b\[[0-9]*m", "", text))

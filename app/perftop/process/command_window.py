@@ -40,7 +40,6 @@ RETRY_AFTER_RUN_S = 30.0
 """Seconds after the end of a run in which perftop still tries to connect to a lost host again."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_ARGV = 4096
-"""Maximum number of characters kept of a command line."""
 _UNUSABLE_FLAGS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 
@@ -65,12 +64,10 @@ class CommandStart:
     def __init__(self, job: Job, windows: int = 1) -> None:
         self.job = job
         self.links: list[Link] = []
-        """Connections to remote machines."""
         self.pauses: list[tuple[Callable[[float], None], float]] = []
         """For each stream that pauses while the command runs: the function that sets the pause
         between two reads, and its length in s."""
         self.is_stopped = False
-        """Whether the command must no longer be started."""
         self._silent_windows = self._unopened_windows = windows
         self._has_open_window = False
         """Whether any window is open. The command may start once the others are open or given
@@ -147,7 +144,6 @@ class CommandWindow:
         self.is_remote = self.link is not None and not is_this_machine(hello)
         self._simulated = hello.source.startswith("sim")
         self.has_our_clock = not self._simulated and not self.is_remote
-        """Whether the stream's raw times are those of our clock."""
         self._cpus = [row.cpu for row in hello.topology]
         selected = self._cpus if hello.selected is None else hello.selected
         self._is_selected: Bools = np.isin(self._cpus, selected)
@@ -196,7 +192,6 @@ class CommandWindow:
             self._start.on_window_open(given_up=given_up)
 
     def stop(self) -> None:
-        """Called when the command must no longer be started."""
         self._start.is_stopped = True
 
     def on_signal(self, number: int) -> bool:
@@ -223,7 +218,6 @@ class CommandWindow:
 
     @property
     def run(self) -> Run | None:
-        """The run, once the command has ended; None before."""
         task = self._start.running
         over = task is not None and task.done() and not task.cancelled()
         return task.result() if task is not None and over else None

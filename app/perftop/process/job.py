@@ -31,7 +31,6 @@ from perftop.base.errors import Failed, failure_to
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
 MEMORY_FILE = "/proc/self/statm"
-"""File with the memory use of this process."""
 _IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores. Their default actions are restored, because the command would
 inherit this."""
@@ -51,13 +50,10 @@ EXEC_FAILURES = {
 }
 """Reasons why an existing program cannot be run, where the system's own text is misleading."""
 RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"
-"""Names of the fields of a run that are not times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The result of a run."""
-
     pid: int
     status: int
     failed: str | None
@@ -74,7 +70,6 @@ class Run:
     """Context switches. Like `user_s`, this field and the following ones include children."""
     page_faults: int | None = None
     disk_faults: int | None = None
-    """Page faults that waited for a disk."""
     peak_bytes: int | None = None
     """Peak memory of the largest process, in bytes; None if it does not exceed that of perftop,
     from which the command was forked."""
@@ -84,7 +79,6 @@ class Run:
         return (self.end_ns - self.start_ns) / 1e9
 
     def fields(self) -> dict[str, int | float | None]:
-        """Returns the fields that go into lines of JSON and into notes."""
         keys = "pid", "status", "wall_s", "late_s", "user_s", "sys_s", *RESOURCE_KEYS
         return {key: getattr(self, key) for key in keys}
 
@@ -120,10 +114,8 @@ class Job:
         """Raw time of the start; 0: the process still waits at the gate."""
         self._forked_bytes = _resident_bytes()
         self._usage_before: list[float] = [0.0] * 5
-        """Resource use of the fork before the start, as returned by `_usage_numbers`."""
         self._end_ns, self._late_s = 0, 0.0
         self.marks = MarkSocket()
-        """Receives the marks that the command sets."""
         self._error = b""
         """The errno, as digits, with which the fork failed to become the command."""
         self._watcher: threading.Thread | None = None
@@ -222,7 +214,6 @@ class Job:
             self._reap()
 
     def kill(self, number: int) -> None:
-        """Sends a signal to the command."""
         os.kill(self.pid, number)
 
     def _reap(self) -> Run:

@@ -35,12 +35,10 @@ MAX_LINES = 2000
 MAX_BYTES = 1 << 20
 """Maximum numbers of lines and of bytes of output that are kept."""
 MAX_LINE_BYTES = 1 << 16
-"""Maximum number of bytes kept of one line; the rest is dropped."""
 MAX_REWRITES = 8
 """Maximum number of rewrites kept of one line, such as those of a progress display; later rewrites
 replace earlier ones."""
 MAX_COLOUR_BYTES = 128
-"""Maximum length in bytes of the colour sequences in force."""
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
 
@@ -105,7 +103,7 @@ class JobTerminal:
     # --- while there is a screen
 
     def follow(self, on_output: Callable[[bytes], None]) -> None:
-        """Passes all output to `on_output`, until `leave` is called."""
+        """Passes all output to `on_output`, until `stop_following` is called."""
         self._loop = loop = asyncio.get_running_loop()
         loop.add_reader(self._terminal_fd, self._read_turn, on_output)
 
@@ -162,7 +160,6 @@ def _write_if_open(fd: int, data: bytes) -> int:
 
 class OutputLine(NamedTuple):
     colours: bytes
-    """Colour sequences in force at the beginning of the line."""
     raw: bytes
 
 

@@ -46,7 +46,6 @@ open."""
 MAX_ANSWER_S = 180.0
 """Longest wait in s for the answer of a probe that measures once, which takes up to a minute."""
 MAX_ANSWER_BYTES = 64 << 20
-"""Maximum number of bytes of the answer of a probe that measures once."""
 READ_BYTES = 1 << 16
 INTERRUPTED_STATUS = 130
 """Exit status of a probe that was asked to end before its answer and has restored all registers.
@@ -54,7 +53,6 @@ SIGINT never kills a probe that programs registers."""
 SOCKET_SCHEME = "unix:"
 """Prefix of the address of a stream that is served at a socket."""
 CONNECT_S = 5.0
-"""Longest wait in s for a connection to a socket."""
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
@@ -399,7 +397,6 @@ SSH_OPTIONS = (
 SSH_FAILED_STATUS = 255
 """Exit status of ssh for its own failures; any other is that of the remote program."""
 MAX_HOST = 255
-"""Maximum length of USER@HOST, in characters."""
 
 FAILURE_PATTERNS = (
     ("name", r"Could not resolve hostname|Name or service not known",

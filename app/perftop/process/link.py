@@ -61,7 +61,6 @@ class LinkState:
     remote_name: str
     rtt_s: float
     bytes_per_s: float
-    """Bytes received per second."""
     broken_reason: str = ""
     """Text on why the link is broken; '': it is not broken."""
     broken_s: float = nan
@@ -82,7 +81,6 @@ class ByteRate:
         self.total += received
 
     def per_s(self) -> float:
-        """Returns the bytes received per second; NaN if not known yet."""
         now_s, totals = self._clock(), self._totals
         if now_s - totals[-1][0] >= 1:
             totals.append((now_s, self.total))
@@ -108,7 +106,6 @@ class Link:
         self.retry_until_s = inf
         """Time, by `clock`, after which a broken link is not tried again."""
         self.echoed: Echo | None = None
-        """The newest answer to an echo."""
         self.received = ByteRate(RATE_SPAN_S, clock)
         self.count = self.received.count
         self._sent_ns: dict[int, int] = {}
@@ -123,12 +120,10 @@ class Link:
 
     @property
     def rtt_s(self) -> float:
-        """Round-trip time in s; NaN if unknown."""
         return nan if self.echoed is None else self.echoed.round_trip_ns / 1e9
 
     @property
     def is_over(self) -> bool:
-        """Whether it is too late for another attempt."""
         return self._clock() >= self.retry_until_s
 
     def state(self) -> LinkState:
@@ -185,7 +180,6 @@ class StreamJoiner:
         """The first hello; None if no hello has been received."""
         rows = () if hello is None else hello.topology
         self.now_ns = 0 if hello is None else hello.raw_ns
-        """Raw time of the newest frame."""
         self._seq = self._lost = self._late = 0
         self._totals = (0, 0, 0)
         """Sums of frames, lost frames and late frames over the earlier connections."""

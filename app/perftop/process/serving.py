@@ -41,7 +41,6 @@ MAX_READERS = 64
 STATE_KINDS = ("taken", "given-back")
 """Kinds of notes that describe a lasting state, so that later readers need them too."""
 MAX_STATE_NOTES = 4096
-"""Maximum number of notes of these kinds that are kept."""
 
 
 def inherited_sockets() -> list[socket.socket]:
@@ -214,7 +213,6 @@ class Readers:
         return True
 
     def send(self, message: wire.Message) -> None:
-        """Sends a message of the stream to all readers."""
         if isinstance(message, wire.Hello):
             self._hello, self._state = message, []
             self._topology = {row.cpu: row for row in message.topology}
@@ -285,7 +283,6 @@ class Readers:
 MAX_CONNECTIONS = 32
 """Maximum number of open connections. A further connection replaces the oldest idle one."""
 MAX_REQUEST = 8192
-"""Maximum bytes of a request."""
 MAX_DISCARDED = 1 << 16
 """Maximum bytes read after the request and discarded. Closing a connection with unread bytes would
 reset it, and the client might lose the response."""

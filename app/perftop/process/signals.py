@@ -42,7 +42,6 @@ class EndRequest:
 
     def __init__(self) -> None:
         self._since_s: float | None = None
-        """Time on the monotonic clock."""
 
     def reset(self) -> None:
         self._since_s = None

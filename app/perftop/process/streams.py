@@ -27,7 +27,6 @@ READ_PAUSE_S = 1.0
 """Seconds between two reads while a command runs, for readers that report at its end. Reading each
 sample as it arrives would take three times as much CPU time."""
 MAX_ARRIVAL_S = 0.01
-"""Time in s from a sample to its arrival; it is rarely longer."""
 MAX_HELLO_WAIT_S = 30.0
 """Longest wait in s for the first message of a probe, which includes connection, login and start.
 Incomplete messages do not extend it."""
@@ -35,7 +34,6 @@ MAX_LOCAL_HELLO_WAIT_S = 120.0
 """Longest wait in s for the first message of a probe on this machine. It starts slowly if many
 programs compete for each CPU."""
 PING_PERIOD_S = 2.0
-"""Seconds between two echo requests to a remote machine."""
 MAX_SILENCE_S = 10.0
 """Longest time in s without a sample of a remote machine, besides two sample times. For a probe on
 this machine it only applies while nothing else is awaited."""
@@ -340,8 +338,6 @@ def open_stream(probe: AnyProbe, *, restarts: bool = False) -> LinkedStream | Pr
 
 
 class Listener(Protocol):
-    """Receives the messages of one machine."""
-
     def process(self, messages: Sequence[wire.Message]) -> object:
         """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
 
@@ -414,7 +410,6 @@ class _StartPermit:
     def __init__(self, start_permits: asyncio.Semaphore) -> None:
         self._turns, self._is_held = start_permits, False
         self.answered = False
-        """Whether a message has been received."""
 
     async def acquire(self) -> None:
         await self._turns.acquire()

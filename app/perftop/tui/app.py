@@ -47,7 +47,6 @@ GC_THRESHOLD = 10_000
 """Number of new objects after which the garbage collector runs. With Python's default of 700, a
 collection at every refresh would take a twentieth of the refresh's time."""
 MAX_THEME_BYTES = 100
-"""Maximum size of the file with the chosen theme, in bytes."""
 
 
 class ScreenSource:
@@ -113,7 +112,6 @@ class PerfTopApp(App[None]):
         self._requested_status: int | None = None
         """Exit status, once the app is to end; None while it continues."""
         self.display_count = 0
-        """Number of times that the app has drawn on the terminal."""
         for shade in theme.THEMES:
             self.register_theme(shade)
         # On a terminal with 16 colours, the default theme is the one made of these colours.

@@ -41,7 +41,6 @@ MAX_UNSEEN_BYTES = 1 << 16
 """Maximum bytes of output that are kept for the pane's next update. If the screen closes first,
 they are printed to the terminal."""
 MAX_NAME_LENGTH = 16
-"""Maximum number of characters shown of the command's name."""
 KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
 STOPPED_STATUS = 130
 
@@ -239,7 +238,6 @@ class CommandSource(LiveSource):
         return True
 
     def on_app_end(self) -> None:
-        """Stops sending the command's output to the pane."""
         self.tty.stop_following()
 
     # --- after the screen

@@ -88,7 +88,6 @@ def parse_config(raw: bytes, name: str) -> Config:
 
 
 def default_text() -> str:
-    """Returns a config file with all entries at their defaults."""
     config = Config()
     lines = [
         "# Settings of perftop. These are the defaults; every line may be left out.",

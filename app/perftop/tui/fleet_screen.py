@@ -53,14 +53,11 @@ SORT_PERIOD_S = 10.0
 PAGE_ROWS = 20
 """Number of machines by which PgUp and PgDn move."""
 MAX_FILTER_LENGTH = 60
-"""Maximum characters of a filter."""
 MAX_MACHINES_PER_LINE = 4
 """Maximum machines per line of the screen; with more, the heat map is the first view."""
 
 
 class FleetFeed(Protocol):
-    """The source of the fleet's numbers."""
-
     fleet: Fleet
     origin: str
     """Description of the source for the first line, such as "over ssh"."""
@@ -106,9 +103,7 @@ class FleetPage(PageWidget, can_focus=True):
         """Unix time at which the rows were ordered last, and the position of each machine in that
         order, by name."""
         self._has_drawn = False
-        """Whether any machine has been drawn so far."""
         self.key_pieces: list[KeyPiece] = []
-        """The last line of the screen."""
 
     def page(self, width: int, height: int) -> list[Line]:
         state = self.state
@@ -307,7 +302,6 @@ class FleetScreen(DirectScreen):
             self._sort_by_column(column.key)
 
     async def _run_key_action(self, name: str) -> None:
-        """Runs the action of the key with this id."""
         action = keys.KEYS_BY_ID[name].action
         if not await self.app.run_action(action, self):
             await self.app.run_action(action)

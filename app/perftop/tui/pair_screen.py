@@ -61,7 +61,6 @@ BATCH_S, REFRESH_S = 0.03, 0.25
 updates of the screen during reading."""
 ZOOM_FACTOR, MAX_ZOOM = 2.0, 4096.0
 MIN_AXIS_S = 1.0
-"""Minimum span of the axis, in seconds."""
 CHARTED_NUMBER_KEYS = ("busy_hz", "util", "ipc", "steal", "both", "power_w", "kernel_cycles")
 """Keys of the numbers, the most important first; as many as fit are drawn."""
 STYLES_BY_NUMBER = {"ipc": "ipc", "steal": "loss", "kernel_cycles": "kernel", "both": "both"}
@@ -77,7 +76,6 @@ MIN_SCALE_TOP = 0.02
 SCALE_HEADROOM = 1.12
 """Factor by which a scale exceeds the highest value, so that a gap separates B from A above."""
 MAX_NAME_LENGTH = 28
-"""Maximum cells of the name of a recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,6 @@ class Alignment:
     kind: str = "start"
     """One of "start", "command" and "mark"."""
     label: str = ""
-    """Label of the mark; '' if `kind` is not "mark"."""
 
     @property
     def words(self) -> str:
@@ -101,7 +98,6 @@ class Track(RecordingReader):
         self.name = name
         self.command_ns: int | None = None
         self.is_read = False
-        """Whether the whole recording was read."""
         self.damage: str | None = None
         self._sums_cache: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
         self.process([hello])
@@ -211,7 +207,6 @@ class PairState:
 
     @property
     def cells(self) -> int:
-        """Width of the axis, in cells."""
         return max(10, self.width - LABEL_WIDTH - VALUE_WIDTH - self.verdict_width)
 
     @property
@@ -254,7 +249,6 @@ class PairPage(PageWidget, can_focus=True):
 
 
 def pair_page(pair: PairState) -> list[Line]:
-    """Returns the lines of the page, exactly `pair.height` of them."""
     lines = [_header_line(pair), *_answer_lines(pair), _settings_line(pair), _cursor_line(pair)]
     room = pair.height - len(lines) - 5
     body = _chart_lines(pair, room)

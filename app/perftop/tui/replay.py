@@ -49,7 +49,6 @@ class ReplaySource(StreamSource):
     def __init__(self, recording: AnyRecording, interval_ns: int) -> None:
         super().__init__(max(interval_ns, recording.hello.sample_ns))
         self.recording_span_ns = frame_range(recording)
-        """The first and the last moment of the file, in ns of monotonic time."""
         self._recording = recording
         self._playback: Playback | None = None
         """The section of the file that is in the history; None before one was read."""
@@ -59,7 +58,6 @@ class ReplaySource(StreamSource):
         self.seek_worker: Worker[None] | None = None
         """The worker of the seek that is under way; None if there is none."""
         self._seek_ns = 0
-        """The moment up to which the seek has read, in ns of monotonic time."""
         self._episodes = RecordingEpisodes()
         self.indexing = True
         """Whether the search of the whole file for episodes is under way."""
@@ -83,7 +81,6 @@ class ReplaySource(StreamSource):
             await asyncio.sleep(SEEK_PAUSE_S if is_late else PLAY_STEP_S)
 
     async def _index_episodes(self) -> None:
-        """Finds the episodes of the whole file, in a separate process."""
         recording, episodes = self._recording, self._episodes
         try:
             async with aclosing(
@@ -135,7 +132,6 @@ class ReplaySource(StreamSource):
 
     @property
     def _is_at_end(self) -> bool:
-        """Whether the last moment of the recording is shown."""
         playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
         is_at_end = ends_ns is not None and interval is not None and interval.time_ns >= ends_ns[1]
         return is_at_end and playback is not None and playback.is_over
@@ -245,8 +241,6 @@ class ReplaySource(StreamSource):
             self.show_moment(self.interval.time_ns)
 
     def start_seek(self, search: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Starts a seek, and cancels a seek that is under way."""
-
         async def seek() -> None:
             await search()
             self.seek_worker = None

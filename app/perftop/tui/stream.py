@@ -67,7 +67,6 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         self._watched_s = self.clock()
         self._timer: asyncio.TimerHandle | None = None
         self._has_changed = False
-        """Whether something has changed since the last picture."""
 
     def make_screen(self) -> Monitor:
         config = self.app.config
@@ -205,7 +204,6 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         self._timer = loop.call_later(seconds, self.app.call_later, check)
 
     def check(self) -> None:
-        """Checks for changes that no message reports, and shows them."""
         self._watched_s = self.clock()
         self.on_tick()
         self._show_changes(has_new_interval=False)
@@ -288,9 +286,7 @@ class LiveSource(StreamSource):
         super().__init__(interval_ns, starts_early=True, tour=tour)
         self._open, self._set_batch_length, self._link = opener, set_batch_length, link
         self._recorder: ScreenRecorder | None = None
-        """The recorder; None until the first recording of the session."""
         self._last_s = 0.0
-        """Time of `clock` at which messages last arrived."""
 
     async def feed(self) -> None:
         try:

@@ -38,11 +38,9 @@ RULES = {
     "watchdog": "NMI watchdog", "slack": "timer slack", "clocksource": "clock source",
     "hypervisor": "hypervisor",
 }  # fmt: skip
-"""Conditions by the names that `--check` accepts."""
 DEFAULT_RULES = ("governor=performance", "turbo=on", "quota=none", "mask=none", "load=idle")
 """Rules of `--check` without arguments. A condition that cannot be read does not break them."""
 BROKEN_STATUS = 1
-"""Exit status of `--check` if a rule is broken."""
 CHECK_INDENT = 24
 
 
@@ -133,14 +131,12 @@ class ExaminedMachine(NamedTuple):
     """The machine that `perftop doctor` examines, and the user's rights there."""
 
     host: str | None = None
-    """Host name for ssh; None for this machine."""
     remote: str | None = None
     sysroot: str | None = None
     """Directory that is read instead of the machine's own files."""
     root: bool = False
     """Whether the probe runs as root without --sudo."""
     sudo: bool = False
-    """Whether the probe runs as root because of --sudo."""
     program: str | None = None
     """Path of perftop, if it must be started by `su` because there is no sudo; else None."""
 

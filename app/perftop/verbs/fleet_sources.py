@@ -121,7 +121,6 @@ SCRAPE_S = 15.0
 WINDOW_INTERVALS = 4
 """Number of intervals that a query covers; a rate needs at least two scrapes."""
 MAX_AGE_S = 30 * 86400.0
-"""Maximum age in seconds of the displayed time."""
 
 
 class PrometheusSource:
@@ -133,7 +132,6 @@ class PrometheusSource:
         self, url: str, match: str = "", update_s: float = SCRAPE_S, *,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """Raises Failed if `url` is not a valid URL."""
         self._server, self.update_s, self._clock = PrometheusServer(url), update_s, clock
         self._queries = FleetQueries(match, WINDOW_INTERVALS * update_s)
         self.fleet = Fleet([])
@@ -218,7 +216,6 @@ WARM_UP_S = ROW_SPAN_S + 5.0
 """Seconds of a recording that are read before the target of a jump, so that numbers cover their
 whole span."""
 STEP_S = 0.5
-"""Seconds between two steps of the playback."""
 MAX_MESSAGES_AT_ONCE = 64
 """Maximum number of messages of a recording that are processed together."""
 
@@ -277,7 +274,6 @@ class RecordingsSource:
 
     @property
     def is_over(self) -> bool:
-        """Whether the playback has reached the end."""
         return self._now >= self.last and self._target is None
 
     def facts(self) -> Sequence[str]:
@@ -354,7 +350,6 @@ class _PlayedRecording:
         self.advance_to(moment)
 
     def advance_to(self, moment: float) -> None:
-        """Continues reading up to this time."""
         machine, messages = self.live.machine, list[TimedMessage]()
         while self._next_message is not None and self._unix(self._next_message.time_ns) <= moment:
             messages.append(self._next_message)
@@ -384,7 +379,6 @@ MAX_TIME = 1e11
 MAX_VALUE = 1e18
 """Largest value that is accepted, so that sums of values stay finite."""
 MAX_ERROR_LENGTH = 300
-"""Maximum number of characters kept of a message from the server."""
 _READ_BYTES = 1 << 16
 
 
@@ -396,7 +390,6 @@ class Series(NamedTuple):
 
 class PrometheusServer:
     def __init__(self, url: str) -> None:
-        """Raises Failed for an invalid URL."""
         try:
             parts = urllib.parse.urlsplit(url)
             valid = parts.hostname and parts.port != 0 and not parts.username
@@ -407,7 +400,6 @@ class PrometheusServer:
             raise Failed(text, USAGE)
         self.url = url.rstrip("/")
         self.bytes = 0
-        """Bytes received so far."""
 
     def query(self, expression: str, time_s: float | None = None) -> list[Series]:
         """Returns the values at a moment; None: the server's present time. Raises Failed."""

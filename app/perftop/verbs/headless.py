@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".perftop"
 MAX_NAME = 64
-"""Maximum characters of a host's name in the name of its file."""
 MAX_MACHINES = 64
-"""Maximum number of machines at once."""
 STDOUT = Path("-")
 
 
@@ -88,7 +86,6 @@ class MeasuredConsumer(Follower):
 
     @property
     def status(self) -> int:
-        """Exit status of the command; 0 without a command."""
         return _command_status(self)
 
     @property
@@ -300,7 +297,6 @@ def open_output(
 # --- The line on stderr that shows how far a recording is read, for all verbs that read one.
 
 QUIET_START_S = 1.0
-"""Seconds at the start without a line."""
 REDRAW_S = 0.2
 _CLEAR_LINE = "\r\x1b[K"
 

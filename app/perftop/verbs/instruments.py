@@ -57,7 +57,6 @@ def timers_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> l
 
 
 def cost_text(value: float | None) -> str:
-    """Formats a cost, with fewer decimals for a larger one."""
     if value is None:
         return MISSING
     return f"{value:.{2 if abs(value) < 100 else 1 if abs(value) < 10_000 else 0}f}"
@@ -177,7 +176,6 @@ def _offset_lines(answer: Answer, width: int) -> Iterator[str]:
 # --- `perftop wake`: shows the cost of a wake-up of an idle CPU, and its effect on a program.
 
 WAKE_UP_RATES = (100, 1_000, 10_000)
-"""Wake-ups per second for which the cost is shown."""
 MIN_IDLE_SHARE = 0.8
 """Minimum share of wake-ups that find the CPU idle; below it, a note is shown."""
 _COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
@@ -265,7 +263,6 @@ VERDICT_MEANINGS = {
     "unusable": "wrong: do not trust numbers that need it",
 }
 NAME_WIDTH, VERDICT_WIDTH = 22, 11
-"""Widths in cells of the columns of names and verdicts."""
 MAX_VALUES = 4
 """Maximum number of values shown for a counter: those of all cores would fill the screen."""
 CHECK_INDENT = 2 + NAME_WIDTH

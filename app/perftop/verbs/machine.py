@@ -30,7 +30,6 @@ FormatAnswer = Callable[..., list[str]]
 """Formats an answer as lines. Arguments: the answer, the width in columns, and `unicode`, which
 allows characters outside ASCII."""
 INDENT = 20
-"""Width in cells of the first column."""
 MIN_WIDTH = 80
 """Minimum width of lines; a narrower terminal wraps them itself."""
 HISTOGRAM_BINS, _ASCII_BARS = 24, " .:-=+*#@"
@@ -103,12 +102,10 @@ def fact_lines(name: str, text: str, width: int, indent: int = INDENT) -> list[s
 
 
 def bar_line(counts: Sequence[int], *, unicode: bool) -> str:
-    """Returns a histogram in HISTOGRAM_BINS cells."""
     return f"{bar_chart(counts, EIGHTHS if unicode else _ASCII_BARS):{HISTOGRAM_BINS}}"
 
 
 def disturbance_lines(answer: Answer, width: int) -> list[str]:
-    """Returns lines on what disturbed a measurement."""
     if not answer["disturbances"]:
         return ["no disturbance was seen"]
     lines = ["disturbances"]
@@ -125,7 +122,6 @@ def disturbance_lines(answer: Answer, width: int) -> list[str]:
 # core. Irregular runs are listed core by core.
 
 CORE_TYPES = "PEL other"
-"""Types of cores in the order in which they are listed."""
 MAX_PATTERN_WIDTH = 72
 """Maximum cells of a pattern of CPUs; a list is easier to read than a longer pattern."""
 
@@ -157,7 +153,6 @@ class _Branch(NamedTuple):
 
 
 def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
-    """Returns the lines of the tree."""
     cpus: list[Mapping[str, Any]] = answer["cpus"]
     cores = _cores_of_cpus(cpus)
     summary = " · ".join(_summary_parts(cpus, cores))

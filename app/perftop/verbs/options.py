@@ -134,7 +134,6 @@ def parse_file_path(text: str) -> Path:
 
 
 def parse_recording(text: str) -> Path:
-    """Parses an argument that names a recording: a path, or `demo:NAME`."""
     source, _, name = text.partition(":")
     if source != "demo":
         return parse_file_path(text)
@@ -146,7 +145,6 @@ def parse_recording(text: str) -> Path:
 
 
 def shipped_recording(name: str) -> Path | None:
-    """Returns the recording of this name that comes with perftop, if there is one."""
     path = SHIPPED_DIRECTORY / f"{name}.perftop"
     return path if path.is_file() and path.parent == SHIPPED_DIRECTORY else None
 
@@ -177,7 +175,6 @@ def add_verb(
 
 
 def add_machine_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for the machine that the probe runs on, and for the rights of the probe."""
     text = "run the probe, and nothing else, as root (with --host: root on HOST)"
     parser.add_argument("--sudo", action="store_true", help=text)
     text = "read HOST instead of this machine; ssh runs the probe there"
@@ -215,7 +212,6 @@ def add_duration_options(parser: argparse.ArgumentParser, text: str = DURATION_H
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for the labels of a run, and for reading from `perftop serve`."""
     parser.add_argument(
         "--label", action="append", type=parse_label, metavar="KEY=VALUE",
         help="label this run, in recordings and all output; may be repeated",
@@ -231,7 +227,6 @@ def add_terminal_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_at_terminal() -> bool:
-    """Returns whether a screen can be shown and keys can be read."""
     return sys.stdin is not None and sys.stdin.isatty() and is_full_terminal(sys.stdout)
 
 

@@ -31,16 +31,13 @@ if TYPE_CHECKING:
     MeasuredCpu = Sequence[tuple[Answer, Ramp]]
 
 AskProbe = Callable[..., Answer]
-"""Returns the probe's answer to a verb and its arguments."""
 INTERRUPTED = 130
 SCREEN_LINES = 7
 """Lines of the screen besides chart and text: title, gaps, axis, blank lines, the prompt."""
 MIN_CHART_LINES, MAX_CHART_LINES = 6, 20
-"""Minimum and maximum lines of a chart."""
 MAX_WIDTH = 160
 INDENT = 12
 MAX_SAME_DIFFERENCE = 0.001
-"""Maximum relative difference of two clock levels that count as equal."""
 MAX_CHAIN_DEVIATION = 0.01
 """Maximum relative difference between the clock from counted cycles and the clock from the chain.
 The clock from the chain is wrong by a few tenths of a per cent, because only the minimum cost of a

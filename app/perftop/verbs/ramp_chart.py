@@ -21,9 +21,7 @@ from perftop.draw.charts import (
 from perftop.verbs.ramp_runs import Climb, PhaseTrace, Ramp
 
 LABEL_WIDTH = 6
-"""Width in cells of the labels at the left."""
 STEP_HZ = 1e8
-"""Step in Hz to which the ends of the clock scale are rounded."""
 MIN_CHART_WIDTH = 20
 DECADES = [10.0**power for power in range(-6, 3)]
 """Times in seconds at which the time axis may have a label."""

@@ -385,7 +385,6 @@ class CommandSummary(Follower):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the command could not be run."""
         run = self.measurement.command_window.run
         return run is not None and run.failed is not None
 

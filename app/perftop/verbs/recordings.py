@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 MAX_JSON_BYTES = 256 << 20
-"""Maximum bytes that are read from a JSON file."""
 COMPARABLE_FILES = "diff reads recordings and --json, such as that of perftop stat --json -o FILE"
 DIFF_EPILOG = (
     "A file is a recording, or the output of stat --json, stat -r N --json or summary --json. The "
@@ -52,7 +51,6 @@ class Condition(NamedTuple):
     key: str
     operator: str
     limit: float
-    """The limit, in `unit`."""
     unit: str
 
 
@@ -253,7 +251,6 @@ DEFAULT_EVERY_NS = 1_000_000_000
 """Length of an interval in ns if neither --every nor the recording sets one."""
 FORMATS = ("csv", "jsonl", "parquet", "openmetrics")
 TABLE_FORMATS = ("csv", "parquet")
-"""The formats without episodes."""
 FORMATS_BY_SUFFIX = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
            ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
 

@@ -33,7 +33,6 @@ DEMO_TITLES = {
     "demo": "Recordings of real problems: perftop demo NAME, perftop why demo:NAME",
     "sim": "Simulated machines: perftop demo NAME[,cpus=N]",
 }
-"""Titles in the list of demos, by the page whose first table names them."""
 PANE_HELP = (
     "-- CMD [ARG …] runs a command, measures it, and shows its output below the numbers. "
     "Ctrl-C goes to the command; q closes the screen but not the command. When the command ends, "
@@ -155,7 +154,6 @@ def _demo_table(topic: str) -> list[list[str]]:
 
 
 def _list_demos() -> int:
-    """Prints the tables of recordings and scenarios from their pages."""
     from perftop.docs import page
 
     width, colour = shutil.get_terminal_size((80, 24)).columns, supports_colour(sys.stdout)
@@ -197,9 +195,7 @@ def run_replay(args: argparse.Namespace) -> int:
 # --- `perftop fleet`: shows many machines, one per row, on a screen or as JSON lines.
 
 MAX_FILE_BYTES = 1 << 20
-"""Maximum bytes of a file of hosts."""
 MAX_FIRST_WAIT_S = 10.0
-"""Maximum seconds to wait for all machines before the first lines are printed."""
 
 
 def add_fleet(subparsers: Any) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 IDLE_S = 10.0
-"""Seconds without a reader after which the probe is ended."""
 
 
 def add(subparsers: Any) -> None:
@@ -175,14 +174,11 @@ STALE_S, STALE_SAMPLES = 10.0, 5
 """Maximum seconds, and maximum sample lengths, without a new sample. After the longer of both the
 page is not served, because counters that do not change would look like an idle machine."""
 MAX_WAITING = 8
-"""Maximum number of messages that wait to be processed."""
 SHIPPED_FILES = {
     "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
     "rules": "rules.yml", "dashboard": "dashboard.json",
 }  # fmt: skip
-"""Files that come with the exporter, by the name of their option."""
 HIDDEN_DIRECTORIES = "/home", "/root", "/run/user"
-"""Directories that the service cannot see."""
 EXPORTER_EPILOG = (
     "A scrape returns the latest totals and measures nothing. Process names and command lines are "
     "never exported. A longer --sample costs less."
@@ -275,7 +271,6 @@ class Exporter(Follower):
         self._shows_owners = owners
         self._server = PageServer(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._since_ns: int | None = None
-        """Raw time of the newest sample."""
         self._waiting: list[wire.Message] = []
         """Messages that are not processed yet. They are processed together, which costs less: at
         MAX_WAITING messages, or when a client requests the page."""
@@ -284,7 +279,6 @@ class Exporter(Follower):
         """Event loop times of the newest sample and of the newest text file, in s."""
         self._serves = False
         self._file_status: os.stat_result | None = None
-        """File status of the text file that was written last."""
 
     async def consume(self, stream: Stream) -> None:
         import asyncio
@@ -426,7 +420,6 @@ def scrape_snippet(listener: socket.socket) -> str:
 
 
 def is_public(listener: socket.socket) -> bool:
-    """Returns whether other machines can reach this socket."""
     name = listener.getsockname()
     return not isinstance(name, str) and not (name[0].startswith("127.") or name[0] == "::1")
 

@@ -186,7 +186,6 @@ class Stat(MeasuredConsumer):
             self._print([*self._heading(), *self._table.lines(interval)])
 
     def on_end(self) -> None:
-        """Prints the episodes that are still running, and the summary."""
         from perftop.output import stat_text
         from perftop.output.export.forms import only_measures
 
@@ -236,7 +235,6 @@ class Stat(MeasuredConsumer):
 
 
 def _column_keys(metrics: Sequence[str]) -> list[str]:
-    """Returns the keys of the columns of the table. Raises Failed."""
     from perftop.model.numbers import EVENT, RARE_METRICS
     from perftop.output import stat_lines
     from perftop.output.export.fields import chosen_fields

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 DEFAULT_DURATION_NS = 10_000_000_000
-"""Default duration in ns of a measurement without a command."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and reports on stderr how much time it lost, and to what. The "
     "exit status is the command's; without a command it is 0, even if no cause was found."
@@ -105,8 +104,6 @@ def _argument_hint(path: Path) -> str:
 
 
 class Why(MeasuredConsumer):
-    """Follows a stream and prints the report at its end."""
-
     summarises = False
     out: TextIO
 
@@ -122,7 +119,6 @@ class Why(MeasuredConsumer):
         super().__init__(None, job, read_pause_s=READ_PAUSE_S, duration_ns=duration_ns)
         self._args = args
         self.has_reported = False
-        """Whether there was enough to report."""
         self._shows_wait = is_timed and sys.stderr.isatty()
 
     def on_hello(self, hello: wire.Hello) -> Session:
@@ -169,7 +165,7 @@ class Why(MeasuredConsumer):
 
 # --- `perftop summary`
 
-JobMoment = int | str | None
+MomentOption = int | str | None
 """Nanoseconds after the start, or a time of day as text; None if the option was not given."""
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 
@@ -269,7 +265,7 @@ def _messages_until(
 
 
 def _summary_span(
-    since: JobMoment, until: JobMoment, hello: wire.Hello
+    since: MomentOption, until: MomentOption, hello: wire.Hello
 ) -> tuple[_SpanEdge, _SpanEdge | None]:
     """Returns the start and the end of the part to summarise; the end is None if the part lasts to
     the end of the recording."""

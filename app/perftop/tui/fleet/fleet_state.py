@@ -21,9 +21,7 @@ from perftop.tui.shared.row_numbers import Scale
 from perftop.tui.shared.time_axis import Axis
 
 SILENT_SIGN = "○"
-"""The sign for a machine that does not answer."""
 MIN_POWER_IN_KW = 1e4
-"""Minimum power in W that is shown in kW."""
 _LIMIT_KEYS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
 """Keys of the limits of numbers, by the key of the number."""
 CLOCK_KEYS = frozenset({"clock_hz", "ceiling_hz"})
@@ -43,8 +41,6 @@ MIN_LABEL_WIDTH = 6
 
 @dataclass(frozen=True, slots=True)
 class MachineGrid:
-    """The positions of machines in the heat map."""
-
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
     """Title and machines of each column, from the top; None is a gap."""
     labels: tuple[str, ...]
@@ -85,7 +81,6 @@ class FleetState:
 
     fleet: Fleet
     now: float
-    """The displayed time, in Unix seconds."""
     width: int
     height: int
     choice: TableSelection = field(default_factory=TableSelection)
@@ -98,7 +93,6 @@ class FleetState:
     first_row: int = 0
     """Index of the first visible row in `rows`."""
     metric: str = "lost"
-    """Key of the number that the heat map shows."""
     update_s: float = 1.0
     """The source's interval between new numbers, in seconds."""
     origin: str = ""
@@ -109,7 +103,6 @@ class FleetState:
     """Facts about the cost of watching the fleet, the most important first."""
     pause_text: str = ""
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
-    """Captions of keys, by key ID."""
     view: str = "machines"
     grid: MachineGrid | None = None
     """The positions of machines in the heat map that was drawn last."""
@@ -126,7 +119,6 @@ class FleetState:
 
     @property
     def matching_fleet(self) -> Fleet:
-        """The machines that match the filter, as a fleet."""
         return Fleet(self.machines) if self.choice.filter else self.fleet
 
 
@@ -220,7 +212,6 @@ def loss_wordings(cause: Cause, verb: str, amount: str) -> list[str]:
 
 
 def cause_subject(cause: Cause) -> str:
-    """Returns a cause as the subject of a sentence."""
     return safe_cells(cause_of(cause[1]).subject or f"A {cause_name(*cause)}")
 
 
@@ -245,7 +236,6 @@ def machine_rows(state: FleetState) -> list[MachineRow]:
 
 
 def amount_text(key: str, value: float) -> str:
-    """Returns a number as text without its unit."""
     return FIELDS[key].text(value, GHZ)
 
 
@@ -302,7 +292,6 @@ def cause_name(kind: str, cause: str) -> str:
 
 
 def short_cause(kind: str, cause: str) -> str:
-    """Returns a short name of a cause, for narrow lists."""
     if cause in {"power-pl1", "power-pl2", "power-ppt", "hypervisor", "current"}:
         return cause_of(cause).short_text
     return _SHORT_NAMES.get(cause) or cause_name(kind, cause)

@@ -47,11 +47,9 @@ MIN_WIDTH_FOR_HALVES = 110
 MIN_HEIGHT_FOR_TOTALS, MIN_HEIGHT_FOR_GAPS = 30, 50
 """Minimum lines of a screen for the totals, and for blank lines around the verdict."""
 MIN_CHART_LINES, MAX_CHART_LINES = 6, 22
-"""Minimum and maximum lines of the selected machine's chart."""
 MIN_HEIGHT_FOR_DETAILS, MAX_DETAIL_LINES = 26, 18
 """Minimum lines of a heat map with a chart below it, and maximum lines of what is below it."""
 MAX_NAMED_MACHINES = 6
-"""Maximum number of machines named in a sentence."""
 _NUMBERS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
             ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),
             ("steal", "steal", 4), ("power_w", "power", 7))  # fmt: skip
@@ -298,7 +296,6 @@ NUMBER_HELP = (
 # --- below a view: the selected machine, and the episodes of all machines
 
 MAX_NAMES = 8
-"""Maximum number of machines named beside an episode."""
 
 
 def _half_width(state: FleetState) -> int:
@@ -328,7 +325,6 @@ def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[
 
 
 def _join_halves(left: list[Line], right: list[Line], size: int) -> list[Line]:
-    """Returns lines that join two halves, the left one in `size` cells."""
     pairs = zip_longest(left, right, fillvalue=BLANK)
     return [plain_line(*a, (" " * (size - width(a)), "text"), *b) for (a, _), (b, _) in pairs]
 

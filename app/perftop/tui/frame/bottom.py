@@ -78,8 +78,6 @@ class KeyLine(PageWidget):
 
     @dataclass(eq=False)
     class Clicked(Message):
-        """Message: the user has clicked on the key with this id."""
-
         key: str
 
     def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
@@ -87,7 +85,6 @@ class KeyLine(PageWidget):
         self._captions = captions
         self._pieces: list[KeyPiece] = []
         self._shown_arguments: tuple[str, tuple[str, ...], dict[str, str], int, bool] | None = None
-        """Arguments of the last call of `show`."""
 
     def show(
         self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, min_hints: int,
@@ -220,7 +217,6 @@ class MissingMetricsLine(PageWidget):
             self.lay_out()
 
     def lay_out(self) -> None:
-        """Makes the line for the current session and screen size."""
         size = self.screen.size
         self._runs = (
             missing_metric_runs(self._session, size.width) if self._session is not None else []
@@ -336,7 +332,6 @@ class Prompt(Widget):
     ]
 
     def __init__(self, on_close: Callable[[], object], *, ascii_: bool) -> None:
-        """`on_close`: called when the prompt has closed."""
         super().__init__()
         self._on_close, self._ascii = on_close, ascii_
         self._error = _ErrorUnderline()
@@ -380,7 +375,6 @@ class Prompt(Widget):
         self.screen.set_focus(self._input)  # `focus` would take effect after the next keys
 
     def is_asking(self, label: str) -> bool:
-        """Returns whether the prompt is open and has this label."""
         return self.display and self._asked_label == label
 
     @property

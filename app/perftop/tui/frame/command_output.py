@@ -61,7 +61,6 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         self._first = 0
         """Number of the oldest line that existed at the last call of `show`."""
         self._follows = True
-        """Whether the pane scrolls along with new lines."""
         self.extent: Extent = "small"
         if ascii_:  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0

@@ -62,7 +62,6 @@ class ShownCpus:
     """The session's lists from which this object was made."""
     cores: list[int]
     pairs: Ints
-    """Positions of the cores that have siblings."""
     cpus: list[int] | slice
     """Positions of the CPUs, as an argument for `Values.group`."""
 
@@ -290,18 +289,15 @@ def _percent(share: float, size: int) -> str:
 
 TILE_GAP = 3
 MIN_WIDTH_FOR_NAMES = 110
-"""Minimum columns of the screen for the full names of tiles."""
 
 
 class Tile(NamedTuple):
     key: str
     name: str
     short_name: str
-    """The short name, used if there is little room."""
     rank: int
     """Importance; 0 is the most important tile, which even narrow screens show."""
     style: str
-    """Style of the chart of the number's history."""
     min_scale_top: float | None = None
     """Minimum upper end of the scale of that chart; None: the scale is fixed, from 0 to 1."""
 
@@ -331,11 +327,9 @@ class TileColumn(NamedTuple):
     the spare cells."""
     number: list[Run]
     number_width: int
-    """Width of the number with its name and unit, in cells."""
 
     @property
     def history_width(self) -> int:
-        """Width of the history below the number, in cells."""
         return max(1, self.width - TILE_GAP)
 
 
@@ -386,7 +380,6 @@ def tile_columns(values_by_key: Mapping[str, float], size: int) -> list[TileColu
 
 
 def tile_line(columns: Sequence[TileColumn]) -> list[Run]:
-    """Returns the line of the numbers, each at the left end of its column."""
     runs: list[Run] = [(" ", "text")]
     for column in columns:
         runs += [*column.number, (" " * (column.width - column.number_width), "text")]
@@ -394,8 +387,6 @@ def tile_line(columns: Sequence[TileColumn]) -> list[Run]:
 
 
 class TileHistory:
-    """The history of each tile's number in one session."""
-
     def __init__(self, session: Session) -> None:
         self._session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]

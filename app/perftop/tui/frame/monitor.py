@@ -55,7 +55,6 @@ _VIEWS = {
     "episodes": "views.episodes:Episodes", "neighbours": "views.neighbours:Neighbours",
     "core": "overview.core_page:CorePage",
 }  # fmt: skip
-"""Module and class of each view, by name."""
 
 
 def make_view(name: str, settings: ViewSettings) -> Canvas:
@@ -91,7 +90,6 @@ class Monitor(DirectScreen):
         *,
         tour: bool = False,
     ) -> None:
-        """`tour`: whether to show notes for a new user."""
         super().__init__()
         self.settings = settings
         self._controls = controls
@@ -101,7 +99,6 @@ class Monitor(DirectScreen):
         """The id of the view to which Esc returns from the page of a core."""
         self.last_state = ScreenState(None, None, AppStatus(0))
         self.output_pane: Output | None = None
-        """The pane of a command's output; None until the command prints something."""
         self._prompt: Prompt | None = None
         self._offered_remedy = ""
         """The remedy shown last, which a second press of the key copies; '' if none."""
@@ -420,7 +417,6 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_go_to_cpu(self, cpu: int) -> None:
-        """Moves the cursor to the core of this CPU."""
         session = self.last_state.session
         cores = session.cores if session is not None else []
         self.settings.cpu = next((core[0] for core in cores if cpu in core), self.settings.cpu)

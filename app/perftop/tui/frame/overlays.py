@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Options = Sequence[tuple[str, str]]
-"""Key and label of each option."""
 
 
 class _SafeOptionList(OptionList):
@@ -189,7 +188,6 @@ def sort_menu(session: Session, settings: ViewSettings, *, is_table: bool) -> Me
 
 
 def metric_full_name(column: Number, clock: ClockUnit) -> str:
-    """Returns the full name of a metric, with its unit."""
     if column.is_rate:
         return f"{column.plain_name} {column.unit.removesuffix('/s').removeprefix('1')} per second"
     unit = column.unit_name(clock)
@@ -325,7 +323,6 @@ def command_palette(session: Session | None) -> Palette:
 MIN_WIDTH_FOR_COLUMNS = 110
 """Minimum columns of the screen for two halves: keys at the left, shapes at the right."""
 GAP = 3
-"""Cells between the two halves."""
 MIN_TERM_WIDTH = 20
 """Minimum cells for a key or a shape to the left of its explanation. On narrow screens, they get a
 third of the screen."""
@@ -346,13 +343,10 @@ class HelpSection(NamedTuple):
 
 
 class TextScreen(Screen[None]):
-    """A screen of text that scrolls."""
-
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("help")]
 
     def __init__(self, lines: Callable[[int], list[Line]], *, ascii_: bool = False) -> None:
-        """`lines`: returns the lines for a number of columns."""
         super().__init__()
         self._make_lines, self._text = lines, Static()
         self._ascii = ascii_
@@ -402,7 +396,6 @@ def help_page(
     bindings: Sequence[Binding], right: Sequence[HelpSection],
     lower_sections: Sequence[HelpSection], size: int,
 ) -> list[Line]:  # fmt: skip
-    """Returns all lines of the help, laid out for `size` columns."""
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
     left = _key_sections(bindings)
     if right and size >= MIN_WIDTH_FOR_COLUMNS:

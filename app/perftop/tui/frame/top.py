@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlaybackState:
-    """The state of the playback of a recording."""
-
     is_playing: bool
     speed: float
     recording_span_ns: tuple[int, int]
@@ -56,7 +54,6 @@ class PlaybackState:
     seek_position_ns: int | None
     """Monotonic time in ns up to which a seek has read; None if no seek is under way."""
     is_over: bool
-    """Whether the last moment of the recording is shown."""
     damage: str | None
     """Why the recording is incomplete; None if it is complete."""
     indexed_share: float | None = None
@@ -73,13 +70,10 @@ class AppStatus:
     paused_at: float | None = None
     """Unix time of the shown moment while paused, in seconds; None if not paused."""
     is_range: bool = False
-    """Whether the shown numbers are of a range that the user has selected."""
     silent_s: float | None = None
     """Seconds since the last message, if that is unusually long; else None."""
     replay: PlaybackState | None = None
-    """The state of the playback; None if the stream is live."""
     link: LinkState | None = None
-    """The state of the link to a remote probe; None if the probe is local."""
     recording_text: str | None = None
     """Size of the recording so far, as text; '' if recording failed; None without a recording."""
     notice: str = ""
@@ -87,14 +81,11 @@ class AppStatus:
     job_text: str = ""
     """Name and state of the command that perftop runs; '' if it runs none."""
     job_status: int | None = None
-    """Exit status of the command; None until the command has ended."""
     failure_text: str | None = None
     """Why the stream has ended; None while the stream runs."""
 
 
 class ScreenState(NamedTuple):
-    """The state that the screen shows."""
-
     session: Session | None
     interval: Interval | None
     status: AppStatus
@@ -163,7 +154,6 @@ STARTING_LINE: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim"
 MIN_WIDTH_FOR_WORDS, MIN_WIDTH_FOR_WIDE_GAPS = 140, 120
 """Minimum columns of the screen for parts with explanatory words, and for wider gaps."""
 MARGIN = 1
-"""Blank columns at both ends of a line."""
 MAX_SKEW = 0.1
 """Maximum skew between CPUs without a warning, as a share of the sampling interval."""
 _COMMON_WORDS = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
@@ -334,11 +324,9 @@ line above the view."""
 MIN_HEIGHT_FOR_HISTORY, MIN_HEIGHT_FOR_GAPS = 40, 50
 """Minimum lines of the screen for the history of numbers, and for blank lines between blocks."""
 MIN_WIDTH_FOR_HISTORY = 160
-"""Minimum columns of the screen for the history below the numbers."""
 MIN_HEIGHT_FOR_TALL_HISTORY, TALL_HISTORY_LINES = 60, 3
 """Minimum height of the screen for a tall history, and the number of its lines."""
 TopLineName = Literal["header", "alert", "loss", "numbers", "states", "history", ""]
-"""Name of a line above the view; '': a blank line."""
 
 
 def top_line_names(
@@ -466,7 +454,6 @@ class TopLines(PageWidget):
 # --- the alert line: a message, or the verdict
 
 WARNING_SHOWN_NS = 10_000_000_000
-"""Time in ns for which a warning is shown."""
 
 
 def alert_line(

@@ -90,7 +90,6 @@ class ColumnHistory:
 
     @property
     def cpu_values(self) -> Floats:
-        """Values of the metrics of CPUs, (metrics, CPUs, columns)."""
         return self._values["cpus"]
 
 
@@ -116,8 +115,6 @@ class UnitCharts:
 
 
 class ChartDrawer:
-    """Draws the charts of some cores or CPUs, repeatedly for successive moments."""
-
     def __init__(self, session: Session, units: Sequence[ChartUnit], *, counted: bool) -> None:
         self._session, self._units, self._counted = session, units, counted
         rows = [row for unit in units for row in unit.positions]
@@ -130,7 +127,6 @@ class ChartDrawer:
         self._units_by_type = [
             np.flatnonzero([unit.type == type_ for unit in units]) for type_ in {*types}
         ]
-        """For each type of core, the indices of its units."""
         cores = [[*unit.cpus] for unit in units]
         self._pairs = [i for i, unit in enumerate(units) if unit.is_pair]
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
@@ -141,7 +137,6 @@ class ChartDrawer:
         self.history = ColumnHistory(session, keys, rows, lookups)
         self._top = 1.0
         self._scale_tops: dict[int, float] = {}
-        """Upper end of the clock scale, by type of core."""
 
     def draw(
         self, episodes: Iterable[Episode], area_rows: int, rows: int, rate_rows: int,
@@ -364,7 +359,6 @@ SUMS_WIDTH = 37
 MIN_WIDTH_FOR_SUMS = 140
 """Minimum width, in cells, of a screen that shows CPU seconds by task."""
 MIN_SUM_S = 0.05
-"""Minimum CPU seconds of a task that has its own line."""
 _NAME_WIDTH, _BAR_WIDTH = 13, 9
 _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TASKS, NAMED_TASKS + 1
 
@@ -378,7 +372,6 @@ class LaneTask:
     pid: int | None
     """PID of the task; None for several tasks together, and for time of unknown tasks."""
     colour_index: int
-    """Index of the task's colour in a lane."""
     run_s: float
     wait_s: float
     longest_wait_s: float
@@ -479,7 +472,6 @@ class TaskLanes:
         return self._records != previous_records
 
     def _sum_records(self) -> None:
-        """Sums the shares of tasks in each record, by the colour of the tasks."""
         self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
         by_task, index_of_name = self._grouping == "task", dict[str, int]()
         units, records = len(self._cpus), len(self._records) + 1
@@ -602,7 +594,6 @@ class TaskLanes:
 
     @property
     def idle_s(self) -> float:
-        """Idle seconds of all CPUs in the window."""
         return float(self._idle_s.sum())
 
     def task_times(self) -> list[LaneTask]:

@@ -34,7 +34,6 @@ _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 _SHARE_KEYS = {METRICS[key].label: key for key in ("util", "user", "system", "steal")}
 """Keys of the shares of a CPU's time, by name."""
 _READ_KEYS = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
-"""Keys of the metrics that are read for each CPU."""
 _READ_INDICES = [INDEX[key] for key in _READ_KEYS]
 
 
@@ -45,14 +44,10 @@ def lowered_metric_name(episode: Episode) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChartUnit:
-    """A core or CPU that has its own chart."""
-
     row: int
     """Index of the unit's row in `Cores.rows`."""
     core_position: int
-    """Position of the unit's core in the session's lists."""
     positions: tuple[int, ...]
-    """Positions of the unit's CPUs in the session's lists."""
     cpus: tuple[int, ...]
     package: int | None
     type: str | None
@@ -89,7 +84,6 @@ class UnitReader:
         self, row_numbers: RowNumbers, units: Sequence[ChartUnit], clock: ClockUnit,
         episodes: RowEpisodes,
     ) -> None:  # fmt: skip
-        """`episodes`: the episodes of this interval."""
         session, interval = row_numbers.reader.session, row_numbers.interval
         self._session, self._interval, self._clock = session, interval, clock
         self._running_episodes = sorted(
@@ -242,13 +236,11 @@ WIDE_LEFT_WIDTH = 31
 SCALE_WIDTH = 7
 """Width of a scale to the left of a chart, with its margin, in cells."""
 MAX_DIM_SHARE = 0.05
-"""Shares below this are drawn dim."""
 MIN_SHOWN_QUEUE, LONG_QUEUE = 0.05, 0.5
 """Minimum mean numbers of waiting tasks for the number to be shown in a title, and to be red."""
 QUEUE_LETTER = "w"
 """Character for waiting tasks on a screen without colour."""
 SELECTION_BAR = "▌"
-"""Character that marks the selected chart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +253,8 @@ class UnitValues:
     shares: Mapping[str, float]
     """Shares of the unit's time, by name. The available shares depend on the machine."""
     lowered_names: frozenset[str] = frozenset()
-    """Names of the metrics that a running episode makes worse."""
     suspect_names: frozenset[str] = frozenset()
-    """Names of the metrics with a suspect counter."""
     sign: Run = (" ", "text")
-    """Sign of the worst episode that runs on the unit."""
     tasks: Sequence[str] = ()
     """Names of the tasks that run on the unit, the busiest first."""
     hz: float = nan
@@ -283,7 +272,6 @@ class UnitValues:
     is_selected: bool = False
     clock: ClockUnit = GHZ
     waiting_tasks: float = nan
-    """Mean number of tasks that waited for the unit's CPUs."""
 
 
 _LEGEND: Mapping[str, Run] = {
@@ -487,7 +475,6 @@ def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
 
 
 RIGHT_WIDTH = 9
-"""Width of the numbers to the right of a chart, in cells."""
 CAUSES_WIDTH, MIN_WIDTH_FOR_CAUSES = 17, 156
 """Width in cells of the column of seconds lost by cause, and minimum width of a screen with it."""
 MIN_LOST_S = 0.05

@@ -55,12 +55,10 @@ from perftop.tui.shared.verdict import is_past
 from perftop.tui.shared.view_settings import ViewSettings
 
 VALUE_WIDTH = 8
-"""Width of a number, in cells."""
 MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH, SCALE_WIDTH = 12, 60, 6
 """Minimum and maximum width of the history of a number, and the width of the upper end of its
 scale, in cells."""
 MIN_TABLE_HEIGHT = 6
-"""Minimum height of a table of tasks with episodes below it."""
 MIN_WAIT_SHARE = 0.1
 """Minimum share of a cell's time for which a task waited, for the wait to be drawn."""
 MIN_UNKNOWN_SHARE = 0.2

@@ -48,8 +48,6 @@ MIN_LINES_PER_PACKAGE = 3
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The lines of the overview, and which of them scroll."""
-
     fixed_above: Sequence[ViewLine]
     """Lines of packages that stay visible above the scrolling lines; `fixed_below`: those below
     them."""
@@ -107,7 +105,6 @@ class Overview(ChartedView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = "open", "order", "fold"
 
     _charts: ChartPage | None = None
-    """The charts; None before the first numbers."""
     _fitted_size = Size(0, 0)
     """Width and height, in cells, when the charts were fitted. They are stored because Textual
     computes them at each access."""
@@ -217,7 +214,6 @@ class Overview(ChartedView, CursorCanvas):
         grid.order = settings.order if arrangement.is_grouped else "every package"
 
     def _make_rows(self, grid: GridData) -> None:
-        """Makes the lines of the visible rows, and the lines that do not scroll."""
         lines = self._arrangement.lines[self.top_line : self.top_line + self.height]
         visible_rows = [line.row for line in lines if line.kind == "row"]
         if grid.histories is not None:
@@ -228,7 +224,6 @@ class Overview(ChartedView, CursorCanvas):
         self._draw_fixed_lines(grid)
 
     def _heading(self, line: ViewLine, *, is_selected: bool = False) -> list[Run]:
-        """Returns the line of a package, or the line of offline CPUs."""
         if line.kind == "off":
             return [(f"   off   CPUs {ranges(self.cores.offline_cpus)}", "dim")]
         package, is_folded = self.cores.rows[line.row].package, line.kind == "folded"

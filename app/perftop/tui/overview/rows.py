@@ -24,8 +24,6 @@ _BLANK: Run = (" ", "text")
 
 @dataclass(slots=True)
 class GridData:
-    """The data of the grid, from which its lines are drawn."""
-
     cores: Cores
     row_numbers: RowNumbers
     columns: Sequence[Column]
@@ -37,7 +35,6 @@ class GridData:
     _names: dict[int, list[str]] = field(default_factory=dict)
     """Names of tasks by row, looked up when needed. They change once a second."""
     _named_tasks: Tasks | None = None
-    """The task records from which `_names` were made."""
 
     def task_names(self, rows: Sequence[int]) -> list[list[str]]:
         """Returns names and PIDs of the tasks on the CPUs of each of these rows."""
@@ -103,7 +100,6 @@ class _RowDrawer:
         return [(runs, "victim" if i in victims else "calm") for i, runs in enumerate(lines)]
 
     def cells(self, column: Column) -> Iterable[Sequence[Run]]:
-        """Returns the cells of all rows in a column."""
         match column.key:
             case "core" | "cpus" | "l3":
                 return self._name_cells(column)
@@ -137,7 +133,6 @@ class _RowDrawer:
             yield [(column.pad(text), style)]
 
     def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        """Yields a bar of the SMT states of each core."""
         rows = zip(self._cores, self._rows.is_online, *self._rows.split(), strict=True)
         for core, online, states, lower_bounds, method in rows:
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
@@ -153,7 +148,6 @@ class _RowDrawer:
             yield [_gap(column), *bar]
 
     def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        """Yields a bar of the time of each CPU, by use."""
         account = (self._rows.numbers(key) for key in ("util", "system", "steal"))
         for (util, *_), (system, *_), (steal, *_) in zip(*account, strict=True):
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]

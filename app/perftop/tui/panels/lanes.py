@@ -133,7 +133,6 @@ def faded_lane(runs: list[Run], axis: Axis, settings: ViewSettings) -> list[Run]
 # --- the panel
 
 LABEL_WIDTH = 9
-"""Width of the name of a CPU, in cells."""
 FIXED_LINES = 3
 """Lines of the panel that are not lanes: the title, the axis and its times."""
 MAX_LANE_HEIGHT = 8

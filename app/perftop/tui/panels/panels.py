@@ -61,7 +61,6 @@ all lines of the selected core fit."""
 # --- what happened
 
 _CLOCK_WIDTH = 8
-"""Width of a time of day, in cells."""
 _LABEL_WIDTH = 10
 """Width of the labels "cause" and "evidence", in cells."""
 _MIN_WIDTH_FOR_EVIDENCE = 48
@@ -80,9 +79,7 @@ class EpisodeGroups:
     each."""
 
     running_groups: list[list[Episode]]
-    """Groups of running episodes, the costliest first."""
     ended_groups: list[list[Episode]]
-    """Groups of ended episodes, the newest first."""
     count: int
     """Number of all episodes so far, as in the list of episodes."""
 
@@ -242,12 +239,9 @@ def cause_lines(
 # --- the selected core
 
 _NAME_WIDTH, _UNIT_WIDTH = 18, 4
-"""Widths of the numbers' names and units, in cells."""
 _VALUE_WIDTHS = 7, 12
-"""Minimum and maximum width of a CPU's column, in cells."""
 NUMBER_KEYS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
          "involuntary", "steal", "runs")  # fmt: skip
-"""Keys of the numbers, from top to bottom."""
 _NUMBER_NAMES = {
     "kernel_cycles": "kernel cycles", "idle": "halts, idle", "involuntary": "halts, involuntary",
 }  # fmt: skip
@@ -374,7 +368,6 @@ def _is_counted(session: Session, key: str) -> bool:
 
 
 def _top_task(interval: Interval, cpu: int, size: int) -> Run:
-    """Returns the task that ran most on the CPU."""
     activity = interval.snapshot.activity_on(str(cpu))
     if not activity:
         return f"{AT_REST:>{size}}", "faint"
@@ -425,19 +418,15 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 
 PanelKind = Literal["who", "happened", "selected", "losses", "lanes"]
 PanelFunction = Callable[[Session, Interval, ViewSettings, int, int], list[PanelLine]]
-"""Draws a panel, given its width and height."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
     "losses": tables.loss_panel, "lanes": lanes.lanes_panel,
 }  # fmt: skip
 GAP = 3
-"""Cells between two panels."""
 MARGIN = 1
 """Cells to the left and to the right of a row of panels."""
 MIN_WIDTH_OF_TWO, MIN_WIDTH_OF_THREE = 64, 200
-"""Minimum widths of the screen for two and for three panels."""
 _WIDTH_SHARES = {1: (1,), 2: (5, 4), 3: (5, 6, 4)}
-"""Relative widths of the panels, by the number of panels."""
 
 
 @dataclass
@@ -508,7 +497,6 @@ class PanelRow:
         return [[*line, (" " * MARGIN, "text")] for line in lines]
 
     def first_column(self, kind: PanelKind) -> int:
-        """Returns the first column of a panel, as last drawn."""
         return self._targets[self.kinds.index(kind)][0].start
 
     def target_at(self, x: int, y: int) -> ClickTarget:
@@ -521,8 +509,6 @@ class PanelRow:
 
 
 class PaneledView(Canvas):
-    """A view with panels below its lines."""
-
     OMITTED_PANEL: ClassVar[PanelKind | None] = None
     """The kind of panel that is left out, because it would repeat the content of the view."""
     HAS_LANES: ClassVar[bool] = False

@@ -42,7 +42,6 @@ from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 from perftop.tui.shared.view_settings import GROUPINGS, Grouping, ViewSettings
 
 MAX_CPU_COLUMNS = 4
-"""Maximum number of CPUs at which each CPU has its own column."""
 MIN_WIDTH_FOR_OWNERS = 88
 MIN_BOLD_WAIT = 0.2
 """Minimum share of its time for which a task waited, for the share to be bold."""
@@ -111,12 +110,9 @@ def task_panel(
 
 @dataclass(frozen=True, slots=True)
 class RankedTask:
-    """A task with the CPUs on which it ran."""
-
     pid: int
     comm: str
     shares: dict[int, float]
-    """Shares of CPU time, by number of the CPU."""
     threads: int
     """Number of threads whose shares are added up."""
     wait_share: float
@@ -130,7 +126,6 @@ class RankedTask:
 
     @property
     def cpu(self) -> int:
-        """Number of the CPU on which the task runs most."""
         return max(self.shares, key=self.shares.__getitem__)
 
 
@@ -280,7 +275,6 @@ class TaskRanking:
                 shares[cpu] = shares.get(cpu, 0.0) + task.share
         ranks = [(-round(sum(s.values()), 3), *task) for task, s in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
-        """Pid and name of each task, the busiest first."""
         self._ranked_tasks: list[RankedTask] = []
 
     def _key_of(self, pid: int, comm: str) -> tuple[int, str]:
@@ -344,7 +338,6 @@ MAX_RECENT_NS = 60_000_000_000
 HISTORY_NS, MAX_LOSS_HISTORY_WIDTH = 600_000_000_000, 34
 """Time that a core's history of losses covers, in ns, and its maximum width in cells."""
 SHARE_WIDTH = 6
-"""Width of a lost share, in cells."""
 ORDER_STEP = 0.05
 """Losses are ordered in steps of this share, so that rows rarely move."""
 
@@ -353,10 +346,8 @@ class CoreLoss(NamedTuple):
     """A core that loses something, or did within the last minute."""
 
     row: int
-    """Index of the core in `Cores.rows`."""
     episode: Episode
     cpu: int
-    """Number of the CPU that loses."""
     share: float
     """The share of time, clock or IPC that the CPU loses; NaN if unknown."""
     is_running: bool
@@ -407,7 +398,6 @@ def losing_cores(
 def loss_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the list of the cores that lose most, as a panel."""
     cores, episodes = Cores(session, settings.mask), RowEpisodes(session)
     episodes.read(interval)
     listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))

@@ -40,7 +40,6 @@ ClickTarget = Episode | int | None
 """Target of a click: an episode to open, or the number of a CPU to select; None: nothing
 happens."""
 PanelLine = tuple[list[Run], ClickTarget]
-"""A line of a panel, and the target of a click on it."""
 
 
 TOUR_NOTES = (
@@ -206,9 +205,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         super().__init__(id=id)
         self.settings = settings
         self.line_count = 0
-        """Number of scrolling lines, visible or not."""
         self.header_lines: list[list[Run]] = []
-        """Fixed lines above the scrolling lines."""
         self.footer_lines: list[Line] = []
         """Fixed lines below the scrolling lines, at the bottom of the canvas."""
         self.side_width = 0
@@ -218,7 +215,6 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         self._painted_size = Size(0, 0)
         """Size of the widget at the last paint; Textual computes `size` at each access."""
         self._theme = ""
-        """Name of the theme for which lines were made last."""
         self.cores: Cores
         self.session: Session
         self.interval: Interval
@@ -227,7 +223,6 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         self._layout_inputs: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
         """The session, CPUs and mask from which `cores` was made; None before the first numbers."""
         self._is_laid_out = False
-        """Whether lines have been laid out for `cores`."""
         if settings.ascii:  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0
 
@@ -357,11 +352,9 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
 
     @property
     def top_line(self) -> int:
-        """Index of the first visible scrolling line."""
         return round(self.scroll_y)  # `scroll_offset.y` is equal to this, but costs twice as much
 
     def _paint(self) -> None:
-        """Paints the visible lines that have changed."""
         width, _ = self._painted_size = self.size
         if not width:
             return
@@ -473,7 +466,6 @@ class CursorCanvas(Canvas):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
 
     _selected: object = None
-    """Identity of the item that was selected last."""
 
     @abstractmethod
     def cpu_of_line(self, y: int) -> int | None:

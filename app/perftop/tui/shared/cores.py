@@ -27,7 +27,6 @@ class Core:
     type: str | None
     cpus: tuple[int, ...]
     core_position: int
-    """Position of the core in the session's lists."""
     positions: tuple[int, ...]
     """Positions of the row's CPUs in the session's lists."""
 
@@ -43,8 +42,6 @@ class ViewLine:
 
 
 class Cores:
-    """All rows of the views of one topology."""
-
     def __init__(self, session: Session, mask: frozenset[int] | None = None) -> None:
         """`mask`: positions of CPUs; a core has a row if one of its CPUs is in the mask. None:
         every core has a row."""

@@ -42,9 +42,7 @@ MIN_CELL_NS = 500_000_000
 """Minimum time that a cell of a small chart beside or below a number covers, in ns."""
 TICK_SIGN = "┬"
 MARK_STROKE = "│"
-"""The character before the label of a mark."""
 MIN_TIME_GAP = 3
-"""Minimum number of cells between two times on an axis."""
 RELATIVE_WIDTH = 8
 """Cells needed for a time relative to the zero of the axis, such as -1:30:00."""
 _SECOND_NS = 10**9
@@ -181,7 +179,6 @@ class BinValues:
         self._lookups = lookups
         self._values: dict[str, Floats] = {}
         self._axis: Axis | None = None
-        """The axis whose bins were read last."""
         self._begin_ns = 0
         """The start of the history when the bins were read, in ns of monotonic time."""
 

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 VERDICT_SPAN_NS = 10_000_000_000
-"""Time that a verdict covers, in ns."""
 FIRST_VERDICT_NS = 3_000_000_000
-"""Minimum time that the first verdict covers, in ns."""
 VERDICT_STEP_NS, MIN_CALM_STEP_NS = 1_000_000_000, 2_000_000_000
 """Minimum time between two verdicts, in ns: usually; and after a verdict without a loss while no
 episode runs."""
@@ -64,27 +62,22 @@ class Verdict:
     text: str
     """The sentence, without a full stop at its end."""
     evidence: tuple[str, ...]
-    """Evidence, the most important first."""
     sign: str
     severity: float
     """Share of their time that the victims lose, at least MIN_ALARM_SHARE while an episode runs; 0
     if nothing is lost or known."""
     lost_cpus: float = 0.0
-    """Loss to the cause, as a number of CPUs."""
     cause: tuple[str, str] = "", ""
     active_ns: int = 0
-    """Time for which the cause was active, in ns."""
     duration_text: str = ""
     """A text on how long the cause has been the worst; '' if nothing is lost."""
     has_episodes: bool = False
-    """Whether there are also episodes of the cause."""
     is_past: bool = False
     losses: tuple[Loss, ...] = ()
     """The losses by cause, the greatest first. No moment is counted twice."""
     wanted_s: float = nan
     """Seconds for which tasks ran or wanted to run; NaN if unknown."""
     span_s: float = 0.0
-    """Seconds that the verdict covers."""
     loss_history: tuple[float, ...] = ()
     """Lost shares of HISTORY_CELLS parts of the last ten minutes; NaN where unknown."""
     report: Report | None = field(default=None, compare=False)
@@ -101,7 +94,6 @@ class Verdict:
 
     @property
     def remedy(self) -> str:
-        """A remedy for the worst cause; '' if none is known."""
         named = self.report.named_findings if self.report is not None else []
         return named[0].hint if named else ""
 
@@ -399,7 +391,6 @@ def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = 
 MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 26
 """Cells of the bar on a wide and on a narrow screen."""
 MIN_WIDTH_FOR_BAR = 100
-"""Minimum columns of the screen for the wide bar."""
 _CAUSE_STYLES = "loss-9", "steal", "over"
 """Styles of the second and of further causes in the bar."""
 SHAPES_WITHOUT_COLOUR, ASCII_SHAPES = "▒░", "x:"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from perftop.tui.shared.verdict import Verdict
 
 WINDOWS_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Selectable spans of time axes, in seconds."""
 
 
 Grouping = Literal["task", "job", "cgroup"]
@@ -55,7 +54,6 @@ class ViewSettings:
     tour_notes: list[int] = field(default_factory=list)
     """Indexes, in `canvas.TOUR_NOTES`, of the notes for a new user that are still to be shown."""
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
-    """Displayed names of keys, by id of the key."""
     is_stale: bool = False
     """Whether the stream has ended, so that the shown numbers are no longer updated."""
     ascii: bool = False
@@ -64,7 +62,6 @@ class ViewSettings:
 
     @property
     def is_comparing(self) -> bool:
-        """Whether the selected range differs from the held range."""
         ranges = self.ranges_ns
         return self.range_ns is not None and "B" in ranges and ranges["B"] != self.range_ns
 
