@@ -45,14 +45,14 @@ CALM = Story()
 class Made:
     """A source of the app that never changes."""
 
-    problem = moment = ""
-    now = NOW
+    problem = shown_time_text = ""
+    shown_time_s = NOW
 
     def __init__(self, fleet: Fleet, origin: str, facts: Sequence[str] = ()) -> None:
         self.fleet, self.origin, self._facts = fleet, origin, facts
         self.update_s = 15.0 if origin.startswith("prometheus") else 1.0
 
-    def facts(self) -> Sequence[str]:
+    def cost_texts(self) -> Sequence[str]:
         return self._facts
 
     async def run(self) -> None:
@@ -61,7 +61,7 @@ class Made:
     def move_in_time(self, _: int) -> bool:
         return False
 
-    def pause(self) -> None:
+    def toggle_pause(self) -> None:
         """Does nothing, because the fleet never changes."""
 
 

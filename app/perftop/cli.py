@@ -97,10 +97,11 @@ def _show_help(args: argparse.Namespace) -> int:
 
 VERBS = {
     **dict.fromkeys(("live", "replay", "demo", "attach"), screens.add_live),
-    "why": why.add, "doctor": doctor.add, "stat": stat.add, "record": record.add,
+    "why": why.add_parser, "doctor": doctor.add_parser, "stat": stat.add_parser,
+    "record": record.add_parser,
     "mark": record.add_mark, "summary": why.add_summary, "diff": recordings.add_diff,
-    "export": recordings.add_export, "fleet": screens.add_fleet, "serve": serve.add,
-    "exporter": serve.add_exporter, "ramp": ramp.add, "timers": instruments.add_timers,
+    "export": recordings.add_export, "fleet": screens.add_fleet, "serve": serve.add_parser,
+    "exporter": serve.add_exporter, "ramp": ramp.add_parser, "timers": instruments.add_timers,
     "wake": instruments.add_wake, "topology": machine.add_topology,
     "events": machine.add_events_verb, "selftest": instruments.add_selftest, "help": _add_help,
 }  # fmt: skip

@@ -59,7 +59,7 @@ class ScreenSource:
         """Returns the main screen. Called once, when `app` is set."""
         raise NotImplementedError
 
-    async def feed(self) -> None:
+    async def read_data(self) -> None:
         """Reads the source until it ends or the app ends."""
         raise NotImplementedError
 
@@ -145,7 +145,7 @@ class PerfTopApp(App[None]):
 
     def on_load(self) -> None:
         self.source.start()
-        self.run_worker(self.source.feed(), exclusive=True)
+        self.run_worker(self.source.read_data(), exclusive=True)
         on_signal(END_SIGNALS, self._on_signal, self._limit_terminal_wait)
 
     def on_ready(self) -> None:

@@ -79,7 +79,7 @@ class CommandSource(LiveSource):
 
     # --- the stream
 
-    async def feed(self) -> None:
+    async def read_data(self) -> None:
         self.tty.follow(self._on_output)
         self._reading = asyncio.create_task(self._read())
 

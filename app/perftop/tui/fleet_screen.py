@@ -66,15 +66,15 @@ class FleetFeed(Protocol):
     """Why no new numbers arrive; '' while they do."""
 
     @property
-    def now(self) -> float:
+    def shown_time_s(self) -> float:
         """The displayed time in Unix seconds: by the clock of this machine or, in a recording, by
         that of the recorded machine."""
 
     @property
-    def moment(self) -> str:
+    def shown_time_text(self) -> str:
         """The shown moment as text; '' if it is the newest."""
 
-    def facts(self) -> Sequence[str]:
+    def cost_texts(self) -> Sequence[str]:
         """Returns the cost of the feed, as separate pieces of text."""
 
     async def run(self) -> None:
@@ -83,7 +83,7 @@ class FleetFeed(Protocol):
     def move_in_time(self, steps: int, /) -> bool:
         """Shows the moment this many refreshes later. Returns False if the feed has no history."""
 
-    def pause(self) -> None:
+    def toggle_pause(self) -> None:
         """Pauses or resumes."""
 
 
@@ -326,11 +326,13 @@ class FleetSource(ScreenSource):
     def make_screen(self) -> FleetScreen:
         feed = self._feed
         captions = keys.key_captions(self.app.config.keys)
-        state = FleetState(feed.fleet, feed.now, 80, 24, captions=captions, ascii=self.app.ascii)
+        state = FleetState(
+            feed.fleet, feed.shown_time_s, 80, 24, captions=captions, ascii=self.app.ascii
+        )
         self.page = FleetPage(self._update_state, state)
         return FleetScreen(self.page, self._opener)
 
-    async def feed(self) -> None:
+    async def read_data(self) -> None:
         try:
             await self._feed.run()
         except Failed as failed:
@@ -347,16 +349,18 @@ class FleetSource(ScreenSource):
             share = (cpu_s - self._cpu_s) / (now_s - self._refreshed_s)
             self._share += (share - self._share) * 0.2 if self._share else share
         self._cpu_s, self._refreshed_s = cpu_s, now_s
-        if not self.page.state.pause_text or self._feed.moment:
+        if not self.page.state.pause_text or self._feed.shown_time_text:
             self.page.update()
 
     def _update_state(self, state: FleetState) -> None:
         feed = self._feed
-        state.now, state.problem = feed.now, safe_text(feed.problem, MAX_PROBLEM_LENGTH)
+        state.now, state.problem = feed.shown_time_s, safe_text(feed.problem, MAX_PROBLEM_LENGTH)
         state.update_s, state.origin = feed.update_s, feed.origin
         own_text = f"own {100 * self._share:.1f} % here"
-        state.facts = (f"every {duration(feed.update_s)}", own_text, *feed.facts())
-        state.pause_text = feed.moment or ("paused" if state.pause_text == "paused" else "")
+        state.facts = (f"every {duration(feed.update_s)}", own_text, *feed.cost_texts())
+        state.pause_text = feed.shown_time_text or (
+            "paused" if state.pause_text == "paused" else ""
+        )
 
     def step(self, steps: int) -> None:
         """Steps in time; in the heat map, selects the next cell (`skip` steps in time there)."""
@@ -371,10 +375,10 @@ class FleetSource(ScreenSource):
         if self._feed.move_in_time(seconds):
             self.page.update()
 
-    def pause(self) -> None:
+    def toggle_pause(self) -> None:
         state = self.page.state
-        self._feed.pause()
-        if not self._feed.moment:
+        self._feed.toggle_pause()
+        if not self._feed.shown_time_text:
             state.pause_text = "" if state.pause_text else "paused"
         self.page.update()
 

@@ -463,7 +463,7 @@ class PairSource(ScreenSource):
         self.page = PairPage(pair)
         return PairScreen(self.page)
 
-    async def feed(self) -> None:
+    async def read_data(self) -> None:
         """Reads both recordings alternately, so that both appear from the start."""
         streams: list[tuple[Track, Recording, Iterator[wire.Message]]] = [
             (track, recording, recording.messages())

@@ -72,7 +72,7 @@ class ReplaySource(StreamSource):
         self._damage: str | None = None
         """The damage to the file that was reported last; None if none was."""
 
-    async def feed(self) -> None:
+    async def read_data(self) -> None:
         await self._seek_to(self.recording_span_ns[0])
         self.app.run_worker(self._index_episodes(), group="index")
         while True:
@@ -163,7 +163,7 @@ class ReplaySource(StreamSource):
             self.show_moment(AFTER_END_NS)
         return False
 
-    def pause(self) -> None:
+    def toggle_pause(self) -> None:
         if self._playing.is_set() or self.seek_worker is not None:
             self._playing.clear()
             self._cancel_seek()
@@ -229,7 +229,7 @@ class ReplaySource(StreamSource):
         self._playing.clear()
         self.start_seek(partial(self._go_to_found_episode, direction, cpus))
 
-    def mark(self, time_ns: int, label: str) -> None:
+    def add_mark(self, time_ns: int, label: str) -> None:
         self._mark_count += 1
         label = shorten_label(label or f"mark {self._mark_count}")
         self._episodes.add_mark(new_mark(time_ns, label))

@@ -288,7 +288,7 @@ class LiveSource(StreamSource):
         self._recorder: ScreenRecorder | None = None
         self._last_s = 0.0
 
-    async def feed(self) -> None:
+    async def read_data(self) -> None:
         try:
             async with self._open() as stream:
                 await self.consume(stream)
@@ -345,7 +345,7 @@ class LiveSource(StreamSource):
             self._recorder.clear_notice()
         super().on_notice_read()
 
-    def pause(self) -> None:
+    def toggle_pause(self) -> None:
         if self.is_paused:
             self.interval, self.is_paused = self.newest_interval, False
             self.show_new_moment()
@@ -367,7 +367,7 @@ class LiveSource(StreamSource):
             else:
                 self.show_nearest_moment(time_ns)
 
-    def mark(self, time_ns: int, label: str) -> None:
+    def add_mark(self, time_ns: int, label: str) -> None:
         label = label or next_mark_label(self.session.marks)
         self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
         self.show_notice(

@@ -44,7 +44,7 @@ BROKEN_STATUS = 1
 CHECK_INDENT = 24
 
 
-def add(subparsers: Any) -> None:
+def add_parser(subparsers: Any) -> None:
     text = "show what can be read here, what cannot and why, and how to see more"
     parser = options.add_verb(subparsers, "doctor", run, text, machine=True)
     options.add_json_options(parser)

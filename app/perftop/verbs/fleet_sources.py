@@ -55,7 +55,7 @@ class SshSource:
     """Machines by their ssh host names, with a probe on each. All probes are read concurrently."""
 
     problem = ""
-    moment = ""
+    shown_time_text = ""
     is_over = False
 
     def __init__(
@@ -75,10 +75,10 @@ class SshSource:
         self.fleet = Fleet([live.machine for _, live in self._feeds])
 
     @property
-    def now(self) -> float:
+    def shown_time_s(self) -> float:
         return time.time()
 
-    def facts(self) -> list[str]:
+    def cost_texts(self) -> list[str]:
         shares = [m.probe_share for m in self.fleet.answering_machines if isfinite(m.probe_share)]
         lost_frames = sum(m.frames_lost for m in self.fleet.answering_machines)
         cost = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
@@ -96,7 +96,7 @@ class SshSource:
     def move_in_time(self, _: int) -> bool:
         return False
 
-    def pause(self) -> None:
+    def toggle_pause(self) -> None:
         """Does nothing: the screen itself freezes the view."""
 
 
@@ -144,14 +144,14 @@ class PrometheusSource:
         self._rate = 0.0
 
     @property
-    def now(self) -> float:
+    def shown_time_s(self) -> float:
         return self._clock() if not self._age_s else self._shown_s
 
     @property
-    def moment(self) -> str:
+    def shown_time_text(self) -> str:
         return f"at {time_of_day(self._shown_s)}" if self._age_s else ""
 
-    def facts(self) -> Sequence[str]:
+    def cost_texts(self) -> Sequence[str]:
         return [f"{self._rate / 1e3:.0f} kB/s"]
 
     async def run(self) -> None:
@@ -202,7 +202,7 @@ class PrometheusSource:
         self._wake.set()
         return True
 
-    def pause(self) -> None:
+    def toggle_pause(self) -> None:
         """Freezes the view at this moment, or returns to live mode."""
         self._age_s = 0.0 if self._age_s else 0.001
         self._wake.set()
@@ -264,11 +264,11 @@ class RecordingsSource:
         self._is_reading = False
 
     @property
-    def now(self) -> float:
+    def shown_time_s(self) -> float:
         return self._now
 
     @property
-    def moment(self) -> str:
+    def shown_time_text(self) -> str:
         state = "reading" if self._is_reading else "playing" if self._playing else "paused"
         return f"{state} · {time_of_day(self._now)} of {time_of_day(self.last)}"
 
@@ -276,7 +276,7 @@ class RecordingsSource:
     def is_over(self) -> bool:
         return self._now >= self.last and self._target is None
 
-    def facts(self) -> Sequence[str]:
+    def cost_texts(self) -> Sequence[str]:
         return ["times by each machine's own clock"]
 
     async def run(self) -> None:
@@ -319,7 +319,7 @@ class RecordingsSource:
         self._target, self._playing = moment + steps, False
         return True
 
-    def pause(self) -> None:
+    def toggle_pause(self) -> None:
         self._playing = not self._playing
 
 

@@ -44,7 +44,7 @@ The clock from the chain is wrong by a few tenths of a per cent, because only th
 time stamp is subtracted."""
 
 
-def add(subparsers: Any) -> None:
+def add_parser(subparsers: Any) -> None:
     text = "measure how long a core takes from idle to a steady clock (warm-up)"
     parser = add_instrument(subparsers, "ramp", run, text)
     text = "CPU to measure, or all, one by one (default: the last one that perftop may use)"

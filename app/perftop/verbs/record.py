@@ -51,7 +51,7 @@ EPILOG = (
 _CLEAR_LINE = "\r\x1b[K"
 
 
-def add(subparsers: Any) -> None:
+def add_parser(subparsers: Any) -> None:
     text = "record measurements to a file, without a screen"
     parser = options.add_verb(subparsers, "record", run, text, stream=True, epilog=EPILOG)
     text = "recording to write; a directory with --ring, --on or several --host"

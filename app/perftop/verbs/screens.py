@@ -308,8 +308,8 @@ async def _print_lines(source: Source, count: int | None) -> int:
                 break
             await asyncio.wait([feeding], timeout=0.1)
         while not feeding.done() and count != 0:
-            for machine in source.fleet.rows(TableSelection(), source.now):
-                print(line_text(machine_line(machine, source.now)))
+            for machine in source.fleet.rows(TableSelection(), source.shown_time_s):
+                print(line_text(machine_line(machine, source.shown_time_s)))
                 last_end = last_ends.get(machine.name, 0.0)
                 for event in machine.ended:
                     if event.end is not None and event.end > last_end:

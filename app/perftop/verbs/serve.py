@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 IDLE_S = 10.0
 
 
-def add(subparsers: Any) -> None:
+def add_parser(subparsers: Any) -> None:
     text = "run one probe for many readers on this machine: perftop attach unix:PATH"
     about = f"{text}. It sends samples once per interval"
     parser = options.add_verb(

@@ -46,7 +46,7 @@ COMMAND_HELP = (
 )
 
 
-def add(subparsers: Any) -> None:
+def add_parser(subparsers: Any) -> None:
     text = "print the numbers shown on the screen, as text or JSON"
     parser = options.add_verb(subparsers, "stat", run, text, stream=True, epilog=COMMAND_HELP)
     text = "stop after N intervals (default: at Ctrl-C)"

@@ -32,7 +32,7 @@ EPILOG = (
 )
 
 
-def add(subparsers: Any) -> None:
+def add_parser(subparsers: Any) -> None:
     text = "show the causes that cost most time here, with evidence"
     parser = options.add_verb(subparsers, "why", run, text, stream=True, epilog=EPILOG)
     text = "a recording (- for stdin) to read, instead of measuring"

@@ -71,7 +71,7 @@ def test_all_machines_have_a_line_and_silent_ones_a_reason(
 class SilentSource:
     """A source with one machine, which had an episode."""
 
-    update_s, is_over, now = 0.01, False, 10.0
+    update_s, is_over, shown_time_s = 0.01, False, 10.0
 
     def __init__(self) -> None:
         machine = Machine("n1")
@@ -133,7 +133,7 @@ async def test_a_broken_link_is_reported_immediately_and_restored(
     assert machine.history.times
     hosts.set("n1", "run sim:steady,cpus=2")
     await until_true(lambda: machine.is_answering, "values after the link is restored")
-    assert "kB/s" in " ".join(source.facts())
+    assert "kB/s" in " ".join(source.cost_texts())
     task.cancel()
     await asyncio.wait([task])
 
@@ -167,7 +167,7 @@ async def playing_source(night: Path, *, playing: bool = False) -> AsyncIterator
     source = RecordingsSource(night, playing=playing)
     task = asyncio.create_task(source.run())
     try:
-        await until_true(lambda: source.now >= source.first + 1, "the first second")
+        await until_true(lambda: source.shown_time_s >= source.first + 1, "the first second")
         yield source
     finally:
         task.cancel()
@@ -176,10 +176,10 @@ async def playing_source(night: Path, *, playing: bool = False) -> AsyncIterator
 
 async def time_after(source: RecordingsSource, step: int) -> float:
     """Steps through time; returns the new time in seconds after START."""
-    at = source.now
+    at = source.shown_time_s
     source.move_in_time(step)
-    await until_true(lambda: abs(source.now - at - step) < 0.01, f"{step} s on")
-    return source.now - START
+    await until_true(lambda: abs(source.shown_time_s - at - step) < 0.01, f"{step} s on")
+    return source.shown_time_s - START
 
 
 async def test_times_are_reached_forwards_and_backwards(night: Path) -> None:
@@ -191,7 +191,7 @@ async def test_times_are_reached_forwards_and_backwards(night: Path) -> None:
         n1, n2 = source.fleet.machines["n1"], source.fleet.machines["n2"]
         assert n1.numbers["busy"] == pytest.approx(0.75, abs=0.02)
         assert n2.numbers["busy"] == pytest.approx(0.25, abs=0.02)
-        assert source.now - 1.1 <= n1.updated <= source.now
+        assert source.shown_time_s - 1.1 <= n1.updated <= source.shown_time_s
         await time_after(source, 20)
         assert "ends at" in source.fleet.machines["n1"].why
         assert source.fleet.machines["n2"].is_answering
@@ -230,14 +230,14 @@ async def test_time_advances_only_while_recordings_play(
 ) -> None:
     monkeypatch.setattr(fleet_sources, "STEP_S", 0.01)
     async with playing_source(night) as source:
-        paused_at = source.now
+        paused_at = source.shown_time_s
         await asyncio.sleep(5 * fleet_sources.STEP_S)
-        assert source.now == paused_at
-        assert source.moment.startswith("paused")
+        assert source.shown_time_s == paused_at
+        assert source.shown_time_text.startswith("paused")
     async with playing_source(night, playing=True) as source:
-        started_at = source.now
-        await until_true(lambda: source.now > started_at, "a later time")
-        assert source.moment.startswith("playing")
+        started_at = source.shown_time_s
+        await until_true(lambda: source.shown_time_s > started_at, "a later time")
+        assert source.shown_time_text.startswith("playing")
 
 
 async def test_recordings_are_played_to_their_end(night: Path) -> None:
@@ -245,7 +245,7 @@ async def test_recordings_are_played_to_their_end(night: Path) -> None:
         assert not source.is_over
         source.move_in_time(1000)
         await until_true(lambda: source.is_over, "the end")
-        assert source.now == source.last == START + 60
+        assert source.shown_time_s == source.last == START + 60
 
 
 def test_directories_without_recordings_and_other_files_are_refused(tmp_path: Path) -> None:

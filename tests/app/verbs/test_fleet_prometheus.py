@@ -151,10 +151,10 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
         source.move_in_time(-4)
         run_until(source, lambda: times and source.fleet.machines)
     assert times[0] == NOW + 100 - 60
-    assert source.now == NOW - 60
-    assert source.moment
+    assert source.shown_time_s == NOW - 60
+    assert source.shown_time_text
     source.move_in_time(10)
-    assert source.moment == ""
+    assert source.shown_time_text == ""
 
 
 def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:

@@ -314,7 +314,7 @@ class Monitor(DirectScreen):
             if self.settings.range_ns is not None:
                 self._controls.go_to(self.settings.range_ns[1])
             else:
-                self._controls.pause()
+                self._controls.toggle_pause()
         elif os.environ.get(FLEET_VARIABLE):
             await self.app.action_quit()
 
@@ -527,9 +527,9 @@ class Monitor(DirectScreen):
         time_text = " to ".join(clock_time(session.unix(ns)) for ns in range_ns or (time_ns,))
 
         def accept(text: str) -> None:
-            self._controls.mark(time_ns if range_ns is None else range_ns[0], text)
+            self._controls.add_mark(time_ns if range_ns is None else range_ns[0], text)
             if range_ns is not None:
-                self._controls.mark(range_ns[1], f"{text} end" if text else "")
+                self._controls.add_mark(range_ns[1], f"{text} end" if text else "")
                 self._controls.select_range(*range_ns)
 
         prompt = await self._get_prompt()

@@ -85,10 +85,10 @@ class _ListScreen(ModalScreen[Result | None], Generic[Result]):
         self.set_class(ascii_, "-ascii")
 
     def compose(self) -> ComposeResult:
-        self.list.add_options(Option(self.text(index)) for index in range(len(self._keys)))
+        self.list.add_options(Option(self.option_text(index)) for index in range(len(self._keys)))
         yield self.list
 
-    def text(self, index: int) -> str:
+    def option_text(self, index: int) -> str:
         label = self._labels[index]
         return to_ascii(label) if self._ascii else label
 
@@ -122,9 +122,9 @@ class Menu(_ListScreen[str]):
     def on_mount(self) -> None:
         self.list.highlighted = self._keys.index(self._chosen) if self._chosen in self._keys else 0
 
-    def text(self, index: int) -> str:
+    def option_text(self, index: int) -> str:
         mark = theme.SELECTED_SIGN if self._keys[index] == self._chosen else " "
-        return (to_ascii(mark) if self._ascii else mark) + " " + super().text(index)
+        return (to_ascii(mark) if self._ascii else mark) + " " + super().option_text(index)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._keys[event.option_index])
@@ -146,8 +146,9 @@ class Chooser(_ListScreen[set[str]]):
     def on_mount(self) -> None:
         self.list.highlighted = 0
 
-    def text(self, index: int) -> str:
-        return f"[{'x' if self._keys[index] in self.ticked_keys else ' '}] {super().text(index)}"
+    def option_text(self, index: int) -> str:
+        tick = "x" if self._keys[index] in self.ticked_keys else " "
+        return f"[{tick}] {super().option_text(index)}"
 
     def action_tick(self) -> None:
         if self.list.highlighted is not None:
@@ -161,7 +162,7 @@ class Chooser(_ListScreen[set[str]]):
 
     def _draw(self) -> None:
         for index in range(len(self._keys)):
-            self.list.replace_option_prompt_at_index(index, self.text(index))
+            self.list.replace_option_prompt_at_index(index, self.option_text(index))
 
     def on_option_list_option_selected(self, _: OptionList.OptionSelected) -> None:
         self.action_tick()  # the event is from a click, because Enter is bound to `accept`

@@ -103,7 +103,7 @@ class PlaybackControls(ABC):
         """Shows the numbers between these moments."""
 
     @abstractmethod
-    def pause(self) -> None:
+    def toggle_pause(self) -> None:
         """Pauses at the shown moment, or resumes."""
 
     @abstractmethod
@@ -112,7 +112,7 @@ class PlaybackControls(ABC):
         None: on any CPU."""
 
     @abstractmethod
-    def mark(self, time_ns: int, label: str) -> None:
+    def add_mark(self, time_ns: int, label: str) -> None:
         """Sets a mark with this label at this moment; '': the label is a number."""
 
     @abstractmethod

@@ -39,7 +39,7 @@ KEYS: tuple[Key, ...] = (
     Key("quit", "app", "q,f10", "quit", "quit", "Quit"),
     Key("interrupt", "app", "ctrl+c", "interrupt", "quit",
         "Quit; while a command runs, interrupt it instead", priority=True),
-    Key("pause", "app", "space", "source('pause')", "pause",
+    Key("pause", "app", "space", "source('toggle_pause')", "pause",
         "Freeze the display; recording of history continues"),
     Key("longer", "app", "plus", "source('change_interval',1)", "longer",
         "Longer interval: what one step of the numbers covers"),
