@@ -91,7 +91,7 @@ class ByteRate:
 
 
 class Link:
-    """The state of a link. It must be used in one event loop only."""
+    """The state of a link, for one event loop only."""
 
     def __init__(
         self, remote_name: str, probe: EchoSource, clock: Callable[[], float] = time.monotonic

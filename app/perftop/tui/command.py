@@ -59,8 +59,8 @@ class CommandSource(LiveSource):
         self._reading: asyncio.Task[None] | None = None
         self._is_screen_closed = False
         self._is_stopped = False
-        """Whether the user stopped perftop before the command started, which must then not
-        start."""
+        """Whether the user stopped perftop before the command started. The command must not start
+        then."""
         self._has_seen_end = False
         """Whether the user has pressed a key since the command's end was reported."""
         self._printout = OutputLines()

@@ -276,8 +276,7 @@ class StartPicture:
     on_screen = True
 
     def hand_over(self) -> None:
-        """Records that the app has taken over the alternate screen. The app restores the main
-        screen when it ends."""
+        """Leaves the alternate screen to the app, which restores the main screen when it ends."""
         self.on_screen = False
 
 

@@ -72,7 +72,7 @@ class FleetFeed(Protocol):
 
     @property
     def shown_time_text(self) -> str:
-        """The shown moment as text; '' if it is the newest."""
+        """The displayed time as text; '' if it is the newest."""
 
     def cost_texts(self) -> Sequence[str]:
         """Returns the cost of the feed, as separate pieces of text."""
@@ -81,7 +81,8 @@ class FleetFeed(Protocol):
         """Feeds the fleet until cancelled. Raises Failed if no machine can ever be shown."""
 
     def move_in_time(self, steps: int, /) -> bool:
-        """Shows the moment this many refreshes later. Returns False if the feed has no history."""
+        """Moves the displayed time by this many refreshes. Returns False if the feed has no
+        history."""
 
     def toggle_pause(self) -> None:
         """Pauses or resumes."""
@@ -91,7 +92,7 @@ class FleetPage(PageWidget, can_focus=True):
     """The fleet's page. It selects and orders the machines; keys are handled by the screen."""
 
     def __init__(self, update_state: Callable[[FleetState], None], state: FleetState) -> None:
-        """`update_state`: updates `state`, the state of the page, before the page is drawn."""
+        """`update_state`: brings `state` up to date before the page is drawn."""
         super().__init__(id="fleet", ascii_=state.ascii)
         self.state = state
         self._update_state = update_state
@@ -363,7 +364,7 @@ class FleetSource(ScreenSource):
         )
 
     def step(self, steps: int) -> None:
-        """Steps in time; in the heat map, selects the next cell (`skip` steps in time there)."""
+        """Moves in time; in the heat map, selects another cell (`skip` moves in time there)."""
         if self.page.state.view == "heat":
             screen = self.page.screen
             assert isinstance(screen, FleetScreen)

@@ -134,7 +134,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
             self.interval = interval
 
     def end(self, failed: Failed) -> None:
-        """Called when the stream has ended. The last numbers stay on the screen; if there are none,
+        """Called when the stream has ended. The last numbers stay on the screen; without numbers,
         the app exits."""
         self.app.failure = failed
         if self.interval is None:

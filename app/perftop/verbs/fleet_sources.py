@@ -324,7 +324,7 @@ class RecordingsSource:
 
 
 class _PlayedRecording:
-    """A recording that has been read up to a certain time."""
+    """A recording that is read up to the displayed time."""
 
     def __init__(self, path: Path, recording: AnyRecording, last: float | None = None) -> None:
         self.path, self.recording = path, recording

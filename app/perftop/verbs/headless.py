@@ -90,8 +90,7 @@ class MeasuredConsumer(Follower):
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is something to report: at least one frame and, if there is a command, its
-        run."""
+        """Whether at least one frame and, around a command, its run were measured."""
         ran = self.command_window is None or (
             self.command_window.run is not None and not self.command_window.run.failed
         )

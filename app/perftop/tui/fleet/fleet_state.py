@@ -44,7 +44,7 @@ class MachineGrid:
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
     """Title and machines of each column, from the top; None is a gap."""
     labels: tuple[str, ...]
-    """A label for each row: the number at the end of the names of a rack's machines; else ''."""
+    """Labels of rows: the number that ends the names of the machines in the row; else ''."""
     size: int
     has_racks: bool
     name_width: int = 0

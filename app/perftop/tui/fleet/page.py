@@ -419,7 +419,7 @@ def machine_chart_lines(state: FleetState, machine: Machine, width: int, height:
 
 
 def _gap_states(state: FleetState, machine: Machine, columns: int) -> Floats:
-    """Returns the state of each column of a clock chart, by the episode that lowers the clock."""
+    """Returns a state for each column of a clock chart: which episode lowers the clock there."""
     states, column_s = np.zeros(columns), PAST_S / columns
     for episode in (*machine.ended, *machine.running):
         if KINDS.get(episode.kind, UNKNOWN_KIND).costs_cycles:

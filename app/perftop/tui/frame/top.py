@@ -92,7 +92,7 @@ class ScreenState(NamedTuple):
 
 
 class PlaybackControls(ABC):
-    """What the screen can ask of the source of its numbers. Times are monotonic, in ns."""
+    """Requests of the screen to the source of its numbers. Times are monotonic, in ns."""
 
     @abstractmethod
     def go_to(self, time_ns: int) -> None:
