@@ -109,7 +109,7 @@ def test_ramps_match_the_page(phases: tuple[str, ...], capsys: pytest.CaptureFix
 
     for cpu in (None, "all"):
         options = cli._parse_arguments(["ramp", "--json", "--isa", phases[0]])
-        options.parse_cpu = cpu
+        options.cpu = cpu
         assert ramp.measure(options, answer_of_probe) == 0
     one, every = map(json.loads, capsys.readouterr().out.splitlines())
     assert check("ramp", [one, *every["cpus"]]) == {"ramp"}
