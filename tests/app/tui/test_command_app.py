@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import re
 import signal
 from collections.abc import AsyncIterator
@@ -20,6 +19,7 @@ from waiting import MAX_WAIT_S, until_true
 
 from perftop.base import errors
 from perftop.base.text import count_noun, long_duration
+from perftop.process.job import EXEC_FAILURES
 from perftop.process.job_terminal import MAX_LINES, JobTerminal, OutputLines
 from perftop.tui.app import PerfTopApp
 from perftop.tui.command import CommandSource
@@ -370,4 +370,4 @@ def test_a_command_that_cannot_run_ends_the_app(tmp_path: Path) -> None:
     with JobTerminal([str(script)], 80, 24) as tty:
         source = asyncio.run(go(tty))
     assert source.run is not None
-    assert (source.run.status, source.run.failed) == (127, os.strerror(2))
+    assert (source.run.status, source.run.failed) == (127, EXEC_FAILURES[errno.ENOENT])
