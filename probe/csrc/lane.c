@@ -67,7 +67,7 @@ static void finish_row(const struct pp_lane_row *row, struct pp_instant before,
 static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, uint32_t n,
                           enum pp_clock clock, const pp_slot *slots, uint64_t *entry)
 {
-    bool check_cpu = checks_cpu(lane);
+    bool check_cpu = checks_cpu(lane), elsewhere;
     struct pp_instant before = pp_now(clock, check_cpu);
     struct pp_instant after = before;
 
@@ -78,9 +78,9 @@ static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, 
             read_slots(lane, &rows[i], slots, entry + rows[i].offset);
         after = pp_now(clock, check_cpu);
     }
+    elsewhere = check_cpu && (before.cpu != lane->cpu || after.cpu != lane->cpu);
     for (uint32_t i = 0; i < n; i++)
-        finish_row(&rows[i], before, after,
-             check_cpu && (before.cpu != lane->cpu || after.cpu != lane->cpu), entry + rows[i].offset);
+        finish_row(&rows[i], before, after, elsewhere, entry + rows[i].offset);
     return after.stamp - before.stamp;
 }
 

@@ -46,8 +46,6 @@ ValueUnit = Literal["ticks", "ns", "count"]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of reading the time or a counter."""
-
     name: str
     kind: int
     """The PP_TIMER_ number of the method in the C helper."""

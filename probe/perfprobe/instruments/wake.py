@@ -33,7 +33,6 @@ from perfprobe.native import affinity
 from perfprobe.native.affinity import pinned_to
 
 WAKE_UPS_PER_ROW = 400
-"""Number of wake-ups that are measured for one row of the output."""
 PAUSE_S = 2e-3
 """Sleep in s before a wake-up, long enough for the kernel to choose the deepest idle state."""
 MAX_ROW_S = 4.0

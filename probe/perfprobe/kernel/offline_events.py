@@ -31,8 +31,6 @@ class EventSocket(Protocol):
 
 
 class OfflineEvents:
-    """The kernel's events of CPUs that went offline."""
-
     def __init__(
         self, events: EventSocket | None, is_readable: Callable[[], object] = lambda: True
     ) -> None:

@@ -127,9 +127,7 @@ class _RunningTask:
     """Directory of the task in /proc."""
     reading: _TaskReading
     previous: _TaskReading | None
-    """The previous read of the same task."""
     process: TaskStat
-    """The Stat of the task's process."""
     rates: TaskRates = field(default_factory=TaskRates)
     """Rates since the previous read; unknown if either read has no sums."""
 

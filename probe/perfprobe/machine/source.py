@@ -96,8 +96,6 @@ class SourceInfo:
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """A complete round, copied from the sampler."""
-
     drained: DrainedRound
     late_rounds: int
     """The value of `Sampler.late` when the round was drained."""

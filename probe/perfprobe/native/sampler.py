@@ -134,8 +134,6 @@ class RowPlan:
 
 @dataclass(frozen=True, slots=True)
 class DrainedRound:
-    """A round whose samples were copied into the frame."""
-
     number: int
     deadline_ns: int
     delivered_cpus: int

@@ -108,8 +108,6 @@ class ListedEvent:
 
 
 class Catalogue:
-    """The events that can be chosen by name on one machine."""
-
     def __init__(self, root: Path, *, installed: bool = True) -> None:
         """With `installed`, events of an installed perf are included; perf lists events of this
         machine's CPU only."""

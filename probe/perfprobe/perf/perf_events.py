@@ -251,8 +251,6 @@ COUNTERS_TAKEN = Trouble("this CPU has no counter left for it: other events have
 
 @dataclass(frozen=True, slots=True)
 class OpenedEvents:
-    """The result of opening a group of events on one CPU."""
-
     events: list[Event] = field(default_factory=list)
     """The events that are open, in the order in which they were wanted."""
     missing: dict[str, Trouble] = field(default_factory=dict)

@@ -25,8 +25,6 @@ class InUseError(MsrError):
 
 @dataclass(frozen=True, slots=True)
 class PlanCheck:
-    """The result of comparing the registers of a CPU with the plan."""
-
     taken_keys: list[str]
     """Keys of counters that another program has taken."""
     message: str

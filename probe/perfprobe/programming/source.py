@@ -41,8 +41,6 @@ keys follow."""
 
 
 class ProgrammedPart(RegisterPart):
-    """The part with the counters that a Programmer has programmed."""
-
     def __init__(
         self, root: Path, plans: Mapping[int, CounterPlan], programmer: Programmer
     ) -> None:

@@ -43,8 +43,6 @@ FindReadings = Callable[[CpuKind, Registers], Readings]
 
 @dataclass(slots=True, eq=False)
 class RegisterInfo:
-    """Contents of the hello message that come from MSRs."""
-
     multipliers: list[Multiplier] = field(default_factory=list)
     tsc_hz: Rate | None = None
     """The TSC's rate, under a sysroot only; elsewhere it is measured with RDTSC."""

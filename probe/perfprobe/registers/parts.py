@@ -69,8 +69,6 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class MissingCounter:
-    """A counter that a CPU is known to lack, and the reason."""
-
     key: str
     why: str
 

@@ -89,7 +89,6 @@ def _check_blocks(hello: Hello) -> None:
 
 
 def frame_bytes(hello: Hello) -> int:
-    """Returns the size of all blocks in a frame, in bytes."""
     sized = ((block, hello.rows(block.scope)) for block in hello.blocks)
     return sum(8 * n * (HEAD + block.valid_words + block.columns) for block, n in sized)
 

@@ -85,7 +85,6 @@ class FrameLog:
         return self._blocks[self.counters[key].block].scope
 
     def rows(self, key: str) -> int:
-        """Returns the number of rows of the counter's block."""
         return self.hello.rows(self.scope(key))
 
     def restart(self) -> None:
@@ -94,7 +93,6 @@ class FrameLog:
         self.read_until_after(read_instant()[1])
 
     def read_ready_frames(self) -> None:
-        """Adds all frames that the source has ready."""
         while True:
             frames = [m for m in self._source.poll() if isinstance(m, Frame)]
             for frame in frames:

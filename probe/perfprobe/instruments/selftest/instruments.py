@@ -147,7 +147,6 @@ class Instrument:
 
     name: str
     keys: tuple[str, ...]
-    """Keys of the instrument's counters."""
     reason_keys: tuple[str, ...] = ()
     """Further keys under which hello may have the reason why the instrument is missing."""
     reason: str = "no PMU, register or file here provides it"

@@ -177,8 +177,6 @@ def block(name: str, columns: list[SimCounter]) -> Block:
 
 
 class CounterTable:
-    """The counters of a block with a row for each CPU."""
-
     def __init__(self, columns: list[SimCounter], cpus: int) -> None:
         self._columns = columns
         number = np.arange(cpus, dtype=np.uint64)

@@ -22,8 +22,6 @@ KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch", "slots")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The parsed specification of a simulated machine."""
-
     scenario: str = "smt-mix"
     cpus: int = 16
     packages: int = 1

@@ -57,8 +57,6 @@ def package_block(machine: SimMachine) -> Block:
 
 
 class PackageCounters:
-    """Computes the values of the block of packages."""
-
     def __init__(self, machine: SimMachine, tables: Tables) -> None:
         self._machine = machine
         self._tables = tables

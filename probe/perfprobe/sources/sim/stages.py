@@ -13,8 +13,6 @@ from itertools import accumulate
 
 
 class Stages:
-    """The times at which stages begin and end."""
-
     def __init__(self, ends_ns: Sequence[int]) -> None:
         """`ends_ns` are the ends of the stages, in ns from the start of the first stage."""
         self.ends = list(ends_ns)
