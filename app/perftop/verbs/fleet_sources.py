@@ -442,9 +442,9 @@ class _QueryLimits:
             raise Failed(f"the server's answer took longer than {MAX_QUERY_S:.0f} s")
         return min(left_s, MAX_SILENCE_S)
 
-    def count(self, read: int) -> None:
-        self._bytes += read
-        self._server.bytes += read
+    def count_bytes(self, byte_count: int) -> None:
+        self._bytes += byte_count
+        self._server.bytes += byte_count
         if self._bytes > MAX_BYTES:
             raise Failed(f"the server's answer is larger than {MAX_BYTES >> 20} MB")
 
@@ -466,7 +466,7 @@ class _LimitedFile(io.RawIOBase):
         except TimeoutError:
             self._limits.wait_s()  # raises Failed once the overall time limit is exceeded
             raise
-        self._limits.count(read)
+        self._limits.count_bytes(read)
         return read
 
     def close(self) -> None:

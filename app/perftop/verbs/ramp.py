@@ -150,9 +150,9 @@ def _report_lines(answer: Answer, ramp: Ramp) -> list[str]:
     lines = [title_line(answer), ""]
     if ramp.climbs:
         shown_run = median_run(ramp)
-        parts = phase_traces(answer, answer["runs"][shown_run])
+        phases = phase_traces(answer, answer["runs"][shown_run])
         lines += ramp_chart.chart_lines(
-            ramp, ramp.climbs[shown_run], parts, width, height,
+            ramp, ramp.climbs[shown_run], phases, width, height,
             unicode=supports_unicode(), colour=supports_colour(sys.stdout),
         )  # fmt: skip
     return [*lines, "", *rows, "", *words]
@@ -345,14 +345,14 @@ def _gap_text(ramp: Ramp) -> str:
     cycles_known = all(gap.halted is not None for gap in gaps)
     count = Counter(gap.kind for gap in gaps)
     mean_counts = {kind: round(count[kind] / len(climbs)) for kind in count}
-    parts = [
+    texts = [
         f"{mean_counts[kind]} {text}{'' if cycles_known else cause_text}"
         for kind, text, cause_text in _GAP_KINDS
         if mean_counts.get(kind)
     ]
-    if not parts:
+    if not texts:
         return "fewer than one a run"
-    text = f"a run: {', '.join(parts)}"
+    text = f"a run: {', '.join(texts)}"
     if cycles_known:
         halted = round(sum(gap.halted is True for gap in gaps) / len(climbs))
         text += f"; {halted or 'none'} without cycles{', so no interrupts' if halted else ''}"
@@ -375,7 +375,7 @@ def _disturbance_texts(ramp: Ramp) -> str:
     for climb in ramp.climbs:
         for key, value in climb.disturbed.items():
             amounts.setdefault(key, []).append(value)
-    parts = []
+    texts = []
     for key, values in amounts.items():
         text, format_value = _DISTURBANCES[key]
         known_values = [value for value in values if value is not None]
@@ -383,12 +383,12 @@ def _disturbance_texts(ramp: Ramp) -> str:
         if known_values:
             low, high = format_value(min(known_values)), format_value(max(known_values))
             amount = low if low == high else f"{low} to {high}"
-        parts.append(f"{text.format(amount)} (in {len(values)})")
+        texts.append(f"{text.format(amount)} (in {len(values)})")
     if wavering_runs := sum(not climb.is_usable for climb in ramp.climbs):
-        parts.append(f"not steady (in {wavering_runs})")
-    if not parts:
+        texts.append(f"not steady (in {wavering_runs})")
+    if not texts:
         return f"{runs} from idle, undisturbed"
-    return f"{left_out} of {runs} left out: {'; '.join(parts)}"
+    return f"{left_out} of {runs} left out: {'; '.join(texts)}"
 
 
 # --- several CPUs

@@ -29,12 +29,12 @@ _COLOURS = {"clock": "32", "dim": "2", "faint": "2", "warn": "33"}
 """SGR codes by style, from the terminal's own palette; other styles have no colour."""
 
 
-def column_clocks(parts: Sequence[PhaseTrace], width: int) -> tuple[Floats, Floats]:
+def column_clocks(phases: Sequence[PhaseTrace], width: int) -> tuple[Floats, Floats]:
     """Returns, for each column, the time in s at its left end, and the clock: the median of the
     chunks that begin in it, else that of the chunk that covers it."""
-    start = np.concatenate([part.start_s for part in parts])
-    end = np.concatenate([part.end_s for part in parts])
-    hz = np.concatenate([part.smooth for part in parts])
+    start = np.concatenate([part.start_s for part in phases])
+    end = np.concatenate([part.end_s for part in phases])
+    hz = np.concatenate([part.smooth for part in phases])
     edges = np.geomspace(max(end[0] / 2, 1e-7), end[-1], width + 1)
     first, last = np.searchsorted(start, edges[:-1]), np.searchsorted(start, edges[1:])
     covers = np.clip(last - 1, 0, len(hz) - 1)
@@ -46,10 +46,10 @@ def column_clocks(parts: Sequence[PhaseTrace], width: int) -> tuple[Floats, Floa
 
 
 def chart_lines(
-    ramp: Ramp, climb: Climb, parts: Sequence[PhaseTrace], width: int, height: int,
+    ramp: Ramp, climb: Climb, phases: Sequence[PhaseTrace], width: int, height: int,
     *, unicode: bool, colour: bool,
 ) -> list[str]:  # fmt: skip
-    """Returns the lines of the chart, empty if there is nothing to draw. `parts`: phases of the run
+    """Returns the lines of the chart; none if there is nothing to draw. `phases`: phases of the run
     `climb`."""
 
     def styled(text: str, key: str) -> str:
@@ -59,9 +59,9 @@ def chart_lines(
         return max(0, int(np.searchsorted(edges, at_s, side="right")) - 1)
 
     room = width - LABEL_WIDTH
-    if not sum(len(part.hz) for part in parts) or room < MIN_CHART_WIDTH:
+    if not sum(len(part.hz) for part in phases) or room < MIN_CHART_WIDTH:
         return []
-    edges, hz = column_clocks(parts, room)
+    edges, hz = column_clocks(phases, room)
     steady_hz = ramp.steady_hz if ramp.steady_hz is not None else math.nan
     low, high = axis_span(np.append(hz, steady_hz))
     graph = clock_graph(hz, steady_hz, low, high, height, ascii_=not unicode)

@@ -118,9 +118,9 @@ def running_median(values: Floats) -> Floats:
     return medians
 
 
-def find_gaps(parts: Sequence[PhaseTrace]) -> list[Gap]:
+def find_gaps(phases: Sequence[PhaseTrace]) -> list[Gap]:
     gaps_of_run = []
-    for part in parts:
+    for part in phases:
         for i in np.flatnonzero(part.gap_s >= MIN_GAP_S).tolist():
             length = float(part.gap_s[i])
             kind = "short" if length <= MAX_HALT_S else "long"
@@ -255,36 +255,36 @@ def fit_climb(part: PhaseTrace, steady_hz: float) -> tuple[float, list[float]]:
 
 
 def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
-    parts = phase_traces(answer, run)
+    phases = phase_traces(answer, run)
     isas = [phase["isa"] for phase in answer["phases"]]
-    levels = [steady_level(part, isa) for part, isa in zip(parts, isas, strict=True)]
+    levels = [steady_level(part, isa) for part, isa in zip(phases, isas, strict=True)]
     known_levels = [level for level in levels if level is not None]
     t90 = t99 = steady_s = None
     bursts_s: list[float] = []
     first = levels[0]
     if first is not None:
-        t90, t99 = (reached_s(parts[0], share * first.hz) for share in (0.9, 0.99))
-        since_s, bursts_s = fit_climb(parts[0], first.hz)
+        t90, t99 = (reached_s(phases[0], share * first.hz) for share in (0.9, 0.99))
+        since_s, bursts_s = fit_climb(phases[0], first.hz)
         since_s = max(since_s, t99 or 0.0)
-        if first.steady and since_s <= (1 - STEADY_SHARE) * parts[0].end_s[-1]:
+        if first.steady and since_s <= (1 - STEADY_SHARE) * phases[0].end_s[-1]:
             steady_s = since_s
-    spans = sum(float(part.chain_s.sum()) for part in parts)
-    worked_s = sum(float((part.work_s / part.smooth).sum()) for part in parts)
+    spans = sum(float(part.chain_s.sum()) for part in phases)
+    worked_s = sum(float((part.work_s / part.smooth).sum()) for part in phases)
     lost_share = max(0.0, 1 - worked_s / spans) if spans else 0.0
-    begin = parts[0]
+    begin = phases[0]
     first_hz, first_s = (begin.hz[0], begin.end_s[0]) if len(begin.hz) else (0.0, 0.0)
     return Climb(
-        t90, t99, steady_s, float(first_hz), float(first_s), known_levels, find_gaps(parts),
-        bursts_s, lost_share, _switch_losses_s(parts, levels),
+        t90, t99, steady_s, float(first_hz), float(first_s), known_levels, find_gaps(phases),
+        bursts_s, lost_share, _switch_losses_s(phases, levels),
         disturbances_of_run(run, lost_share, answer["siblings"]),
     )  # fmt: skip
 
 
-def _switch_losses_s(parts: Sequence[PhaseTrace], levels: Sequence[Level | None]) -> list[float]:
+def _switch_losses_s(phases: Sequence[PhaseTrace], levels: Sequence[Level | None]) -> list[float]:
     """Returns the seconds lost after each change of code, compared with running at the new level
     immediately."""
     lost_s = []
-    for (_, part), (_, level_reached) in zip(pairwise(parts), pairwise(levels), strict=True):
+    for (_, part), (_, level_reached) in zip(pairwise(phases), pairwise(levels), strict=True):
         if level_reached is None:
             return []
         is_soon = part.end_s <= part.start_s[0] + SWITCH_SPAN_S

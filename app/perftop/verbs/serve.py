@@ -271,7 +271,7 @@ class Exporter(Follower):
         self._shows_owners = owners
         self._server = PageServer(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._since_ns: int | None = None
-        self._waiting: list[wire.Message] = []
+        self._waiting_messages: list[wire.Message] = []
         """Messages that are not processed yet. They are processed together, which costs less: at
         MAX_WAITING messages, or when a client requests the page."""
         self._has_sample = False
@@ -290,8 +290,8 @@ class Exporter(Follower):
             async for messages in stream:
                 if isinstance(messages[0], wire.Hello):  # a hello is always the first of its batch
                     self._process_waiting()
-                self._waiting += messages
-                if len(self._waiting) >= MAX_WAITING or not self._has_sample:
+                self._waiting_messages += messages
+                if len(self._waiting_messages) >= MAX_WAITING or not self._has_sample:
                     self._process_waiting()
                 if self._has_sample and any(isinstance(m, wire.Frame) for m in messages):
                     self._sampled_s = loop.time()
@@ -299,7 +299,7 @@ class Exporter(Follower):
                     self._write_file(loop.time())
 
     def _process_waiting(self) -> None:
-        messages, self._waiting = self._waiting, []
+        messages, self._waiting_messages = self._waiting_messages, []
         self.process(messages)
 
     def on_hello(self, hello: wire.Hello) -> Session:

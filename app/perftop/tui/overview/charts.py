@@ -465,7 +465,7 @@ def _lines_with_numbers_beside(
 class ChartedView(PaneledView):
     """A view with charts. A click in a chart picks a moment, a drag picks a range."""
 
-    _drag_from: tuple[int, int] | None = None
+    _drag_start: tuple[int, int] | None = None
     """The cell of the widget in which the mouse button was pressed."""
 
     shown_charts: ChartPage | None = None
@@ -477,11 +477,11 @@ class ChartedView(PaneledView):
         return None if charts is None or line is None else charts.time_at(x, line)
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        self._drag_from = event.x, event.y
+        self._drag_start = event.x, event.y
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
         """Picks the clicked moment, or the range over which the mouse was dragged."""
-        start, self._drag_from = self._drag_from, None
+        start, self._drag_start = self._drag_start, None
         first_ns = None if start is None else self._time_at(*start)
         last_ns = self._time_at(event.x, event.y)
         if first_ns is not None and last_ns is not None:

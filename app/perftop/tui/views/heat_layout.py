@@ -119,8 +119,8 @@ class _TrialLayout:
     """Number of packages side by side."""
     margin: int
     """Width of labels in columns, the same in all packages."""
-    headings: bool
-    labels: bool
+    has_headings: bool
+    has_labels: bool
 
     def fit_groups(self, groups: Groups) -> tuple[int, int]:
         """Returns the number of cells in a line of a group (0: none fit), and of groups side by
@@ -146,7 +146,7 @@ class _TrialLayout:
         blocks = (groups[i : i + groups_beside] for i in range(0, len(groups), groups_beside))
         rows = sum(ceil(max(len(g.rows) for g in block) / cells_per_line) for block in blocks)
         lines = rows * (self.cell.height + self.cell.blank_lines) + (self.cell.blank_lines == 1)
-        return self.headings + lines
+        return self.has_headings + lines
 
 
 def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], names: Sequence[str],
@@ -160,19 +160,21 @@ def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], n
         return HeatLayout(small_cell, [])
     single_cores = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
     whole_packages = _whole_packages(packages, package_ids)
-    for headings, labels in ((True, True), (True, False), (False, True), (False, False)):
-        if folded and not headings:
+    for has_headings, has_labels in ((True, True), (True, False), (False, True), (False, False)):
+        if folded and not has_headings:
             break
-        drawn_packages = packages if headings else whole_packages
-        margin = int(headings)
-        if labels:
+        drawn_packages = packages if has_headings else whole_packages
+        margin = int(has_headings)
+        if has_labels:
             texts = (g.label or names[row] for g in chain(*drawn_packages) for row in g.rows)
             margin = 1 + max(map(len, texts))
         for cell in _cell_sizes(threads, ascii_=ascii_):
             for boxes_per_row in range(1, len(drawn_packages) + 1):
                 box = (width - PACKAGE_GAP * (boxes_per_row - 1)) // boxes_per_row
-                trial = _TrialLayout(cell, box, boxes_per_row, margin, headings, labels)
-                if (boxes_per_row > 1 and box < MIN_HEADING_WIDTH) or (headings and single_cores):
+                trial = _TrialLayout(cell, box, boxes_per_row, margin, has_headings, has_labels)
+                if (boxes_per_row > 1 and box < MIN_HEADING_WIDTH) or (
+                    has_headings and single_cores
+                ):
                     break
                 if not all(trial.fit_groups(groups)[0] for groups in drawn_packages):
                     continue
@@ -181,7 +183,7 @@ def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], n
                 starts = range(0, len(heights), boxes_per_row)
                 if sum(max(heights[i : i + boxes_per_row]) for i in starts) <= height:
                     return HeatLayout(cell, _join_packages(drawn_packages, names, trial, folded))
-    trial = _TrialLayout(small_cell, width, 1, 1, headings=True, labels=False)
+    trial = _TrialLayout(small_cell, width, 1, 1, has_headings=True, has_labels=False)
     is_usable = all(trial.fit_groups(groups)[0] for groups in packages)
     lines = _join_packages(packages, names, trial, folded) if is_usable else []
     return HeatLayout(small_cell, lines)
@@ -213,7 +215,7 @@ def _join_packages(
 ) -> list[list[LinePart]]:  # fmt: skip
     boxes = []
     for i, groups in enumerate(packages):
-        head = [[LinePart(0, trial.package_width, package=i)]] if trial.headings else []
+        head = [[LinePart(0, trial.package_width, package=i)]] if trial.has_headings else []
         boxes.append(head + ([] if i in folded else _package_lines(groups, names, trial)))
     lines: list[list[LinePart]] = []
     for first in range(0, len(boxes), trial.packages_per_row):
@@ -242,7 +244,7 @@ def _package_lines(
                 for i, group in enumerate(block):
                     x = i * (trial.width_of_cells(cells_per_line) + BLOCK_GAP)
                     cells = group.rows[start : start + cells_per_line]
-                    if trial.labels and cells and not line:
+                    if trial.has_labels and cells and not line:
                         # A group without a label shows the name of the line's first core.
                         text = f" {'' if start else group.label:<{trial.margin - 1}}"
                         if not group.label:

@@ -268,7 +268,7 @@ class HeatMap(PaneledView):
     """Numbers of the packages that the map draws."""
     _is_zoomed = False
     """Whether only the package of the selected core is drawn."""
-    _folded: frozenset[int | None] = frozenset()
+    _folded_packages: frozenset[int | None] = frozenset()
     """The packages with no room for more than their heading."""
     _losers: Sequence[CoreLoss] = ()
     _left_signs: dict[int, Run]
@@ -312,7 +312,7 @@ class HeatMap(PaneledView):
             if len(self._heat_layout.lines) <= height or not calm:
                 break
             folded.add(calm.pop())
-        self._folded = frozenset(ids[i] for i in folded)
+        self._folded_packages = frozenset(ids[i] for i in folded)
         texts = [f" off   CPUs {ranges(cores.offline_cpus)}"] if offline_lines else []
         texts += [] if cores.rows else [" no CPU matches the filter"]
         self._heat_layout.lines += [[LinePart(0, len(text), label=text)] for text in texts]
@@ -327,7 +327,7 @@ class HeatMap(PaneledView):
             self.session, self.interval, self.cores, self._row_episodes, heat.packages.victims
         )
         cores = self.cores.rows
-        if not self._folded.isdisjoint(cores[loser.row].package for loser in self._losers):
+        if not self._folded_packages.isdisjoint(cores[loser.row].package for loser in self._losers):
             self.make_layout()  # a core in a folded package now loses something
         self._cpu_cells = heat.cpu_cells(
             self._heat_layout.cell, theme.letter_styles(self.app.theme), ascii_=self.settings.ascii
@@ -428,7 +428,7 @@ class HeatMap(PaneledView):
             else:
                 assert self._heat is not None
                 id_ = self._package_ids[part.package]
-                is_folded = id_ in self._folded
+                is_folded = id_ in self._folded_packages
                 runs += self._heat.packages.line(id_, part.width, is_folded=is_folded)
             x = part.x + part.width
         return runs, "calm"
