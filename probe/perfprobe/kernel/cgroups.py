@@ -228,14 +228,16 @@ class Quotas:
         if hierarchy is None:
             return usages, groups
         self._scan_count += 1
-        read: dict[str, QuotaUsage | None] = {}
+        usage_by_group: dict[str, QuotaUsage | None] = {}
         for pid in dict.fromkeys(pids):
             enclosing = enclosing_groups(self._group(hierarchy, pid) or "")
             for group in enclosing:
-                if group not in read and len(read) < MAX_GROUPS:
-                    read[group] = self._usage(hierarchy, group)
+                if group not in usage_by_group and len(usage_by_group) < MAX_GROUPS:
+                    usage_by_group[group] = self._usage(hierarchy, group)
             limited = {
-                group: usage for group in enclosing if (usage := read.get(group)) is not None
+                group: usage
+                for group in enclosing
+                if (usage := usage_by_group.get(group)) is not None
             }
             if limited:
                 usages |= limited

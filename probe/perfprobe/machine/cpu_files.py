@@ -71,7 +71,7 @@ def cpuidle_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
 def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]:
     """Returns the directory names of the idle states that halt and of the state that polls, on the
     CPU with the most states (CPUs of hybrids differ)."""
-    best: tuple[list[str], list[str]] = ([], [])
+    most_states: tuple[list[str], list[str]] = ([], [])
     alike = all(row.type == rows[0].type for row in rows)
     for row in rows:
         idle: list[str] = []
@@ -79,11 +79,11 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
         for path in clues.idle_state_paths(root, row.cpu):
             polls = files.read_word(f"{path}/name") == "POLL"
             (poll if polls else idle).append(Path(path).name)
-        if len(idle) > len(best[0]):
-            best = (idle, poll)
+        if len(idle) > len(most_states[0]):
+            most_states = (idle, poll)
         if alike and row.online:
             break
-    return best
+    return most_states
 
 
 # --- cpufreq --------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ class Journal:
 
     def __init__(self, directory: Path, boot_id: str | None, root: Path) -> None:
         self._directory = directory
-        self._name = _file_name(root)
+        self._name = _journal_name(root)
         self.path = directory / self._name
         self._identity = {
             "format": FORMAT_VERSION,
@@ -204,7 +204,7 @@ def _restorable_value(register: int, before: int) -> int:
     return before & ~starting if register in counter_plan.SELECTS else before
 
 
-def _file_name(root: Path) -> str:
+def _journal_name(root: Path) -> str:
     import hashlib  # imported here, because it loads OpenSSL
 
     digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
@@ -237,7 +237,7 @@ def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
         directory = _open_private_directory(run_dir)
     except OSError:
         return result
-    path = run_dir / _file_name(root)
+    path = run_dir / _journal_name(root)
     try:
         about = json.loads(_read_private_file(directory, path.name))
         result.entries.append(_parse_entry(path, about, boot_id, root))

@@ -134,7 +134,7 @@ class FrameLog:
             return None
         (a0, a1, a), (b0, b1, b) = ends
         before, after = self._raw_row(column, a, row), self._raw_row(column, b, row)
-        amount = sum(self._steps(column.counter, before, after))
+        amount = sum(self._column_advances(column.counter, before, after))
         amount /= self._counted_share(column, a, b, row)
         return CounterAdvance((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
@@ -146,7 +146,7 @@ class FrameLog:
         if ends is None:
             return None
         before, after = (self._raw_row(column, read[2], row) for read in ends)
-        return self._steps(column.counter, before, after)
+        return self._column_advances(column.counter, before, after)
 
     def latest_value(self, key: str, row: int) -> float | None:
         """Returns the last value of a gauge, in its unit; None if it was not read."""
@@ -195,7 +195,7 @@ class FrameLog:
         return list(table.values[first : first + column.counter.columns])
 
     @staticmethod
-    def _steps(counter: Counter, before: list[int], after: list[int]) -> list[float]:
+    def _column_advances(counter: Counter, before: list[int], after: list[int]) -> list[float]:
         """Returns how far each column advanced between two reads. A difference of more than half
         the range of the counter counts as a step back."""
         steps = []
@@ -214,7 +214,11 @@ class FrameLog:
         if not column.counter.origin.startswith("perf"):
             return 1.0
         enabled, running = (
-            sum(self._steps(t.counter, self._raw_row(t, before, row), self._raw_row(t, after, row)))
+            sum(
+                self._column_advances(
+                    t.counter, self._raw_row(t, before, row), self._raw_row(t, after, row)
+                )
+            )
             if t is not None and t.block == column.block
             else 0.0
             for t in times
