@@ -216,10 +216,10 @@ def _decode(
     except wire.WireError as error:
         if remote_name is not None and decoder.hello is None:
             text = f"{remote_name}: its output is no stream of perfprobe: {error}"
-            fix = f"; {START_FILE_FIX.format(host=remote_name)}"
-            return Failed(
-                text + ("" if remote_name.startswith(SOCKET_SCHEME) else fix), UNAVAILABLE
-            )
+            is_foreign = isinstance(error, wire.ForeignDataError)
+            if is_foreign and not remote_name.startswith(SOCKET_SCHEME):
+                text += f"; {START_FILE_FIX.format(host=remote_name)}"
+            return Failed(text, UNAVAILABLE)
         prefix = f"{remote_name}: " if remote_name else ""
         return Failed(f"{prefix}the probe sent unreadable data: {error}, at byte {decoder.offset}")
     return None

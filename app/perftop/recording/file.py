@@ -315,7 +315,7 @@ def _not_a_recording(name: object, reason: wire.WireError) -> Failed:
         return Failed(
             f"{name} is not a perftop recording; perftop record -o FILE makes one", DAMAGED
         )
-    return Failed(f"{name} is not a perftop recording: {reason}", DAMAGED)
+    return Failed(f"cannot read {name}: {reason}", DAMAGED)
 
 
 def _cut_at_start(name: object, size: int) -> Failed:

@@ -276,7 +276,7 @@ class Decoder:
             report = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
             raise WireError(
                 f"wire version {report} is not one this perftop reads ({VERSION}): "
-                "use the same perftop at both ends"
+                "use the same version of perftop for both"
             )
         if cls is Hello and self.hello is not None:
             raise WireError("a second hello")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import msgpack
 import pytest
 import synth
 from fakes import AnyProbe, Machine
@@ -494,3 +495,11 @@ async def test_an_invalid_message_ends_the_stream_of_its_machine() -> None:
     async with reading([machine]):
         await until_true(lambda: listener.fails, "the false time is reported")
     assert "impossible data" in listener.fails[0][0]
+
+
+def test_a_newer_probe_is_not_mistaken_for_the_output_of_a_start_file() -> None:
+    hello = msgpack.packb(msgpack.packb({"type": "hello", "wire": 2}))
+    failed = streams._decode(wire.Decoder(), hello, [], "n007")
+    assert str(failed).endswith("(1): use the same version of perftop for both")
+    failed = streams._decode(wire.Decoder(), b"Welcome to n007\n", [], "n007")
+    assert str(failed).endswith("; its shell's start file must print nothing: ssh n007 true")

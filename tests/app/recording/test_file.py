@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable
 from pathlib import Path
 
+import msgpack
 import pytest
 from nightly import cases_by_day
 from recording_pieces import FOUND, HELLO, Pieces, record_pieces, unpacked_message
@@ -125,10 +126,14 @@ def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, share_of_file: fl
     assert (result[-1].time_ns == last_ns) == (share_of_file < 0.9)
 
 
+NEWER_HELLO = msgpack.packb(msgpack.packb({"type": "hello", "wire": 2}))
+
+
 @pytest.mark.parametrize(("text", "why"), [
     (b"", "is empty: nothing was recorded"),
     (b"\x7fELF and so on", "is not a perftop recording; perftop record -o FILE makes one$"),
     (wire.encode(HELLO)[:-1], "ends before"), (wire.encode(wire.Bye("x")), "no hello"),
+    (NEWER_HELLO, "^cannot read .*: wire version 2 is not one this perftop reads"),
 ])  # fmt: skip
 def test_other_file_types_are_refused(tmp_path: Path, text: bytes, why: str) -> None:
     with pytest.raises(Failed, match=why) as refused:
