@@ -63,7 +63,7 @@ class ProgrammedPart(RegisterPart):
 
 
 def close_parts(parts: Iterable[Part]) -> None:
-    """Closes all parts. Raises NotRestored if registers could not be restored."""
+    """Closes all parts. Raises MsrsNotRestored if registers could not be restored."""
     unrestored = ""
     for part in parts:
         part.close()
@@ -142,7 +142,7 @@ def _require_counters(parts: Iterable[Part]) -> None:
 def _program(survey: RegisterSurvey) -> tuple[list[ProgrammedPart], list[str], list[str]]:
     """Programs the counters. Returns their part (none if nothing was programmed), the possible SMT
     methods, best first, and messages for the user. Raises MsrError if another program counts, and
-    NotRestored if registers could not be restored."""
+    MsrsNotRestored if registers could not be restored."""
     plans = _plans_by_cpu(survey)
     if not plans:
         return [], ["bounds"], []
@@ -330,7 +330,7 @@ class MsrSource:
         self._source.set_batch_length(batch_ns)
 
     def close(self) -> None:
-        """Closes the machine. Raises NotRestored once if registers could not be restored."""
+        """Closes the machine. Raises MsrsNotRestored once if registers could not be restored."""
         self._source.close()
         close_parts(self._programmed)
 
