@@ -261,7 +261,7 @@ class CountingApp(TerminalApp):
     """The app on the read end of a pipe. It counts sleeps of its event loop, and writes."""
 
     def __init__(self, reader: int) -> None:
-        probe: Any = SimpleNamespace(stdout=io.FileIO(reader), place=None)
+        probe: Any = SimpleNamespace(stdout=io.FileIO(reader), remote_name=None)
 
         @asynccontextmanager
         async def opener() -> AsyncIterator[Stream]:
