@@ -217,12 +217,14 @@ def _find_waiters(
         members = {key: _sum_times(parts, key[1]) for key, parts in times_by_pid.items()}
         is_vm = worst[0] not in {safe_text(comm, MAX_NAME) for _, comm in times_by_pid}
         name, noun = worst[0], VM_THREAD if is_vm else "task"
-    waiting = {key: t for key, t in members.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
+    # Differences of sums can leave a wait of some 1e-16 s that is on no CPU.
+    placed = {key: t for key, t in members.items() if t.by_cpu}
+    waiting = {key: t for key, t in placed.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
     if not waiting:
-        longest_waiter = max(members, key=lambda key: members[key].wait_s, default=None)
-        if longest_waiter is None or not members[longest_waiter].wait_s:
+        longest_waiter = max(placed, key=lambda key: placed[key].wait_s, default=None)
+        if longest_waiter is None or not placed[longest_waiter].wait_s:
             return None
-        waiting = {longest_waiter: members[longest_waiter]}
+        waiting = {longest_waiter: placed[longest_waiter]}
     cpus = sorted({max(t.by_cpu, key=t.by_cpu.__getitem__) for t in waiting.values()})
     return _Waiters(name, noun, pids, members, waiting, _sum_times(members.values()), cpus)
 

@@ -609,6 +609,18 @@ def test_a_wait_never_exceeds_the_wanted_time() -> None:
     assert result.evidence[0] == "it waited 0.01 of 0.02 s"
 
 
+def test_a_wait_on_no_cpu_names_nobody() -> None:
+    before = task_times("job", 0.4, 0.4)
+    rest = before.with_record(0, 0.0, 4e-17).since(before)
+    assert rest.wait_s > 0
+    assert not rest.by_cpu
+    session: Session = sampled(Machine(cores=2))[0]
+    session.start_accounts()
+    session.run_times.threads = {(1, 1): rest}
+    totals, whole = session.totals(), session.run_interval()
+    assert waiting_loss(session, "job", totals, whole, past_tense=False) is None
+
+
 def test_programs_that_share_a_cpu_are_all_named() -> None:
     tasks = {
         (1, "pytest", 0): task_times("pytest", 0.1, 0.4),
