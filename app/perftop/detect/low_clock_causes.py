@@ -17,10 +17,10 @@ from perftop.model.belief import (
     OUTSIDE_CPU,
     ClockCap,
     Confidence,
-    OutOfMax,
     PolledBits,
     RegisterBit,
     SimdLevel,
+    ValueWithMax,
     confidence,
 )
 from perftop.model.counters import BlockCounter, Cores, Counters
@@ -235,7 +235,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
         result["throttled_for_power_share"] = round(share, 3)
     if cause == "hwp":
         if (requested := mean("hwp_max")) < (highest := mean("hwp_highest")):
-            result["hwp_max"] = OutOfMax(requested, highest)
+            result["hwp_max"] = ValueWithMax(requested, highest)
         if (preference := mean("hwp_epp")) >= MIN_SAVING_EPP:
             result["hwp_epp"] = round(preference)
     # this counter shows how far the clock is lowered, not why

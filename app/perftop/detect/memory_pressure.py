@@ -381,7 +381,8 @@ class MemoryLosses:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
-        """Returns the tasks of other programs that started after the quiet time, busiest first."""
+        """Returns, busiest first, tasks of other programs that did not run in the quiet time, with
+        the CPUs on which they run."""
         tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
         names = {task[1] for task in tasks if task}
         suspects = [

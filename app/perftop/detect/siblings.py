@@ -25,7 +25,7 @@ from perftop.detect.losses import (
     busy_work,
     cpu_work,
 )
-from perftop.model.belief import OutOfMax, confidence
+from perftop.model.belief import ValueWithMax, confidence
 from perftop.model.counters import Cores
 from perftop.model.delta import add_samples, first_true, latest_known
 from perftop.model.kinds import Episode
@@ -280,7 +280,7 @@ class SiblingLosses:
                      for cpu in self._cpu_lists[self._sibling_rows[i]]
                      for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
             episode.evidence |= blamed_tasks(tasks, job_pids)
-        episode.evidence["changes_with_sibling"] = OutOfMax(fits, edges)
+        episode.evidence["changes_with_sibling"] = ValueWithMax(fits, edges)
 
 
 # --- Counts of the IPC changes of each program: those when its sibling starts or stops, and those
@@ -324,8 +324,8 @@ class SiblingHistory:
         self._last_overlap: Floats = np.zeros(cpus)
         """For the last compared sample: the IPC, whether the sibling ran, and its share of time."""
         self._last_compared: Ints = np.zeros(cpus, np.int64)
-        """Number of the last compared sample, relative to the next one to add: 0 is the one just
-        before it."""
+        """Position of the last compared sample, counted from the newest added one: 0 is that one,
+        and -1 the one before it."""
         self._new_samples: list[tuple[Bools, Bools, Floats, Floats]] = []
         """Samples that are not compared yet: alone, together, IPC and overlap."""
 

@@ -83,7 +83,8 @@ class JobWaits:
                                       start=QUEUE_START, end=QUEUE_END,
                                       min_loss=MIN_WAITED_S)  # fmt: skip
         self._switches: dict[NeighbourLoss, list[float]] = {}
-        """Number of involuntary switches, and seconds, of each running loss."""
+        """For each running loss: the number of involuntary switches of the job's threads on its
+        CPUs, and the seconds in which they were counted."""
 
     def sample(self, data: DetectorInput, job_pids: set[int]) -> list[Episode]:
         if self._job.time_ns != data.time_ns and self.losses.is_quiet:

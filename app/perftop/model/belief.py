@@ -154,7 +154,7 @@ class ClockCap(NamedTuple):
     hz: float
 
 
-class OutOfMax(NamedTuple):
+class ValueWithMax(NamedTuple):
     """A number and the highest value that it can have."""
 
     number: float

@@ -45,7 +45,7 @@ class Doubt(IntEnum):
     TAKEN = 10
     """The counter's register does not hold what the probe programmed."""
     SLOTS = 11
-    """The counts of the parts of the issue slots do not add up to the count of all slots."""
+    """The counts of the classes of issue slots do not add up to the count of all slots."""
     IDLE = 12
     """The busy time from idle transitions differs from that in /proc/stat."""
 

@@ -247,8 +247,8 @@ def _corners(steps: TurboTable, always_active: int, ever_active: int) -> tuple[C
 
 
 def _overlap_sums(shares: Floats, runs: Floats) -> Floats:
-    """Returns, for each share in `runs`, the sum of the largest possible overlaps of `shares` with
-    it."""
+    """Returns, for each share of the span in `runs`, how much all `shares` together can overlap
+    with it at most."""
     sorted_shares = np.sort(shares)
     counts_below = np.searchsorted(sorted_shares, runs)
     sums = np.concatenate([[0.0], np.cumsum(sorted_shares)])

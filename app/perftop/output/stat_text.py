@@ -235,7 +235,7 @@ def headline(command: str, line: Line) -> str:
 
 def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     """Returns lines on the command's times, CPUs and waits, and on other tasks. Unknown items are
-    left out. `line`: a summary with a run."""
+    left out. `line`: the summary of a measurement around a command."""
     run, job, other_tasks, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]

@@ -40,7 +40,7 @@ MAX_ROW_NUMBERS = 6
 """Maximum number of values in the row of a phase."""
 MAX_NAME, MAX_EVENT = 15, 13
 PHASE_HEADING = "machine by phase"
-"""Heading of the table of the machine's numbers; the table of a command's times has `phase`."""
+"""Heading of the table of the machine's numbers. That of a command's times is just `phase`."""
 WHOLE_LABEL = "whole"
 """Label of the phase that covers the whole recording."""
 MAX_PHASES = 1000

@@ -183,7 +183,7 @@ class Report:
 
     @property
     def lost_ratio(self) -> float:
-        """Share of the time lost to all causes; NaN where unknown."""
+        """Share of the wanted time that all causes took; NaN where unknown."""
         return nan if self.is_too_short else self.sums.lost_ratio
 
     @property

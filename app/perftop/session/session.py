@@ -331,7 +331,7 @@ class Session:
         if change is None:
             return
         row, online = change
-        self.topology[row] = wire.topology_row(note, self.topology[row])
+        self.topology[row] = wire.row_after_hotplug(note, self.topology[row])
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
             self.reader.regroup(core_lists(self.topology))

@@ -1,6 +1,6 @@
 """`perftop replay`: a recording as a source for the screen. Samples from the file are kept in a
-history, as in a live session. Reading follows the shown moment; for a moment outside the history,
-it restarts there."""
+history, as in a live session. The file is read up to the moment on the screen; a moment outside the
+history is read anew."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ class PhaseTrace:
     start_s: Floats
     end_s: Floats
     chain_s: Floats
-    """Seconds in the chain, running or halted, without the time for the stamps."""
+    """Seconds that the chain of dependent steps took, running or halted, without those that reading
+    the clock took."""
     work_s: Floats
     """Seconds for the pieces of the chunk at 1 Hz, or at 1 step/s if the cycles of a step are
     unknown."""

@@ -103,8 +103,8 @@ class Timer:
 
 
 def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
-    """Opens a method; `stack` releases its resources. Raises RefusedError if the method is not
-    available here."""
+    """Opens a timer of this method; `stack` releases its resources. Raises RefusedError if the
+    method is not available here."""
     calls, clock_id = method.calls_per_sample, method.clock_id
     fields = {"kind": method.kind, "calls": calls, "fd": -1, "arg": clock_id}
     note = None

@@ -19,8 +19,8 @@ from perfprobe.kernel.task_files import TICK_NS
 MIN_INTERRUPT_SHARE = 0.03
 """Minimum share of a CPU's time in interrupts and softirqs from which they are recorded."""
 MAX_LINES = 4
-"""Maximum number of interrupts, and of kinds of softirqs, that are recorded for a CPU: the most
-frequent."""
+"""Maximum number of interrupt lines, and of kinds of softirqs, recorded for a CPU: those with the
+most interrupts."""
 COLUMN_WIDTH = 11
 """Width in characters of a CPU's column in /proc/interrupts and /proc/softirqs."""
 MAX_NAME = 40

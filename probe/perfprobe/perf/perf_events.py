@@ -348,7 +348,8 @@ def open_group(
 def open_event(
     kernel: Kernel, event: Event, cpu: int, *, with_trial: bool = False, root: Path = Path("/")
 ) -> Group:
-    """Opens one event as a group with times. Raises RefusedError if it cannot be counted."""
+    """Opens one event as a group that also reports its enabled and running times. `with_trial`:
+    also counts briefly. Raises RefusedError if the event cannot be counted."""
     opened = open_group(kernel, [event], cpu, timed=True, with_trial=with_trial, root=root)
     if opened.group is None:
         raise RefusedError(opened.missing[event.key])

@@ -218,8 +218,8 @@ Steps = Iterable[tuple[int, int]]
 """Steps of a turbo table: maximum number of active cores, and clock / bus clock."""
 
 SEMAPHORE_BIT = 0x80
-"""Top bit of the last ratio register on Ivy Bridge-EP and Haswell-EP, which is not part of a
-ratio."""
+"""Top bit of each byte of a ratio register. On Ivy Bridge-EP and Haswell-EP the last register uses
+it as a semaphore, so a byte with this bit is no ratio."""
 
 
 def turbo_table(

@@ -156,7 +156,7 @@ class Registers:
         return MsrError(f"{where} cannot be {text}", os.strerror(code), code=code)
 
 
-def _no_driver(root: Path, what: str, code: int) -> MsrError:
+def _no_driver_error(root: Path, what: str, code: int) -> MsrError:
     """Returns the error if the msr driver is not loaded. It can be loaded if /lib/modules has it;
     a sysroot has no modules even if the kernel can load some."""
     modules = Path(f"/lib/modules/{identity.kernel_release()}")
@@ -177,7 +177,7 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
         ):
             cause = f"CPU {cpu} is offline or absent (no /dev/cpu/{cpu}/msr)"
             return MsrError(cause, what, code=errno.ENODEV)
-        return _no_driver(root, what, code)
+        return _no_driver_error(root, what, code)
     if code in {errno.EACCES, errno.EPERM}:
         if identity.is_in_user_namespace(root):
             cause = f"/dev/cpu/{cpu}/msr needs root outside this user namespace"

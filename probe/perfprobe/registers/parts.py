@@ -157,7 +157,8 @@ def msr_counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.0) ->
 
 
 def tsc_reading() -> Reading:
-    """Returns the TSC as a counter, for a sysroot, where stamps are not values of the TSC."""
+    """Returns a reading that counts the TSC. Under a sysroot the stamps of samples do not count
+    it."""
     return Reading(
         Counter("tsc", "time-stamp counter", "cycles", msr.register_name(msr.TSC)), msr.TSC
     )

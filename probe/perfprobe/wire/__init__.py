@@ -294,7 +294,7 @@ from perfprobe.wire.check import (
     check_frame,
     check_note,
     frame_bytes,
-    topology_row,
+    row_after_hotplug,
 )
 from perfprobe.wire.encoding import (
     MAX_ELEMENTS,
@@ -341,6 +341,6 @@ __all__ = [
     "Bye", "Bytes", "Counter", "Cpu", "Decoder", "ForeignDataError", "Frame", "Hello",
     "Identity", "Message", "Missing", "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope",
     "Step", "Turbo", "WireError", "apply_hotplug", "check_frame", "check_note", "encode",
-    "first_fields", "frame_bytes", "max_elements", "topology_row", "unpack",
+    "first_fields", "frame_bytes", "max_elements", "row_after_hotplug", "unpack",
     "with_columns", "without_check",
 ]  # fmt: skip

@@ -99,7 +99,7 @@ def _check_cpu(row: Cpu) -> None:
         raise WireError(f"CPU {row.cpu}: a number that no kernel gives")
 
 
-def topology_row(note: Note, old: Cpu) -> Cpu:
+def row_after_hotplug(note: Note, old: Cpu) -> Cpu:
     """Returns the topology row of a CPU after a hotplug note. Without a valid row in the note, it
     is the old row with the new `online`."""
     report, online = note.data.get("row"), bool(note.data.get("online"))
@@ -116,7 +116,7 @@ def apply_hotplug(topology: dict[int, Cpu], note: Note) -> None:
     """Updates the topology row of the CPU of a hotplug note, if `topology` has that CPU."""
     cpu = note.data.get("cpu")
     if type(cpu) is int and cpu in topology:
-        topology[cpu] = topology_row(note, topology[cpu])
+        topology[cpu] = row_after_hotplug(note, topology[cpu])
 
 
 def check_time(message: Frame | Note) -> None:

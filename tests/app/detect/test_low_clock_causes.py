@@ -20,7 +20,7 @@ from perftop.detect.low_clock_causes import (
     verdict,
     verdicts,
 )
-from perftop.model.belief import OUTSIDE_CPU, ClockCap, OutOfMax, PolledBits, RegisterBit
+from perftop.model.belief import OUTSIDE_CPU, ClockCap, PolledBits, RegisterBit, ValueWithMax
 from perftop.model.counters import Counters
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
@@ -261,7 +261,7 @@ def test_prochot_on_a_cool_cpu_is_external(moved: dict[str, Any]) -> None:
     episode = Episode("turbo-drop", [0], 0, cause="prochot", evidence=evidence(result, "prochot"))
     assert subject_of(episode) == "A PROCHOT signal from outside"
     request = evidence(drop_case(**REQUESTED_LIMIT, hwp_epp=200.0), "hwp")
-    assert (request["hwp_max"], request["hwp_epp"]) == (OutOfMax(20, 35), 200)
+    assert (request["hwp_max"], request["hwp_epp"]) == (ValueWithMax(20, 35), 200)
 
 
 def test_any_of_the_counters_may_be_absent() -> None:

@@ -14,7 +14,7 @@ from phases import Phases, episodes
 from sessions import session_of
 
 from perfprobe import wire
-from perftop.model.belief import CrowdedCpu, Hypervisor, OutOfMax, TaskOnCpu
+from perftop.model.belief import CrowdedCpu, Hypervisor, TaskOnCpu, ValueWithMax
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
@@ -117,8 +117,8 @@ def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
     repeat_sibling_phases(play, 4)
     results = [(e.confidence, e.evidence["changes_with_sibling"]) for e in play.ended]
     assert results == [
-        ("inferred", OutOfMax(2, 2)), ("inferred", OutOfMax(4, 4)), ("measured", OutOfMax(6, 6)),
-        ("measured", OutOfMax(8, 8)),
+        ("inferred", ValueWithMax(2, 2)), ("inferred", ValueWithMax(4, 4)),
+        ("measured", ValueWithMax(6, 6)), ("measured", ValueWithMax(8, 8)),
     ]  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_a_sibling_that_starts_within_a_sample_is_blamed() -> None:
     play.run(30, tasks={"0": LMP, "2": STREAM})
     (result,) = play.running
     assert (result.cause, result.cpus) == ("sibling", [0])
-    assert result.evidence["changes_with_sibling"] == OutOfMax(1, 1)
+    assert result.evidence["changes_with_sibling"] == ValueWithMax(1, 1)
 
 
 def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:

@@ -20,11 +20,11 @@ from perftop.model.belief import (
     ClockCap,
     CrowdedCpu,
     Hypervisor,
-    OutOfMax,
     PolledBits,
     RegisterBit,
     SimdLevel,
     TaskOnCpu,
+    ValueWithMax,
 )
 from perftop.model.kinds import Episode, kind_of_cause
 from perftop.model.numbers import NUMBERS
@@ -286,7 +286,7 @@ VM = "another VM on this host, or a CPU cap on this VM"
     ("plr_reasons", PolledBits(BITS[:2], 10), "came on (PLR)", "PL1, bit 2"),
     ("pcu_vr", 0.25, "VR hot", "in 25 % of the power control unit's cycles"),
     ("core_throttles", 3.0, "core throttles", "counted by the kernel"),
-    ("hwp_max", OutOfMax(20, 35), "HWP maximum", "level 20 of 35"),
+    ("hwp_max", ValueWithMax(20, 35), "HWP maximum", "level 20 of 35"),
     ("hwp_epp", 200, "energy preference", 200),
     ("explained_by_smi", 0.99, "stopped with all other CPUs", "99 % of the loss"),
     ("explained_by_between", 0.7, "clock between two steps", "70 % of the time"),

@@ -266,7 +266,7 @@ def test_evidence_keeps_its_types() -> None:
         "limit_reasons": belief.PolledBits((belief.RegisterBit(10, None, 3.0),), 4.0),
         "simd": belief.SimdLevel(2, 0.5),
         "cap": belief.ClockCap("hwp", 2.5e9),
-        "power_w": belief.OutOfMax(3.0, 4.0),
+        "power_w": belief.ValueWithMax(3.0, 4.0),
         "who": [belief.TaskOnCpu(12, "stream", 3), belief.CrowdedCpu(4, 5)],
         "host": belief.Hypervisor(None),
         "l3_groups": [belief.GroupTraffic("batch", 45_100_000_000)],

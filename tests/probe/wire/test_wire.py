@@ -224,7 +224,9 @@ def test_values_of_a_hello_are_bounded(key: str) -> None:
 
 def test_a_hotplug_note_cannot_rename_its_cpu() -> None:
     row = {"cpu": 1, "online": False, "core": 7}
-    result = wire.topology_row(Note("hotplug", 1, data={"online": True, "row": row}), Cpu(2, False))
+    result = wire.row_after_hotplug(
+        Note("hotplug", 1, data={"online": True, "row": row}), Cpu(2, False)
+    )
     assert (result.cpu, result.online, result.core) == (2, True, 7)
 
 

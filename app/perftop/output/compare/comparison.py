@@ -422,7 +422,8 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
 
 
 def _largest_loss(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the cause whose lost time differs most; '' without one."""
+    """Returns a sentence on the cause whose lost time differs most between the sides; '' if no
+    time was lost."""
     phase = max(compared, key=lambda phase: max(map(abs, phase.lost_more.values()), default=0.0))
     if not phase.lost_more:
         return ""

@@ -66,14 +66,14 @@ class Sums:
         keys = TIME_MODES.values()
         self._needs = [self._indexes({"tsc", *evaluator.needed_counters(key)}) for key in keys]
         served = [[evaluator.has_metric(key, row) for row in rows] for key in TIME_MODES.values()]
-        self._served: Bools = np.array(served, bool)
+        self._is_exported: Bools = np.array(served, bool)
         is_counted = map(session.counters.is_counted, COUNT_KEYS)
         self._has_counter: Bools = np.array([*is_counted], bool)
         self._polls: Bools = np.zeros(cpus, bool)
         """Mask of the CPUs whose busy time includes polling, because reference cycles measure
         it."""
         for variant, mask in evaluator.variants["util"]:
-            self._polls |= mask & ("ref" in variant.needs) & self._served[POLL_INDEX]
+            self._polls |= mask & ("ref" in variant.needs) & self._is_exported[POLL_INDEX]
 
     def _indexes(self, keys: Iterable[str]) -> list[int]:
         """Returns the indices of these counters in `Counters.keys`; unknown ones are left out."""
@@ -102,10 +102,10 @@ class Sums:
         metrics = [INDEX[key] for key in TIME_MODES.values()]
         seconds = values.top[metrics]
         seconds[0] -= np.where(self._polls, seconds[POLL_INDEX], 0.0)
-        is_known = np.isfinite(seconds) & self._served & self.shown
+        is_known = np.isfinite(seconds) & self._is_exported & self.shown
         if doubts.any():
             is_doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
-            is_known &= ~(is_doubted & self._served).any(axis=0)
+            is_known &= ~(is_doubted & self._is_exported).any(axis=0)
         self.seconds += np.where(is_known, seconds, 0.0)
         self.known_seconds |= is_known & (values.bottom[metrics] > 0)
 

@@ -600,9 +600,9 @@ class ChartLayout:
 def chart_layout(
     chart_count: int, height: int, width: int, *, packages: int, counted: bool, l3_count: int = 1
 ) -> ChartLayout | None:
-    """Returns the best layout for this many charts; None if they do not fit. `counted`: charts are
-    of cores with counters; a chart of states has an even number of rows. `l3_count`: number of L3s;
-    each has a heading in the columns of clocks."""
+    """Returns the best layout for this many charts; None if they do not fit. `counted`: the cores
+    have counters, so that their charts show SMT states and need an even number of lines.
+    `l3_count`: number of L3s; each has a heading in the columns of clocks."""
     if not 0 < chart_count <= MAX_CHARTS or width < MIN_WIDTH:
         return None
     if counted and chart_count >= clock_columns.MIN_CORES and width >= clock_columns.MIN_WIDTH:

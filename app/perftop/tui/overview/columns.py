@@ -176,7 +176,8 @@ class _ColumnMaker:
                        weight=2)]  # fmt: skip
 
     def _number(self, key: str, rank: int) -> list[Column]:
-        """Returns the column of a metric, which shows the value of the busiest or the worst CPU."""
+        """Returns a metric's column in a list, which is empty if the metric is not shown. The
+        column shows the value of the core's busiest CPU."""
         if key not in self._metrics:
             return []
         number = COLUMNS_BY_KEY[key]
@@ -298,8 +299,8 @@ class RowHistories:
         return strips.history_runs(self._busy_cells[row], pair=pair, ascii_=self._ascii)
 
     def ipc_runs(self, row: int, row_episode: RowEpisode | None) -> tuple[Run, ...]:
-        """Returns the IPC history of the first thread. Cells during `row_episode`, which runs, are
-        red if it lowers the IPC."""
+        """Returns the IPC history of the first thread. `row_episode`: an episode that still runs;
+        if it lowers the IPC, cells since its start are red."""
         cells = self._ipc_cells[row]
         position = self._cores[row].positions[0]
         if row_episode is not None and (position, "ipc") in row_episode.lowered_numbers:

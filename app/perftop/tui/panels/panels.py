@@ -352,7 +352,7 @@ def _core_name(session: Session, core: list[int]) -> str:
     row = session.topology[session.position[core[0]]]
     if len(core) == 1 or row.core is None:
         return f"CPU {core[0]}"
-    has_packages = len({topology_row.package for topology_row in session.topology}) > 1
+    has_packages = len({row.package for row in session.topology}) > 1
     return f"core {row.package}:{row.core}" if has_packages else f"core {row.core}"
 
 

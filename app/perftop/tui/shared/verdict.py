@@ -130,7 +130,8 @@ class _VerdictCache:
         self._until_ns = 0
         """End of the time that the verdict covers, in ns of monotonic time."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
-        """Cause of the last verdict with a loss, and the monotonic ns since which it is worst."""
+        """Cause of the last verdict with a loss, and the monotonic time in ns at which it became
+        the costliest."""
         self._last_loss: tuple[str, int] = "", -MAX_LAST_CAUSE_NS
         """Text of the last verdict with a loss, and the monotonic ns at which it was last true."""
         self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)

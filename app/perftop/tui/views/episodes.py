@@ -44,8 +44,8 @@ SIGN_CELLS = 2
 MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum lines for details of the selected episode, and for a heading above the titles."""
 _DETAIL_LINES, MAX_WIDE_DETAIL_LINES = (5, 10), 7
-"""Minimum and maximum number of lines about the selected episode; and the maximum if the list is
-wide enough for all columns, so that the evidence needs fewer lines."""
+"""Minimum and maximum number of lines about the selected episode; and the maximum beside a list
+that is wide enough for all columns, where the evidence needs fewer lines."""
 
 
 # --- lines

@@ -79,8 +79,8 @@ class HeatLayout:
 
 
 def package_groups(session: Session, cores: Cores) -> tuple[list[Groups], list[int | None]]:
-    """Returns the groups of cores of each package, those of one die side by side; and the packages'
-    IDs."""
+    """Returns each package's groups of cores, in which groups of the same die are neighbours; and
+    the IDs of the packages."""
     rows_of: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, core in enumerate(cores.rows):
         dies = (session.topology[position].die for position in core.positions)

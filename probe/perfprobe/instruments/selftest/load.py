@@ -135,8 +135,7 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
 
 MARK_INTERVAL_NS = 500_000
 MARKS_PER_RUN = 260
-"""Number of marks in a run, which then takes 130 ms, so that at least five samples are within
-it."""
+"""Number of marks in a run. A run takes 130 ms and therefore contains at least five samples."""
 TRIAL_MARKS = 16
 TRIAL_TURNS = {FREE_LOOP: 500, ADD_LOOP: 300, IMUL_LOOP: 100, ENTER_LOOP: 20}
 """Turns of each loop between two marks in a trial run. They take about 10 µs, so that the shortest
