@@ -335,10 +335,11 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     `text`, `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
     known). `clues` are likely reasons, with `key`, `text`, `try`, `highest_ratio` (the most that it
     can cost; null: unknown) and `lost_ratio` (what samples of the kernel found lost in this way;
-    null: not sampled). `looked_for` lists the losses that were measured, whether or not they are
-    causes; `not_seen` lists those that could not be measured, with `why` and `fix`; `spent` is what
-    the threads of the job did, in seconds of all together (null: not known); `seen` is the basis of
-    the report. `run` is the run of the command, as in the summary of `stat`.
+    null: not sampled). `looked_for` lists the losses that could be measured, whether or not they
+    are causes; quotas are only in `causes`; `not_seen` lists those that could not be measured, with
+    `why` and `fix`; `spent` is what the threads of the job did, in seconds of all together (null:
+    not known); `seen` is the basis of the report. `run` is the run of the command, as in the
+    summary of `stat`.
     """
     hello, totals, end = session.hello, report.totals, session.unix(session.now_ns)
     causes = [

@@ -49,11 +49,12 @@ def add_parser(subparsers: Any) -> None:
     parser = options.add_verb(subparsers, "doctor", run, text, machine=True)
     options.add_json_options(parser)
     text = (
-        "check only the conditions of the machine; exit with 1 if a RULE is broken (default: "
-        f"{' '.join(DEFAULT_RULES)}). A RULE is NAME=STATE, or NAME alone for the state that "
-        "disturbs benchmarks least: governor=performance, turbo=off, smt=off, quota=none, "
-        "mask=none, load=idle, isolated (a list of CPUs), watchdog=off, slack (below 50 µs), "
-        "clocksource (one that is fast, such as tsc), hypervisor=none"
+        "check only the conditions of the machine; exit with status 1 if a RULE is broken, or if "
+        f"a given one cannot be checked (default: {' '.join(DEFAULT_RULES)}). A RULE is "
+        "NAME=STATE, or NAME alone for the state that disturbs benchmarks least: "
+        "governor=performance, turbo=off, smt=off, quota=none, mask=none, load=idle, isolated (a "
+        "list of CPUs), watchdog=off, slack (below 50 µs), clocksource (one that is fast, such as "
+        "tsc), hypervisor=none"
     )
     parser.add_argument("--check", nargs="*", metavar="RULE", help=text)
 
