@@ -251,6 +251,9 @@ def _fleet_source(args: argparse.Namespace) -> Source:
     if args.match is not None:
         raise Failed("--match needs --prometheus", USAGE)
     if len(hosts) == 1 and Path(hosts[0]).is_dir() and file is None:
+        if update_s is not None or remote is not None:
+            option = "-i" if remote is None else "--remote"
+            raise Failed(f"{option} is for live machines: {hosts[0]} has recordings", USAGE)
         return sources.RecordingsSource(Path(hosts[0]))
     return sources.SshSource(host_names(hosts, file), update_s or 1.0, remote=remote)
 

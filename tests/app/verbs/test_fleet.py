@@ -17,7 +17,8 @@ from fakes import CpuLoad
 from fakes import Machine as FakeMachine
 from waiting import until_true
 
-from perftop.base.errors import Failed
+from perftop import cli
+from perftop.base.errors import USAGE, Failed
 from perftop.process import launch
 from perftop.process import link as retry
 from perftop.session.fleet import Fleet
@@ -42,6 +43,23 @@ def test_more_than_64_hosts_are_refused() -> None:
     with pytest.raises(Failed, match="at most 64"):
         SshSource([f"n{i}" for i in range(65)])
     SshSource(["n1"] * 65)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prometheus", "http://x", "n1"], "leave out hosts"),
+        (["--match", "{}", "n1"], "--match needs --prometheus"),
+        (["-i", "2s", "."], "-i is for live machines: . has recordings"),
+        (["--remote", "/opt/perftop", "."], "--remote is for live machines: . has recordings"),
+        ([], "no machine was named"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["fleet", "--json", *options]) == USAGE
+    assert message in capsys.readouterr().err
 
 
 def test_a_host_name_that_looks_like_an_option_is_refused() -> None:
