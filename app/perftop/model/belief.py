@@ -39,15 +39,15 @@ COUNTED: dict[tuple[str, str], Quantity] = {
     ("turbo-drop", "vr"): Quantity(_LIMIT),
     ("turbo-drop", "license"): Quantity("cycles in which wide SIMD code lowered the clock"),
     ("turbo-drop", "hwp"): Quantity(
-        "a low HWP request, or a saving one and no limit reason", False
+        "a low HWP request, or a power-saving EPP and no limit reason", False
     ),
     ("turbo-drop", "hypervisor"): Quantity("steal, a sign of a busy host", False),
-    ("turbo-drop", "governor"): Quantity("limit reasons, of which none was set", False),
+    ("turbo-drop", "governor"): Quantity("limit reasons: none was set", False),
     ("throttle", "thermal"): Quantity("the thermal status of cores, or the kernel's count of it"),
     ("throttle", "prochot"): Quantity("the PROCHOT status of cores"),
     ("throttle", "modulation"): Quantity("the duty cycle that a register requests"),
     ("involuntary-halt", "modulation"): Quantity("the duty cycle that a register requests"),
-    ("involuntary-halt", "hdc"): Quantity("MPERF, which counts in these halts", False),
+    ("involuntary-halt", "hdc"): Quantity("MPERF, which keeps counting during these halts", False),
     ("involuntary-halt", "smm"): Quantity("SMIs, while all CPUs were halted together", False),
     ("involuntary-halt", "simd"): Quantity("cycles that one thread waited for SIMD units", False),
     ("involuntary-halt", "clock-change"): Quantity("time of clock changes"),
@@ -58,7 +58,7 @@ COUNTED: dict[tuple[str, str], Quantity] = {
     ("neighbour", "cache"): Quantity("misses of the last-level cache", False),
     ("neighbour", "hypervisor"): Quantity("steal"),
     ("quota", "quota"): Quantity(
-        "the kernel's account of the group's stops; inferred if multiplied by tasks per CPU"
+        "time for which the kernel stopped the group; inferred if scaled by tasks per CPU"
     ),
     ("stopped", "stopped"): Quantity("the states of threads"),
     ("stopped", "split-lock"): Quantity("sleeps of 10 ms, counted in the kernel's log", False),
