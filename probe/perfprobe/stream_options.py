@@ -16,7 +16,8 @@ _OPTIONS = (
     (("--sample",), "TIME", "time between two reads of the counters"),
     (("-c", "--cpus"), "LIST", "read only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
     (("--smt-method",), "NAME",
-     f"how SMT states are found: {', '.join(METHODS)} (default: the first that works here)"),
+     (f"how SMT states are found: {', '.join(METHODS)} (default: the first that works here; see "
+      "perftop help sources)")),
     (("-e", "--events"), "LIST",
      ("also count these events: NAME, NAME:u (user space), NAME:k (kernel), {a,b} (a group), rUUEE "
       "(a raw code), cpu/event=0xd1,umask=1,name=NAME/")),
@@ -38,7 +39,7 @@ def sysroot() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
-        help="read only DIR/proc, DIR/sys and DIR/dev (default: this machine)",
+        help="read only from DIR/proc, DIR/sys and DIR/dev (default: this machine)",
     )  # fmt: skip
     return parser
 

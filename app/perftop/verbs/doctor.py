@@ -51,10 +51,8 @@ def add_parser(subparsers: Any) -> None:
     text = (
         "check only the conditions of the machine; exit with status 1 if a RULE is broken, or if "
         f"a given one cannot be checked (default: {' '.join(DEFAULT_RULES)}). A RULE is "
-        "NAME=STATE, or NAME alone for the state that disturbs benchmarks least: "
-        "governor=performance, turbo=off, smt=off, quota=none, mask=none, load=idle, isolated (a "
-        "list of CPUs), watchdog=off, slack (below 50 µs), clocksource (one that is fast, such as "
-        "tsc), hypervisor=none"
+        "NAME=STATE, or NAME alone for the state that disturbs benchmarks least; perftop help "
+        f"sources lists the states. Names: {', '.join(RULES)}"
     )
     parser.add_argument("--check", nargs="*", metavar="RULE", help=text)
 
@@ -257,7 +255,7 @@ def _next_step(
     MSRs are writable."""
     command = examined.command("why")
     if not missing_sources:
-        return "Look at what costs most", command
+        return "See what costs the most time", command
     fixes = [(check, check["fix"]) for check in missing_sources if check["fix"]]
     rights = [PROVIDED_NUMBERS[check["what"]] for check, fix in fixes if ROOT_COMMAND in fix]
     if rights:

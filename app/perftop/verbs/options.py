@@ -42,7 +42,7 @@ _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_
 REMOTE_HELP = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
 METRICS_HELP = "print only these numbers: util, busy_hz, smt, power_w … (perftop help numbers)"
 DURATION_HELP = "stop after this time (default: at Ctrl-C)"
-SAMPLE_DEFAULT_HELP = "100ms, less if -i is no multiple of it"
+SAMPLE_DEFAULT_HELP = "100ms, less if -i is not a multiple of it"
 SHIPPED_DIRECTORY = Path(__file__).parent.parent / "recording" / "shipped"
 """Directory of the recordings that come with perftop, named `demo:NAME` by the user."""
 RunVerb = Callable[[argparse.Namespace], int]
@@ -177,14 +177,14 @@ def add_verb(
 def add_machine_options(parser: argparse.ArgumentParser) -> None:
     text = "run the probe, and nothing else, as root (with --host: root on HOST)"
     parser.add_argument("--sudo", action="store_true", help=text)
-    text = "read HOST instead of this machine; ssh runs the probe there"
+    text = "read HOST by ssh instead of this machine; stat and record accept several --host"
     parser.add_argument("--host", action="append", metavar="[USER@]HOST", help=text)
     parser.add_argument("--remote", metavar="PATH", help=REMOTE_HELP)
 
 
 def add_interval_options(parser: argparse.ArgumentParser, default: str) -> None:
     """`default`: the default in the help; the verb applies it."""
-    text = f"time that each number covers: 100ms, 1s; 2 means 2s (default: {default})"
+    text = f"interval, such as 100ms or 1s; a bare number is in seconds (default: {default})"
     parser.add_argument("-i", "--interval", type=parse_interval_ns, metavar="TIME", help=text)
 
 

@@ -45,18 +45,19 @@ PROGRESS_S = 1.0
 READ_PAUSE_S = 0.2
 """Seconds between two reads around a command; unread data is lost if perftop is killed."""
 EPILOG = (
-    "-- CMD [ARG …] runs a command, records it from before its start until after its end, and "
-    "prints a summary on stderr. The exit status is the command's. The signal USR1 sets a mark."
+    "-- CMD [ARG …] runs a command, records it from just before it starts to just after it ends, "
+    "and prints a summary on stderr. The exit status is the command's. SIGUSR1 sets a mark."
 )
 _CLEAR_LINE = "\r\x1b[K"
 
 
 def add_parser(subparsers: Any) -> None:
     text = "record measurements to a file, without a screen"
-    parser = options.add_verb(subparsers, "record", run, text, stream=True, epilog=EPILOG)
+    parser = options.add_verb(subparsers, "record", run, text, stream=True, epilog=EPILOG,
+                              interval="1s; stored in FILE, and used by export")  # fmt: skip
     text = "recording to write; a directory with --ring, --on or several --host"
     parser.add_argument("-o", "--output", type=options.parse_file_path, metavar="FILE", help=text)
-    text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves it"
+    text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves them"
     parser.add_argument("--ring", type=options.parse_duration_ns, metavar="TIME", help=text)
     text = "save episodes of these kinds, with 30 s before and after: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
@@ -64,7 +65,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--max-size", type=size_bytes, default=DEFAULT_MAX_BYTES, metavar="SIZE", help=text
     )
-    text = "print a systemd service that always runs record --ring (a black box)"
+    text = "print a systemd service that keeps record --ring running (a black box)"
     parser.add_argument("--print-unit", action="store_true", help=text)
     options.add_force_options(parser)
     options.add_duration_options(parser)

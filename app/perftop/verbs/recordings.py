@@ -80,12 +80,13 @@ def add_diff(subparsers: Any) -> None:
             help=text,
         )
     text = "compare each phase, from mark to mark, with the phase of the same name"
-    parser.add_argument("--by", choices=("mark",), help=text)
+    parser.add_argument("--by", choices=("mark",), metavar="mark", help=text)
     options.add_metrics_options(parser, "compare only these numbers: run_s, busy_hz, ipc …")
     parser.add_argument(
         "--fail-if", action="append", default=[], type=parse_condition, metavar="CONDITION",
-        help="exit with 1 if B differs from A by more than this limit and the noise: "
-        "'cpu_s > 3 %%', 'ipc < -2 %%', in points for shares: 'lost_ratio > 2 pt'; may be repeated",
+        help="exit with status 1 if B differs from A by more than both this limit and the noise: "
+        "'cpu_s > 3 %%', 'ipc < -2 %%'; for shares, in points: 'lost_ratio > 2 pt'; may be "
+        "repeated",
     )  # fmt: skip
     options.add_json_options(parser)
 

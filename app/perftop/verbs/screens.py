@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     Source = SshSource | PrometheusSource | RecordingsSource
 
 COST_HELP = (
-    "The right end of the first line shows the CPU time of perftop itself (both its processes), in "
-    "percent of one CPU. To reduce it, draw less often (-i 1s), read less often (--sample 1s) or "
-    "read fewer CPUs (-c). "
+    "The right end of the first line shows the CPU time of perftop itself (both its processes), as "
+    "a percentage of one CPU. To reduce it, draw less often (-i 1s), read less often (--sample 1s) "
+    "or read fewer CPUs (-c). "
 )
 DEMO_TITLES = {
     "demo": "Recordings of real problems: perftop demo NAME, perftop why demo:NAME",
@@ -200,12 +200,12 @@ MAX_FIRST_WAIT_S = 10.0
 
 def add_fleet(subparsers: Any) -> None:
     text = "show many machines, one per row"
-    about = f"{text}, the one that loses most first; Enter opens one"
+    about = f"{text}, the worst first; Enter opens the selected machine"
     parser = options.add_verb(subparsers, "fleet", run_fleet, text, about=about)
     parser.add_argument(
         "hosts", nargs="*", metavar="[USER@]HOST|DIR",
-        help="machines to read by ssh, at most 64; sim:… is a simulated one; or one DIR, which "
-        "record --host … -o DIR has written",
+        help="machines to read by ssh, at most 64; sim:… is a simulated one; or one DIR, written "
+        "by record --host … -o DIR",
     )  # fmt: skip
     text = "read the names of machines from FILE, one per line"
     parser.add_argument(

@@ -33,8 +33,8 @@ IDLE_S = 10.0
 
 
 def add_parser(subparsers: Any) -> None:
-    text = "run one probe for many readers on this machine: perftop attach unix:PATH"
-    about = f"{text}. It sends samples once per interval"
+    text = "share one probe among readers on this machine; connect with perftop attach"
+    about = f"{text} unix:PATH. Samples are sent once per interval"
     parser = options.add_verb(
         subparsers, "serve", run, text, about=about, stream=True, interval="500ms"
     )
@@ -193,7 +193,7 @@ def add_exporter(subparsers: Any) -> None:
     stream_options.add_options(parser, options.parse_duration_ns, "1s", events=False)
     text = "where to listen (default: sockets passed by systemd, else 127.0.0.1:9917)"
     parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
-    text = "series of packages (default); core: also SMT states of cores; cpu: also all of each CPU"
+    text = "series of packages (default); core: also SMT states per core; cpu: also all CPU series"
     choices = "package", "core", "cpu"
     parser.add_argument("--detail", choices=choices, default="package", help=text)
     text = "also export CPU time by unit, container, pod or Slurm job; their names become labels"

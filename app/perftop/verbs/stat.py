@@ -40,16 +40,17 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 COMMAND_HELP = (
-    "-- CMD [ARG …] runs a command, measures it from before its start until after its end, and "
-    "prints a summary on stderr; with -i, also a table for each interval. With -o - perftop prints "
-    "on stdout, and the command's own output goes to stderr. The exit status is the command's."
+    "-- CMD [ARG …] runs a command, measures it from just before it starts to just after it "
+    "ends, and prints a summary on stderr; with -i, also a table for each interval. With -o -, "
+    "perftop prints on stdout, and the command's own output goes to stderr. The exit status is the "
+    "command's."
 )
 
 
 def add_parser(subparsers: Any) -> None:
     text = "print the numbers shown on the screen, as text or JSON"
     parser = options.add_verb(subparsers, "stat", run, text, stream=True, epilog=COMMAND_HELP)
-    text = "stop after N intervals (default: at Ctrl-C)"
+    text = "stop after N intervals (default: at Ctrl-C); not with CMD"
     parser.add_argument("-n", "--count", type=options.parse_count, metavar="N", help=text)
     options.add_duration_options(parser)
     text = "run CMD N times, and print means with confidence intervals"

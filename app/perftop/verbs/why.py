@@ -1,4 +1,4 @@
-"""`perftop why` reports the causes that cost most time, with evidence, in about a dozen lines.
+"""`perftop why` reports the causes that cost the most time, with evidence, in about a dozen lines.
 `perftop summary` summarises a recording, as a whole or phase by phase."""
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ EPILOG = (
 
 
 def add_parser(subparsers: Any) -> None:
-    text = "show the causes that cost most time here, with evidence"
-    parser = options.add_verb(subparsers, "why", run, text, stream=True, epilog=EPILOG)
+    text = "show the causes that cost the most time here, with evidence"
+    parser = options.add_verb(subparsers, "why", run, text, stream=True, epilog=EPILOG,
+                              interval="1s; affects only the default of --sample")  # fmt: skip
     text = "a recording (- for stdin) to read, instead of measuring"
     parser.add_argument("file", nargs="?", type=options.parse_recording, metavar="FILE", help=text)
     options.add_duration_options(parser, "length of the measurement (default: 10s); not with CMD")
@@ -175,9 +176,12 @@ def add_summary(subparsers: Any) -> None:
     parser = options.add_verb(subparsers, "summary", run_summary, text)
     text = "a recording made by perftop record"
     parser.add_argument("file", type=options.parse_recording, metavar="FILE", help=text)
-    parser.add_argument("--by", choices=("mark",), help="summarise each phase, from mark to mark")
+    text = "summarise each phase, from mark to mark"
+    parser.add_argument("--by", choices=("mark",), metavar="mark", help=text)
     for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):
-        moment = f"{text} of the part to summarise (default: all): 30s from the start, or 12:03:05"
+        moment = (
+            f"{text} of the part to summarise: 30s (since the start) or 12:03:05 (default: all)"
+        )
         parser.add_argument(name, dest=key, type=parse_moment, metavar="TIME", help=moment)
     options.add_json_options(parser, "print one JSON object per phase")
 

@@ -57,7 +57,7 @@ MACHINES = {
         "This gives you ceilings", "sudo modprobe msr && perftop --sudo",
     ),
     "metal, root": ([check("perf counters", usable=True), check("MSRs", usable=True)],
-                    "Look at what costs most.", "perftop why"),
+                    "See what costs the most time.", "perftop why"),
     "guest, root": ([check("perf counters", GUEST), check("MSRs")],
                     f"For clock, IPC, halts: {GUEST}.", "perftop why"),
     "no /proc": ([check("/proc", "sudo mount -t proc proc /proc"), check("perf counters", GUEST),
