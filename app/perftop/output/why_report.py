@@ -273,7 +273,7 @@ _EPISODE_NAMES = {
     "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
 }  # fmt: skip
 """Names, by key, of the numbers without which causes can go undetected."""
-OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
+OWN_WAITS = ("a program's own waits (locks, disks, network)", "not counted", None)
 SLEEP = ("why it slept", "locks, network and timers cannot be distinguished", None)
 L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
 """The entry for losses of L3 capacity. It is listed as not measured unless a chosen event counts

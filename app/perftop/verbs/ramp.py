@@ -219,7 +219,7 @@ def ramp_sentence(answer: Answer, ramp: Ramp) -> str:
     if not ramp.is_clean:
         return f"{text}; low confidence: the runs were disturbed."
     confidence = 100 * ramp.confidence
-    return f"{text}; confidence {confidence:.0f} % that the next run is no slower."
+    return f"{text}; {confidence:.0f} % confidence that the next run will be no slower."
 
 
 def round_up_time(seconds: float) -> float:

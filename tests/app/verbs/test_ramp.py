@@ -211,14 +211,14 @@ def test_the_result_is_one_sentence() -> None:
     text = ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
     assert text.startswith("Warm up CPU 3 for 4.")
     assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz (largest deviation) by then; " in text
-    assert text.endswith("confidence 83 % that the next run is no slower.")
+    assert text.endswith("83 % confidence that the next run will be no slower.")
 
 
 def test_a_run_that_did_not_settle_counts_as_slower() -> None:
     words = answer(*[run(CLOCK)] * 4, run([(0.3, 2e9), (1.0, 3e9)]))
     text = ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
     assert "in 4 of 5 runs" in text
-    assert text.endswith("confidence 64 % that the next run is no slower.")
+    assert text.endswith("64 % confidence that the next run will be no slower.")
 
 
 def test_the_front_page_shows_the_sentence_of_a_ramp() -> None:
