@@ -546,8 +546,8 @@ class _EndEvent(threading.Event):
     def wait_for_input(self, seconds: float | None) -> bool:
         """Waits at most this long for input, the event or the loss of the terminal; None: without
         limit. Returns whether there is input."""
-        on_screen_ready = self._poll.poll(None if seconds is None else 1000 * seconds)
-        return (self._fd, select.POLLIN) in on_screen_ready
+        ready = self._poll.poll(None if seconds is None else 1000 * seconds)
+        return (self._fd, select.POLLIN) in ready
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Options that verbs share, and the probe's command line that follows from them. A verb is a module
-with `add(verbs)`, which adds its parser, and a function that runs the verb with the parsed options
-and returns the exit status. `perftop --help` loads all verbs, so functions import the modules that
-need numpy, asyncio or the wire."""
+with `add_parser(subparsers)`, which adds its options, and a function that runs the verb with the
+parsed options and returns the exit status. `perftop --help` loads all verbs, so functions import
+the modules that need numpy, asyncio or the wire."""
 
 from __future__ import annotations
 

@@ -231,8 +231,8 @@ def parse_reading(line: Line, label: str = "") -> Reading:
 def shared_state(readings: Sequence[Reading]) -> Line:
     """Returns the state that all readings share. A value that differs is replaced by a remark."""
     merged: Line = {}
-    for key in dict.fromkeys(key for parse_reading in readings for key in parse_reading.state):
-        values = [parse_reading.state.get(key) for parse_reading in readings]
+    for key in dict.fromkeys(key for reading in readings for key in reading.state):
+        values = [reading.state.get(key) for reading in readings]
         same = all(value == values[0] for value in values)
         merged[key] = values[0] if same else "not the same in all runs"
     return merged

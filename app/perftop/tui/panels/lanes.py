@@ -138,11 +138,17 @@ FIXED_LINES = 3
 MAX_LANE_HEIGHT = 8
 
 
+def panel_height(cpus: int, room: int) -> int:
+    """Returns the height of the panel for this number of CPUs in `room` lines; 0 if it has no room
+    for a lane of each CPU. No line of such a height is left blank."""
+    lane_height = min(MAX_LANE_HEIGHT, (room - FIXED_LINES) // max(1, cpus))
+    return FIXED_LINES + cpus * lane_height if cpus and lane_height > 0 else 0
+
+
 def lanes_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the panel "over time": the selected field of every CPU over time. A height that is
-    FIXED_LINES plus a multiple of the number of CPUs leaves no line blank."""
+    """Returns the panel "over time": the selected field of every CPU over time."""
     cores, axis_width = Cores(session, settings.mask).rows, width - LABEL_WIDTH
     field, _ = selected_field(session, settings.metric)
     axis = time_axis.fit_axis(

@@ -461,7 +461,7 @@ class PanelRow:
             return drawn_panel(core_panel)
         now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_PERIOD_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
-        used_choices: dict[PanelKind, object] = {  # `settings` itself stays the same object
+        used_settings: dict[PanelKind, object] = {  # `settings` itself stays the same object
             "who": settings.grouping,
             "happened": settings.range_ns,
             "losses": (settings.cpu, settings.mask),
@@ -474,7 +474,7 @@ class PanelRow:
                 settings.ranges_ns,
             ),
         }
-        drawn_from = now, session, episode_counts, used_choices[kind], size, self.height
+        drawn_from = now, session, episode_counts, used_settings[kind], size, self.height
         if self.cached_panels.get(kind, (None, []))[0] != drawn_from:
             self.cached_panels[kind] = drawn_from, drawn_panel(PANEL_FUNCTIONS[kind])
         return self.cached_panels[kind][1]
@@ -519,9 +519,13 @@ class PaneledView(Canvas):
     @property
     def spare_lines(self) -> int:
         """Number of lines left below the scrolling lines; negative if these do not fit, 0 on a
-        bare screen."""
+        tiny screen."""
         room = self.size.height - len(self.header_lines) - max(1, self.line_count)
         return 0 if self.is_tiny else room
+
+    @property
+    def _panels_width(self) -> int:
+        return self.width if self.side_width else self.size.width
 
     def make_panels(self, room: int, gap: int = 1, first: PanelKind = "who") -> list[Line]:
         """Returns `room` lines: `gap` blank lines, then panels, with `first` at the left. All lines
@@ -532,7 +536,7 @@ class PaneledView(Canvas):
         if height < MIN_HEIGHT:
             self._drawn_panels = None
             return [BLANK] * room
-        width = self.width if self.side_width else self.size.width
+        width = self._panels_width
         # If the row has few lines, losses, if there are any, replace the tasks.
         if self.OMITTED_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             running = episode_style.episodes_during(self.session, self.interval)
@@ -547,19 +551,13 @@ class PaneledView(Canvas):
     def _lane_lines(self, room: int) -> list[Line]:
         """Returns at most `room` lines with the CPUs over time, below a blank line; none if not all
         CPUs have room."""
-        count = sum(len(core.cpus) for core in self.cores.rows)
-        lane_height = (room - 1 - lanes.FIXED_LINES) // max(1, count)
-        if not count or lane_height < 1:
+        height = lanes.panel_height(sum(len(core.cpus) for core in self.cores.rows), room - 1)
+        if not height:
             self._drawn_lanes = None
             return []
-        width = self.width if self.side_width else self.size.width
-        height = lanes.FIXED_LINES + count * min(lanes.MAX_LANE_HEIGHT, lane_height)
-        row = PanelRow(("lanes",), (1,), width, height)
-        if self._drawn_lanes is not None:
-            row.cached_panels = self._drawn_lanes.cached_panels
-        self._drawn_lanes = row
-        runs_by_line = row.lines(self.session, self.interval, self.settings)
-        return [BLANK, *((runs, "calm") for runs in runs_by_line)]
+        row = PanelRow(("lanes",), (1,), self._panels_width, height)
+        previous, self._drawn_lanes = self._drawn_lanes, row
+        return [BLANK, *self._panel_lines(row, previous)]
 
     def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:
         """Returns the lines of these panels below `gap` blank lines, the last of which may have a
@@ -568,18 +566,22 @@ class PaneledView(Canvas):
             row.kinds = tuple(
                 tables.comparison_panel if k in {"who", "losses"} else k for k in row.kinds
             )
-        if self._drawn_panels is not None:
-            row.cached_panels = self._drawn_panels.cached_panels
-        self._drawn_panels = row
-        lines: list[Line] = [
-            (line, "calm") for line in row.lines(self.session, self.interval, self.settings)
-        ]
+        previous, self._drawn_panels = self._drawn_panels, row
+        lines = self._panel_lines(row, previous)
         gap_lines = [BLANK] * gap
         is_due = EPISODES_NOTE in self.settings.tour_notes and "happened" in row.kinds
         if gap and is_due and has_note_rows(self.screen.size):
             x, width = row.first_column("happened"), self.width
             gap_lines[-1] = note_line(self.settings, EPISODES_NOTE, x, width, is_above=True)
         return [*gap_lines, *lines]
+
+    def _panel_lines(self, row: PanelRow, previous: PanelRow | None) -> list[Line]:
+        """Returns the lines of a row. `previous`: the row in its place until now, whose cached
+        panels are used where they are still valid."""
+        if previous is not None:
+            row.cached_panels = previous.cached_panels
+        runs_by_line = row.lines(self.session, self.interval, self.settings)
+        return [(runs, "calm") for runs in runs_by_line]
 
     def target_at(self, x: int, y: int) -> ClickTarget:
         row, lane_row = self._drawn_panels, self._drawn_lanes

@@ -131,9 +131,9 @@ def test_a_row_with_a_running_episode_has_its_sign_and_a_red_value(kind: str) ->
     depth = {"neighbour": 0.31, "turbo-drop": 0.8e9, "involuntary-halt": 0.02}[kind]
     cause = "sibling" if kind == "neighbour" else "unknown"
     p = grid_with_episode(machine, kind, [2], depth=depth, cause=cause)
-    number, red, lowered_metric_name = LOSS[kind]
+    number, red, lowered_column = LOSS[kind]
     assert styles_of(p, 2, number) >= {red}
-    assert styles_of(p, 2, lowered_metric_name) == {"alarm"}
+    assert styles_of(p, 2, lowered_column) == {"alarm"}
     assert styles_of(p, 1, "1.25") == {"text"}
     assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", KINDS[kind].sign, " "]
     assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]
