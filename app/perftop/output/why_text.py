@@ -55,109 +55,156 @@ MAX_UNMEASURED_LOSSES = 4
 
 
 def answer(session: Session, report: Report) -> str:
-    """Returns the sentence that answers what slows the job or the machine down."""
-    whole = report.sums.lost_ratio
-    machine = "this VM" if session.hello.virtualisation is not None else "this machine"
-    who = report.job or machine
-    blind = "" if session.evaluator.variants["busy_hz"] else " Clocks cannot be read here."
-    if report.job and not report.totals.times.threads:
-        watched = session.neighbours.watched_job.name or ""
-        if not watched.isdecimal():
-            unseen = f"No process {'in' if is_group(watched) else 'named'} {who} was found"
-            unseen += "" if report.is_whole_run else " in this time"
-        elif report.is_whole_run:
-            unseen = f"{_capitalise(who)} ended before a sample"
-        else:
-            unseen = f"{_capitalise(who)} {'was' if report.is_over else 'is'} not running"
-        return f"{unseen}, so nothing is known about it."
-    on_disk = ""
-    if report.disk_share >= MIN_DISK_SHARE:
-        waits, waited = "waited" if report.is_over else "waits", _share_text(report.disk_share)
-        on_disk = f"{_capitalise(who)} {waits} for the disk {waited} of its time"
+    """Returns the sentence that answers what slows the job or the machine down: the most detailed
+    wording that fits on one line."""
+    tries = _Answer(session, report).wordings()
+    return next((text for text in tries if len(text) <= MAX_SENTENCE), tries[-1])
+
+
+class _Answer:
+    """The wordings of the answer. There is one method for each situation. It returns wordings, the
+    most detailed one first."""
+
+    def __init__(self, session: Session, report: Report) -> None:
+        self.session, self.report = session, report
+        self.machine = "this VM" if session.hello.virtualisation is not None else "this machine"
+        self.who = report.job or self.machine
+        self.at_start = self.who
+        """The subject at the start of a sentence. The name of a program is not capitalised."""
+        if self.who.startswith(("this ", "process ")):
+            self.at_start = self.who[0].upper() + self.who[1:]
+        has_clock = bool(session.evaluator.variants["busy_hz"])
+        self.no_clock = "" if has_clock else " Clocks cannot be read here."
+
+    def tense(self, present: str, past: str) -> str:
+        return past if self.report.is_over else present
+
+    def wordings(self) -> list[str]:
+        report = self.report
+        if report.job and not report.totals.times.threads:
+            return self.job_not_seen()
+        if report.disk_share >= MIN_DISK_SHARE and not report.named_findings:
+            return [f"{self.disk_wait()}."]
+        if not isfinite(report.sums.lost_ratio):
+            return self.no_work()
+        if report.is_too_short:
+            wanted = short_duration(report.sums.whole_s)
+            why = "too short a time to give shares of it"
+            return [f"{self.at_start} wanted a CPU for only {wanted}, {why}."]
         if not report.named_findings:
-            return f"{on_disk}."
-    if not isfinite(whole) and not isfinite(report.interval.values.mean("util", session.shown)):
-        is_sampled = report.totals.sample_count > report.totals.suspect_count
-        why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
-        return f"Whether {who} had work is not known: {why}."
-    if not isfinite(whole):
-        idle = f"{who} used no CPU time" if report.job else f"{_capitalise(machine)} was idle"
-        return _first_fitting([f"{idle}, so nothing could be lost.{blind}"])
-    loses, takes = ("lost", "took") if report.is_over else ("loses", "takes")
-    if report.is_too_short:
-        wanted = short_duration(report.sums.whole_s)
-        return f"{who} wanted a CPU for only {wanted}, too short a time to give shares of it."
-    if not report.named_findings:
-        slowing = "slowed" if report.is_over else "is slowing"
-        text = f"Nothing {slowing} {who} down ({percent(whole)} % lost in total)."
+            return self.nothing_named()
+        first = report.named_findings[0]
+        if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
+            return self.loss_of_some()
+        if report.job and report.sums.whole_s < MIN_WANTED_SHARE * report.totals.elapsed_s:
+            return self.loss_of_sleeper()
+        return self.loss()
+
+    def job_not_seen(self) -> list[str]:
+        watched = self.session.neighbours.watched_job.name or ""
+        if not watched.isdecimal():
+            unseen = f"No process {'in' if is_group(watched) else 'named'} {self.who} was found"
+            unseen += "" if self.report.is_whole_run else " in this time"
+        elif self.report.is_whole_run:
+            unseen = f"{self.at_start} ended before a sample"
+        else:
+            unseen = f"{self.at_start} {self.tense('is', 'was')} not running"
+        return [f"{unseen}, so nothing is known about it."]
+
+    def disk_wait(self) -> str:
+        waited = _share_text(self.report.disk_share)
+        return f"{self.at_start} {self.tense('waits', 'waited')} for the disk {waited} of its time"
+
+    def no_work(self) -> list[str]:
+        """Returns the answer if no CPU time was used, or if it is not known whether any was."""
+        report = self.report
+        if not isfinite(report.interval.values.mean("util", self.session.shown)):
+            is_sampled = report.totals.sample_count > report.totals.suspect_count
+            why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
+            return [f"Whether {self.who} had work is not known: {why}."]
+        idle = "used no CPU time" if report.job else "was idle"
+        return [f"{self.at_start} {idle}, so nothing could be lost.{self.no_clock}"]
+
+    def nothing_named(self) -> list[str]:
+        """Returns the answer if no cause costs enough to be named. A clue may still exist."""
+        report, slowing = self.report, self.tense("is slowing", "slowed")
+        lost = percent(report.sums.lost_ratio)
+        text = f"Nothing {slowing} {self.who} down ({lost} % lost in total)."
         if not report.totals.times.has_waits:
-            text = f"No slowdown of {who} was found; how long tasks waited is not known."
-        if report.clues:
-            bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
-            clue = f"the clue below may cost up to {whole_percent(max(bounds))}" if bounds else ""
-            text = f"Nothing measured {slowing} {who} down, but {clue or 'there is a clue below'}."
-            sampled = [clue for clue in report.clues if isfinite(clue.lost_share)]
-            if sampled:
-                worst = max(sampled, key=lambda clue: clue.lost_share)
-                lost = f"{'spent' if report.is_over else 'spends'} {_share_text(worst.lost_share)}"
-                text = f"{_capitalise(who)} {lost} of its time {worst.activity}."
-        return _first_fitting([text + blind, text])
-    first, share, second = report.named_findings[0], 0.0, None
-    for finding in report.named_findings:
-        if finding.culprit == first.culprit:
-            share += finding.share
-        elif second is None:
-            second = finding
-    place = short_cpus_text(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
-    place = "" if len(first.cpus) == len(session.shown) else f" on {place}"
-    if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
-        text = f"The hypervisor {takes} {_share_text(share)} of {machine}'s time{place}"
+            text = f"No slowdown of {self.who} was found; how long tasks waited is not known."
+        bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
+        sampled = [clue for clue in report.clues if isfinite(clue.lost_share)]
+        if sampled:
+            worst = max(sampled, key=lambda clue: clue.lost_share)
+            lost = f"{self.tense('spends', 'spent')} {_share_text(worst.lost_share)}"
+            text = f"{self.at_start} {lost} of its time {worst.activity}."
+        elif report.clues:
+            clue = "there is a clue below"
+            if bounds:
+                clue = f"the clue below may cost up to {whole_percent(max(bounds))}"
+            text = f"Nothing measured {slowing} {self.who} down, but {clue}."
+        return [text + self.no_clock, text]
+
+    def loss_of_some(self) -> list[str]:
+        """Returns the answer if the machine is not the loser: its tasks or its hypervisor are."""
+        report, first = self.report, self.report.named_findings[0]
+        taken = f"{self.tense('takes', 'took')} {_share_text(self.share_of_culprit())}"
+        text = f"The hypervisor {taken} of {self.machine}'s time{self.place()}"
         text = first.headline or text
         rest = sum(f.share for f in report.named_findings if f.culprit != first.culprit)
-        take = "took" if report.is_over else "take"
-        more = f"; other causes {take} {_share_text(rest)}" if rest >= MIN_SHARE else ""
-        return _first_fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
-    wanted_s, elapsed_s = report.sums.whole_s, report.totals.elapsed_s
-    if report.job and wanted_s < MIN_WANTED_SHARE * elapsed_s:
+        more = ""
+        if rest >= MIN_SHARE:
+            more = f"; other causes {self.tense('take', 'took')} {_share_text(rest)}"
+        return [f"{text}{more}.{self.no_clock}", f"{text}{more}.", f"{text}."]
+
+    def loss_of_sleeper(self) -> list[str]:
+        """Returns the answer if the job slept most of the time."""
+        report, culprit = self.report, self.report.named_findings[0].culprit
         wanted, elapsed = (
             long_duration(round(round(seconds, 1) * 1e9))
             if seconds >= 1
             else short_duration(seconds)
-            for seconds in (wanted_s, elapsed_s)
+            for seconds in (report.sums.whole_s, report.totals.elapsed_s)
         )
-        wants = "wanted" if report.is_over else "wants"
-        text = f"{who} {wants} a CPU for only {wanted} of {elapsed}"
-        lost = f"and {loses} {_share_text(share)} of that to {first.culprit}"
-        if on_disk:
-            lost = f"it {loses} {_share_text(share)} of {wanted} to {first.culprit}"
-            return _first_fitting([f"{on_disk}; {lost}.", f"{on_disk}."])
-        return _first_fitting([
-            f"{text} {lost}.{blind}", f"{text} {lost}.", f"{who} {wants} {wanted} {lost}.",
-            f"{text}.",
-        ])  # fmt: skip
-    text = f"{_capitalise(who)} {loses} {_share_text(share)} of its {first.unit} to {first.culprit}"
-    tries = [f"{text}{place}.{blind}", f"{text}{place}.", f"{text}."]
-    if second is not None:
-        of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
-        and_second = f"and {_share_text(second.share)}{of_unit} to {second.culprit}."
-        tries = [f"{text}{place} {and_second}", f"{text} {and_second}", *tries]
-    return _first_fitting(tries)
+        lost = f"{self.tense('loses', 'lost')} {_share_text(self.share_of_culprit())}"
+        if report.disk_share >= MIN_DISK_SHARE:
+            return [f"{self.disk_wait()}; it {lost} of {wanted} to {culprit}.",
+                    f"{self.disk_wait()}."]  # fmt: skip
+        wants = f"{self.at_start} {self.tense('wants', 'wanted')}"
+        text, lost = f"{wants} a CPU for only {wanted} of {elapsed}", f"and {lost} of that"
+        return [
+            f"{text} {lost} to {culprit}.{self.no_clock}", f"{text} {lost} to {culprit}.",
+            f"{wants} {wanted} {lost} to {culprit}.", f"{text}.",
+        ]  # fmt: skip
+
+    def loss(self) -> list[str]:
+        """Returns the answer that names the costliest cause, and the second one if it fits."""
+        first, place = self.report.named_findings[0], self.place()
+        lost = f"{self.tense('loses', 'lost')} {_share_text(self.share_of_culprit())}"
+        text = f"{self.at_start} {lost} of its {first.unit} to {first.culprit}"
+        tries = [f"{text}{place}.{self.no_clock}", f"{text}{place}.", f"{text}."]
+        others = (f for f in self.report.named_findings if f.culprit != first.culprit)
+        if (second := next(others, None)) is not None:
+            of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
+            more = f"and {_share_text(second.share)}{of_unit} to {second.culprit}."
+            tries = [f"{text}{place} {more}", f"{text} {more}", *tries]
+        return tries
+
+    def share_of_culprit(self) -> float:
+        """Returns the share of all causes with the culprit of the costliest one."""
+        named = self.report.named_findings
+        return sum(f.share for f in named if f.culprit == named[0].culprit)
+
+    def place(self) -> str:
+        """Returns where the costliest cause acts; '' if that is everywhere."""
+        cpus, shown = self.report.named_findings[0].cpus, self.session.shown
+        if not cpus or len(cpus) == len(shown):
+            return ""
+        return f" on {short_cpus_text(self.session.topology, cpus, cpus[0])}"
 
 
 def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0195 else f"{percent(share)} %"
-
-
-def _capitalise(subject: str) -> str:
-    """Capitalises the start of a sentence, unless it is a program's name."""
-    return (
-        subject[0].upper() + subject[1:] if subject.startswith(("this ", "process ")) else subject
-    )
-
-
-def _first_fitting(tries: list[str]) -> str:
-    """Returns the first text that fits on one line; else the last text."""
-    return next((text for text in tries if len(text) <= MAX_SENTENCE), tries[-1])
 
 
 # --- the table of causes
