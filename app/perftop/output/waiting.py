@@ -142,44 +142,30 @@ def waiting_loss(
         return None
     covered_s = span_s if job is not None else min(span_s, times.seen_s)
     reason = _find_reason(session, waiters, placed_tasks, tasks, whole, covered_s)
-    name, members, waiting = waiters.name, waiters.members, waiters.waiting_members
-    group, cpus, awaited_tasks = waiters.total_times, waiters.cpus, reason.awaited_tasks
+    total, cpus, one_waits = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
 
-    names = (safe_text(task.comm, MAX_NAME) for task in waiting.values() if task.comm)
-    comms = [*dict.fromkeys(names)]
-    group_name = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
-    several_text = f"{count_noun(len(members), waiters.noun)} of {group_name}"
-    waiters_text = several_text if len(members) > 1 else name
-    if len(waiting) < len(members):
-        waiters_text = f"{len(waiting)} of {waiters_text}"
-    verb = "waited" if past_tense else "waits" if len(waiting) == 1 else "wait"
-    they, their = ("they", "their") if len(waiting) > 1 else ("it", "its")
-    place = short_cpus_text(session.topology, cpus, cpus[0])
-
-    digits = 1 if group.wanted_s >= 1 else 2
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
     is_crowded = job is None and full_s >= MIN_FULL_SHARE * covered_s
     bound_text = "at least " if is_crowded else ""
-    evidence = [f"{they} waited {bound_text}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
-    evidence += ["only the busiest of a CPU are seen"] if is_crowded else []
-    evidence += ["steal for the guest"] if job is None and waiters.noun == VM_THREAD else []
-    if group.longest_s >= MIN_LONG_S:
-        evidence.append(f"once for {short_duration(group.longest_s)} or longer")
-    if len(waiting) > 1:
-        shares = (task.wait_s / task.wanted_s for task in waiting.values() if task.wanted_s > 0)
-        evidence.append(f"one of them {whole_percent(max(shares))} of its time")
-    evidence += reason.evidence
-    all_tasks = _sum_times(placed_tasks.values())
-    if job is None and all_tasks.wait_s > 1.1 * group.wait_s:
-        evidence.append(f"all tasks {all_tasks.wait_s:.2f} of {all_tasks.wanted_s:.1f} s")
+    notes = ["only the busiest of a CPU are seen"] if is_crowded else []
+    notes += ["steal for the guest"] if job is None and waiters.noun == VM_THREAD else []
+    evidence = [*_wait_evidence(waiters, bound_text, notes), *reason.evidence]
+    everyone = _sum_times(placed_tasks.values())
+    if job is None and everyone.wait_s > 1.1 * total.wait_s:
+        evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
+
+    subject = _waiters_text(waiters, with_threads=job is not None)
+    verb = "waited" if past_tense else "waits" if one_waits else "wait"
+    place = short_cpus_text(session.topology, cpus, cpus[0])
     is_everywhere = len(cpus) == len(session.shown)
     ends = ["for a CPU" if is_everywhere else f"for {place}"]
-    if awaited_tasks:
+    if reason.awaited_tasks:
         where = "" if is_everywhere else f" on {place}"
-        ends = [f"{reason.preposition} {join_words(awaited_tasks)}{where}",
-                f"{reason.preposition} {awaited_tasks[0]}{where}"]  # fmt: skip
-    share = lost_percent(group.wait_s, group.wanted_s)
-    headlines = [f"{waiters_text} {verb} {bound_text}{share} of {their} time {end}" for end in ends]
+        awaited = join_words(reason.awaited_tasks), reason.awaited_tasks[0]
+        ends = [f"{reason.preposition} {names}{where}" for names in awaited]
+    share = lost_percent(total.wait_s, total.wanted_s)
+    lost = f"{bound_text}{share} of {'its' if one_waits else 'their'} time"
+    headlines = [f"{subject} {verb} {lost} {end}" for end in ends]
     pair: list[str] = []
     if job is None and len(cpus) == 1:
         pair = _named_neighbours(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
@@ -187,11 +173,38 @@ def waiting_loss(
         shared, waited = ("shared", "waited") if past_tense else ("share", "waits")
         headlines = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     return WaitingLoss(
-        f"{waiters_text} {verb} {ends[0]}", reason.culprit if job is not None else name, evidence,
-        reason.hint, cpus, reason.confidence,
+        f"{subject} {verb} {ends[0]}", reason.culprit if job is not None else waiters.name,
+        evidence, reason.hint, cpus, reason.confidence,
         next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
-        victim_share(group.wait_s, group.wanted_s, span_s),
+        victim_share(total.wait_s, total.wanted_s, span_s),
     )  # fmt: skip
+
+
+def _waiters_text(waiters: _Waiters, *, with_threads: bool) -> str:
+    """Returns who waited, as the subject of a sentence: "2 of 4 threads of lmp"."""
+    waiting, members, name = waiters.waiting_members, waiters.members, waiters.name
+    names = (safe_text(task.comm, MAX_NAME) for task in waiting.values() if task.comm)
+    comms = [*dict.fromkeys(names)]
+    if with_threads and len(comms) > 1:
+        name = f"{name} ({', '.join(comms[:2])})"
+    several_text = f"{count_noun(len(members), waiters.noun)} of {name}"
+    waiters_text = several_text if len(members) > 1 else waiters.name
+    return f"{len(waiting)} of {waiters_text}" if len(waiting) < len(members) else waiters_text
+
+
+def _wait_evidence(waiters: _Waiters, bound_text: str, notes: list[str]) -> list[str]:
+    """Returns how long the tasks waited. `notes`: what the total means."""
+    total, waiting = waiters.total_times, waiters.waiting_members
+    digits = 1 if total.wanted_s >= 1 else 2
+    they = "they" if len(waiting) > 1 else "it"
+    waited = f"{total.wait_s:.2f} of {total.wanted_s:.{digits}f} s"
+    evidence = [f"{they} waited {bound_text}{waited}", *notes]
+    if total.longest_s >= MIN_LONG_S:
+        evidence.append(f"once for {short_duration(total.longest_s)} or longer")
+    if len(waiting) > 1:
+        shares = (task.wait_s / task.wanted_s for task in waiting.values() if task.wanted_s > 0)
+        evidence.append(f"one of them {whole_percent(max(shares))} of its time")
+    return evidence
 
 
 def _find_waiters(
@@ -229,6 +242,48 @@ def _find_waiters(
     return _Waiters(name, noun, pids, members, waiting, _sum_times(members.values()), cpus)
 
 
+@dataclass(frozen=True)
+class _Competitors:
+    """Tasks that may have made a group wait."""
+
+    ran_s: dict[tuple[int, str], float]
+    """Seconds that other processes ran on the group's CPUs, by PID and name, the longest first."""
+    min_run_s: float
+    """Seconds that tasks must have run to explain the wait."""
+    neighbours: list[tuple[int, str]]
+    """PID and name of those in `ran_s` that ran long enough to be named."""
+    are_members: bool
+    """Whether the group's own tasks competed with each other."""
+    short_lived: ShortLivedProcesses | None
+    """The processes that ran between two scans; None if others explain the wait."""
+
+    @property
+    def others_explain(self) -> bool:
+        return sum(self.ran_s.values()) >= self.min_run_s
+
+    @property
+    def are_unknown(self) -> bool:
+        return not (self.are_members or self.others_explain or self.short_lived is not None)
+
+
+def _find_competitors(
+    session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, covered_s: float
+) -> _Competitors:
+    cpus, total = waiters.cpus, waiters.total_times
+    run_times = run_times_of_others(placed_tasks, cpus, waiters.pids)
+    ran_s = dict(sorted(run_times.items(), key=lambda item: -item[1]))
+    neighbours = [task for task, s in ran_s.items() if s >= MIN_BLAME_SHARE * total.wait_s]
+    busiest_s = max(total.by_cpu[cpu] for cpu in cpus)
+    are_members = len(waiters.members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
+    min_run_s = MIN_EXPLAINED_SHARE * total.wait_s
+    found = _Competitors(ran_s, min_run_s, neighbours, are_members, short_lived=None)
+    if found.are_unknown:
+        unseen = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
+        if unseen is not None:
+            return replace(found, neighbours=[], short_lived=unseen)
+    return found
+
+
 def _find_reason(
     session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, whole: Interval,
     covered_s: float,
@@ -237,87 +292,105 @@ def _find_reason(
     processes that ended between two scans, or a CPU that first had to leave an idle state; and the
     mask or cpuset that kept it off other CPUs. `placed_tasks`: those of `all_tasks` with a known
     CPU. `covered_s`: seconds that these records cover."""
-    cpus, total, members = waiters.cpus, waiters.total_times, waiters.members
-    ran_s = run_times_of_others(placed_tasks, cpus, waiters.pids)
-    neighbours = [task for task in sorted(ran_s, key=lambda task: -ran_s[task])
-                 if ran_s[task] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
-    busiest_s = max(total.by_cpu[cpu] for cpu in cpus)
-    mutual = len(members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
-    short_lived, min_run_s = None, MIN_EXPLAINED_SHARE * total.wait_s
-    is_explained = mutual or sum(ran_s.values()) >= min_run_s
-    if not is_explained:
-        short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
-    mean_s = total.wait_s / total.switches if total.switches else inf
-    rows = [row for row in session.shown if session.topology[row].cpu in cpus]
-    idle = 1 - whole.values.mean("util", rows)
-    is_exit = mean_s <= MAX_EXIT_S and total.wait_s >= MIN_WAIT_SHARE * total.wanted_s
-    if not is_explained and short_lived is None and is_exit and idle >= MIN_IDLE_EXITS:
-        evidence = [f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
-                    f"{cpus_text(session.topology, cpus)} {whole_percent(idle)} idle"]  # fmt: skip
-        if deepest := session.hello.settings.get("deepest_idle_state"):
-            evidence.append(f"deepest state: {safe_text(deepest, MAX_STATE)} by its driver")
-        exits = ["the end of idle states"]
-        hint = cause_of("idle-exit").remedy
-        belief = confidence(*WAIT_CAUSE, counted=False)
-        return _WaitReason(cause_of("idle-exit").name, exits, evidence, [], "for", hint, belief)
-
-    evidence = []
-    culprit = "its own threads" if mutual else "waiting for a CPU"
-    if len(members) == 1:
-        culprit = "other tasks"
-    if neighbours and not (mutual and sum(ran_s.values()) < min_run_s):
-        cause = _kernel_cause(session, *neighbours[0])
-        culprit = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
-        culprit += f"[{neighbours[0][0]}]" if culprit == waiters.name else ""
-    awaited_tasks = ["each other"] if mutual else []
-    if short_lived is not None:
-        neighbours = []
-        culprit = short_lived.child_names
-        awaited_tasks = [f"{culprit} of {short_lived.parent}"]
-    for pid, comm in neighbours[:1]:
-        names = [f"{_task_name(session, pid, comm)}[{pid}]"]
-        names += [f"{len(neighbours) - 1} more"] if neighbours[1:] else []
-        awaited_tasks += names if mutual else [join_words(names)]
-    # each of these tasks ran too little to be named
-    if not awaited_tasks and sum(ran_s.values()) >= min_run_s:
-        culprit, awaited_tasks = "many other tasks", [f"{len(ran_s)} other tasks"]
-    busiest_task = max(ran_s, key=lambda task: ran_s[task], default=None)
+    found = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
+    if found.are_unknown and (reason := _idle_exits(session, waiters, whole)) is not None:
+        return reason
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
     limit, allowed = _allowed_cpus(session, stuck)
-    spare = _idle_shares(session, whole, allowed if limit else cpus)
+    spare = _idle_shares(session, whole, allowed if limit else waiters.cpus)
+    evidence = []
     if limit:
         count = sum(row.online for row in session.topology)
         evidence.append(f"may use {len(allowed)} of {count_noun(count, 'CPU')} ({limit})")
-        for cpu in [*spare][:1]:
-            evidence.append(f"CPU {cpu} is {whole_percent(spare[cpu])} idle")
-    if short_lived is not None:
-        evidence.append(f"children of {short_lived.parent} ran {short_lived.run_s:.2f} s")
-    if not awaited_tasks:
-        evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if ran_s else UNKNOWN_NEIGHBOUR)
-    if busiest_task is not None and not neighbours and not mutual and short_lived is None:
-        name = _task_name(session, *busiest_task)
-        evidence.append(f"{name}[{busiest_task[0]}] ran there {ran_s[busiest_task]:.2f} s")
-    for pid, comm in neighbours[:1]:
+        evidence += [f"CPU {cpu} is {whole_percent(spare[cpu])} idle" for cpu in [*spare][:1]]
+    culprit, awaited_tasks = _awaited_tasks(session, waiters, found)
+    if found.short_lived is not None:
+        parent, ran_s = found.short_lived.parent, found.short_lived.run_s
+        evidence.append(f"children of {parent} ran {ran_s:.2f} s")
+    elif not found.neighbours and not found.are_members:
+        if not awaited_tasks:
+            evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if found.ran_s else UNKNOWN_NEIGHBOUR)
+        for (pid, comm), ran_s in [*found.ran_s.items()][:1]:
+            evidence.append(f"{_task_name(session, pid, comm)}[{pid}] ran there {ran_s:.2f} s")
+    for pid, comm in found.neighbours[:1]:
         if owner := process_owner(session.details.get(str(pid), {})):
             evidence.append(f"{safe_text(comm, MAX_NAME)} is of {owner}")
+    counted = found.short_lived is None
+    belief = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"
+    return _WaitReason(
+        culprit, awaited_tasks, evidence, found.neighbours,
+        "for" if found.are_members else "behind",
+        _wait_remedy(session, found, limit, allowed, spare, stuck), belief,
+    )  # fmt: skip
+
+
+def _idle_exits(session: Session, waiters: _Waiters, whole: Interval) -> _WaitReason | None:
+    """Returns idle states as the reason if the waits are as short as the time that CPUs need to
+    leave these states, and the CPUs were often idle."""
+    cpus, total = waiters.cpus, waiters.total_times
+    mean_s = total.wait_s / total.switches if total.switches else inf
+    rows = [row for row in session.shown if session.topology[row].cpu in cpus]
+    idle = 1 - whole.values.mean("util", rows)
+    if (mean_s > MAX_EXIT_S or total.wait_s < MIN_WAIT_SHARE * total.wanted_s
+            or not idle >= MIN_IDLE_EXITS):  # fmt: skip
+        return None
+    evidence = [f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
+                f"{cpus_text(session.topology, cpus)} {whole_percent(idle)} idle"]  # fmt: skip
+    if deepest := session.hello.settings.get("deepest_idle_state"):
+        evidence.append(f"deepest state: {safe_text(deepest, MAX_STATE)} by its driver")
+    return _WaitReason(
+        cause_of("idle-exit").name, ["the end of idle states"], evidence, [], "for",
+        cause_of("idle-exit").remedy, confidence(*WAIT_CAUSE, counted=False),
+    )  # fmt: skip
+
+
+def _awaited_tasks(
+    session: Session, waiters: _Waiters, found: _Competitors
+) -> tuple[str, list[str]]:
+    """Returns the culprit in a few words, and the names of the tasks that the group waited for; []
+    if they are unknown."""
+    if found.short_lived is not None:
+        culprit = found.short_lived.child_names
+        return culprit, [f"{culprit} of {found.short_lived.parent}"]
+    culprit = "other tasks" if len(waiters.members) == 1 else "waiting for a CPU"
+    awaited_tasks: list[str] = []
+    if found.are_members:
+        culprit, awaited_tasks = "its own threads", ["each other"]
+    for pid, comm in found.neighbours[:1]:
+        name = _task_name(session, pid, comm)
+        if found.others_explain or not found.are_members:
+            culprit = cause_of(cause).name if (cause := _kernel_cause(session, pid, comm)) else name
+            culprit += f"[{pid}]" if culprit == waiters.name else ""
+        names = [f"{name}[{pid}]"]
+        names += [f"{len(found.neighbours) - 1} more"] if found.neighbours[1:] else []
+        awaited_tasks += names if found.are_members else [join_words(names)]
+    if not awaited_tasks and found.others_explain:  # each of them ran too little to be named
+        return "many other tasks", [f"{len(found.ran_s)} other tasks"]
+    return culprit, awaited_tasks
+
+
+def _wait_remedy(
+    session: Session, found: _Competitors, limit: str, allowed: set[int],
+    spare: Mapping[int, float], stuck: Collection[int],
+) -> str:  # fmt: skip
+    """Returns a remedy; '' if none is known. `limit`: what restricts the waiting processes `stuck`
+    to the CPUs `allowed`. `spare`: the idle shares of other CPUs."""
     has_room = any(share > MIN_ROOM for share in spare.values())
-    hint = ""
     if limit == "cpuset" and spare:
-        hint = f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
-    elif limit == "mask" and spare and (has_room or mutual or not neighbours):
-        hint = f"taskset -acp {ranges({*allowed, *spare})} {min(stuck)}"
-    elif neighbours:
-        hint = remedy_against(session, *neighbours[0])
-    elif short_lived is not None:
-        hint = f"chrt --idle --pid 0 {short_lived.pid}, whose later children inherit it"
-    elif mutual and not has_room:
+        return f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
+    if limit == "mask" and spare and (has_room or found.are_members or not found.neighbours):
+        return f"taskset -acp {ranges({*allowed, *spare})} {min(stuck)}"
+    if found.short_lived is not None:
+        return f"chrt --idle --pid 0 {found.short_lived.pid}, whose later children inherit it"
+    if found.neighbours:
+        return remedy_against(session, *found.neighbours[0])
+    if found.are_members and not has_room:
         usable = allowed.intersection(session.topology[row].cpu for row in session.shown)
-        hint = f"no more than {count_noun(len(usable), 'thread')} at a time, one for each CPU"
+        fewer = f"no more than {count_noun(len(usable), 'thread')}"
         if limit:
-            hint = f"a {limit} of more CPUs, or no more than {count_noun(len(usable), 'thread')}"
-    belief = confidence(*WAIT_CAUSE, counted=short_lived is None) if awaited_tasks else "unknown"
-    preposition = "for" if mutual else "behind"
-    return _WaitReason(culprit, awaited_tasks, evidence, neighbours, preposition, hint, belief)
+            return f"a {limit} of more CPUs, or {fewer}"
+        return f"{fewer} at a time, one for each CPU"
+    return ""
 
 
 def _group_key(session: Session, pid: int, comm: str) -> tuple[str, ...]:
