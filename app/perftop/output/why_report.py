@@ -216,10 +216,9 @@ def brief_report(
     whole = whole or session.run_interval()
     job = _job_name(session, argv or session.command, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
-    findings = [
-        _finding(session, totals, whole, cause, episodes, job, past=past, past_tense=past_tense)
-        for cause, share in totals.losses.shares().items() if share > 0
-    ]  # fmt: skip
+    span = _Span(session, totals, whole, episodes, job, past, past_tense)
+    shares = totals.losses.shares()
+    findings = [_finding(span, cause) for cause, share in shares.items() if share > 0]
     spent, variants = totals.times.job_time(), session.evaluator.variants
     confusion_sentence = ""
     if not variants["busy_hz"]:
@@ -300,69 +299,94 @@ def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | N
 # --- findings on causes
 
 
-def _finding(
-    session: Session, totals: Totals, whole: Interval, cause: Cause, episodes: Sequence[Episode],
-    job: str | None, *, past: bool, past_tense: bool,
-) -> Finding:  # fmt: skip
-    now_ns, sums, times = totals.end_ns, totals.losses, totals.times
-    span_ns = now_ns - totals.start_ns
-    kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]
-    causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
-    same_cause = [e for e in episodes if (e.kind, e.cause) in causes]
+@dataclass(frozen=True)
+class _Span:
+    """The part of a session that a report is about."""
+
+    session: Session
+    totals: Totals
+    whole: Interval
+    """The numbers of the span."""
+    episodes: list[Episode]
+    job: str | None
+    past: bool
+    """Whether the span is over, so that no cause is active any longer."""
+    past_tense: bool
+
+    @property
+    def now_ns(self) -> int:
+        return self.totals.end_ns
+
+    @property
+    def span_ns(self) -> int:
+        return self.totals.end_ns - self.totals.start_ns
+
+    def episodes_of(self, cause: Cause, cpus: Sequence[int]) -> list[Episode]:
+        """Returns the episodes of a cause, the costliest first."""
+        causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
+        found = [e for e in self.episodes if (e.kind, e.cause) in causes]
+        if cause[0] == "interrupt":  # such an episode concerns one CPU, where the job may not run
+            found = [e for e in found if not {*cpus}.isdisjoint(e.cpus)]
+        return sorted(found, key=lambda e: -e.lost_s(self.now_ns))
+
+
+def _finding(span: _Span, cause: Cause) -> Finding:
+    """Returns the finding on a cause, as far as its episodes tell."""
+    session, now_ns, sums = span.session, span.now_ns, span.totals.losses
+    lost_s = sums.by_cause[cause]
     rows = np.flatnonzero(lost_s > 0.05 * lost_s.max()).tolist()
     cpus = [session.topology[row].cpu for row in rows]
-    same_cause.sort(key=lambda e: -e.lost_s(now_ns))
-    if cause[0] == "interrupt":  # such an episode concerns one CPU, where the job may not run
-        same_cause = [e for e in same_cause if not {*cpus}.isdisjoint(e.cpus)]
-    worst = same_cause[0] if same_cause else None
+    episodes = span.episodes_of(cause, cpus)
+    worst = episodes[0] if episodes else None
     active_since_ns = now_ns - MAX_STILL_ACTIVE_NS
-    is_active = any(e.end_ns is None or e.end_ns > active_since_ns for e in same_cause)
-    running = not past and (is_active or not same_cause)
-    described = same_cause or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
+    is_active = any(e.end_ns is None or e.end_ns > active_since_ns for e in episodes)
+    running = not span.past and (is_active or not episodes)
+    described = episodes or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
     if cause[0] == "interrupt" and worst is not None:
-        ran_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in same_cause)
-        mean_depth = sum(e.lost_s(now_ns) for e in same_cause) / ran_s if ran_s > 0 else 0.0
+        ran_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in episodes)
+        mean_depth = sum(e.lost_s(now_ns) for e in episodes) / ran_s if ran_s > 0 else 0.0
         described = [replace(worst, cpus=cpus, depth=mean_depth)]
-    names = [job] if job else losers(session, described, whole.tasks)
-    sentence_text = text(
-        sentence(session.topology, described, names, past_tense=past_tense or not running)
-    )
+    names = [span.job] if span.job else losers(session, described, span.whole.tasks)
+    past_tense = span.past_tense or not running
+    sentence_text = text(sentence(session.topology, described, names, past_tense=past_tense))
     # The sentence already contains the clocks.
-    is_cycles = kind is not None and kind.costs_cycles
+    is_cycles = cause[0] in KINDS and KINDS[cause[0]].costs_cycles
     implied_keys = {"busy_hz", "ceiling_hz"} if is_cycles else {"owner", "line"}
-    whole_evidence = {} if worst is None else worst.evidence
-    evidence = {k: value for k, value in whole_evidence.items() if k not in implied_keys}
-    lost_parts = [(e.confidence, e.lost_share * len(e.cpus) * e.span_s(totals.start_ns, now_ns))
-                  for e in same_cause]  # fmt: skip
+    evidence = {} if worst is None else worst.evidence
+    further_evidence = {k: value for k, value in evidence.items() if k not in implied_keys}
+    start_ns = span.totals.start_ns
+    lost_parts = [(e.confidence, e.lost_share * len(e.cpus) * e.span_s(start_ns, now_ns))
+                  for e in episodes]  # fmt: skip
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), sentence_text, _blamed_name(cause, worst),
-        cpus, _active_s(same_cause, now_ns, span_ns), running,
-        joint_confidence(lost_parts) if same_cause else confidence(*cause, counted=False),
-        evidence_pieces(cause[1], evidence),
-        remedy(session, cause, worst, cpus), evidence_json(whole_evidence),
+        cpus, _active_s(episodes, now_ns, span.span_ns), running,
+        joint_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
+        evidence_pieces(cause[1], further_evidence),
+        remedy(session, cause, worst, cpus), evidence_json(evidence),
     )  # fmt: skip
+    return _with_details(span, finding, worst)
+
+
+def _with_details(span: _Span, finding: Finding, worst: Episode | None) -> Finding:
+    """Returns the finding with what is known beside the episodes of its cause."""
+    session, times, job, cause = span.session, span.totals.times, span.job, finding.cause
     if cause[1] == UNEXPLAINED:
         pieces = ["no limit was seen to act"]
-        rows = sorted({*rows}.intersection(session.shown))
-        if cause[0] == "turbo-drop" and whole.values.mean("util", rows) < MAX_SPARE_UTIL:
+        rows = sorted({session.position[cpu] for cpu in finding.cpus}.intersection(session.shown))
+        if cause[0] == "turbo-drop" and span.whole.values.mean("util", rows) < MAX_SPARE_UTIL:
             pieces.append("with time to spare, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=pieces)
     if cause == STEAL_CAUSE:
         how = confidence(*STEAL_CAUSE, error=TICK_S, effect=finding.lost_s)
-        stolen = f"{lost_s.sum():.2f} s on {count_noun(len(cpus), 'CPU')}"
-        if len(cpus) <= MAX_STEAL_CPUS:
-            by_cpu = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
-            stolen = " and ".join(by_cpu)
-        pieces = [f"steal {stolen}, in {long_duration(span_ns)}"]
-        return replace(finding, confidence=how, evidence=pieces)
+        return replace(finding, confidence=how, evidence=[_stolen_text(span, finding.cpus)])
     if cause == QUOTA_CAUSE:
-        return _quota_finding(finding, times, job, totals.elapsed_s, past_tense=past_tense)
+        return _quota_finding(span, finding)
     if cause == STOPPED_CAUSE and times.threads:
         return _stopped_finding(finding, times, job)
     if cause == WAIT_CAUSE:
-        waits = waiting_loss(session, job, totals, whole, past_tense=past_tense)
+        waits = waiting_loss(session, job, span.totals, span.whole, past_tense=span.past_tense)
         if waits is not None:
-            active_s = finding.active_s if job else min(times.waiting_s, span_ns / 1e9)
+            active_s = finding.active_s if job else min(times.waiting_s, span.span_ns / 1e9)
             return replace(finding, active_s=active_s, **vars(waits))
         if worst is None:
             return replace(finding, confidence="unknown", evidence=[UNKNOWN_NEIGHBOUR])
@@ -378,10 +402,18 @@ def _finding(
     return finding
 
 
-def _quota_finding(
-    finding: Finding, times: RunTimes, job: str | None, span_s: float, *, past_tense: bool
-) -> Finding:
+def _stolen_text(span: _Span, cpus: Sequence[int]) -> str:
+    lost_s = span.totals.losses.by_cause[STEAL_CAUSE]
+    stolen = f"{lost_s.sum():.2f} s on {count_noun(len(cpus), 'CPU')}"
+    if len(cpus) <= MAX_STEAL_CPUS:
+        position = span.session.position
+        stolen = " and ".join(f"{lost_s[position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus)
+    return f"steal {stolen}, in {long_duration(span.span_ns)}"
+
+
+def _quota_finding(span: _Span, finding: Finding) -> Finding:
     """Returns the finding on CPU quotas. It names the group that lost most."""
+    times, job = span.totals.times, span.job
     tasks = times.threads if job is not None else times.tasks
     throttled = times.throttled_tasks(tasks)
     if not throttled:
@@ -394,7 +426,7 @@ def _quota_finding(
     who = job or safe_text(names.most_common(1)[0][0], MAX_NAME)
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
     owner = "" if quota.owner == who else f" of {safe_text(quota.owner, MAX_OWNER)}"
-    owner_text, verb = owner and f" (quota{owner})", "lost" if past_tense else "loses"
+    owner_text, verb = owner and f" (quota{owner})", "lost" if span.past_tense else "loses"
     evidence = [f"{who} was stopped for {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.period_count:
         share = percent(quota.throttled_count / quota.period_count)
@@ -410,7 +442,7 @@ def _quota_finding(
         evidence=evidence, confidence=joint_confidence(beliefs), details=details,
         headline=f"{who} {verb} {lost_percent(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
-        victim_share=victim_share(worst.wait_s, worst.wanted_s, span_s),
+        victim_share=victim_share(worst.wait_s, worst.wanted_s, span.totals.elapsed_s),
     )  # fmt: skip
 
 
