@@ -20,9 +20,10 @@ from perftop.base.text import (
 from perftop.draw.columns import Column, fit
 from perftop.model.kinds import KINDS, Episode
 from perftop.model.numbers import NUMBERS, PER_KI, Number
+from perftop.output.checks import MIN_SHARE
 from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
-from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, Report, report
+from perftop.output.why_report import MAX_CAUSES, Finding, Report, report
 from perftop.output.why_text import MIN_WANTED_SHARE, SHORT_TASKS, answer
 from perftop.session.episodes import EpisodeTally, mark_label
 from perftop.session.follow import Follower

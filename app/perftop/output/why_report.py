@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite, nan
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,9 @@ from perftop.base.text import (
     percent,
     ranges,
     safe_text,
-    short_duration,
 )
 from perftop.model.belief import ClockCap, Confidence, confidence, joint_confidence
-from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME, TICK_S
+from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
     BANDWIDTH_CAPS,
     CLOCK_CAPS,
@@ -32,6 +31,7 @@ from perftop.model.kinds import (
     cause_of,
 )
 from perftop.model.tasks import STOP_REASONS, is_group, short_owner
+from perftop.output.checks import MIN_SHARE, Check, UnmeasuredLoss, checks, unmeasured_losses
 from perftop.output.evidence import (
     MAX_OWNER,
     MAX_SPARE_UTIL,
@@ -39,7 +39,6 @@ from perftop.output.evidence import (
     clues,
     evidence_json,
     evidence_pieces,
-    job_mean,
 )
 from perftop.output.sentences import command_name, culprits, losers, mid_sentence, sentence, text
 from perftop.output.sentences import subject_of as cause_subject
@@ -62,10 +61,7 @@ from perftop.session.losses import (
 )
 from perftop.session.session import Session
 from perftop.session.task_times import JobTime, RunTimes
-from perftop.session.values import lasting_reasons, names_by_reason, why_unknown
 
-MIN_SHARE = 0.01
-"""Minimum cost of a named cause, as a share of the time."""
 MIN_VICTIM_SHARE = 0.05
 """Minimum share of their own time that tasks must lose for the cause to be named even if it costs
 less than MIN_SHARE."""
@@ -117,32 +113,6 @@ class Finding:
     def unit(self) -> str:
         kind = KINDS.get(self.cause[0])
         return "cycles" if kind is not None and kind.costs_cycles else "time"
-
-
-@dataclass(frozen=True)
-class Check:
-    """A possible loss that was measured."""
-
-    key: str
-    loss_name: str
-    """Name of the loss in the table; '' if the table leaves it out, and only the list of ruled-out
-    losses has it."""
-    result: str
-    share: float
-    """Share of the time that was lost in this way."""
-    brief_result: str
-    """The result in a few words, for the list of ruled-out losses."""
-    measured_share: float = 0.0
-    """The measured share of the time, of which only a part is a loss; NaN where unknown."""
-
-    def is_ruled_out(self, min_share: float) -> bool:
-        """Returns whether the loss is certainly below `min_share`, and the measured share is below
-        MIN_SHARE or unknown."""
-        return self.share < min_share and not self.measured_share >= MIN_SHARE
-
-
-UnmeasuredLoss = tuple[str, str, str | None]
-"""Name of a loss that cannot be measured here, the reason, and how it could be measured."""
 
 
 @dataclass(frozen=True)
@@ -236,47 +206,8 @@ def with_checks(session: Session, brief: Report) -> Report:
     """Returns the report with its checks, and with the losses that cannot be measured here."""
     totals, whole = brief.totals, brief.interval
     episodes = session.episodes(totals.start_ns, totals.end_ns)
-    checks = other_checks(session, totals, whole, episodes, is_whole_run=brief.is_whole_run)
-    unmeasured_losses = _unmeasured_losses(session, totals, whole)
-    return replace(brief, checks=checks, unmeasured_losses=unmeasured_losses)
-
-
-def _unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> list[UnmeasuredLoss]:
-    hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
-    reasons = names_by_reason(
-        lasting_reasons(session),
-        lambda missing: None if missing.what in hidden else _EPISODE_NAMES.get(missing.what),
-    )
-    unseen = [(", ".join(names), why, fix) for (why, fix), names in reasons.items()]
-    variants = session.evaluator.variants
-    if not totals.times.has_waits:
-        short = "too short to tell" if totals.times.wait_snapshots else ""
-        why = short or "known after 3 s, if the kernel reports it"
-        unseen.append(("waiting for a CPU", why, None))
-    if variants["involuntary"] and not np.isfinite(whole.values.mean("involuntary", session.shown)):
-        run = session.run_interval()
-        if not np.isfinite(run.values.mean("involuntary", session.shown)):
-            unseen.append(("halts", why_unknown(session, run, session.shown, "involuntary"), None))
-    unseen = unseen or [OWN_WAITS if totals.times.job_time() is None else SLEEP]
-    if variants["ipc"] and not session.neighbours.cache.is_available:
-        is_intel = session.hello.identity.vendor == "GenuineIntel"
-        unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
-    if variants["ipc"] and _has_unread_cpu(session, whole):
-        unseen.append(("losses to others in the package", "not all of its CPUs are read", None))
-    return unseen
-
-
-_EPISODE_NAMES = {
-    "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
-    "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST_NAME: "memory bandwidth",
-    "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
-}  # fmt: skip
-"""Names, by key, of the numbers without which causes can go undetected."""
-OWN_WAITS = ("a program's own waits (locks, disks, network)", "not counted", None)
-SLEEP = ("why it slept", "locks, network and timers cannot be distinguished", None)
-L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
-"""The entry for losses of L3 capacity. It is listed as not measured unless a chosen event counts
-misses."""
+    found = checks(session, totals, whole, episodes, is_whole_run=brief.is_whole_run)
+    return replace(brief, checks=found, unmeasured_losses=unmeasured_losses(session, totals, whole))
 
 
 def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:
@@ -525,113 +456,3 @@ def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float |
         whole += max(0, end_ns - max(episode.start_ns, until_ns))
         until_ns = max(until_ns, end_ns)
     return whole / 1e9
-
-
-# --- checks of possible losses
-
-
-MIN_LONG_WAIT_S = 1e-3
-"""Minimum time in s of the watched job's longest wait that is reported beside the sum. Noise that
-costs little on each CPU costs much if thousands wait for the slowest."""
-INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
-
-
-def other_checks(
-    session: Session, totals: Totals, whole: Interval, episodes: Sequence[Episode], *,
-    is_whole_run: bool = True,
-) -> list[Check]:  # fmt: skip
-    """Returns the losses that can be measured here, the costliest first."""
-    sums, chosen = totals.losses, session.evaluator.variants
-    shares = sums.shares()
-    results: list[Check] = []
-
-    def add(
-        key: str, loss_name: str, result: str, brief: str, *causes: Cause, measured: float = 0.0
-    ) -> None:
-        share = sum(shares.get(cause, 0.0) for cause in causes)
-        results.append(Check(key, loss_name, result, share, brief, measured))
-
-    def add_share(
-        key: str, loss_name: str, name: str, share: float, *kinds: str, result: str = ""
-    ) -> None:
-        """Adds the check of a loss that is measured as a share of the time. `kinds`: kinds of the
-        episodes that report it."""
-        text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
-        result = result or f"{text} of time"
-        add(key, loss_name, result, f"{name} ({text})", *of_kinds(*kinds), measured=share)
-
-    def of_kinds(*kinds: str) -> list[Cause]:
-        return [cause for cause in shares if cause[0] in kinds]
-
-    if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):
-        slower = of_kinds(*(key for key, kind in KINDS.items() if kind.costs_cycles))
-        add("clock", "a clock below its ceiling", clocks, f"clock ({clocks})", *slower)
-    if totals.times.has_waits:
-        waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
-        brief = f"waiting for a CPU ({percent(shares.get(WAIT_CAUSE, 0.0))} %)"
-        waited = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
-        if (longest_s := totals.times.longest_wait_s) >= MIN_LONG_WAIT_S:
-            waited += f", once {short_duration(longest_s)} or longer"
-        add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
-    irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
-    interrupt_share = (
-        nan if irq[0] is None or irq[1] is None else job_mean(session, sums, irq[0] + irq[1])
-    )
-    if is_whole_run and isfinite(interrupt_share):
-        add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")
-    pressure = whole.machine.get("pressure_memory", nan)
-    if isfinite(pressure):
-        wait = "tasks waiting for memory"
-        add_share("memory-stalls", wait, "waiting for memory", pressure, "memory-stall")
-    halts = whole.values.mean("involuntary", session.shown)
-    if chosen["involuntary"] and np.isfinite(halts):
-        name, smi = "involuntary halts", whole.counts.get("smi")
-        result = ""
-        if smi is not None and np.isfinite(smi).any():
-            result = count_noun(int(np.nanmax(smi)), "SMI")
-        add_share("halts", name, name, halts, "involuntary-halt", "throttle", result=result)
-    if session.has_smt and chosen["ipc"]:
-        seen = "no task ran slower than when alone"
-        add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
-    is_read = not _has_unread_cpu(session, whole)
-    if OF_BEST_NAME in whole.machine and chosen["ipc"] and is_read:
-        gb_per_s = sum(whole.machine[name] for name in MEMORY_COUNTERS) / 1e9
-        seen = f"{gb_per_s:.1f} GB/s" if isfinite(gb_per_s) else "not read"
-        brief = f"memory bandwidth ({seen})"
-        add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
-    if session.neighbours.cache.is_available and is_read:
-        add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
-            ("neighbour", "cache"))  # fmt: skip
-    stolen = whole.values.mean("steal", session.shown)
-    if chosen["steal"] and isfinite(stolen):
-        result = "" if session.hello.virtualisation else "no hypervisor"
-        add_share("steal", "steal", "steal", stolen, STEAL_CAUSE[0], result=result)
-    heat = whole.machine.get("temperature_c", nan)
-    if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
-        add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
-    return sorted(results, key=lambda check: -check.share)
-
-
-def _has_unread_cpu(session: Session, whole: Interval) -> bool:
-    """Returns whether some CPUs of the shown packages were not read, for example because of
-    `--cpus`. Losses to tasks on them would go unnoticed."""
-    packages = {session.topology[row].package for row in session.shown}
-    util = whole.values["util"]
-    return any(cpu.online and cpu.package in packages and not isfinite(util[row])
-               for row, cpu in enumerate(session.topology))  # fmt: skip
-
-
-def _mean_clocks(session: Session, whole: Interval) -> str:
-    """Returns the mean clock and ceiling of the busy cores; '' if no core was busy."""
-    cores = session.reader.cores
-    if len(whole.ceilings.low_hz) != len(cores.lists):
-        return ""
-    ceiling = cores.by_cpu(whole.ceilings.low_hz)
-    busy, util = whole.values["busy_hz"], whole.values["util"]
-    known = np.isfinite(busy) & np.isfinite(ceiling)
-    rows = [row for row in session.shown if util[row] >= 0.1 and known[row]]
-    if not rows:
-        return ""
-    clock, limit = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
-    active = len({int(cores.core_by_cpu[row]) for row in rows})
-    return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {count_noun(active, 'core')} active"

@@ -23,16 +23,11 @@ from perftop.base.text import (
 from perftop.model.belief import COUNTED
 from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.model.tasks import is_group
+from perftop.output.checks import MIN_SHARE
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
-from perftop.output.why_report import (
-    MAX_CAUSES,
-    MIN_SHARE,
-    MIN_WHOLE_SHARE,
-    Finding,
-    Report,
-)
+from perftop.output.why_report import MAX_CAUSES, MIN_WHOLE_SHARE, Finding, Report
 from perftop.session.session import Session
 
 WIDTH = 78

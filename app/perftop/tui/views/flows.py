@@ -13,10 +13,11 @@ from perftop.base.text import count_noun, long_duration, ranges, time_of_day, wh
 from perftop.draw.strips import safe_cells
 from perftop.model.belief import TaskOnCpu
 from perftop.model.kinds import STEAL_CAUSE, Episode
+from perftop.output.checks import MIN_SHARE
 from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import culprits
 from perftop.output.waiting import remedy_against
-from perftop.output.why_report import MIN_SHARE, Finding, Report, remedy
+from perftop.output.why_report import Finding, Report, remedy
 from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
