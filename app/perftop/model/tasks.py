@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain, islice, zip_longest
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
@@ -543,6 +544,7 @@ def is_group(watched: str) -> bool:
     return watched.startswith("/") or watched.endswith((".service", ".scope", ".slice"))
 
 
+@lru_cache(maxsize=256)
 def owner(group: str) -> str:
     """Returns the owner of a control group: a job, a pod, a container or a unit. Without one,
     returns the group's path, with long identifiers cut to twelve digits, as container engines

@@ -281,11 +281,11 @@ def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
     if not hints.kernel_span_s or not wanted_s > 0:
         return []
     by_kind: dict[str, dict[KernelWork, float]] = {}
+    share_per_s = totals.elapsed_s / wanted_s / hints.kernel_span_s
     for work, seconds in hints.kernel_s.items():
         if work.pid in pids or session.neighbours.watched_job.name is None:
             kind = work.kind or f" {work.function}"  # without a kind: a sum for each function
-            share = seconds / hints.kernel_span_s * totals.elapsed_s / wanted_s
-            by_kind.setdefault(kind, {})[work] = share
+            by_kind.setdefault(kind, {})[work] = seconds * share_per_s
     clues: dict[str, Clue] = {}
     for shares in sorted(by_kind.values(), key=lambda shares: -sum(shares.values())):
         share, worst = min(1.0, sum(shares.values())), max(shares, key=lambda work: shares[work])

@@ -214,7 +214,8 @@ def _find_waiters(
     members = threads
     name, noun, pids = job or "", "thread", {pid for pid, _ in threads}
     if job is None:
-        names_by_task = {(pid, comm): _group_key(session, pid, comm) for pid, comm, _ in tasks}
+        keys = {(pid, comm) for pid, comm, _ in tasks}
+        names_by_task = {(pid, comm): _group_key(session, pid, comm) for pid, comm in keys}
         waited_s: dict[tuple[str, ...], float] = {}
         for (pid, comm, _), task in tasks.items():
             names = names_by_task[pid, comm]

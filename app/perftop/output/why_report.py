@@ -124,6 +124,7 @@ class Report:
     """All causes of losses, the costliest first."""
     checks: list[Check]
     clues: list[Clue]
+    """Empty in a brief report with named findings, whose answer mentions no clue."""
     unmeasured_losses: list[UnmeasuredLoss]
     interval: Interval
     """The numbers of the span."""
@@ -196,18 +197,24 @@ def brief_report(
         confusion_sentence = f"A low clock{outside} would look like slow code here."
     elif not session.reader.turbo.cpus.any():
         confusion_sentence = "No turbo table is known: clocks are compared with the base clock."
-    return Report(
-        job, totals, findings, [], clues(session, whole, totals), [], whole, spent,
-        confusion_sentence, past_tense, is_whole_run,
+    brief = Report(
+        job, totals, findings, [], [], [], whole, spent, confusion_sentence, past_tense,
+        is_whole_run,
     )  # fmt: skip
+    return brief if brief.named_findings else replace(brief, clues=clues(session, whole, totals))
 
 
 def with_checks(session: Session, brief: Report) -> Report:
-    """Returns the report with its checks, and with the losses that cannot be measured here."""
+    """Returns the report with its checks and clues, and with the losses that cannot be measured
+    here."""
     totals, whole = brief.totals, brief.interval
     episodes = session.episodes(totals.start_ns, totals.end_ns)
-    found = checks(session, totals, whole, episodes, is_whole_run=brief.is_whole_run)
-    return replace(brief, checks=found, unmeasured_losses=unmeasured_losses(session, totals, whole))
+    return replace(
+        brief,
+        checks=checks(session, totals, whole, episodes, is_whole_run=brief.is_whole_run),
+        clues=brief.clues or clues(session, whole, totals),
+        unmeasured_losses=unmeasured_losses(session, totals, whole),
+    )
 
 
 def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:

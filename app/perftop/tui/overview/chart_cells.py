@@ -5,8 +5,10 @@ right edge; columns before the start of the history are blank."""
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import ceil, floor, isnan, nan
 
 import numpy as np
@@ -26,7 +28,7 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import merge_runs, safe_cells
 from perftop.model.kinds import Episode
 from perftop.model.smt import state_bounds
-from perftop.model.tasks import TaskActivity
+from perftop.model.tasks import TaskColumns
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import QUEUE_LETTER, ChartUnit, lowered_metric_name
@@ -390,11 +392,13 @@ class TaskLanes:
 
     def __init__(self, session: Session, units: Sequence[ChartUnit]) -> None:
         self._session = session
-        self._cpus = [[str(cpu) for cpu in unit.cpus] for unit in units]
+        self._cpus = [str(cpu) for unit in units for cpu in unit.cpus]
         self._cpu_counts = np.array([[len(unit.cpus)] for unit in units])
-        self._records: list[tuple[int, list[list[TaskActivity]]]] = []
-        """Monotonic time in ns of each record of tasks, and by unit the tasks on its CPUs; the
-        oldest record first."""
+        self._unit_of_cpu = np.repeat(np.arange(len(units)), self._cpu_counts[:, 0])
+        """Index of the unit of each CPU in `_cpus`."""
+        self._records: list[tuple[int, TaskColumns]] = []
+        """Monotonic time in ns of each record of tasks, and the tasks on `_cpus`; the oldest record
+        first."""
         self._times_ns: Floats = np.zeros(0)
         self._record_shares: Floats = np.zeros((len(units), 1, TASK_PARTS))
         """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
@@ -457,40 +461,36 @@ class TaskLanes:
         """Reads the records within the axis and shortly before it, so that the first columns have a
         record. Returns whether the records have changed."""
         first_ns, last_ns = self._read_ns
-        previous_records = old_records = self._records
+        previous_count, old_records = len(self._records), self._records
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
             old_records, last_ns = [], start_ns - 1
         snapshots = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
-        new_records = [
-            (time_ns, [[task for cpu in cpus for task in snapshot.activity_on(cpu)]
-                       for cpus in self._cpus])
-            for time_ns, snapshot in snapshots
-        ]  # fmt: skip
+        new_records = [(time_ns, snapshot.columns(self._cpus)) for time_ns, snapshot in snapshots]
         self._read_ns = start_ns, end_ns
         records = [*old_records, *new_records]
         self._records = [r for r in records if r[0] > start_ns - MAX_TASKS_AGE_NS]
-        return self._records != previous_records
+        return bool(new_records) or len(self._records) != previous_count
 
     def _sum_records(self) -> None:
         self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
-        by_task, index_of_name = self._grouping == "task", dict[str, int]()
-        units, records = len(self._cpus), len(self._records) + 1
-        rows, indexes = list[int](), list[int]()
-        shares, waits = list[float](), list[float]()
-        for record, (_, tasks_of_units) in enumerate(self._records):
-            for unit, tasks in enumerate(tasks_of_units):
-                for (pid, comm, share), wait, _ in tasks:
-                    name = comm if by_task else self._name(pid, comm)
-                    indexes.append(index_of_name.setdefault(name, len(index_of_name)))
-                    rows.append(unit * records + record)
-                    shares.append(share)
-                    waits.append(wait)
-        names = np.array(indexes, int)
-        used = np.bincount(names, shares, len(index_of_name)).tolist()
+        units, records = len(self._cpu_counts), len(self._records) + 1
+        tasks = [columns for _, columns in self._records]
+        names: list[str] = [*chain(*(columns.names for columns in tasks))]
+        if self._grouping != "task":
+            names = [*map(self._name, chain(*(columns.pids for columns in tasks)), names)]
+        index_of_name = {name: index for index, name in enumerate(dict.fromkeys(names))}
+        indexes = np.array([*map(index_of_name.__getitem__, names)], int)
+        nothing = np.zeros(0)
+        shares = np.concatenate([nothing, *(columns.shares for columns in tasks)])
+        waits = np.concatenate([nothing, *(columns.waits for columns in tasks)])
+        cpus = np.concatenate([nothing.astype(int), *(columns.cpus for columns in tasks)])
+        record_of_task = [record for record, columns in enumerate(tasks) for _ in columns.names]
+        used = np.bincount(indexes, shares, len(index_of_name)).tolist()
         self._choose_names(dict(zip(index_of_name, used, strict=True)))
         by_name = {name: i for i, name in enumerate(self._names) if name}
-        parts = np.array([by_name.get(name, _OTHERS_INDEX) for name in index_of_name], int)[names]
-        bins = np.array(rows, int) * TASK_PARTS + parts
+        parts = np.array([by_name.get(name, _OTHERS_INDEX) for name in index_of_name], int)[indexes]
+        bins = self._unit_of_cpu[cpus] * records + np.array(record_of_task, int)
+        bins = bins * TASK_PARTS + parts
         sums = np.bincount(bins, shares, units * records * TASK_PARTS).reshape(
             units, records, TASK_PARTS
         )
@@ -599,22 +599,25 @@ class TaskLanes:
     def task_times(self) -> list[LaneTask]:
         """Returns the times of each task on all CPUs of the lanes, the longest run time first; then
         the busy time of unknown tasks. Together with the idle time, they add up to the window."""
-        shape = 2, len(self._cpus), len(self._records) + 1
-        by_task: dict[tuple[str, int], Floats] = {}
+        shape = 2, len(self._cpu_counts), len(self._records) + 1
+        by_task = defaultdict[tuple[str, int], Floats](lambda: np.zeros(shape))
         longest_s: dict[tuple[str, int], float] = {}
         last_ns: dict[tuple[str, int], int] = {}
         before_ns = None
-        for record, (time_ns, tasks_of_units) in enumerate(self._records):
+        for record, (time_ns, tasks) in enumerate(self._records):
             elapsed_s = 0.0 if before_ns is None else (time_ns - before_ns) / 1e9
             before_ns = time_ns
-            for unit, tasks in enumerate(tasks_of_units):
-                for (pid, comm, share), wait, switches in tasks:
-                    key = comm, pid
-                    by_task.setdefault(key, np.zeros(shape))[:, unit, record] += share, wait
-                    # A task waits at most once before each time that it runs.
-                    wait_s = wait * elapsed_s / (switches * elapsed_s + 1)
-                    longest_s[key] = float(np.fmax(longest_s.get(key, nan), wait_s))
-                    last_ns[key] = time_ns
+            units = self._unit_of_cpu[tasks.cpus].tolist()
+            # A task waits at most once before each time that it runs.
+            waits_s = tasks.waits * elapsed_s / (tasks.switches * elapsed_s + 1)
+            times = units, tasks.shares, tasks.waits, waits_s
+            for comm, pid, unit, share, wait, wait_s in zip(
+                tasks.names, tasks.pids, *times, strict=True
+            ):
+                key = comm, pid
+                by_task[key][:, unit, record] += share, wait
+                longest_s[key] = float(np.fmax(longest_s.get(key, nan), wait_s))
+                last_ns[key] = time_ns
         parts = {name: part for part, name in enumerate(self._names) if name}
         column_s, all_times = self._column_s / self._cpu_counts, list[LaneTask]()
         for key, values in by_task.items():

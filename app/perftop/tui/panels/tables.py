@@ -279,8 +279,9 @@ class TaskRanking:
 
     def _key_of(self, pid: int, comm: str) -> tuple[int, str]:
         """Returns the PID and name under which a task is listed; for a group, the PID is 0."""
-        name = group_name(self._session, pid, comm, self.grouping)
-        return pid if self.grouping == "task" else 0, name
+        if self.grouping == "task":
+            return pid, comm
+        return 0, group_name(self._session, pid, comm, self.grouping)
 
     def cpu_seconds(self, task: RankedTask) -> float:
         """Returns the CPU seconds that a task has used since perftop began to read tasks."""
