@@ -7,14 +7,16 @@ nothing. Every shape has a plain substitute for locales other than UTF-8.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
 from rich.color import Color as TerminalColor
+from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
+from textual.filter import Monochrome
 from textual.theme import Theme
 
 LineState = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
@@ -214,6 +216,46 @@ def _ansi_styles(palette: Palette, colors: dict[str, str], state: LineState) -> 
         dim = is_stale or (is_quiet and state in {"calm", "victim"})
         table[key] = Style(color=fore, bgcolor=palette.background, bold=bold, dim=dim)
     return table
+
+
+FADED_PREFIX = "~"
+"""Prefix of the key of a faded style, which is used outside the selected range."""
+_FADED_SHARE = 0.68
+"""Share by which faded colours are blended into the background."""
+
+
+class Styles(dict[str, Style]):
+    """Styles by key. The key `upper/lower` is for cells with two colours: its style has the letter
+    colour and weight of the style `upper`, on the letter colour of the style `lower`. The key of a
+    faded style begins with FADED_PREFIX."""
+
+    def __missing__(self, key: str) -> Style:
+        if key.startswith(FADED_PREFIX):
+            style = self[key] = _fade_style(self[key[1:]], self["text"])
+            return style
+        upper, _, lower = key.partition("/")
+        fore = self[upper]
+        style = self[key] = Style(color=fore.color, bgcolor=self[lower].color, bold=fore.bold)
+        return style
+
+
+def _fade_style(style: Style, background: Style) -> Style:
+    """Returns the style blended towards the background, or dimmed if there are few colours."""
+    colours = [style.color, style.bgcolor]
+    if background.bgcolor is None or any(c is None or c.triplet is None for c in colours):
+        return style + Style(dim=True)
+    base = Color.parse(background.bgcolor.name)
+    fore, back = (Color.parse(c.name).blend(base, _FADED_SHARE).hex for c in colours if c)
+    return Style(color=fore, bgcolor=back)
+
+
+def without_colours(styles: Mapping[str, Style]) -> dict[str, Style]:
+    """Returns the styles in shades of grey."""
+    grey, background = Monochrome(), Color.parse("black")
+    segments = {key: grey.apply([Segment("|", style)], background) for key, style in styles.items()}
+    grey_styles = {key: segment.style or Style() for key, (segment,) in segments.items()}
+    # Red as a shade of grey would be darker than the words around it.
+    return grey_styles | dict.fromkeys(("alarm", "warn"), grey_styles["bright"])
 
 
 # --- areas of charts

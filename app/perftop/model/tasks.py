@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice, zip_longest
 from math import inf, isfinite, nan
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,18 +170,20 @@ class TaskSnapshot:
         counts = [*map(len, tasks)]
         if counts != [*map(len, waits)] or min(counts) == 0 or max(counts) > MAX_TASKS_PER_CPU:
             return None
-        columns = _columns([*chain(*tasks)], int, str, float)
-        columns += _columns([*chain(*waits)], float, float)
+        columns = _columns([*chain(*tasks)], {int}, {str}, {float})
+        # the probe does not know how long a task waited that it had not seen before
+        columns += _columns([*chain(*waits)], {float, NoneType}, {float, NoneType})
         if len(columns) < len(TaskColumns._fields) - 1:
             return None
         pids, names, *numbers = columns
-        shares, wait_shares, switches = np.array(numbers)
+        shares, wait_shares, switches = np.array(numbers, float)  # None becomes NaN
+        is_outside = (wait_shares < 0) | (wait_shares > 1) | (switches < 0) | (switches == inf)
         is_valid = (
             0 <= min(pids) <= max(pids) < 1 << 32
             and max(map(len, names)) <= MAX_NAME_LENGTH
             and all(map(str.isprintable, names))
-            and ((shares >= 0) & (shares <= 1) & (wait_shares >= 0) & (wait_shares <= 1)).all()
-            and ((switches >= 0) & (switches < inf)).all()
+            and ((shares >= 0) & (shares <= 1)).all()
+            and not is_outside.any()
         )
         indexes = [index for index, cpu in enumerate(cpus) if cpu in self.top_tasks]
         index = np.repeat(indexes, counts)
@@ -209,12 +212,15 @@ class TaskColumns(NamedTuple):
     switches: Floats
 
 
-def _columns(records: Sequence[Any], *types: type) -> list[Any]:
-    """Returns the fields of records by column; an empty list unless all have these types."""
+def _columns(records: Sequence[Any], *types: set[type]) -> list[Any]:
+    """Returns the fields of records by column; an empty list if a field has none of its types."""
     if {*map(type, records)} != {list} or {*map(len, records)} != {len(types)}:
         return []
     columns = [*zip(*records, strict=True)]
-    return columns if [{*map(type, fields)} for fields in columns] == [{t} for t in types] else []
+    pairs = zip(columns, types, strict=True)
+    return (
+        columns if all(allowed.issuperset(map(type, fields)) for fields, allowed in pairs) else []
+    )
 
 
 def _bounded_number(value: object, max_value: float) -> float:

@@ -484,6 +484,8 @@ class RunTimes:
         waited."""
         tasks_by_group: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
+        if not any(quota.throttled_s > 0 for quota in quotas.by_group.values()):
+            return []
         for key, task in times.items():
             if task.wait_s > 0 and (quota := quotas.most_limiting_quota(key[0])) is not None:
                 tasks_by_group.setdefault(quota.group, (quota, []))[1].append(key)

@@ -178,7 +178,7 @@ def test_malformed_tasks_are_ignored(record: Any) -> None:
 
 
 REGULAR: dict[str, tuple[list[Any], Any]] = {
-    "0": ([[7, "a", 0.5], [8, "b", 0.25]], [[0.1, 20.0], [0.0, 0.0]]),
+    "0": ([[7, "a", 0.5], [8, "b", 0.25], [6, "new", 0.1]], [[0.1, 20.0], [0.0, 0.0], [None] * 2]),
     "2": ([[9, "c", 1.0]], [[0.0, 3.5]]),
 }
 IRREGULAR: dict[str, tuple[list[Any], Any]] = {

@@ -484,12 +484,12 @@ class TaskLanes:
         shares = np.concatenate([nothing, *(columns.shares for columns in tasks)])
         waits = np.concatenate([nothing, *(columns.waits for columns in tasks)])
         cpus = np.concatenate([nothing.astype(int), *(columns.cpus for columns in tasks)])
-        record_of_task = [record for record, columns in enumerate(tasks) for _ in columns.names]
+        task_counts = np.array([len(columns.names) for columns in tasks], int)
         used = np.bincount(indexes, shares, len(index_of_name)).tolist()
         self._choose_names(dict(zip(index_of_name, used, strict=True)))
         by_name = {name: i for i, name in enumerate(self._names) if name}
         parts = np.array([by_name.get(name, _OTHERS_INDEX) for name in index_of_name], int)[indexes]
-        bins = self._unit_of_cpu[cpus] * records + np.array(record_of_task, int)
+        bins = self._unit_of_cpu[cpus] * records + np.repeat(np.arange(len(tasks)), task_counts)
         bins = bins * TASK_PARTS + parts
         sums = np.bincount(bins, shares, units * records * TASK_PARTS).reshape(
             units, records, TASK_PARTS

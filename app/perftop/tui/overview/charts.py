@@ -45,7 +45,6 @@ from perftop.tui.panels.panels import MIN_HEIGHT, PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.paint import FADED_PREFIX
 from perftop.tui.shared.row_numbers import RowReader, session_clock_unit
 from perftop.tui.shared.time_axis import Axis, Tick
 from perftop.tui.shared.verdict import is_past
@@ -279,7 +278,8 @@ class ChartPage:
             ranges = settings.ranges_ns.values()
             for begin, end in time_axis.cells_outside(axis, cells, cell_columns, ranges):
                 lines = [
-                    restyle_cells(line, first + begin, first + end, FADED_PREFIX) for line in lines
+                    restyle_cells(line, first + begin, first + end, theme.FADED_PREFIX)
+                    for line in lines
                 ]
             if settings.cursor_ns is not None:
                 x = first + axis.bin_at(settings.cursor_ns) // cell_columns

@@ -31,7 +31,6 @@ from perftop.tui.panels.tables import title_key
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Core, Cores
-from perftop.tui.shared.paint import FADED_PREFIX
 from perftop.tui.shared.row_numbers import (
     Scale,
     field_scale,
@@ -126,7 +125,7 @@ def faded_lane(runs: list[Run], axis: Axis, settings: ViewSettings) -> list[Run]
     for begin, end in time_axis.cells_outside(
         axis, axis.cells, axis.cell_columns, settings.ranges_ns.values()
     ):
-        runs = restyle_cells(runs, begin, end, FADED_PREFIX)
+        runs = restyle_cells(runs, begin, end, theme.FADED_PREFIX)
     return runs
 
 

@@ -34,6 +34,7 @@ from perftop.output.sentences import losers as names_of_losers
 from perftop.output.sentences import sentence
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.task_times import UNKNOWN_CPU
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Cores
@@ -279,21 +280,24 @@ class TaskRanking:
 
     def _key_of(self, pid: int, comm: str) -> tuple[int, str]:
         """Returns the PID and name under which a task is listed; for a group, the PID is 0."""
-        if self.grouping == "task":
-            return pid, comm
-        return 0, group_name(self._session, pid, comm, self.grouping)
+        name = group_name(self._session, pid, comm, self.grouping)
+        return pid if self.grouping == "task" else 0, name
 
     def cpu_seconds(self, task: RankedTask) -> float:
         """Returns the CPU seconds that a task has used since perftop began to read tasks."""
-        return self._totals_s.get((task.pid, task.comm), nan)
+        tasks = self._session.run_times.tasks
+        if self.grouping != "task":
+            return self._group_seconds.get(task.comm, nan)
+        keys = ((task.pid, task.comm, cpu) for cpu in (*self._session.position, UNKNOWN_CPU))
+        times_s = [tasks[key].run_s for key in keys if key in tasks]
+        return sum(times_s) if times_s else nan
 
     @cached_property
-    def _totals_s(self) -> dict[tuple[int, str], float]:
-        totals_s: dict[tuple[int, str], float] = {}
+    def _group_seconds(self) -> dict[str, float]:
+        seconds = defaultdict[str, float](float)
         for (pid, comm, _), times in self._session.run_times.tasks.items():
-            key = self._key_of(pid, comm)
-            totals_s[key] = totals_s.get(key, 0.0) + times.run_s
-        return totals_s
+            seconds[group_name(self._session, pid, comm, self.grouping)] += times.run_s
+        return seconds
 
     def top_tasks(self, count: int) -> list[RankedTask]:
         """Returns the `count` busiest tasks. They are made when first needed, because a screen

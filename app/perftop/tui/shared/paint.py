@@ -31,8 +31,6 @@ from rich.style import Style
 from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
-from textual.color import Color
-from textual.filter import Monochrome
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
@@ -49,36 +47,6 @@ _RESET = "\x1b[0m"
 # --- runs as text with escape sequences
 
 
-FADED_PREFIX = "~"
-"""Prefix of the key of a faded style, which is used outside the selected range."""
-_FADED_SHARE = 0.68
-"""Share by which faded colours are blended into the background."""
-
-
-def _fade_style(style: Style, background: Style) -> Style:
-    """Returns the style blended towards the background, or dimmed if there are few colours."""
-    colours = [style.color, style.bgcolor]
-    if background.bgcolor is None or any(c is None or c.triplet is None for c in colours):
-        return style + Style(dim=True)
-    base = Color.parse(background.bgcolor.name)
-    fore, back = (Color.parse(c.name).blend(base, _FADED_SHARE).hex for c in colours if c)
-    return Style(color=fore, bgcolor=back)
-
-
-class _Styles(dict[str, Style]):
-    """Styles by key. The key `upper/lower` is for cells with two colours: its style has the letter
-    colour and weight of the style `upper`, on the letter colour of the style `lower`."""
-
-    def __missing__(self, key: str) -> Style:
-        if key.startswith(FADED_PREFIX):
-            style = self[key] = _fade_style(self[key[1:]], self["text"])
-            return style
-        upper, _, lower = key.partition("/")
-        fore = self[upper]
-        style = self[key] = Style(color=fore.color, bgcolor=self[lower].color, bold=fore.bold)
-        return style
-
-
 _StyleSwitch = tuple[object, str, str, bool]
 """The attributes of a style except its letter colour; the escape sequence that switches to the
 style; the sequence that switches only the letter colour; and whether the style has its own
@@ -89,7 +57,7 @@ class RunWriter:
     """Writes runs as text with the escape sequences of their styles."""
 
     def __init__(self, styles: Mapping[str, Style], system: ColorSystem) -> None:
-        self.styles = _Styles(styles)
+        self.styles = theme.Styles(styles)
         self.system = system
         self._switches: dict[str, _StyleSwitch] = {}
 
@@ -141,14 +109,8 @@ def _run_writer(
 ) -> RunWriter:
     styles = theme.line_styles(name, state)
     if no_color:
-        grey, background = Monochrome(), Color.parse("black")
-        grey_segments = {
-            key: grey.apply([Segment("|", style)], background) for key, style in styles.items()
-        }
-        styles = {key: segments[0].style or Style() for key, segments in grey_segments.items()}
-        # Red as a shade of grey would be darker than the words around it.
-        styles |= dict.fromkeys(("alarm", "warn"), styles["bright"])
-    if system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
+        styles = theme.without_colours(styles)
+    elif system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
         styles = {key: theme.to_256_colours(style) for key, style in styles.items()}
     return RunWriter(styles, system)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nightly import cases_by_day
 from time_view import View, many_cores, two_cores, view_of, viewing
 
+from perftop.draw import theme
 from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.selection import parse_filter
@@ -22,7 +23,6 @@ from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.panels import lanes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Core
-from perftop.tui.shared.paint import FADED_PREFIX
 
 # --- contents of a line
 
@@ -189,10 +189,10 @@ async def test_cells_outside_the_selected_range_are_faded() -> None:
         view.run.source.select_range(now_ns - S, now_ns)
         await view.run.pilot.pause()
         cells = view.strip(y)
-        is_faded = [key.startswith(FADED_PREFIX) for _, key in cells]
+        is_faded = [key.startswith(theme.FADED_PREFIX) for _, key in cells]
         assert is_faded == sorted(is_faded, reverse=True)
         assert is_faded.count(False) == pytest.approx(S / view.past._axis.bin_ns, abs=1)
-        assert [(sign, key.removeprefix(FADED_PREFIX)) for sign, key in cells] == live
+        assert [(sign, key.removeprefix(theme.FADED_PREFIX)) for sign, key in cells] == live
         assert view.title_lines[1].split()[-1] == "mean"
 
 
