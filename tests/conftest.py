@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import preloaded
 import pytest
 from hypothesis import HealthCheck, settings
 from run_order import (
@@ -48,6 +49,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Otherwise numpy starts a thread for each CPU in each command, for matrix products.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["LC_ALL"] = "C.UTF-8"
+preloaded.install()
 # Hypothesis tries the same examples in each run and has no time limit, since the machine may be
 # busy.
 for name, examples in {"day": 25, "night": 200}.items():

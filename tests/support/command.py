@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import select
 import subprocess
 import sys
@@ -32,7 +31,6 @@ def run(*arguments: str, program: str = "perftop", **more: Any) -> subprocess.Co
         text=True,
         timeout=MAX_WAIT_S,
         check=False,
-        env=os.environ | {"LC_ALL": "C.UTF-8"},
         **more,
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import synth
-from command import argv, run, run_in_process
+from command import argv, children, run, run_in_process
 from recording_files import read_messages
 from waiting import MAX_WAIT_S, wait_for
 
@@ -244,9 +244,8 @@ def test_a_missing_program_creates_and_replaces_no_file(tmp_path: Path) -> None:
 def test_an_ended_probe_does_not_end_the_command(tmp_path: Path) -> None:
     path, go = tmp_path / "a", tmp_path / "go"
     with start(path, f"until [ -e {go} ]; do sleep .05; done; exit 5") as it:
-        children = Path(f"/proc/{it.pid}/task/{it.pid}/children").read_text().split()
-        (probe,) = [pid for pid in children if b"perfprobe" in _line(pid)]
-        os.kill(int(probe), signal.SIGKILL)
+        (probe,) = [pid for pid in children(it.pid) if _name(pid) != "sh"]
+        os.kill(probe, signal.SIGKILL)
         time.sleep(0.2)
         assert it.poll() is None
         go.touch()
@@ -256,8 +255,8 @@ def test_an_ended_probe_does_not_end_the_command(tmp_path: Path) -> None:
     assert notes(path)["run-end"].data["status"] == 5
 
 
-def _line(pid: str) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def test_any_arguments_are_recorded(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@ prints the command that fixes them."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pty
 import random
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -54,15 +54,6 @@ def run_printed_command(text: str) -> None:
     command = shlex.split(line.partition("to restore")[2].partition(":")[2].rpartition(";")[2])
     assert command[0] == "perftop"
     assert run_in_process(*command[1:]).returncode == 0
-
-
-def running_commands(root: Path) -> list[str]:
-    """Command lines of the programs that use this machine."""
-    lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            lines.append(path.read_bytes().decode(errors="replace"))
-    return [line for line in lines if f"--sysroot\0{root}" in line]
 
 
 # --- ended by a signal ----------------------------------------------------------------------------
@@ -272,13 +263,19 @@ def test_registers_are_restored_whenever_the_probe_ends(
                 for probe in children(process.pid):
                     os.kill(probe, signal.SIGKILL)
                 process.send_signal(number)
+            elif victim == "killed":
+                process.send_signal(signal.SIGSTOP)  # it starts no probe from here on
+                probes = [os.pidfd_open(probe) for probe in children(process.pid)]
+                process.kill()
             else:
-                process.send_signal(signal.SIGKILL if victim == "killed" else number)
+                process.send_signal(number)
             os.set_blocking(out.fileno(), True)
             _, errors = process.communicate(timeout=MAX_WAIT_S)
         text = errors.decode()
         if victim == "killed":  # its probe may not have programmed anything yet
-            wait_for(lambda: not running_commands(fake.root), "the probe ends")
+            for probe in probes:
+                select.select([probe], [], [], MAX_WAIT_S)
+                os.close(probe)
         elif fake.changed():
             assert victim == "probe"
             assert process.returncode == 1, text
