@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     root = stream_options.sysroot()
 
-    stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
+    stream = verbs.add_parser("stream", parents=[root], help="write frames to stdout (msgpack)")
     stream_options.add_options(stream, float, "0.1")
     stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
     stream.add_argument(
@@ -80,14 +80,14 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     stream.set_defaults(verb=_stream, sample=0.1)
 
-    topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
+    topology = verbs.add_parser("topology", parents=[root], help="list CPUs, cores, caches, nodes")
     topology.set_defaults(verb=_topology)
 
-    text = "what can be read here, what cannot, and why"
+    text = "show what can be read here, what cannot, and why"
     doctor = verbs.add_parser("doctor", parents=[root], help=text)
     doctor.set_defaults(verb=_doctor)
 
-    text = "events that stream --events can count here"
+    text = "list the events that stream --events can count here"
     events = verbs.add_parser("events", parents=[root], help=text)
     text = "only events whose name or description contains it"
     events.add_argument("--word", metavar="WORD", help=text)
@@ -100,14 +100,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     timers.set_defaults(verb=_timers)
 
-    ramp = verbs.add_parser("ramp", help="clock of one CPU from idle until steady, as raw points")
+    ramp = verbs.add_parser(
+        "ramp", help="measure the clock of one CPU from idle until steady, as raw points"
+    )
     text = "CPU to measure (default: the last one allowed)"
     ramp.add_argument("--cpu", type=int, metavar="N", help=text)
     ramp.add_argument("--isa", default="scalar", metavar="scalar|avx2|avx512")
     ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help="all runs together")
     ramp.set_defaults(verb=_ramp)
 
-    wake = verbs.add_parser("wake", help="cost of a wake-up, by idle state and waker")
+    wake = verbs.add_parser("wake", help="measure the cost of a wake-up, by idle state and waker")
     wake.add_argument("--cpu", type=int, metavar="N", help=text)
     wake.set_defaults(verb=_wake)
 
@@ -121,7 +123,9 @@ def _parser() -> argparse.ArgumentParser:
     for verb in (topology, doctor, events, timers, ramp, wake, selftest):
         verb.add_argument("--json", action="store_true", help="the default and only format")
 
-    truth = verbs.add_parser("truth", help="true values of a simulated machine, as JSON lines")
+    truth = verbs.add_parser(
+        "truth", help="print true values of a simulated machine, as JSON lines"
+    )
     truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
     truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
     truth.set_defaults(verb=_truth)
@@ -135,7 +139,7 @@ def _stream(options: argparse.Namespace) -> int:
     from perfprobe.wire.outbox import EndedError
 
     if sys.stdout is None:
-        raise OutputError("stdout is closed: there is nowhere to write to")
+        raise OutputError("stdout is closed, so nothing can be written")
     if not 0.001 <= options.sample <= 3600:
         raise UsageError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
     batch = options.batch
@@ -169,7 +173,7 @@ def _print_json(value: Any) -> None:
     import json  # imported here, because `stream` does not need it
 
     if sys.stdout is None:
-        raise OutputError("stdout is closed: there is nowhere to write to")
+        raise OutputError("stdout is closed, so nothing can be written")
     try:
         print(json.dumps(value), flush=True)
     except BrokenPipeError:
@@ -277,7 +281,7 @@ def _truth(options: argparse.Namespace) -> int:
 
     if not options.spec.startswith("sim"):
         raise UsageError(
-            f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]"
+            f"{options.spec}: only a simulated machine knows its true values: sim[:SCENARIO]"
         )
     for line in truth(options.spec, options.duration):
         _print_json(line)

@@ -32,7 +32,7 @@ def check_result(result: int) -> int:
 
 REMEDIES = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.ENFILE: "close files: the whole system has too many open",
+    errno.ENFILE: "close files: too many are open in the whole system",
     errno.EAGAIN: "raise the limit of processes and threads (ulimit -u)",
     errno.ENOMEM: "raise the limit of memory (ulimit -v)",
 }

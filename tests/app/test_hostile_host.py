@@ -79,12 +79,12 @@ def test_the_size_of_an_answer_is_limited(
 
 
 @pytest.mark.parametrize(("answer", "reason"), [
-    ("", "its output is no answer of perfprobe"),
-    ("[]", "its output is no answer of perfprobe"),
-    ("[" * 100_000, "its output is no answer of perfprobe"),
-    ("{}", r"is not understood \(KeyError: 'cpus'\); .*same version"),
-    ('{"cpus": 5}', "is not understood"),
-    ('{"cpus": [{"cpu": 1e999, "online": true}]}', "is not understood"),
+    ("", "its output is not an answer of perfprobe"),
+    ("[]", "its output is not an answer of perfprobe"),
+    ("[" * 100_000, "its output is not an answer of perfprobe"),
+    ("{}", r"cannot be understood \(KeyError: 'cpus'\); .*same version"),
+    ('{"cpus": 5}', "cannot be understood"),
+    ('{"cpus": [{"cpu": 1e999, "online": true}]}', "cannot be understood"),
 ])  # fmt: skip
 def test_an_answer_of_another_structure_is_refused(
     hosts: fake_ssh.Hosts, answer: str, reason: str

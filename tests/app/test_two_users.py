@@ -133,10 +133,10 @@ def make_kept_of_nobody(mode: int, home_directories: Path) -> None:
 
 @pytest.mark.parametrize(("prepare", "mode", "message"), [
     (make_box_of_nobody, 0o755, r"belongs to another user \(nobody\); name one of yours"),
-    (make_box_of_root, 0o777, r"others can write to it; close it \(chmod go-w "),
-    (make_box_of_root, 0o770, r"others can write to it; close it \(chmod go-w "),
+    (make_box_of_root, 0o777, r"others can write to it; to prevent that: chmod go-w "),
+    (make_box_of_root, 0o770, r"others can write to it; to prevent that: chmod go-w "),
     (make_box_of_root, 0o700, "--ring needs a directory of its own there"),
-    (make_box_link, 0o700, r"box is a link of another user \(nobody\); name the place itself"),
+    (make_box_link, 0o700, r"box is a symbolic link of another user \(nobody\); give its target"),
     (make_part_of_nobody, 0o700, "--ring needs a directory of its own there"),
     (make_part_as_link, 0o700, "--ring needs a directory of its own there"),
     (make_kept_of_nobody, 0o700, r"kept belongs to another user \(nobody\)"),
@@ -236,8 +236,8 @@ def name_pipe_of_nobody(_: Path) -> str:
     return "out"
 
 
-LINK = "is a link of another user (nobody); name the place itself"
-FILE = "belongs to another user, or has other names; name a new file"
+LINK = "is a symbolic link of another user (nobody); give its target"
+FILE = "belongs to another user, or has other hard links; name a new file"
 RECORD = "record", *SIM, "--duration", "1s"
 STAT = "stat", *SIM, "--duration", "1s"
 EXPORT = "export", "../recording"
@@ -291,7 +291,7 @@ def test_the_directory_for_several_machines_is_not_created_behind_a_link_of_anot
     with as_nobody():
         os.symlink(home_directories, "theirs")
     before = sorted(home_directories.iterdir())
-    with pytest.raises(Failed, match="a link of another user"):
+    with pytest.raises(Failed, match="a symbolic link of another user"):
         headless.output_paths(Path("theirs/new"), ["a", "b"])
     assert sorted(home_directories.iterdir()) == before
     assert headless.output_paths(Path("ours"), ["a", "b"])[1] == Path("ours/b.perftop")
@@ -338,7 +338,7 @@ def test_the_text_file_is_written_and_removed_in_its_opened_directory(
         assert Path("theirs/out").read_bytes() == b"numbers"
         swap()
     if attack_time != "at its end":
-        with pytest.raises(Failed, match="is a link of another user"):
+        with pytest.raises(Failed, match="is a symbolic link of another user"):
             one._write_file(FILE_PERIOD_S)
     one.on_end()
 
@@ -387,7 +387,7 @@ def keep_first_start(_: Path) -> None:
 
 
 def keep_findings(_: Path) -> None:
-    with pytest.raises(OSError, match="is a link of another user"):
+    with pytest.raises(OSError, match="is a symbolic link of another user"):
         files.save_findings({"boot_id": "1", "time": 1, "wrong": [], "checks": []})
 
 
@@ -481,7 +481,9 @@ def test_own_links_inherited_files_and_devices_are_permitted(
         Ring(Path("link/../link/box"), HELLO, S, RING_BYTES).end()
         files.replace(Path("link/text"), b"x")
         os.symlink("loop", "loop")
-        with pytest.raises(Failed, match=r"^cannot write loop: more than 40 links on the way"):
+        with pytest.raises(
+            Failed, match=r"^cannot write loop: more than 40 symbolic links in the path"
+        ):
             files.create(Path("loop"), force=True)
         with serving.listening_socket(Path("link/s")):
             assert Path("mine/s").is_socket()
@@ -516,9 +518,9 @@ def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]]
 
 
 @pytest.mark.parametrize(("owner", "mode", "message"), [
-    (65534, 0o755, "another user can replace it there"),
-    (0, 0o777, "another user can replace it there"),
-    (0, 0o770, "another user can replace it there"),
+    (65534, 0o755, "another user could replace it there"),
+    (0, 0o777, "another user could replace it there"),
+    (0, 0o770, "another user could replace it there"),
     (0, 0o1777, None),
     (0, 0o755, None),
 ])  # fmt: skip

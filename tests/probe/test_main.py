@@ -36,7 +36,7 @@ def test_selftest_fails_if_a_counter_is_wrong(
     ("-e page-faults --source os", 2, "only --source auto, perf and sim count events"),
     ("-e page-faults --sysroot /nowhere", 2, "only --source auto, perf and sim count events"),
     ("-e page-faults --source msr", 2, "only --source auto, perf and sim count events"),
-    ("-e r1 --source sim", 2, "a simulated machine has not that"),
+    ("-e r1 --source sim", 2, "a simulated machine does not have it"),
     ("-e branches --source sim:guest", 3, "the hypervisor exposes no PMU"),
     ("-e branches,cycles,cache-misses,branch-misses --no-multiplex --source sim", 3,
      "-e branch-misses: no counter is left for it"),

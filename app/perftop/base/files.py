@@ -140,7 +140,7 @@ def open_parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]
             if target is not None:
                 links += 1
                 if links > MAX_LINKS:
-                    raise UnsafePath(f"more than {MAX_LINKS} links on the way")
+                    raise UnsafePath(f"more than {MAX_LINKS} symbolic links in the path")
                 names[-1:] = reversed(target.parts)
             elif len(names) == 1:
                 break
@@ -167,7 +167,9 @@ def _target(fd: int, name: str) -> Path | None:
             return None
         if status.st_uid not in _trusted_uids():
             owner = _user_name(status.st_uid)
-            raise UnsafePath(f"{name} is a link of another user ({owner}); name the place itself")
+            raise UnsafePath(
+                f"{name} is a symbolic link of another user ({owner}); give its target"
+            )
         return Path(os.readlink("", dir_fd=inode))
     finally:
         os.close(inode)
@@ -219,7 +221,9 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
             named = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
             untrusted = status.st_uid not in _trusted_uids() or status.st_nlink > 1
             if named and untrusted and not is_closed_to_others(fd):
-                raise UnsafePath("it belongs to another user, or has other names; name a new file")
+                raise UnsafePath(
+                    "it belongs to another user, or has other hard links; name a new file"
+                )
             return os.open(f"/proc/self/fd/{inode}", flags & ~os.O_CREAT | os.O_CLOEXEC)
         finally:
             os.close(inode)
@@ -254,7 +258,7 @@ class OwnDirectory:
             text = f"{path} belongs to another user ({_user_name(owner)}); name one of yours"
             raise UnsafePath(text)
         if not is_private:
-            raise UnsafePath(f"others can write to it; close it (chmod go-w {path})")
+            raise UnsafePath(f"others can write to it; to prevent that: chmod go-w {path}")
 
     @classmethod
     def open(cls, path: Path, *, make: bool = False) -> Self:

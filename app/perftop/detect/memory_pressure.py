@@ -398,8 +398,8 @@ class MemoryLosses:
 # --- losses of L3 capacity
 
 MISS_KEYS = tuple(EVENT + name for name in ("LLC-load-misses", "LLC-misses", "cache-misses"))
-"""Keys of the chosen events that count misses of the last cache on Intel; on AMD, `cache-misses`
-counts those of the L2."""
+"""Keys of the chosen events that count misses of the last-level cache on Intel. On AMD,
+`cache-misses` counts those of the L2."""
 MIN_MISS_GROWTH = 1.5
 """Factor by which misses per instruction must grow to count."""
 

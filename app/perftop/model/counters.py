@@ -163,7 +163,7 @@ class Counters:
         """Sets the increments of suspect counters to NaN."""
         if not np.count_nonzero(delta.doubts):
             return
-        # A read whose time stamps went backwards is already excluded from all differences.
+        # A read whose time stamps ran backwards is already excluded from all differences.
         is_doubted = (delta.doubts != 0) & (delta.doubts != Doubt.BACKWARDS)
         for index, key in enumerate(self.keys):
             column, rows = self.columns[key], is_doubted[..., index]

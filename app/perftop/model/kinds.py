@@ -68,7 +68,7 @@ KINDS: dict[str, Kind] = {
             explained_keys=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW_CLOCK_CAUSES,
         ),
         Kind(
-            "throttle", "■", "throttle: heat slows a package",
+            "throttle", "■", "throttle: heat slows a package down",
             worsened_key="involuntary", loss_text="time to heat",
             explained_keys=("involuntary", "lost_ratio"),
             sentences=(
@@ -150,7 +150,7 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
-            "ramp", "╱", "ramp: a clock climbed from idle to where it stays", "gain",
+            "ramp", "╱", "ramp: a clock climbed from idle to its steady value", "gain",
             is_wrong=False, costs_cycles=True,
             sentences=(
                 "{where} took {climb} to climb from {first} to {steady}",
@@ -158,7 +158,7 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
-            "suspect", "≁", "suspect: counters that cannot be true", "", is_wrong=False,
+            "suspect", "≁", "suspect: counters with impossible values", "", is_wrong=False,
             sentences=(
                 "perftop does|did not trust {counters} of {where}",
                 "perftop does|did not trust counters of {where}",
@@ -176,9 +176,15 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 """Kinds of episodes by key, worst first."""
 UNKNOWN_KIND = Kind(
-    "other", "│", "an episode of a newer perftop", is_wrong=False, sentences=("{kind} on {where}",)
+    "other",
+    "│",
+    "an episode of a kind that only a newer perftop knows",
+    is_wrong=False,
+    sentences=("{kind} on {where}",),
 )
-MARK = Kind("mark", "│", "a moment that somebody named", "", is_wrong=False, sentences=("{label}",))
+MARK = Kind(
+    "mark", "│", "a moment that was given a name", "", is_wrong=False, sentences=("{label}",)
+)
 
 
 def _neighbour(cause: str, worsened_key: str, loss: str, *sentences: str) -> Kind:
@@ -315,13 +321,13 @@ CAUSES: dict[str, Cause] = {
         ),
         Cause(
             "license", "SIMD license", "Wide SIMD code", "SIMD",
-            "-mprefer-vector-width=256, if a compiler made that code",
+            "-mprefer-vector-width=256, if a compiler generated that code",
         ),
         Cause("level", "SIMD level", "", "SIMD"),
         Cause("simd", "SIMD", "A changing SIMD level", "SIMD"),
         Cause(
             "hypervisor", "hypervisor", "The hypervisor", "steal",
-            "another host or instance size; nothing in here helps",
+            "another host or instance size; nothing inside this VM helps",
         ),
         Cause(
             "governor", "governor", "The governor", "gov",
@@ -331,7 +337,7 @@ CAUSES: dict[str, Cause] = {
         Cause("hdc", "HDC", "Hardware duty cycling", "HDC"),
         Cause(
             "smm", "SMM", "The firmware (SMM)", "SMI",
-            "the setup of the firmware: USB legacy, power management",
+            "the firmware's setup: USB legacy support, power management",
         ),
         Cause(
             "clock-change", "clock changes", "A changing clock", "clock",
@@ -438,7 +444,7 @@ class CostlySetting(NamedTuple):
 
 BANDWIDTH_CAPS = CostlySetting(
     "bandwidth_caps", (),
-    "resctrl caps memory bandwidth ({}), on Intel of the siblings of these CPUs, too",
+    "resctrl caps memory bandwidth ({}), on Intel also of the siblings of these CPUs",
     "MB in /sys/fs/resctrl/GROUP/schemata; keep siblings in one group", kernel_only=False,
 )  # fmt: skip
 COSTLY_SETTINGS = (
@@ -468,7 +474,7 @@ KERNEL_WORK = {
         "spinning for a lock of the kernel in {}",
         "fewer threads in that call at once; perf lock contention -ab names the lock",
     ),
-    "mitigation": ("in mitigations, at returns and entries of the kernel", ""),
+    "mitigation": ("in mitigations, when the kernel is entered or left", ""),
     "entry": (
         "at the entries and exits of system calls",
         "fewer system calls: strace -cf counts them",

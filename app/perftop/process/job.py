@@ -46,7 +46,7 @@ _START_MESSAGE = struct.Struct("=q2d3q")
 resource use so far, in the order of `_usage_numbers`."""
 EXEC_FAILURES = {
     errno.ENOENT: "the interpreter in its first line, or its loader, does not exist",
-    errno.ENOEXEC: "no executable format (a script needs a first line such as #!/bin/sh)",
+    errno.ENOEXEC: "not an executable format (a script needs a first line such as #!/bin/sh)",
 }
 """Reasons why an existing program cannot be run, where the system's own text is misleading."""
 RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"

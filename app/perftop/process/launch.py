@@ -371,7 +371,7 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
                 return answer
         if probe.host and not probe.process.returncode:
             fix = START_FILE_FIX.format(host=probe.host)
-            text = f"{probe.host}: its output is no answer of perfprobe; {fix}"
+            text = f"{probe.host}: its output is not an answer of perfprobe; {fix}"
             raise Failed(text, UNAVAILABLE)
         raise probe.end_failure()
 
@@ -410,7 +410,7 @@ FAILURE_PATTERNS = (
 )  # fmt: skip
 """Steps of a connection, in order: name, pattern of ssh's error messages when the step fails, and
 the suggested fix."""
-START_FILE_FIX = "its shell's start file must print nothing: ssh {host} true"
+START_FILE_FIX = "its shell's startup files must print nothing: ssh {host} true"
 """The suggested fix if something other than the probe's output arrives."""
 NOT_FOUND_PATTERN = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
 SUDO_REFUSED_PATTERN = re.compile(
@@ -465,13 +465,13 @@ def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -
     if own[0] == "sudo" and SUDO_REFUSED_PATTERN.search(last):
         root = f"--host root@{_without_user(name)}"
         fix = f"let sudo there run {own[3]} without a password, or use {root}"
-        return Failed(f"{name}: rights: {last}; {fix}", UNAVAILABLE)
+        return Failed(f"{name}: privileges: {last}; {fix}", UNAVAILABLE)
     if status in {126, 127} or (own[0] == "sudo" and NOT_FOUND_PATTERN.search(last)):
         if own[0] == "sudo" and status == 127:
             text = f"{name}: no sudo there: {last}; use --host root@{_without_user(name)}"
             return Failed(text, UNAVAILABLE)
         probe = own[3] if own[0] == "sudo" else own[0]
-        fix = "install perftop there, or name its place: --remote PATH"
+        fix = "install perftop there, or say where it is: --remote PATH"
         return Failed(f"{name}: no {probe} there: {last or 'not found'}; {fix}", UNAVAILABLE)
     return None
 

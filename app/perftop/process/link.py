@@ -196,7 +196,7 @@ class StreamJoiner:
         assert first_hello is not None
         is_same_boot = (hello.boot_id, hello.host) == (first_hello.boot_id, first_hello.host)
         if not is_same_boot or hello.raw_ns < self.now_ns:
-            return "the machine was restarted, or is another one"
+            return "the machine was restarted, or it is a different one"
         fields = "cores", "packages", "blocks", "stamp", "selected"
         fits = all(getattr(hello, name) == getattr(first_hello, name) for name in fields)
         fits &= [row.cpu for row in hello.topology] == [row.cpu for row in first_hello.topology]

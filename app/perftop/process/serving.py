@@ -28,11 +28,11 @@ SO_PEERGROUPS = 59
 BACKLOG = 128
 """Maximum number of connections that the kernel queues until they are accepted."""
 FIXES_BY_ERRNO = {
-    errno.EADDRINUSE: "another program listens there: end it, or give another place",
+    errno.EADDRINUSE: "another program listens there: end it, or choose another address",
     errno.EADDRNOTAVAIL: "no interface here has that address",
-    errno.EACCES: "no right to it: a port from 1024 on, or a directory of your own",
-    errno.EPERM: "no right to it: a port from 1024 on, or a directory of your own",
-    errno.ENOENT: "make its directory first",
+    errno.EACCES: "permission denied: use a port from 1024 on, or a directory of your own",
+    errno.EPERM: "permission denied: use a port from 1024 on, or a directory of your own",
+    errno.ENOENT: "create its directory first",
 }
 _CREDENTIALS = struct.Struct("3i")
 QUEUE_BYTES = 2 << 20
@@ -56,7 +56,9 @@ def inherited_sockets() -> list[socket.socket]:
             sock = socket.socket(fileno=fd)
             listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         except OSError as error:
-            raise Failed(f"descriptor {fd} of LISTEN_FDS is no socket: {error.strerror}") from None
+            raise Failed(
+                f"descriptor {fd} of LISTEN_FDS is not a socket: {error.strerror}"
+            ) from None
         if not listens or sock.type != socket.SOCK_STREAM:
             raise Failed(f"descriptor {fd} of LISTEN_FDS does not listen for streams")
         os.set_inheritable(fd, False)
@@ -69,7 +71,7 @@ def inherited_unix_socket() -> socket.socket | None:
     """Returns the unix socket inherited from the service manager; None if there is none."""
     sockets = inherited_sockets()
     if len(sockets) > 1 or any(sock.family != socket.AF_UNIX for sock in sockets):
-        raise Failed("systemd hands over something else than one unix socket", USAGE)
+        raise Failed("systemd passed something other than one unix socket", USAGE)
     return sockets[0] if sockets else None
 
 
@@ -83,7 +85,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
         try:
             directory_fd, name = stack.enter_context(open_parent(path))
             if not is_closed_to_others(directory_fd, sticky=True):
-                raise UnsafePath("another user can replace it there; use a directory of your own")
+                raise UnsafePath("another user could replace it there; use a directory of your own")
             _remove_stale(directory_fd, name, address)
         except OSError as error:
             raise failure_to_listen(address, error) from None

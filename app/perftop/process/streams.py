@@ -215,7 +215,7 @@ def _decode(
             messages.append(message)
     except wire.WireError as error:
         if remote_name is not None and decoder.hello is None:
-            text = f"{remote_name}: its output is no stream of perfprobe: {error}"
+            text = f"{remote_name}: its output is not a stream of perfprobe: {error}"
             is_foreign = isinstance(error, wire.ForeignDataError)
             if is_foreign and not remote_name.startswith(SOCKET_SCHEME):
                 text += f"; {START_FILE_FIX.format(host=remote_name)}"

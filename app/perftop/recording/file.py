@@ -485,7 +485,7 @@ def open_source(path: Path | None) -> Source:
     Failed if there is nothing to read."""
     if path is None:
         if sys.stdin is None or sys.stdin.isatty():
-            raise Failed("no recording on stdin: perftop export FILE, or a pipe into it", USAGE)
+            raise Failed("no recording on stdin: name a file, or pipe a recording into it", USAGE)
         assert isinstance(sys.stdin.buffer, io.BufferedReader)
         return PipedRecording("stdin", sys.stdin.buffer)
     try:

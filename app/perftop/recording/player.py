@@ -176,7 +176,7 @@ def frame_range(recording: AnyRecording) -> tuple[int, int]:
             break
     else:
         damage = f": {recording.damage}" if recording.damage else ""
-        raise Failed(f"there is no sample in it{damage}", DAMAGED if recording.damage else 1)
+        raise Failed(f"it has no samples{damage}", DAMAGED if recording.damage else 1)
     return first[0], max(first[1], recording.last_ns)
 
 
@@ -306,9 +306,9 @@ async def fill_episodes(
                 add_episodes(decoder, data, episodes)
                 yield
         except wire.WireError as error:
-            raise Failed(f"episodes of the file are not listed: {error}") from None
+            raise Failed(f"the episodes of the file cannot be listed: {error}") from None
     if not episodes.is_complete:
-        raise Failed("episodes of the file are not all listed: the search for them has failed")
+        raise Failed("not all episodes of the file are listed: the search for them failed")
 
 
 @contextlib.contextmanager

@@ -320,7 +320,7 @@ class Ring:
         with self._make_kept(PREVIOUS_RUN) as kept:
             for name in leftovers:
                 os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd)
-        self.notices.append(f"what the last run has left is in {kept.path}")
+        self.notices.append(f"the contents left by the last run are in {kept.path}")
 
 
 def _part_sizes(directory: OwnDirectory) -> _Sizes:

@@ -36,7 +36,7 @@ def check_path(path: Path, *, force: bool) -> None:
     """Raises Failed if a recording cannot be started at this path; called before there is anything
     to record. Only a regular file is ever replaced, never a device or a link."""
     if path == Path("-"):
-        text = "a recording is a file: -o NAME; a pipe is written by perfprobe stream"
+        text = "a recording must be a file: -o NAME; to write to a pipe: perfprobe stream"
         raise Failed(text, USAGE)
     try:
         status = path.lstat()
@@ -148,7 +148,7 @@ class Writer:
         try:
             os.close(self._fd)
         except OSError as error:  # some file systems report only now that they are full
-            raise Failed(f"{self.path} may not be whole: {error.strerror}") from None
+            raise Failed(f"{self.path} may be incomplete: {error.strerror}") from None
 
     def drop(self) -> None:
         """Ends the recording in place of `end`, and removes it. A replaced file is back."""
@@ -200,14 +200,14 @@ class Writer:
             write()
         except OSError as error:
             self.is_open = False
-            text = f"{self.extent} are safe in {self.path}"
+            text = f"{self.extent} are saved in {self.path}"
             try:
                 os.ftruncate(self._fd, self.bytes)
                 os.close(self._fd)
             except OSError:
                 text += ", followed by a torn message"
             reason = error.strerror or str(error)
-            raise Failed(f"cannot go on recording: {reason}; {text}") from None
+            raise Failed(f"recording has stopped: {reason}; {text}") from None
 
 
 def size_text(count: int) -> str:
@@ -273,7 +273,7 @@ class ScreenRecorder:
             written_bytes = thread.bytes
             thread.join(END_S)
             if thread.is_alive() and thread.bytes == written_bytes:
-                return f"the recording in {thread.path} may lack its end: the disk does not answer"
+                return f"{thread.path} may lack its end: the disk does not answer"
         return thread.failed or f"recorded {thread.extent}"
 
     def _start_thread(self) -> _RecordingThread:

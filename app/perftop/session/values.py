@@ -246,16 +246,16 @@ def unaccounted_text(busy: float, seen: float) -> str:
 
 UNCOUNTED_REASON = "not available from this source"
 CPU_OFF_REASON = "the CPU is off"
-TURNS_REASON = "other events had the counters throughout"
+TURNS_REASON = "other events used the counters all the time"
 ESTIMATED_REASON = (
     "other events took turns on the counters, so halts are estimates with large errors"
 )
 HOST_ONLY = "guests may run, and their time is not counted, so halts are not known"
 UNREAD_REASON = "not read in this interval"
 MOSTLY_IDLE = "it had work for less than a tenth of every sample"
-MANY_THREADS = "only neither is known of cores with more than two threads"
+MANY_THREADS = "for cores with more than two threads, only the state 'neither' is known"
 BOUNDS_REASON = "only their bounds are known"
-READ_APART_REASON = "its CPUs were not read over the same span"
+READ_APART_REASON = "its CPUs were not read over the same time span"
 DOUBT_TEXTS = {
     Doubt.JUMPED: "changed by more than is possible: overwritten by another program, or misread",
     Doubt.FAST: "ran faster than the TSC",
@@ -265,7 +265,7 @@ DOUBT_TEXTS = {
     Doubt.STILL: "does not count on a busy CPU: defective, or reprogrammed by another program",
     Doubt.OUTSIDE: "contradicts how long the siblings ran: defective, or reprogrammed",
     Doubt.APART: "the siblings' counts differ",
-    Doubt.BACKWARDS: "time stamps went backwards",
+    Doubt.BACKWARDS: "time stamps ran backwards",
     Doubt.SLOTS: "the shares of the issue slots do not add up",
     Doubt.IDLE: "differs from /proc/stat: the kernel's idle transitions were misread",
     Doubt.TAKEN: "its register was changed by another program",
@@ -313,7 +313,7 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
         cpus = [row.cpu for row, is_served in rows if not is_served]
         # Either the turbo tables or the registers with the limits are missing.
         reason = missing_by_key.get("turbo") or missing_by_key.get("limit_reasons")
-        text = "perftop knows no register with turbo's limits here"
+        text = "perftop knows no register with the turbo limits of this CPU"
         some_cpus = cpus if has_limits.any() else None
         reasons.append(_as_missing("turbo_ceiling_hz", reason, text, some_cpus))
     return reasons
@@ -327,7 +327,7 @@ def _metric_reasons(
         if key in missing_by_key:
             continue
         if (missing_counter := session.evaluator.first_missing_counter(key)) is not None:
-            text = f"no counter {missing_counter} on this source"
+            text = f"this source has no counter {missing_counter}"
             yield _as_missing(key, missing_by_key.get(missing_counter), text)
             continue
         is_served = np.any([mask for _, mask in variants], axis=0)

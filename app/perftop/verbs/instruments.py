@@ -102,7 +102,7 @@ def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
         if method["usable"] and method["calls"] > 1:
             by_calls.setdefault(method["calls"], []).append(method["name"])
     for calls, names in by_calls.items():
-        text = f"{calls} calls a sample: least, median, σ are of their means"
+        text = f"{calls} calls per sample: least, median and σ are those of the samples' means"
         notes.append(f"{', '.join(names)}: {text}")
     if any(method["settled"] is False for method in methods):
         epsilon = f"{100 * answer['epsilon']:g} %"
@@ -204,10 +204,10 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
         line = f"{row['kind']:<12}{state:<14}{cells}  {bars}"
         lines.append(line.rstrip())
     costs = [
-        f"{rate:,} a second: {percent(min(1.0, rate * rows[0]['median_us'] / 1e6))} %"
+        f"{percent(min(1.0, rate * rows[0]['median_us'] / 1e6))} % at {rate:,} a second"
         for rate in WAKE_UP_RATES
     ]
-    text = "Share of its time that a program loses by waiting for wake-ups"
+    text = "Share of its time that a program loses if it waits for wake-ups"
     lines += ["", *wrap_indented(f"{text}: {', '.join(costs)}.", width, 2), ""]
     for note in _wake_note_lines(answer):
         lines += wrap_indented(note, width, 2)
@@ -229,9 +229,9 @@ def _wake_note_lines(answer: Answer) -> Iterator[str]:
     idle = [min(1.0, row["idle_entries"] / row["samples"]) for row in answer["rows"]]
     if answer["states"] and min(idle) < MIN_IDLE_SHARE:
         yield (
-            f"CPU {answer['cpu']} was idle before {whole_percent(min(idle))} of the wake-ups of a"
-            " row: other tasks ran there, and these costs include waiting for them. Repeat it on"
-            " an idle machine."
+            f"In one row, CPU {answer['cpu']} was idle before only {whole_percent(min(idle))} of"
+            " the wake-ups: other tasks ran there, and these costs include waiting for them."
+            " Repeat the measurement on an idle machine."
         )
     if answer["virtualisation"] is not None:
         yield (

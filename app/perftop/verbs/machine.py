@@ -65,7 +65,7 @@ def checked_answer(args: argparse.Namespace) -> Iterator[None]:
         if args.host is None:
             raise
         what = f"{type(error).__name__}: {error}"[:MAX_REASON]
-        text = f"{args.host}: the answer of the probe there is not understood ({what})"
+        text = f"{args.host}: the answer of the probe there cannot be understood ({what})"
         raise Failed(f"{text}; does perftop have the same version there?", UNAVAILABLE) from None
 
 
@@ -205,7 +205,7 @@ def _summary_parts(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> lis
     if len(threads) == 1:
         parts.append(count_noun(threads[0], "thread") + " a core")
     elif threads:
-        parts.append(f"{threads[0]}-{threads[-1]} threads a core")
+        parts.append(f"{threads[0]}-{threads[-1]} threads per core")
     if len(caches) > max(1, len(packages)):
         parts.append(count_noun(len(caches), "L3 cache"))
     if nodes:
@@ -234,7 +234,7 @@ def _package_branches(cores: list[_Core]) -> list[_Branch]:
         package = group[0].package
         name = "package ?" if package is None else f"package {package}"
         if fold:
-            name = f"packages {_number_list(c.package or 0 for c in group)}, a core each"
+            name = f"packages {_number_list(c.package or 0 for c in group)}, one core each"
         total = sum(len(core.cpus) for core in group)
         cells = [name, count_noun(len(group), "core"), count_noun(total, "CPU")]
         dies = [] if fold else _group_cores(group, lambda core: core.die)
@@ -253,7 +253,7 @@ def _package_branches(cores: list[_Core]) -> list[_Branch]:
 def _cache_branches(cores: list[_Core], caches: bool) -> list[_Branch]:
     groups = _group_cores(cores, lambda core: core.l3)
     if _can_fold(groups) and groups[-1][0].l3 is not None:
-        return [_cache_branch(f"L3 {_number_list(c.l3 or 0 for c in cores)}, a core each", cores)]
+        return [_cache_branch(f"L3 {_number_list(c.l3 or 0 for c in cores)}, one core each", cores)]
     branches = []
     for group in groups:
         name = f"L3 {group[0].l3}"

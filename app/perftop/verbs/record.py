@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
                               interval="1s; stored in FILE, and used by export")  # fmt: skip
     text = "recording to write; a directory with --ring, --on or several --host"
     parser.add_argument("-o", "--output", type=options.parse_file_path, metavar="FILE", help=text)
-    text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves them"
+    text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves it"
     parser.add_argument("--ring", type=options.parse_duration_ns, metavar="TIME", help=text)
     text = "save episodes of these kinds, with 30 s before and after: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
@@ -129,7 +129,9 @@ def run(args: argparse.Namespace) -> int:
         max_s = inf if args.duration is None else args.duration / 1e9
         status, failed = run_loop(headless.run_consumers, consumers, max_s)
     if failed == [None] and not records[0].has_begun:
-        raise Failed("nothing was recorded: it ended before the first sample", status or 1)
+        raise Failed(
+            "nothing was recorded: the recording ended before the first sample", status or 1
+        )
     if job is None:
         status = 0  # a signal is a normal end
     return headless.report_failures(status or max(commands.status for commands in records), failed)

@@ -103,7 +103,9 @@ def run_diff(args: argparse.Namespace) -> int:
     elif args.a and args.b and not args.files:
         paths = [args.a, args.b]
     else:
-        raise Failed("needs two files, perftop diff A B, or groups: --a FILE … --b FILE …", USAGE)
+        raise Failed(
+            "two files are needed: perftop diff A B; for groups: --a FILE … --b FILE …", USAGE
+        )
     by_mark, metrics = args.by is not None, args.metrics
     conditions: list[Condition] = args.fail_if
     for key in (*(metrics or ()), *(condition.key for condition in conditions)):
@@ -155,7 +157,7 @@ def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> 
         difference = f"{condition.key} differs by {100 * row.change:+.1f} {condition.unit}{place}"
         beyond = (100 * row.change - condition.limit) * (1 if condition.operator == ">" else -1) > 0
         if row.verdict in {ONE_RUN, UNSTEADY}:
-            reason = "one run a side" if row.verdict == ONE_RUN else "it changes too slowly"
+            reason = "one run per side" if row.verdict == ONE_RUN else "it changes too slowly"
             hint = "measure several runs: stat -r 5"
             lines.append(f"{condition.text!r} cannot be decided: {reason} ({hint})")
         elif beyond and (row.is_sure or row.verdict == SMALL):

@@ -191,9 +191,9 @@ def add_exporter(subparsers: Any) -> None:
         subparsers, "exporter", run_exporter, text, machine=True, epilog=EXPORTER_EPILOG
     )
     stream_options.add_options(parser, options.parse_duration_ns, "1s", events=False)
-    text = "where to listen (default: sockets passed by systemd, else 127.0.0.1:9917)"
+    text = "address to listen on (default: sockets passed by systemd, else 127.0.0.1:9917)"
     parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
-    text = "series of packages (default); core: also SMT states per core; cpu: also all CPU series"
+    text = "package (default); core: also SMT states of cores; cpu: also all numbers of CPUs"
     choices = "package", "core", "cpu"
     parser.add_argument("--detail", choices=choices, default="package", help=text)
     text = "also export CPU time by unit, container, pod or Slurm job; their names become labels"
@@ -353,7 +353,7 @@ class Exporter(Follower):
             await servers.enter_async_context(
                 await serve(self._server.new_connection, sock=listener)
             )
-            warning = "; whoever can reach it can read it" if is_public(listener) else ""
+            warning = "; anyone who can reach it can read it" if is_public(listener) else ""
             print_error(f"{listener_address(listener)}: {self._page.series} series{warning}")
             if not unix and sys.stderr.isatty():
                 print(scrape_snippet(listener), end="", file=sys.stderr, flush=True)

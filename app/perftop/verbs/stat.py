@@ -274,7 +274,7 @@ def _is_repeated(args: argparse.Namespace) -> bool:
         raise Failed("-r runs a command several times: perftop stat -r 5 -- CMD", USAGE)
     if args.interval is not None or len(args.hosts) > 1:
         option = "-i" if args.interval is not None else "several --host"
-        raise Failed(f"-r prints one row a run; {option} is for a single run", USAGE)
+        raise Failed(f"-r prints one row per run; {option} is for a single run", USAGE)
     return True
 
 

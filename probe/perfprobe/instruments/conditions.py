@@ -164,7 +164,7 @@ def nmi_watchdog_item(root: Path) -> ConditionItem:
         return ConditionItem("NMI watchdog", "ready", "off", value="off")
     return ConditionItem(
         "NMI watchdog", "matters", "on",
-        "it interrupts every CPU now and then, and usually uses one of its counters",
+        "it interrupts every CPU now and then, and usually uses one hardware counter of each",
         WATCHDOG_OFF_COMMAND, "on",
     )  # fmt: skip
 
@@ -215,7 +215,8 @@ def _cpu_mask_item(root: Path) -> ConditionItem:
     usable = ours & online
     now = f"{len(usable)} of {len(online)} CPUs: {cpu_sets.format(usable)}"
     return ConditionItem(
-        "CPU mask", "matters", now, "more threads than these CPUs wait for each other",
+        "CPU mask", "matters", now,
+        "if there are more threads than these CPUs, they wait for each other",
         "taskset, the cpuset of the container, or --cpus-per-task of the Slurm job",
         cpu_sets.format(usable),
     )  # fmt: skip
@@ -229,7 +230,7 @@ def _clock_source_item(root: Path) -> ConditionItem:
         return ConditionItem("clock source", "ready", name, value=name)
     return ConditionItem(
         "clock source", "matters", name,
-        "each reading of the time takes a microsecond or more, in the kernel",
+        "each read of the time takes a microsecond or more, in the kernel",
         "boot with clocksource=tsc tsc=reliable, if the TSC can be trusted", name,
     )  # fmt: skip
 

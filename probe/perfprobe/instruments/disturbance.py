@@ -147,7 +147,7 @@ def disturbances_during(
 
 
 LASTING_CONDITIONS = {
-    "governor": "the core's clock follows the load, or is held low: so do costs",
+    "governor": "the core's clock follows the load, or is held low; costs change with it",
     "turbo": "the core's clock depends on what the other cores do",
     "hypervisor": "CPUID, and most reads of MSRs, leave the guest",
 }
@@ -176,11 +176,13 @@ def _disturbances(
     if most:
         named = ", ".join(f"{n} {name}" for n, name in most[:MAX_INTERRUPT_NAMES])
         text = f"{sum(n for n, _ in most)} on CPU {cpu}: {named}"
-        effect = "a sample with one in it is longer; the mean leaves the longest out"
+        effect = "a sample that contains one is longer; the mean leaves out the longest samples"
         yield Disturbance("interrupts", text, effect)
     if switches := after.switches - before.switches:
         times = "once" if switches == 1 else f"{switches} times"
-        yield Disturbance("scheduler", f"another task ran {times}", "it leaves cold caches behind")
+        yield Disturbance(
+            "scheduler", f"another task ran {times}", "the caches are cold afterwards"
+        )
     if stolen := share_of_ticks(before.ticks, after.ticks, cpu, STEAL_FIELDS):
         result = f"{100 * stolen:.0f} % of CPU {cpu}"
         yield Disturbance("steal", result, "the hypervisor ran others on it")

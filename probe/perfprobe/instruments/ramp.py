@@ -49,7 +49,7 @@ MAX_UNCOUNTED_SHARE = 1e-3
 """Maximum share of a run for which the kernel may have switched the cycle counter off; the measured
 clock would be too low by that share."""
 COUNTER_TAKEN = Trouble(
-    "the kernel gave the counter to others while it was needed", "stop the other tool"
+    "the kernel gave the counter to other programs while it was needed", "stop the other tool"
 )
 STAMP_KEYS = ("begin", "end", "longest_at")
 """Keys of a chunk's TSC stamps; they are reported in ticks since the first stamp. COUNT_KEYS are

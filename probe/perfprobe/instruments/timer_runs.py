@@ -246,7 +246,7 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
             )
     except OSError as error:
         went_offline = error.errno == errno.EXDEV
-        why = "it went offline meanwhile" if went_offline else error_sentence(error)
+        why = "the CPU went offline meanwhile" if went_offline else error_sentence(error)
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
 
 

@@ -132,7 +132,7 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
     clock; or the reason why there are none. cpufreq has only the clock with few active cores, so
     the tables are upper bounds."""
     if clues.is_turbo_on(root) is False:
-        why = "turbo is off, and cpufreq then does not show how far it would go"
+        why = "turbo is off, and cpufreq then does not report the turbo clock"
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}
     for cpu, path in _online_cpufreq_paths(root, rows):
@@ -143,7 +143,7 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
     # The ACPI P-states in kHz; drivers that control the hardware without ACPI have none.
     pstates = files.read_text(f"{first[1]}/scaling_available_frequencies") if first else ""
     if cpus and str(max(cpus)) in pstates.split():
-        why = "cpufreq knows the ACPI P-states only, and turbo goes beyond the fastest of them"
+        why = "cpufreq reports only the ACPI P-states, and turbo is faster than the fastest of them"
         return [], [Missing("turbo_ceiling_hz", why)]
     origin = "cpufreq, cpuinfo_max_freq"
     is_uniform = len(cpus) == 1

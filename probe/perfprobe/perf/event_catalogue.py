@@ -59,8 +59,8 @@ SOFTWARE_EVENTS = (
 HARDWARE_EVENTS = (
     GenericEvent("cycles", "cycles, unhalted", 0, "cycles"),
     GenericEvent("instructions", "instructions retired", 1, "instructions"),
-    GenericEvent("cache-references", "accesses to the last cache", 2, EVENT_UNIT),
-    GenericEvent("cache-misses", "misses of the last cache", 3, EVENT_UNIT),
+    GenericEvent("cache-references", "accesses to the last-level cache", 2, EVENT_UNIT),
+    GenericEvent("cache-misses", "misses of the last-level cache", 3, EVENT_UNIT),
     GenericEvent("branches", "branches retired", 4, EVENT_UNIT),
     GenericEvent("branch-misses", "branches predicted wrongly", 5, EVENT_UNIT),
     GenericEvent("bus-cycles", "cycles of the bus, unhalted", 6, EVENT_UNIT),

@@ -162,7 +162,7 @@ _REFUSALS: Mapping[int, Trouble] = {
     errno.EINVAL: Trouble(
         "this CPU, or its hypervisor, has no counter for it, or the kernel does not know the event"
     ),
-    errno.EOPNOTSUPP: Trouble("the PMU cannot count it so, or is given to guests"),
+    errno.EOPNOTSUPP: Trouble("the PMU cannot count it in this way, or is given to guests"),
     errno.EBUSY: Trouble("another tool or the firmware holds the PMU", "stop the other tool"),
     errno.EMFILE: Trouble(
         "not enough file descriptors: the hard limit is {limit}",

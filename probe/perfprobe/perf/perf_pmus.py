@@ -58,7 +58,7 @@ def parse_terms(text: str) -> dict[str, int]:
     for item in text.split(","):
         match = _TERM.fullmatch(item.strip())
         if match is None:
-            raise TermError(f"{item.strip()!r} is no term such as event=0x3c")
+            raise TermError(f"{item.strip()!r} is not a term such as event=0x3c")
         number = match[2] or "1"
         terms[match[1]] = int(number, 16 if number[:2] in {"0x", "0X"} else 10)
     return terms

@@ -228,7 +228,7 @@ CONTROLLER_STEMS = ("uncore_imc", "uncore_imc_free_running")
 HBM_PMU = "uncore_hbm"
 """PMUs of the HBM of Xeon Max, which are not read: Linux's uncore_snbep.c has their events, but no
 public source states the bytes of a count."""
-HBM_TROUBLE = "memory traffic is that of DDR: the unit of the counts of HBM is not public"
+HBM_TROUBLE = "memory traffic is that of DDR: the unit of the HBM counts is not public"
 UNIT_BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
 LINE_BYTES = 64
 CLOCK_KEY, CLOCK_EVENT = "memory_clock", "clockticks"

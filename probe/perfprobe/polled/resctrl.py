@@ -31,7 +31,7 @@ FILES = {
     "llc_occupancy": Counter("l3_occupancy_bytes", "occupancy", "B", "resctrl", "gauge"),
 }
 REASON_BY_WORD = {
-    "Unavailable": "the kernel has no value now: Unavailable",
+    "Unavailable": "the kernel has no value at present: Unavailable",
     "Unassigned": "no hardware counter is assigned to it: Unassigned",
     "Error": "the hardware reports an error",
 }
@@ -201,5 +201,5 @@ class Resctrl:
         if "cqm_mbm_total" in (identity.cpu_flags(root) or ()):
             fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"
             mounted = bool(self._l3_numbers())
-            why = "its numbers of L3s are not those of the topology" if mounted else NO_MONITORING
+            why = "it numbers L3s differently from the topology" if mounted else NO_MONITORING
             self.missing.append(Missing("l3_memory_bytes", why, None if mounted else fix))

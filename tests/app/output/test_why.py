@@ -868,8 +868,8 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
       " 1 more")],
      "This machine spends 13 % of its time spinning for a lock of the kernel in path_init."),
     ([["mitigation", "srso_return_thunk", 7, "app", 5 * 10**7]], {},
-     ["5 % of the time is spent in mitigations, at returns and entries of the kernel, by app[7]"],
-     "This machine spends 5 % of its time in mitigations, at returns and entries of the kernel."),
+     ["5 % of the time is spent in mitigations, when the kernel is entered or left, by app[7]"],
+     "This machine spends 5 % of its time in mitigations, when the kernel is entered or left."),
     ([["lock", "pcc_cpufreq_target", 7, "kworker", 2 * 10**8]],
      {"frequency_driver": "pcc-cpufreq"},
      [("20 % of the time is spent spinning for a lock of the kernel in pcc_cpufreq_target, by"

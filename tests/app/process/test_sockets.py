@@ -111,11 +111,11 @@ except Failed as failed:
 @pytest.mark.parametrize(("changes", "message"), [
     ({}, "3 False False"),
     ({"other": 1}, "no socket to listen on; name one: --socket PATH"),
-    ({"count": 2}, "no socket"),
+    ({"count": 2}, "is not a socket"),
     ({"listen": ""}, "does not listen for streams"),
     ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "does not listen for streams"),
     ({"family": "socket.AF_INET", "address": ("127.0.0.1", 0)},
-     "something else than one unix socket"),
+     "something other than one unix socket"),
 ])  # fmt: skip
 def test_systemd_may_pass_the_socket(
     tmp_path: Path, changes: dict[str, object], message: str

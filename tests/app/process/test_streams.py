@@ -502,4 +502,4 @@ def test_a_newer_probe_is_not_mistaken_for_the_output_of_a_start_file() -> None:
     failed = streams._decode(wire.Decoder(), hello, [], "n007")
     assert str(failed).endswith("(1): use the same version of perftop for both")
     failed = streams._decode(wire.Decoder(), b"Welcome to n007\n", [], "n007")
-    assert str(failed).endswith("; its shell's start file must print nothing: ssh n007 true")
+    assert str(failed).endswith("; its shell's startup files must print nothing: ssh n007 true")

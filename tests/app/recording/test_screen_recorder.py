@@ -149,8 +149,8 @@ def test_a_failing_disk_is_reported_and_loses_one_message(
     )
     played.frames(20, 25)
     path = only_file(working_directory)
-    safe = f"0.6 s, 7 frames, {writer.size_text(path.stat().st_size)} are safe in {path}"
-    assert played.recorder.status(5.0) == ("", f"cannot go on recording: broken; {safe}")
+    safe = f"0.6 s, 7 frames, {writer.size_text(path.stat().st_size)} are saved in {path}"
+    assert played.recorder.status(5.0) == ("", f"recording has stopped: broken; {safe}")
     assert played.recorder.status(11.0) == ("", "")
     assert comparable_messages(
         read_messages(only_file(working_directory), ended=False)

@@ -172,9 +172,10 @@ def test_a_full_disk_loses_no_recorded_sample(tmp_path: Path) -> None:
     length = path.stat().st_size
     assert most - 2_000 < length < most
     assert process.returncode == 1
-    assert process.stderr.startswith("perftop: cannot go on recording: File too large; ")
+    assert process.stderr.startswith("perftop: recording has stopped: File too large; ")
     assert (
-        f" {len(frames(result))} frames, {size_text(length)} are safe in {path}\n" in process.stderr
+        f" {len(frames(result))} frames, {size_text(length)} are saved in {path}\n"
+        in process.stderr
     )
     assert len(frames(result)) > 10
 

@@ -23,7 +23,9 @@ def test_unknown_states_have_a_reason() -> None:
     counters = [synth.REF, counter("any_thread", "1")]
     samples = [{"ref": [seq] * 4, "any_thread": [seq] * 4} for seq in range(3)]
     many = core_states(play(synth.hello(counters, threads=4), *samples))
-    assert many["why"] == {"smt": "only neither is known of cores with more than two threads"}
+    assert many["why"] == {
+        "smt": "for cores with more than two threads, only the state 'neither' is known"
+    }
 
     two = synth.hello([synth.REF, counter("one_thread", "1")])
     came = Session(two)

@@ -277,7 +277,7 @@ def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]
 
 
 def test_a_missing_table_has_the_reason_of_its_registers() -> None:
-    none = "perftop knows no register with turbo's limits here"
+    none = "perftop knows no register with the turbo limits of this CPU"
     registers = Missing("limit_reasons", "no /dev/cpu/N/msr", "sudo modprobe msr")
     torn = Missing("turbo", "MSR 1ADH cannot be read")
     message = Missing("turbo_ceiling_hz", "turbo is off")

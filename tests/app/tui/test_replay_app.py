@@ -295,8 +295,8 @@ async def test_a_cut_file_is_reported_and_ends_with_its_last_complete_frame(
 
 
 @pytest.mark.parametrize(("frames", "cut", "status", "why"), [
-    (0, 0, 1, "there is no sample in it"), (1, 0, 1, "there is no sample in it"),
-    (2, 9, 4, "there is no sample in it: cut at byte"),
+    (0, 0, 1, "it has no samples"), (1, 0, 1, "it has no samples"),
+    (2, 9, 4, "it has no samples: cut at byte"),
 ])  # fmt: skip
 def test_a_recording_without_samples_is_refused(
     tmp_path: Path, frames: int, cut: int, status: int, why: str

@@ -91,7 +91,7 @@ def test_a_condition_on_single_runs_is_undecided(
     files = runs(tmp_path / "a", 41.0), runs(tmp_path / "b", 41.0)
     assert diff_status(*files, "--fail-if", "run_s > 3 %") == 1
     assert capsys.readouterr().err == (
-        "perftop: 'run_s > 3 %' cannot be decided: one run a side "
+        "perftop: 'run_s > 3 %' cannot be decided: one run per side "
         "(measure several runs: stat -r 5)\n"
     )
 

@@ -202,7 +202,7 @@ FACTS = (
     "▁ █", "0.12 % outliers", "none: may move", "not stated", "2300.000000 MHz, within 0.12 ppm",
     "no: it may follow", "24.5 ticks", "CPU 1", "+71 ± 267 ticks (+31 ± 116 ns)",
     "n/a: it did not answer", "5 more CPUs", "10 %: others ran", "lowest and the highest 5 %",
-    "MONOTONIC: 8 calls a sample: least, median, σ are of their means",
+    "MONOTONIC: 8 calls per sample: least, median and σ are those of the samples' means",
 )  # fmt: skip
 
 
@@ -323,7 +323,7 @@ def test_the_result_comes_first_with_its_meaning(width: int) -> None:
         lines[0] == "A wake-up of CPU 3 takes 180 µs by a timer and 160 µs by another CPU (median)."
     )
     text = " ".join(" ".join(lines).split())
-    assert "100 a second: 1.8 %, 1,000 a second: 18.0 %, 10,000 a second: 100.0 %" in text
+    assert "1.8 % at 100 a second, 18.0 % at 1,000 a second, 100.0 % at 10,000 a second" in text
     assert "POLL (0 µs), C6 (170 µs)" in text
     assert "hypervisor" not in text
     assert "Repeat it at rest" not in text
@@ -331,7 +331,7 @@ def test_the_result_comes_first_with_its_meaning(width: int) -> None:
 
 @pytest.mark.parametrize(("changes", "expected_text"), [
     ({"virtualisation": "kvm"}, "a halt returns to the hypervisor"),
-    ({"rows": [row("timer", None, 180.0, idle_entries=40)]}, "was idle before 10 %"),
+    ({"rows": [row("timer", None, 180.0, idle_entries=40)]}, "was idle before only 10 %"),
     ({"states_why": "/dev/cpu_dma_latency: Permission denied"}, "not measured one by one: /dev"),
     ({"waker": None, "waker_why": "one core only"}, "No wake-up from another CPU: one core"),
 ])  # fmt: skip

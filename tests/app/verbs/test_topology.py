@@ -142,7 +142,7 @@ def test_a_kernel_without_ids_gives_a_plain_list() -> None:
     unknown = {"die": None, "l3": None, "node": None}
     cpus = [row(n, None, None, [n], **unknown) for n in range(2)]
     expected = [
-        "2 cores · 2 CPUs · 1 thread a core",
+        "2 cores · 2 CPUs · 1 thread per core",
         "└─ package ?   2 cores   2 CPUs",
         "   └─ 2 cores   cpus 0-1",
     ]

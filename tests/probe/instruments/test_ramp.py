@@ -322,9 +322,9 @@ def test_each_chunk_has_its_cycles(library: ctypes.CDLL, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("faults", "why"), [
-    ({"gone_at": 5}, "the kernel gave the counter to others while it was needed"),
-    ({"gone_at": FIRST_PIECE}, "the kernel gave the counter to others while it was needed"),
-    ({"back_at": FIRST_PIECE}, "the kernel gave the counter to others while it was needed"),
+    ({"gone_at": 5}, "the kernel gave the counter to other programs while it was needed"),
+    ({"gone_at": FIRST_PIECE}, "the kernel gave the counter to other programs while it was needed"),
+    ({"back_at": FIRST_PIECE}, "the kernel gave the counter to other programs while it was needed"),
     ({"slow": 200}, "RDPMC takes "),
 ])  # fmt: skip
 def test_an_unfit_counter_leaves_runs_without_cycles(

@@ -221,7 +221,7 @@ def test_methods_of_a_cpu_that_went_offline_are_unavailable(
 
     monkeypatch.setattr(timer_runs, "lib", OfflineLibrary())
     cpu = min(os.sched_getaffinity(0))
-    with pytest.raises(Unavailable, match="it went offline meanwhile"):
+    with pytest.raises(Unavailable, match="the CPU went offline meanwhile"):
         timer_runs.measure_methods(cpu, affinity.cpuid_leaves(cpu))
 
 

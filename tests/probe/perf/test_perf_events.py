@@ -239,7 +239,7 @@ def test_host_only_is_not_used_if_it_does_not_help() -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, ___: errno.EOPNOTSUPP)
     opened = run(kernel)
     assert opened.group is None
-    assert "cannot count it so" in opened.missing["ref"].why
+    assert "cannot count it in this way" in opened.missing["ref"].why
 
 
 # --- reasons --------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ WHY = {
     errno.ENOENT: ("no such event", None),
     errno.ENODEV: ("does not count on this CPU", None),
     errno.EINVAL: ("does not know the event", None),
-    errno.EOPNOTSUPP: ("cannot count it so", None),
+    errno.EOPNOTSUPP: ("cannot count it in this way", None),
     errno.EBUSY: ("holds the PMU", "stop the other tool"),
     errno.EMFILE: ("hard limit is", "ulimit -Hn"),
     errno.ENFILE: ("no file descriptors left", "fs.file-max"),

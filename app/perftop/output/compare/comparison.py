@@ -404,13 +404,13 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ONE_RUN), None)
     if time is not None:
         longer = "longer" if time.side_b > time.side_a else "less time"
-        text = f"B took {time.size_text} {longer}, which can be chance: one run a side"
+        text = f"B took {time.size_text} {longer}, which can be chance: one run per side"
         loss = _largest_loss(compared)
         if with_noise and not loss:
             return f"{text}; no rate differs by more than the noise."
         return f"{text}.{loss}"
     if not with_noise or any(row.verdict == UNSTEADY for row in rows):
-        return f"Inconclusive: one run a side.{_largest_loss(compared)}"
+        return f"Inconclusive: one run per side.{_largest_loss(compared)}"
     phase, row = with_noise[0]
     text = f"{_possible_difference_text(phase, row)}."
     power = _detection_power(phase, row, len(rows))
@@ -465,7 +465,9 @@ def next_step(compared: Sequence[Comparison]) -> str:
     if others and fmean(others) >= MIN_OTHER_CPUS:
         steps.append(f"a quieter machine (other tasks used {fmean(others):.1f} CPUs)")
     if power[1] < MAX_NEEDED:
-        steps.append(f"perftop stat -r {power[1]}, as so many runs a side show {row.size_text}")
+        steps.append(
+            f"perftop stat -r {power[1]}, because that many runs per side show {row.size_text}"
+        )
     return ", or ".join(steps)
 
 

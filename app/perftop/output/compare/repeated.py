@@ -275,14 +275,14 @@ def _closing_lines(runs: CommandRuns) -> list[str]:
         share = smallest_difference(time.sd, count, rows) / time.mean
         plural = "s" if rows > 1 else ""
         sentences.append(
-            f"With {count_noun(count, 'run')} a side, diff finds a change of {100 * share:.1f} %"
+            f"With {count_noun(count, 'run')} per side, diff finds a change of {100 * share:.1f} %"
             f" in 8 of 10 comparisons of {rows} row{plural}, if runs are independent."
         )
         needed = [runs_needed(time.sd, change * time.mean, rows) for change in SHOWN_CHANGES]
         percents = [f"{100 * change:.0f}" for change in SHOWN_CHANGES]
         counts = [f"{n:d}" if n < MAX_NEEDED else f"over {MAX_NEEDED}" for n in needed]
         sentences.append(
-            f"To find {join_words(percents)} %, it needs {join_words(counts)} runs a side."
+            f"To find {join_words(percents)} %, it needs {join_words(counts)} runs per side."
         )
     if runs.outlier_indices == [0] and runs.outliers[0].excess_s > 0 and not runs.warmups:
         sentences.append("Only the first run is slow: to leave out such runs, add --warmup 1.")

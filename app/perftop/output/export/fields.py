@@ -169,12 +169,12 @@ TOPOLOGY_FIELDS = (
     Field("cpu", "Number of the CPU.", lambda rows: rows.topology_numbers("cpu"), kind="count"),
 )  # fmt: skip
 ONLINE = Field(
-    "online", "Whether the CPU was on at the end.",
+    "online", "Whether the CPU was online at the end.",
     lambda rows: rows.interval.online[rows.rows], kind="boolean",
 )  # fmt: skip
 RELIABILITY_FIELDS = (
     Field(
-        "lost_frames_total", "Frames that were lost on the way so far.",
+        "lost_frames_total", "Frames lost so far.",
         lambda rows: rows.machine_column(rows.session.lost), "lost", "total", "machine",
     ),
     Field(
@@ -244,7 +244,7 @@ MEASURES = (
           "task", "text", has_reasons=False),
     Field("task_pid", "PID of that task.", lambda rows: rows.first_task_column("pid"), "task",
           "whole", has_reasons=False),
-    Field("task_ratio", "Share of the time that task ran.",
+    Field("task_ratio", "Share of the time in which that task ran.",
           lambda rows: rows.first_task_column("share"), "task", "exact", has_reasons=False),
     Field("job_run_s", "Time that the watched job ran.", lambda rows: rows.job_column("run_s"),
           "watched", scope="machine", has_reasons=False),

@@ -244,7 +244,7 @@ class ExportTable:
             *(_constant(name, text) for name, text in named.items()),
             Field("suspect", "Why samples were left out.", self._suspects, "suspect", "text",
                   has_reasons=False),
-            Field("why", "Why values are not there.", self._missing_reasons, "why", "text",
+            Field("why", "Why values are missing.", self._missing_reasons, "why", "text",
                   has_reasons=False),
         )  # fmt: skip
         """The fields in column order. `why` is last and explains the others."""

@@ -55,7 +55,7 @@ CYCLES = Heading(
 INSTRUCTIONS = Heading("perftop_instructions", "counter", "Instructions retired.")
 REFERENCE = Heading(
     "perftop_reference_cycles", "counter",
-    "Cycles of the time-stamp counter while not halted; perftop_tsc_hertz of them are a second.",
+    "Cycles of the time-stamp counter while not halted; perftop_tsc_hertz ticks are a second.",
 )  # fmt: skip
 BELOW_HEADING = Heading(
     "perftop_below_ceiling_seconds", "counter",
@@ -63,10 +63,10 @@ BELOW_HEADING = Heading(
 )  # fmt: skip
 BELOW_CYCLES = Heading(
     "perftop_below_ceiling_cycles", "counter",
-    "Cycles that cores at their ceiling would have run in that time in addition.",
+    "Additional cycles that cores would have run in that time at their ceiling.",
 )  # fmt: skip
 EPISODES = Heading(
-    "perftop_episodes", "counter", "Episodes that have begun; counted some seconds later."
+    "perftop_episodes", "counter", "Episodes that have begun, counted some seconds later."
 )
 EPISODE_SECONDS = Heading("perftop_episode_seconds", "counter", "Duration of episodes.")
 OWNER = Heading(
@@ -105,9 +105,11 @@ PROBE = Heading("perftop_probe_cpu_seconds", "counter", "CPU time of the probe."
 EXPORTER = Heading("perftop_exporter_cpu_seconds", "counter", "CPU time of the exporter itself.")
 INFO = Heading("perftop", "info", "Version, CPU model and source of the counters, for joins.")
 MISSING_HEADING = Heading(
-    "perftop_missing", "gauge", "1 for each family, or part of one, that is missing; and why."
+    "perftop_missing",
+    "gauge",
+    "1 for each family, or part of a family, that is missing, with the reason.",
 )
-SERIES = Heading("perftop_series", "gauge", "Number of series here, this one included.")
+SERIES = Heading("perftop_series", "gauge", "Number of series on this page, including this one.")
 
 PRIVILEGE_RINGS = {
     CYCLES: {"cycles": "all", "kernel_cycles": "kernel"},

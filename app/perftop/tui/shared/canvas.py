@@ -43,9 +43,9 @@ PanelLine = tuple[list[Run], ClickTarget]
 
 
 TOUR_NOTES = (
-    ("report", "This is the verdict: what is lost, and to whom. ", " shows the evidence"),
+    ("report", "This is the verdict: how much is lost, and to what. ", " shows the evidence"),
     ("next_episode", "What happened is listed below. ", " goes to the next episode"),
-    ("time", "Last: ", " shows when it was; a click in a chart stops there"),
+    ("time", "Last: ", " goes to its moment; so does a click in a chart"),
 )
 """Notes for a new user: id of the key that ends the note, and the words before and after the name
 of that key."""

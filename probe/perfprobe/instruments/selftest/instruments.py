@@ -165,7 +165,7 @@ INSTRUMENTS = (
     Instrument("slots to sibling", ("smt_contention",), reason="Zen 4 and later have this event"),
     Instrument("memory traffic", ("memory_read_bytes", "memory_write_bytes")),
     Instrument("L3 by resctrl", ("l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"),
-               reason="this CPU has no monitors of L3s that the kernel names"),
+               reason="the kernel reports no L3 monitors on this CPU"),
     Instrument("energy", ("energy_j", "energy_ram_j", "energy_core_j")),
     Instrument("power limits", ("power_limit_w", "power_limit2_w", "power_throttled_s")),
     Instrument("temperature", ("temperature_c",)),

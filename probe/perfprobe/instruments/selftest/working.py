@@ -67,7 +67,7 @@ TSC_CHECK = Check("msr_tsc", "at work, against RDTSC", "cycles", 0.001, "read on
 CYCLES_CHECK = Check("cycles", "a chain of multiplications", "cycles", 0.02, TICK_IS_WORK)
 APERF_CHECK = Check("aperf", "a chain of multiplications", "cycles", 0.02, TICK_IS_WORK)
 REF_CHECK = Check(
-    "ref", "at work, against the TSC", "cycles", 0.01, "short halts for changes of clock"
+    "ref", "at work, against the TSC", "cycles", 0.01, "short halts while the clock changes"
 )
 MPERF_CHECK = Check("mperf", "at work, against the TSC", "cycles", 0.01, REF_CHECK.tolerance_reason)
 BUSY_CHECK = Check("busy_s", "at work throughout", "s", 0.01, "work and samples begin apart")

@@ -244,8 +244,8 @@ EVENTS = (
     SimEvent("instructions", "instructions retired", Row.INSTRUCTIONS, unit="instructions"),
     SimEvent("branches", "branches retired", Row.INSTRUCTIONS, 1, 5_000),
     SimEvent("branch-misses", "branches predicted wrongly", Row.INSTRUCTIONS, 1, 400_000),
-    SimEvent("cache-references", "accesses to the last cache", Row.INSTRUCTIONS, 1, 50_000),
-    SimEvent("cache-misses", "misses of the last cache", Row.MISSES, 1, 800_000),
+    SimEvent("cache-references", "accesses to the last-level cache", Row.INSTRUCTIONS, 1, 50_000),
+    SimEvent("cache-misses", "misses of the last-level cache", Row.MISSES, 1, 800_000),
     SimEvent("dTLB-load-misses", "dTLB: loads that missed", Row.INSTRUCTIONS, 1, 2_000_000),
     SimEvent("stalled-cycles-backend", "cycles that waited for data", Row.CYCLES, 3, 8_000),
 )  # fmt: skip
@@ -312,5 +312,7 @@ def _columns(
 def _find_event(request: EventRequest) -> SimEvent:
     if request.pmu or request.catalogue_name not in _BY_NAME:
         near = event_names.nearest_names(request.catalogue_name, _BY_NAME) or [*_BY_NAME]
-        raise UsageError(f"-e {request.name}: a simulated machine has not that; {', '.join(near)}")
+        raise UsageError(
+            f"-e {request.name}: a simulated machine does not have it; {', '.join(near)}"
+        )
     return _BY_NAME[request.catalogue_name]

@@ -157,7 +157,7 @@ class SimSource:
             selected = sorted(set(selected))
             if unknown := [cpu for cpu in selected if not 0 <= cpu < machine.cpus]:
                 raise UsageError(
-                    f"sim: there is no CPU {unknown[0]}, they are 0-{machine.cpus - 1}"
+                    f"sim: there is no CPU {unknown[0]}; there are 0-{machine.cpus - 1}"
                 )
         hello = make_hello(spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, selected)
         missing_events = [] if chosen is None else chosen.missing

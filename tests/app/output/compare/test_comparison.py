@@ -301,7 +301,7 @@ def test_verdicts_are_words_of_six_kinds() -> None:
         "instructions": "more",
     }  # fmt: skip
     assert picture(compare_runs(more, noisy_runs[:5]), "instructions")[2] == "less"
-    assert picture(compare_runs(a[:1], b[:1]), "run_s")[2] == "open", "one run a side"
+    assert picture(compare_runs(a[:1], b[:1]), "run_s")[2] == "open", "one run per side"
 
 
 def test_open_questions_have_a_way_to_answer_them() -> None:

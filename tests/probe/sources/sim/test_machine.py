@@ -51,5 +51,5 @@ def test_a_mistake_is_named_in_one_line(text: str, message: str) -> None:
 def test_impossible_samples_and_cpus_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 ms"):
         open_sim("sim", 1000)
-    with pytest.raises(ValueError, match="no CPU 16, they are 0-15"):
+    with pytest.raises(ValueError, match="no CPU 16; there are 0-15"):
         open_sim("sim", SAMPLE_NS, [0, 16])
