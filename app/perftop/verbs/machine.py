@@ -118,7 +118,7 @@ def disturbance_lines(answer: Answer, width: int) -> list[str]:
 # --- `perftop topology`: prints the machine as a text tree.
 #
 # A regular run of cores is one line. For example, "cores 0-23   cpus 0-23 + 48-71" pairs each core
-# with the CPUs at its position in both lists; "(2 a core)" means that neighbouring CPUs share a
+# with the CPUs at its position in both lists; "(2 per core)" means that neighbouring CPUs share a
 # core. Irregular runs are listed core by core.
 
 CORE_TYPES = "PEL other"
@@ -203,7 +203,7 @@ def _summary_parts(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> lis
     parts.append(count_noun(len(cores), "core") + (f" ({' + '.join(kinds)})" if has_types else ""))
     parts.append(count_noun(len(cpus), "CPU"))
     if len(threads) == 1:
-        parts.append(count_noun(threads[0], "thread") + " a core")
+        parts.append(count_noun(threads[0], "thread") + " per core")
     elif threads:
         parts.append(f"{threads[0]}-{threads[-1]} threads per core")
     if len(caches) > max(1, len(packages)):
@@ -324,7 +324,7 @@ def _cpu_pattern(cores: list[_Core]) -> str:
     threads = len(cores[0].cpus)
     plural = "" if len(flat) == 1 else "s"
     if all(core.cpus[-1] - core.cpus[0] == threads - 1 for core in cores):
-        threads_text = f" ({threads} a core)" if 1 < threads < len(flat) else ""
+        threads_text = f" ({threads} per core)" if 1 < threads < len(flat) else ""
         return f"cpu{plural} {_number_list(flat)}{threads_text}"
     columns = list(zip(*(core.cpus for core in cores), strict=True))
     if any(a >= b for column in columns for a, b in pairwise(column)):

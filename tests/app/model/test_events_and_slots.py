@@ -339,7 +339,7 @@ def test_events_may_wait_for_any_time_and_report_it() -> None:
         if seq == 4:
             line = stat_lines.interval_line(session, session.take_interval())["cpus"][0]
             assert line["e.branches"] is None
-            assert "other events had the counters" in str(line)
+            assert "other events used the counters" in str(line)
     interval = session.take_interval()
     assert value_of(interval, "e.branches") == pytest.approx(1000 * 14 / 0.7)
     assert interval.event_counted_shares["e.branches"].tolist() == pytest.approx([1 / 14])

@@ -75,7 +75,7 @@ def test_all_failing_steps_have_a_message(
 
 
 @pytest.mark.parametrize(("behaviour", "text"), [
-    ("nosudo", "rights: sudo: a password is required.*root@n7"), ("sudonoprobe", "no perfprobe"),
+    ("nosudo", "privileges: sudo: a password is required.*root@n7"), ("sudonoprobe", "no perfprobe"),
 ])  # fmt: skip
 def test_sudo_applies_to_the_remote_machine(
     hosts: fake_ssh.Hosts, behaviour: str, text: str
@@ -116,7 +116,7 @@ def test_output_of_a_shell_startup_file_is_reported(hosts: fake_ssh.Hosts) -> No
     hosts.set("n7", "banner")
     result = run_in_process("stat", "--host", "n7", "-n1")
     assert result.returncode == 3
-    assert "start file" in result.stderr
+    assert "startup files" in result.stderr
 
 
 # --- the real ssh and a real sshd on 127.0.0.1

@@ -44,7 +44,7 @@ def xeon() -> list[Row]:
 
 def test_two_packages_are_drawn() -> None:
     assert draw(xeon()) == [
-        "2 packages · 48 cores · 96 CPUs · 2 threads a core · 2 NUMA nodes",
+        "2 packages · 48 cores · 96 CPUs · 2 threads per core · 2 NUMA nodes",
         "├─ package 0   24 cores   48 CPUs",
         "│  └─ L3 0   node 0   cores 0-23   cpus 0-23 + 48-71",
         "└─ package 1   24 cores   48 CPUs",
@@ -56,7 +56,7 @@ def test_topology_can_be_drawn_in_ascii() -> None:
     lines = draw(xeon(), unicode=False)
     assert all(line.isascii() for line in lines)
     assert lines[:3] == [
-        "2 packages, 48 cores, 96 CPUs, 2 threads a core, 2 NUMA nodes",
+        "2 packages, 48 cores, 96 CPUs, 2 threads per core, 2 NUMA nodes",
         "|- package 0   24 cores   48 CPUs",
         "|  `- L3 0   node 0   cores 0-23   cpus 0-23 + 48-71",
     ]
@@ -67,10 +67,10 @@ def test_hybrid_core_types_are_distinguished() -> None:
     cpus += [row(n, 0, n + 16, [n], type="E") for n in range(16, 32)]
     cpus += [row(n, 0, n + 32, [n], type="L", l3=None) for n in (32, 33)]
     assert draw(cpus) == [
-        "1 package · 26 cores (8 P + 16 E + 2 L) · 34 CPUs · 1-2 threads a core · 1 NUMA node",
+        "1 package · 26 cores (8 P + 16 E + 2 L) · 34 CPUs · 1-2 threads per core · 1 NUMA node",
         "└─ package 0   26 cores   34 CPUs",
         "   ├─ L3 0    node 0",
-        "   │  ├─ P cores 0-28:1/4   cpus 0-15 (2 a core)",
+        "   │  ├─ P cores 0-28:1/4   cpus 0-15 (2 per core)",
         "   │  └─ E cores 32-47      cpus 16-31",
         "   └─ no L3   node 0   L cores 64-65   cpus 32-33",
     ]
@@ -81,7 +81,7 @@ def test_offline_cpus_are_marked() -> None:
     cpus += [row(1, 0, 1, [1]), offline_row(5), offline_row(7)]
     cpus[2]["siblings"] = [3]
     assert draw(cpus) == [
-        "1 package · 4 cores · 8 CPUs · 1-2 threads a core · 1 NUMA node; offline: 5,7",
+        "1 package · 4 cores · 8 CPUs · 1-2 threads per core · 1 NUMA node; offline: 5,7",
         "└─ package 0   4 cores   6 CPUs",
         "   └─ L3 0   node 0",
         "      ├─ cores 0,2   cpus 0,2 + 4,6",
@@ -92,7 +92,7 @@ def test_offline_cpus_are_marked() -> None:
 def test_dies_and_nodes_are_drawn_within_a_package() -> None:
     cpus = [row(n, 0, n % 4, [n], die=n // 4, l3=n // 4, node=n // 2) for n in range(8)]
     assert draw(cpus) == [
-        "1 package · 2 dies · 8 cores · 8 CPUs · 1 thread a core · 2 L3 caches · 4 NUMA nodes",
+        "1 package · 2 dies · 8 cores · 8 CPUs · 1 thread per core · 2 L3 caches · 4 NUMA nodes",
         "└─ package 0   8 cores   8 CPUs",
         "   ├─ die 0",
         "   │  └─ L3 0   node 0-1",
@@ -127,9 +127,9 @@ def test_core_ids_out_of_order_are_listed_one_by_one() -> None:
 
 def test_hundreds_of_packages_of_one_core_are_folded() -> None:
     assert draw([row(n, n, 0, [n], node=0) for n in range(1024)]) == [
-        "1024 packages · 1024 cores · 1024 CPUs · 1 thread a core · 1 NUMA node",
-        "└─ packages 0-1023, a core each   1024 cores   1024 CPUs",
-        "   └─ L3 0-1023, a core each   node 0   core 0 of each   cpus 0-1023",
+        "1024 packages · 1024 cores · 1024 CPUs · 1 thread per core · 1 NUMA node",
+        "└─ packages 0-1023, one core each   1024 cores   1024 CPUs",
+        "   └─ L3 0-1023, one core each   node 0   core 0 of each   cpus 0-1023",
     ]
 
 
