@@ -75,7 +75,8 @@ def test_all_failing_steps_have_a_message(
 
 
 @pytest.mark.parametrize(("behaviour", "text"), [
-    ("nosudo", "privileges: sudo: a password is required.*root@n7"), ("sudonoprobe", "no perfprobe"),
+    ("nosudo", "privileges: sudo: a password is required.*root@n7"),
+    ("sudonoprobe", "no perfprobe"),
 ])  # fmt: skip
 def test_sudo_applies_to_the_remote_machine(
     hosts: fake_ssh.Hosts, behaviour: str, text: str
