@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import io
 import os
+import re
 import sys
 from array import array
 from bisect import bisect_right
@@ -32,6 +33,10 @@ PREFIX_BYTES = 64
 """Number of bytes at the start of a message that contain its kind and its time."""
 FRAME_START = b"\x88\xa4type\xa5frame"
 """First bytes of a frame that is not packed, after its length."""
+BLOCK_START = re.compile(
+    FRAME_START + rb"|\x85\xa4type\xa6packed\xa7time_ns.{1,9}\xa5first\xc3", re.DOTALL
+)
+"""First bytes of a message that can be read without the messages before it, after its length."""
 TAIL_BYTES = 32
 """Number of bytes at the end of an index that contain its offset and its checksum."""
 UNFINISHED_SUFFIX = ".part"
@@ -262,7 +267,7 @@ class Recording:
             except wire.WireError as error:
                 self._damages[offset] = f"damaged at byte {offset}: {error}"
                 last_ns = -1
-                if (next_at := self._next_frame(offset)) is None:
+                if (next_at := self._next_block(offset)) is None:
                     return blocks
                 offset = next_at
             else:
@@ -273,18 +278,19 @@ class Recording:
             self._damages[offset] = f"cut at byte {offset}: it has no end"
         return blocks
 
-    def _next_frame(self, offset: int) -> int | None:
-        """Returns the offset of the first frame after this offset that is not packed; None if there
-        is none."""
+    def _next_block(self, offset: int) -> int | None:
+        """Returns the offset of the first message after this offset that can be read without the
+        messages before it; None if there is none."""
         while len(data := self._bytes(offset, WINDOW_BYTES)) > PREFIX_BYTES:
-            start = data.find(FRAME_START, PREFIX_BYTES)
+            match = BLOCK_START.search(data, PREFIX_BYTES)
+            start = match.start() if match is not None else len(data) - PREFIX_BYTES
             for first, width in _LENGTH_BYTES.items():
                 head = start - 1 - width
-                if start >= 0 and data[head] == first:
+                if match is not None and data[head] == first:
                     length = int.from_bytes(data[head + 1 : start], "big")
                     if length >> (4 * width):  # a shorter length has a shorter head
                         return offset + head
-            offset += start if start >= 0 else len(data) - PREFIX_BYTES
+            offset += start
         return None
 
 

@@ -197,7 +197,7 @@ def load_packed(body: dict[str, Any]) -> Packed:
     a recording are packed."""
     time_ns, first, crc, data = map(body.get, ("time_ns", "first", "crc", "data"))
     if (type(time_ns), type(first), type(crc), type(data)) != (int, bool, int, bytes):
-        raise WireError("packed: time_ns and crc are whole numbers, first is a bool, data bytes")
+        raise WireError("a damaged packed message (a field has a wrong type)")
     return Packed(time_ns, first, crc, data)  # type: ignore[arg-type]
 
 

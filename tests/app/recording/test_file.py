@@ -126,6 +126,21 @@ def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, share_of_file: fl
     assert (result[-1].time_ns == last_ns) == (share_of_file < 0.9)
 
 
+@pytest.mark.parametrize("change", [1, -1])
+def test_bytes_that_are_missing_or_too_many_lose_at_most_their_block(
+    tmp_path: Path, change: int
+) -> None:
+    """All later messages are then at other offsets than in the index."""
+    data = GOLDEN.read_bytes()
+    with Recording(GOLDEN) as whole:
+        messages, at = list(whole.messages()), whole._first_offset + 200
+    data = data[:at] + data[at:][:200] + data[at:] if change > 0 else data[:at] + data[at + 3 :]
+    with open_recording(tmp_path, data) as recording:
+        result = list(recording.messages())
+    assert 0 < len(messages) - len(result) <= BLOCK_MESSAGES
+    assert result[-1] == messages[-1]
+
+
 NEWER_HELLO = msgpack.packb(msgpack.packb({"type": "hello", "wire": 2}))
 
 
