@@ -118,11 +118,14 @@ class Ring:
             self._write(message)
         except Failed as failed:
             self.is_open = False
-            complete_parts = [self._directory.stat(part.name) for part in [*self._parts][:-1]]
-            part_count = len(complete_parts) - complete_parts.count(None)
-            other_parts = (
-                f", beside {count_noun(part_count, 'part')} before it" if part_count else ""
-            )
+            current = f"{self._number:06}{UNFINISHED_SUFFIX}"
+            begins_ns = [part.begin_ns for part in self._parts
+                         if part.name != current and self._directory.stat(part.name)]  # fmt: skip
+            other_parts = ""
+            if begins_ns:
+                lasted = long_duration(self._now_ns - begins_ns[0])
+                count = count_noun(len(begins_ns), "part")
+                other_parts = f"; with {count} before it, {self.path} has the last {lasted}"
             raise Failed(f"{failed}{other_parts}") from None
 
     def _write(self, message: TimedMessage) -> None:

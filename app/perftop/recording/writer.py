@@ -67,7 +67,8 @@ class Writer:
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
     ) -> None:
         """`directory`: a descriptor of the directory that contains `path`; None: it is opened here.
-        With `force`, an existing file keeps a hidden name until this recording has contents."""
+        With `force`, an existing file stays until this recording has samples, and until the command
+        has started if there is one; the recording has a hidden name until then."""
         if directory is None:
             check_path(path, force=force)
         self.path = path
@@ -77,20 +78,18 @@ class Writer:
         self.now_ns = hello.raw_ns
         """Raw time of the newest frame."""
         self._begin_ns = hello.raw_ns
-        self._hidden_name = f".{path.name}.{os.urandom(8).hex()}" if force else ""
-        """Name of the file that is replaced; empty if there is none any more."""
+        replaces = force and path.exists()
+        self._hidden_name = f".{path.name}.{os.urandom(8).hex()}" if replaces else ""
+        """Name of this file until it replaces another; empty if it has its own name."""
+        self._replaces_at = "run-start" if hello.command else "frame"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         opened = contextlib.nullcontext((directory, path.name))
         try:
             with files.open_parent(path) if directory is None else opened as (above, name):
-                if force:
-                    with contextlib.suppress(FileNotFoundError):
-                        os.rename(name, self._hidden_name, src_dir_fd=above, dst_dir_fd=above)
                 # Only its owner may read it, as it contains command lines of other users.
-                self._fd = os.open(name, flags, files.MODE, dir_fd=above)
+                self._fd = os.open(self._hidden_name or name, flags, files.MODE, dir_fd=above)
             self._status = os.fstat(self._fd)
         except OSError as error:
-            self._end_replacement(restores=True)
             raise write_failure(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` tests this lock
@@ -120,11 +119,7 @@ class Writer:
         return f"{duration}, {self.frames} frames, {size_text(self.bytes)}"
 
     def write(self, message: TimedMessage) -> None:
-        if os.fstat(self._fd).st_nlink == 0:  # the file was removed, so it could never be read
-            self.is_open = False
-            os.close(self._fd)
-            self._end_replacement()
-            raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
+        self._check_file()
         data = wire.encode(message)
         self._write_or_fail(lambda: self._append(data))
         self._waiting_messages.append(message)
@@ -139,37 +134,67 @@ class Writer:
                 self._begin_ns = message.time_ns
             self.frames += 1
             self.now_ns = message.time_ns
+        if self._hidden_name and self._replaces_at == getattr(message, "kind", "frame"):
+            self._write_or_fail(self._replace_file)
 
     def end(self) -> None:
+        self._check_file()
+        self._write_or_fail(self._replace_file)
         self._write_or_fail(self._pack)
         self._recorder.end()
         self._write_or_fail(self._pack)
         self.is_open = False
+        if not self._has_own_name():
+            self.path = Path(f"/proc/self/fd/{self._fd}").readlink()
         try:
             os.close(self._fd)
         except OSError as error:  # some file systems report only now that they are full
             raise Failed(f"{self.path} may be incomplete: {error.strerror}") from None
 
     def drop(self) -> None:
-        """Ends the recording in place of `end`, and removes it. A replaced file is back."""
+        """Ends the recording in place of `end`, and removes it. A file that it would have replaced
+        stays."""
         os.close(self._fd)
-        files.remove(self.path, self._status)
-        self._end_replacement(restores=True)
+        files.remove(self._current_path, self._status)
 
-    def _end_replacement(self, *, restores: bool = False) -> None:
-        """Removes the replaced file, if there is one; `restores`: it gets its name back."""
+    @property
+    def _current_path(self) -> Path:
+        return self.path.with_name(self._hidden_name or self.path.name)
+
+    def _has_own_name(self) -> bool:
+        """Returns whether the file was not renamed by somebody else."""
+        try:
+            return os.path.samestat(self._status, self.path.lstat())
+        except OSError:
+            return False
+
+    def _check_file(self) -> None:
+        """Raises Failed if somebody else removed the file or cut it, so that it could not be
+        read."""
+        status = os.fstat(self._fd)
+        if status.st_nlink == 0:
+            text = f"{self.path} was removed while it was recorded: nothing was kept"
+        elif status.st_size < self.bytes:
+            sizes = f"{size_text(status.st_size)} of {size_text(self.bytes)}"
+            text = f"{self.path} was emptied or cut while it was recorded: {sizes} are left"
+        else:
+            return
+        self.is_open = False
+        os.close(self._fd)
+        raise Failed(text)
+
+    def _replace_file(self) -> None:
+        """Gives the file its own name, in place of an existing file. Raises OSError."""
         if self._hidden_name:
-            with contextlib.suppress(OSError), files.open_parent(self.path) as (above, name):
-                if restores:
-                    os.link(self._hidden_name, name, src_dir_fd=above, dst_dir_fd=above)
-                os.unlink(self._hidden_name, dir_fd=above)
+            with files.open_parent(self.path) as (above, name):
+                os.rename(self._hidden_name, name, src_dir_fd=above, dst_dir_fd=above)
             self._hidden_name = ""
 
     def _append(self, data: wire.Bytes) -> None:
         try:
             write_all(self._fd, data)
         except OSError:
-            self._end_replacement()  # both make room if the disk is full
+            self._replace_file()  # both make room if the disk is full
             os.ftruncate(self._fd, self.bytes)
             self._pack()
             write_all(self._fd, data)
@@ -190,8 +215,6 @@ class Writer:
         self._waiting_messages, self._waiting_bytes = [], 0
         os.ftruncate(self._fd, self._packed_bytes)
         os.lseek(self._fd, 0, os.SEEK_END)
-        if self.frames:
-            self._end_replacement()
 
     def _write_or_fail(self, write: Callable[[], None]) -> None:
         """Calls `write`. If it fails, the incomplete message is cut off the file, and Failed is
@@ -200,7 +223,7 @@ class Writer:
             write()
         except OSError as error:
             self.is_open = False
-            text = f"{self.extent} are saved in {self.path}"
+            text = f"{self.extent} are saved in {self._current_path}"
             try:
                 os.ftruncate(self._fd, self.bytes)
                 os.close(self._fd)

@@ -314,12 +314,16 @@ def test_a_replaced_file_stays_until_there_are_samples(
         full.setattr(writer_module, "write_all", fail_to_write)
         Writer(path, hello, force=True)
     assert path.read_text() == "precious"
-    writer = Writer(path, hello, force=True)
-    for message in messages:
-        writer.write(message)
-    writer.end()
-    assert len(frames(read(path)[0])) == 3
-    assert list(tmp_path.iterdir()) == [path]
+    for command in ([], ["job"]):  # a command may fail to start after the first samples
+        path.write_text("precious")
+        writer = Writer(path, dataclasses.replace(hello, command=command), force=True)
+        assert path.read_text() == "precious"
+        for message in messages:
+            writer.write(message)
+        assert (path.read_bytes() == b"precious") == bool(command)
+        writer.end()
+        assert len(frames(read(path)[0])) == 3
+        assert list(tmp_path.iterdir()) == [path]
 
 
 def fail_to_write(*_: object) -> None:
@@ -333,6 +337,21 @@ def test_a_removed_file_is_closed(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="was removed"):
         writer.write(messages[0])
     assert not os.path.exists(f"/proc/self/fd/{writer._fd}")  # noqa: PTH110
+
+
+def test_an_emptied_or_renamed_file_is_reported(tmp_path: Path) -> None:
+    hello, messages = sim_streams.messages("sim:smt-mix,cpus=4", 2)
+    writer = Writer(tmp_path / "a", hello)
+    writer.write(messages[0])
+    (tmp_path / "a").rename(tmp_path / "b")
+    writer.end()
+    assert writer.path == tmp_path / "b"
+    writer = Writer(tmp_path / "a", hello)
+    writer.write(messages[0])
+    os.truncate(tmp_path / "a", 0)
+    with pytest.raises(Failed, match=r"a was emptied or cut while .*: 0 kB of . kB are left$"):
+        writer.end()
+    assert not writer.is_open
 
 
 def test_a_recording_killed_while_packing_loses_no_sample(tmp_path: Path) -> None:
