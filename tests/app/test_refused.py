@@ -49,9 +49,10 @@ REFUSALS = [
     ("uname=EPERM", 1, "a system call is refused"),
     ("clone=EPERM", 126, "cannot start sh: Operation not permitted"),
     ("AS=80000000", 3, "the limit of memory, 80 MB, is too low"),
+    ("DATA=60000000", 3, "the limit of memory, 60 MB, is too low"),
     ("NPROC=1", 126, "cannot start sh: Resource temporarily unavailable; see ulimit -u"),
 ]
-BY_DAY = ("sendto=EPERM", "rt_sigaction=EPERM", "clone=EPERM", "AS=80000000")
+BY_DAY = ("sendto=EPERM", "rt_sigaction=EPERM", "clone=EPERM", "AS=80000000", "DATA=60000000")
 
 
 @pytest.mark.parametrize(

@@ -348,9 +348,9 @@ def with_identity(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
 # --- imports of large modules
 
 _THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"
-MIN_ADDRESS_SPACE = 128_000_000
-"""Minimum limit of memory, in bytes, with which numpy can be loaded. With less, OpenBLAS ends the
-process with its own error message."""
+MIN_MEMORY = (resource.RLIMIT_AS, 128, "-v"), (resource.RLIMIT_DATA, 80, "-d")
+"""Minimum limits of memory, in MB, with which numpy can be loaded, and the options of ulimit that
+set them. With less, OpenBLAS ends the process with its own error message."""
 
 
 @contextmanager
@@ -360,10 +360,11 @@ def fast_imports() -> Iterator[None]:
     default it would start one for each CPU, and they would spin for some ms. Commands started later
     do not inherit this setting. Signals that ask perftop to end are handled after the block. Raises
     Failed if the memory limit is too low."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if 0 <= limit < MIN_ADDRESS_SPACE:
-        text = f"the limit of memory, {limit / 1e6:.0f} MB, is too low"
-        raise Failed(f"{text}; at least 128 MB, better: ulimit -v unlimited", UNAVAILABLE)
+    for kind, least_mb, option in MIN_MEMORY:
+        limit = resource.getrlimit(kind)[0]
+        if 0 <= limit < least_mb * 1_000_000:
+            text = f"the limit of memory, {limit / 1e6:.0f} MB, is too low; at least {least_mb} MB"
+            raise Failed(f"{text}, better: ulimit {option} unlimited", UNAVAILABLE)
     ours = _THREADS_VARIABLE not in os.environ
     if ours:
         os.environ[_THREADS_VARIABLE] = "1"
