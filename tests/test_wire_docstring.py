@@ -26,7 +26,7 @@ from perfprobe.perf import cores, groups
 from perfprobe.polled import firmware_limits, powercap
 from perfprobe.registers import parts as msr
 from perftop.model import counters
-from perftop.model.delta import BlockPlace, CounterLimits
+from perftop.model.delta import BlockSlices, CounterLimits
 from perftop.model.numbers import EVENT, METRICS
 from perftop.session.history import History
 from perftop.session.session import Session
@@ -149,8 +149,8 @@ def test_units_have_the_limits_of_the_table() -> None:
     words = {unit: float(most) for unit, most in TABLES["unit"]}
     for unit, most in words.items():
         block = wire.Block("b", "cpu", [wire.Counter("k", "", unit, "", bits=48)])
-        limits = CounterLimits([BlockPlace(block, 1, 1, slice(1), slice(1))])
-        assert limits._limit.tolist() == [most]
+        limits = CounterLimits([BlockSlices(block, 1, 1, slice(1), slice(1))])
+        assert limits._max_rates.tolist() == [most]
     assert {unit for _, _, unit in KEYS.values()} - words.keys() == {
         *("1", "J", "W", "B", "Hz", "°C", "%")
     }

@@ -65,7 +65,7 @@ def util(batch: SampleBatch) -> Floats:
 def cycles_and_time(batch: SampleBatch) -> Floats:
     """Returns `DetectorInput.cycles_and_time` of each sample, (samples, 2, cores)."""
     values, i = batch.values, INDEX["busy_hz"]
-    both = np.array([values.top[:, i], values.bottom[:, i]])
+    both = np.array([values.numerators[:, i], values.denominators[:, i]])
     both[:, ~np.logical_and.reduce(np.isfinite(both))] = 0.0
     return batch.cores.total(both).swapaxes(0, 1)
 
@@ -90,7 +90,7 @@ def highest_values(batch: SampleBatch) -> HighestValues:
     values = batch.values
     steal = values["steal"]
     busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
-    stolen_s = values.top[:, INDEX["steal"]]
+    stolen_s = values.numerators[:, INDEX["steal"]]
     maxima = np.array([stolen_s, steal, busy, values["involuntary"]])
     return HighestValues(*np.fmax.reduce(maxima, axis=-1, initial=0.0))
 

@@ -313,7 +313,7 @@ class CpuWork(NamedTuple):
 def cpu_work(values: Values, busy: Bools) -> CpuWork:
     """Returns the work of CPUs. `busy`: mask of the CPUs whose work is not ignored."""
     i = INDEX["ipc"]
-    top, bottom = values.top[..., i, :], values.bottom[..., i, :]
+    top, bottom = values.numerators[..., i, :], values.denominators[..., i, :]
     util = np.where(busy, values["util"], 0.0)
     counted = np.isfinite(top) & (bottom > 0) & (util > 0)
     cycles = np.where(counted, bottom, 0.0)

@@ -207,7 +207,7 @@ class MemoryLosses:
     def _highest_rates(self, data: DetectorInput) -> Floats:
         """Returns the highest traffic of each package so far, in bytes per second."""
         rates = data.sample.batch.best_traffic
-        return self._reader.memory.rate if rates is None else rates[data.sample.index]
+        return self._reader.memory.best_rate if rates is None else rates[data.sample.index]
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first sample in which a loss may start or traffic has shrunk, or

@@ -406,7 +406,7 @@ class HypervisorLosses:
         shares = np.where(busy | self.losses.is_in_episode, values.all[index], np.nan)
         all_cpus: Bools = np.ones(len(busy), bool)
         ended = self.losses.step(
-            shares, values.bottom[index], all_cpus, data.since_ns, data.time_ns
+            shares, values.denominators[index], all_cpus, data.since_ns, data.time_ns
         )
         self.losses.begin(all_cpus, self._cpu_lists, data.time_ns)
         for loss in self.losses.running:

@@ -82,7 +82,9 @@ class Standstill:
         loss, in s, that may be an error of idle time, of reading and of steal, (3, CPUs)."""
         values = data.sample.values
         idle = values["idle"]
-        lost_s, span_s = (part[INDEX["involuntary"]] for part in (values.top, values.bottom))
+        lost_s, span_s = (
+            part[INDEX["involuntary"]] for part in (values.numerators, values.denominators)
+        )
         idle_s = idle * span_s
         means = self._exact | (idle < MAX_SMALL_IDLE)
         if self._entries is None:

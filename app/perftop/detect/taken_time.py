@@ -415,7 +415,7 @@ class Steals(Detector):
         ns up to which it is computed."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        stolen_s = data.sample.values.top[INDEX["steal"]]
+        stolen_s = data.sample.values.numerators[INDEX["steal"]]
         ended = self.step(stolen_s, data.since_ns, data.time_ns)
         self.is_calm = not self._steals.running
         return ended

@@ -450,7 +450,7 @@ class Licenses(Detector):
         cores = data.cores
         levels = data.sample.part(self._level_cycles)
         cycles, run_s = data.cycles_and_time()
-        whole = cores.max_of_threads(data.sample.values.top[INDEX["busy_hz"]])
+        whole = cores.max_of_threads(data.sample.values.numerators[INDEX["busy_hz"]])
         with np.errstate(divide="ignore", invalid="ignore"):
             levels = np.minimum(levels / whole, 1.0)
         share = np.minimum(levels.sum(axis=0), 1.0)

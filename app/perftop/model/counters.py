@@ -16,7 +16,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.delta import PERF_TIMES, BlockPlaces, Delta, Doubt, perf_time_columns
+from perftop.model.delta import PERF_TIMES, Delta, DeltaLayout, Doubt, perf_time_columns
 from perftop.model.differences import Differences
 
 KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
@@ -123,9 +123,9 @@ class Counters:
             name: self.key_at[hello.aliases[name]]
             for name in aliased_counters(hello)
         }  # fmt: skip
-        self._places = BlockPlaces(hello)
+        self._layout = DeltaLayout(hello)
         home = {key: column.block for key, column in self.columns.items()}
-        self._differences = Differences(hello, self._places, self.stamp_hz, home, self.key_at)
+        self._differences = Differences(hello, self._layout, self.stamp_hz, home, self.key_at)
 
     def copy(self) -> Counters:
         """Returns a copy whose state changes independently."""
@@ -146,18 +146,18 @@ class Counters:
             return delta.tables[block].ticks
         return delta.tables[column.block].increments[..., column.first]
 
-    def places(self, column: BlockCounter) -> tuple[Ints, Ints]:
+    def value_indexes(self, column: BlockCounter) -> tuple[Ints, Ints]:
         """Returns two arrays of indices into a Delta, by row of the counter's block: of the ticks,
         and of the counter's first column."""
-        return self._places.delta_indexes(column.block, column.first)
+        return self._layout.delta_indexes(column.block, column.first)
 
     def empty_delta(self, *samples: int) -> Delta:
         """Returns an empty Delta to which samples can be added; with `samples`, an empty Delta of
         that many samples."""
-        sums = np.zeros((*samples, self._places.rows + self._places.values))
-        widths = np.zeros((*samples, self._places.rows))
+        sums = np.zeros((*samples, self._layout.rows + self._layout.values))
+        widths = np.zeros((*samples, self._layout.rows))
         codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)
-        return Delta(self._places, sums, widths, codes, self.keys, np.zeros(samples, int))
+        return Delta(self._layout, sums, widths, codes, self.keys, np.zeros(samples, int))
 
     def blank_doubted(self, delta: Delta) -> None:
         """Sets the increments of suspect counters to NaN."""

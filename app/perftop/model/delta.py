@@ -1,6 +1,6 @@
 """The increments of all counters over a span of time (`Delta`), and their bounds (`CounterLimits`).
 
-A `Delta` also has the suspect counters. `BlockPlaces` is the layout of its arrays: the rows and the
+A `Delta` also has the suspect counters. `DeltaLayout` is the layout of its arrays: the rows and the
 values of all blocks are stored one after another, so that the number of numpy calls does not grow
 with the number of blocks. Further functions handle arrays whose first axis is the samples.
 """
@@ -128,7 +128,7 @@ def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockPlace:
+class BlockSlices:
     """The position of one block of counters in the arrays of a Delta."""
 
     block: wire.Block
@@ -140,18 +140,18 @@ class BlockPlace:
     """Values of the block; the values of a row are adjacent."""
 
 
-class BlockPlaces:
+class DeltaLayout:
     """The layout of all blocks of a stream in the arrays of a Delta."""
 
     def __init__(self, hello: wire.Hello) -> None:
-        self.blocks: list[BlockPlace] = []
+        self.blocks: list[BlockSlices] = []
         self.rows = self.values = 0
         """Total numbers of rows and values."""
         for block in hello.blocks:
             count, columns = hello.rows(block.scope), block.columns
             rows, values = self.rows + count, self.values + count * columns
             row_slice, value_slice = slice(self.rows, rows), slice(self.values, values)
-            self.blocks.append(BlockPlace(block, count, columns, row_slice, value_slice))
+            self.blocks.append(BlockSlices(block, count, columns, row_slice, value_slice))
             self.rows, self.values = rows, values
         widths = np.repeat([p.columns for p in self.blocks], [p.count for p in self.blocks])
         self.row_of: Ints = np.repeat(np.arange(self.rows), widths)
@@ -214,10 +214,10 @@ class Delta:
     operation adds a sample to a sum."""
 
     def __init__(
-        self, places: BlockPlaces, sums: Floats, widths: Floats, doubts: Codes,
+        self, layout: DeltaLayout, sums: Floats, widths: Floats, doubts: Codes,
         keys: tuple[str, ...], skew_ns: Ints,
     ) -> None:  # fmt: skip
-        self._places, self._sums, self._widths = places, sums, widths
+        self._layout, self._sums, self._widths = layout, sums, widths
         self.doubts = doubts
         """(CPUs, counters), with a leading axis for several samples: codes of Doubt; 0 means that
         there is none. Counters are in the order of `keys`."""
@@ -228,30 +228,30 @@ class Delta:
 
     @cached_property
     def tables(self) -> Mapping[str, BlockDelta]:
-        return {place.block.name: self._table(place) for place in self._places.blocks}
+        return {place.block.name: self._table(place) for place in self._layout.blocks}
 
-    def _table(self, place: BlockPlace) -> BlockDelta:
+    def _table(self, place: BlockSlices) -> BlockDelta:
         """Returns the part of the arrays that belongs to one block. The sums are the ticks of all
         rows, then the differences of all values, block by block and column by column: numpy is
         twice as fast along a column whose rows are contiguous."""
         sums = self._sums
-        increments = sums[..., self._places.rows :][..., place.values]
+        increments = sums[..., self._layout.rows :][..., place.values]
         return BlockDelta(
             sums[..., place.rows],
             increments.reshape(*sums.shape[:-1], place.columns, place.count).swapaxes(-1, -2),
             self._widths[..., place.rows],
         )
 
-    def take(self, places: Ints) -> Floats:
-        """Returns the ticks or increments at these indices; see `BlockPlaces.delta_indexes`."""
-        return self._sums.take(places, axis=-1)
+    def take(self, indexes: Ints) -> Floats:
+        """Returns the ticks or increments at these indices; see `DeltaLayout.delta_indexes`."""
+        return self._sums.take(indexes, axis=-1)
 
     def write(self, ticks: Floats, increments: Floats, width: Floats) -> None:
         """Writes the rows and values of all blocks, given in the layout of frames: (samples, rows)
         and (samples, values), where the values of a row are adjacent."""
-        self._sums[:, : self._places.rows] = ticks
+        self._sums[:, : self._layout.rows] = ticks
         tables = self.tables
-        for place in self._places.blocks:
+        for place in self._layout.blocks:
             of_rows = increments[:, place.values].reshape(
                 len(increments), place.count, place.columns
             )
@@ -273,7 +273,7 @@ class Delta:
         None in the usual case that there are none."""
         if not np.isnan(self._sums.sum()):
             return None
-        return np.asarray(np.isnan(self._sums[..., self._places.rows :]))
+        return np.asarray(np.isnan(self._sums[..., self._layout.rows :]))
 
     @property
     def suspect_counters(self) -> dict[int, set[tuple[str, Doubt]]]:
@@ -284,13 +284,13 @@ class Delta:
         """Returns one sample, or a slice of the samples; with None, adds a leading axis of length 1
         to a single sample. The result shares the arrays."""
         return Delta(
-            self._places, self._sums[samples], self._widths[samples], self.doubts[samples],
+            self._layout, self._sums[samples], self._widths[samples], self.doubts[samples],
             self.keys, self.skew_ns[samples],
         )  # fmt: skip
 
     def copy(self) -> Delta:
         return Delta(
-            self._places, self._sums.copy(), self._widths.copy(), self.doubts.copy(), self.keys,
+            self._layout, self._sums.copy(), self._widths.copy(), self.doubts.copy(), self.keys,
             self.skew_ns,
         )  # fmt: skip
 
@@ -298,7 +298,7 @@ class Delta:
         """Returns the differences from the end of `earlier`, which has the same start, to the end
         of this delta. Doubts and skew cannot be subtracted; they include those of `earlier`."""
         sums = self._sums - earlier._sums
-        return Delta(self._places, sums, self._widths, self.doubts, self.keys, self.skew_ns)
+        return Delta(self._layout, sums, self._widths, self.doubts, self.keys, self.skew_ns)
 
 
 # --- The scale, width and upper bound of each counter
@@ -324,7 +324,7 @@ PERF_TIMES = ("perf_enabled_s", "perf_running_s")
 class CounterLimits:
     """The scale, width and upper bound of the differences of each value of all blocks."""
 
-    def __init__(self, places: Sequence[BlockPlace]) -> None:
+    def __init__(self, blocks: Sequence[BlockSlices]) -> None:
         def property_of_values(
             property_of: Callable[[wire.Counter, wire.Scope], object], kind: type
         ) -> np.ndarray:
@@ -335,7 +335,7 @@ class CounterLimits:
                     ),
                     p.count,
                 )
-                for p in places
+                for p in blocks
             ])  # fmt: skip
 
         self._scale: Floats = property_of_values(lambda c, _: c.scale, float)
@@ -344,14 +344,14 @@ class CounterLimits:
             property_of_values(lambda c, _: c.kind == "gauge", bool)
         )
         is_full_width = property_of_values(lambda c, _: c.bits == 64 and c.kind != "gauge", bool)
-        self._limit: Floats = property_of_values(_max_per_second, float)
+        self._max_rates: Floats = property_of_values(_max_per_second, float)
         self._slack: Floats = property_of_values(
             lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float
         )
         self._min_step = np.where(is_full_width, -self._slack, -np.inf)
         """Lower bound of each difference. A 64-bit sum that the kernel computes may decrease a
         little."""
-        self.multiplexed = [*_multiplexed(places)]
+        self.multiplexed = [*_multiplexed(blocks)]
 
     def increments(self, old: Words, new: Words, ticks: Floats, row_of: Ints) -> Floats:
         """Returns differences in base units (gauges: value times ticks), modulo the width of each
@@ -381,7 +381,7 @@ class CounterLimits:
     def is_wrong(self, increments: Floats, seconds: Floats) -> Bools:
         """Returns a mask of differences that cannot be true: the counter was written, or the read
         cannot be trusted. `seconds`: the span of each value; this method overwrites the array."""
-        seconds *= self._limit
+        seconds *= self._max_rates
         seconds += self._slack
         result: Bools = increments > seconds
         if not np.minimum.reduce(increments, axis=None, initial=0.0) >= 0:
@@ -414,8 +414,8 @@ class Multiplexed:
     """Whether some counters of the block are not multiplexed."""
 
 
-def _multiplexed(places: Sequence[BlockPlace]) -> Iterator[Multiplexed]:
-    for place in places:
+def _multiplexed(blocks: Sequence[BlockSlices]) -> Iterator[Multiplexed]:
+    for place in blocks:
         if (times := perf_time_columns(place.block)) is not None:
             counters = counter_of_columns(place.block)
             is_scaled = [c.origin.startswith("perf") and c.key not in PERF_TIMES for c in counters]

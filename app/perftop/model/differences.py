@@ -29,10 +29,10 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Words
 from perftop.model.delta import (
-    BlockPlace,
-    BlockPlaces,
+    BlockSlices,
     CounterLimits,
     Delta,
+    DeltaLayout,
     Doubt,
     Multiplexed,
     counter_of_columns,
@@ -57,14 +57,14 @@ WORD_BITS = 64
 class Differences:
     """Computes the differences between the frames of one stream, from each row's latest reading."""
 
-    def __init__(self, hello: wire.Hello, places: BlockPlaces, stamp_hz: float,
+    def __init__(self, hello: wire.Hello, layout: DeltaLayout, stamp_hz: float,
                  home: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
         """`home`: name of the block whose values are used, by key of the counter; several blocks
         may have the same key. `key_at`: index in `Counters.keys`, by key of the counter."""
-        self._places, self._stamp_hz = places, stamp_hz
-        self._unpacker = _Unpacker(places)
-        self._limits = CounterLimits(places.blocks)
-        self._baseline = _Baseline.empty(places)
+        self._layout, self._stamp_hz = layout, stamp_hz
+        self._unpacker = _Unpacker(layout)
+        self._limits = CounterLimits(layout.blocks)
+        self._baseline = _Baseline.empty(layout)
         self._gaps: tuple[bytes, tuple[_Gaps, _Gaps] | None] = (b"", None)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
         self._core_of = np.array([core.get(row.cpu, -1) for row in hello.topology], int)
@@ -77,7 +77,7 @@ class Differences:
         """For each CPU, the index in hello of the first CPU of its core."""
         columns = {
             place.block.name: [c.key for c in counter_of_columns(place.block)]
-            for place in places.cpu_blocks
+            for place in layout.cpu_blocks
         }
         self._key_indexes = {
             name: np.array([key_at[key] for key in keys], int) for name, keys in columns.items()
@@ -106,7 +106,7 @@ class Differences:
 
     def forget(self, cpu_row: int) -> None:
         """Discards the last reading of an offline CPU, whose counters may restart from 0."""
-        for place in self._places.cpu_blocks:
+        for place in self._layout.cpu_blocks:
             self._baseline.is_known[place.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
@@ -128,7 +128,7 @@ class Differences:
         is_usable = is_read & is_known
         if not readings.all_sampled:
             is_usable &= ~readings.has_flag(wire.ROW_REBASED)
-        if (rows := self._places.stamp_rows) is not None and np.count_nonzero(
+        if (rows := self._layout.stamp_rows) is not None and np.count_nonzero(
             baseline.first[:, rows]
         ):
             limit = (
@@ -153,7 +153,7 @@ class Differences:
         is_read: Bools = is_sampled & readings.has_value  # an offline CPU has no line in /proc/stat
         if not readings.all_sampled:
             is_read &= readings.flags & USELESS_ROW == 0
-        if (rows := self._places.stamp_rows) is not None:
+        if (rows := self._layout.stamp_rows) is not None:
             stamps = readings.head[:, rows, 0]
             distance = np.abs((stamps - stamps.take(self._core_leader, axis=1)).view(np.int64))
             if not readings.all_sampled:
@@ -202,7 +202,7 @@ class Differences:
                 baseline.is_known = baseline.is_known & False
             known_before = is_known[i]
             known_before[:] = baseline.is_known
-            for place in () if calm[i] else self._places.cpu_blocks:
+            for place in () if calm[i] else self._layout.cpu_blocks:
                 rows = place.rows
                 # A sibling's read was interrupted or is missing. The next difference of all
                 # siblings then covers the same span, as the states of the core require.
@@ -221,38 +221,38 @@ class Differences:
         key = is_read.tobytes()
         if self._gaps[0] != key:
             has_gaps = np.count_nonzero(is_read) < is_read.size
-            self._gaps = key, _Gaps.find(is_read, self._places.row_of) if has_gaps else None
+            self._gaps = key, _Gaps.find(is_read, self._layout.row_of) if has_gaps else None
         return self._gaps[1]
 
     def _write(
         self, readings: _Readings, is_usable: Bools, baseline: _Baseline, delta: Delta
     ) -> None:
-        places, limits = self._places, self._limits
+        layout, limits = self._layout, self._limits
         stamps = readings.head[..., 0]
         ticks = (stamps - baseline.stamp).astype(np.float64)
         backwards = is_usable & ((stamps < baseline.stamp) | (readings.head[..., 1] < stamps))
         both_valid = readings.is_valid & baseline.is_valid
-        increments = limits.increments(baseline.values, readings.values, ticks, places.row_of)
+        increments = limits.increments(baseline.values, readings.values, ticks, layout.row_of)
         is_wrong = (
-            limits.is_wrong(increments, places.repeat_by_value(ticks / self._stamp_hz)) & both_valid
+            limits.is_wrong(increments, layout.repeat_by_value(ticks / self._stamp_hz)) & both_valid
         )
         is_good = is_usable & ~backwards
         some_wrong = bool(np.count_nonzero(is_wrong))
         if some_wrong:  # only single counters of CPUs can be suspect: leave out other rows whole
-            is_good &= places.cpu_rows | ~places.any_value(is_wrong)
+            is_good &= layout.cpu_rows | ~layout.any_value(is_wrong)
         increments, width = limits.scale_multiplexed(increments), baseline.width + readings.width
         is_known = both_valid & ~is_wrong if some_wrong else both_valid
         if np.count_nonzero(is_known) < is_known.size:
             np.copyto(increments, np.nan, where=~is_known)
         if np.count_nonzero(is_good) < is_good.size:
-            np.copyto(increments, 0.0, where=~places.repeat_by_value(is_good))
+            np.copyto(increments, 0.0, where=~layout.repeat_by_value(is_good))
             ticks, width = np.where(is_good, ticks, 0.0), np.where(is_good, width, 0.0)
         delta.write(ticks, increments, width)
-        delta.skew_ns = readings.skew_ns(places)
+        delta.skew_ns = readings.skew_ns(layout)
         if not (some_wrong or np.count_nonzero(backwards)):
             return
-        is_wrong &= places.repeat_by_value(is_good)
-        for place in places.cpu_blocks:
+        is_wrong &= layout.repeat_by_value(is_good)
+        for place in layout.cpu_blocks:
             keys, home = self._key_indexes[place.block.name], self._is_home_column[place.block.name]
             sample, row = np.nonzero(backwards[:, place.rows])
             delta.doubts[sample[:, None], row[:, None], keys] = Doubt.BACKWARDS
@@ -295,11 +295,11 @@ class _Readings:
     def is_sampled(self) -> Bools:
         return self.present if self.all_sampled else self.has_flag(wire.ROW_SAMPLED)
 
-    def skew_ns(self, places: BlockPlaces) -> Ints:
+    def skew_ns(self, layout: DeltaLayout) -> Ints:
         """Returns, for each frame, the time in ns between the first and the last wake-up of the
         threads that read it: the longest among the blocks of CPU scope."""
         late_ns, longest_ns = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
-        for place in places.cpu_blocks:
+        for place in layout.cpu_blocks:
             late_of_place, is_read = late_ns[:, place.rows], self.is_sampled[:, place.rows]
             if self.all_sampled or np.count_nonzero(is_read) == is_read.size:
                 skew = np.maximum.reduce(late_of_place, axis=1) - np.minimum.reduce(
@@ -325,12 +325,12 @@ class _Unpacker:
     """Converts frames to `_Readings`. Caches which blocks each frame has and which values are
     valid, because both are usually the same for each batch of frames."""
 
-    def __init__(self, places: BlockPlaces) -> None:
-        self._places = places
-        self._blocks = [(place.block.name, _empty_rows(place)) for place in places.blocks]
+    def __init__(self, layout: DeltaLayout) -> None:
+        self._layout = layout
+        self._blocks = [(place.block.name, _empty_rows(place)) for place in layout.blocks]
         """The name of each block, and the rows that are used for it if a frame lacks the block."""
         bits, first = [], 0
-        for place in places.blocks:
+        for place in layout.blocks:
             words, rows = place.block.valid_words, np.arange(place.count)[:, None]
             bits.append((first + WORD_BITS * words * rows + np.arange(place.columns)).ravel())
             first += WORD_BITS * words * place.count
@@ -340,27 +340,27 @@ class _Unpacker:
         self._kinds: dict[bytes, int] = {}
         """Index in `_valid` and `_has_value` of each sequence of validity words in recent frames.
         """
-        self._valid: Bools = np.zeros((0, places.values), bool)
-        self._has_value: Bools = np.zeros((0, places.rows), bool)
+        self._valid: Bools = np.zeros((0, layout.values), bool)
+        self._has_value: Bools = np.zeros((0, layout.rows), bool)
         """Masks for each sequence in `_kinds`: of valid values, and of rows with one."""
 
     def unpack(self, frames: Sequence[wire.Frame]) -> _Readings:
-        count, places = len(frames), self._places
+        count, layout = len(frames), self._layout
         blocks = [frame.blocks.get(name, empty) for frame in frames for name, empty in self._blocks]
         present = bytes([name in frame.blocks for frame in frames for name, _ in self._blocks])
         head = b"".join([rows.head for rows in blocks])
-        if len(head) != HEAD_BYTES * places.rows * count:  # some blocks have one head for all rows
-            sizes = [place.count for place in places.blocks] * count
+        if len(head) != HEAD_BYTES * layout.rows * count:  # some blocks have one head for all rows
+            sizes = [place.count for place in layout.blocks] * count
             heads = [
                 bytes(rows.head) * size if len(rows.head) == HEAD_BYTES else rows.head
                 for rows, size in zip(blocks, sizes, strict=True)
             ]
             head = b"".join(heads)
-        heading = np.frombuffer(head, "<u8").reshape(count, places.rows, wire.HEAD)
+        heading = np.frombuffer(head, "<u8").reshape(count, layout.rows, wire.HEAD)
         values = np.frombuffer(b"".join([rows.values for rows in blocks]), "<u8")
         rows, plain_flags = self._presence(present, count)
         valid_words = [rows.valid for rows in blocks]
-        per_frame = len(places.blocks)
+        per_frame = len(layout.blocks)
         words = [
             b"".join(valid_words[index : index + per_frame])
             for index in range(0, len(blocks), per_frame)
@@ -369,7 +369,7 @@ class _Unpacker:
         width = (heading[..., 1] - heading[..., 0]).astype(np.float64)
         flags = heading[..., 4].copy()
         all_sampled = not np.count_nonzero(flags != plain_flags)
-        values = values.reshape(count, places.values)
+        values = values.reshape(count, layout.values)
         return _Readings(heading, valid, values, has_value, rows, width, flags, all_sampled)
 
     def _presence(self, present: bytes, count: int) -> tuple[Bools, Words]:
@@ -377,7 +377,7 @@ class _Unpacker:
         the flags that the rows have if all of them were read without incident."""
         if self._present is None or self._present[0] != present:
             blocks = np.frombuffer(present, bool).reshape(count, -1)
-            rows: Bools = np.repeat(blocks, [p.count for p in self._places.blocks], axis=1)
+            rows: Bools = np.repeat(blocks, [p.count for p in self._layout.blocks], axis=1)
             self._present = present, rows, np.where(rows, SAMPLED_ROW, np.uint64(0))
         return self._present[1:]
 
@@ -391,15 +391,15 @@ class _Unpacker:
             )
             bits = np.unpackbits(packed_bits, axis=1, bitorder="little").view(bool)
             self._valid = bits[:, self._bit_indexes]
-            self._has_value = self._places.any_value(self._valid)
+            self._has_value = self._layout.any_value(self._valid)
         kinds = [self._kinds[key] for key in words]
         valid, has_value = self._valid.take(kinds, axis=0), self._has_value.take(kinds, axis=0)
-        if (stamps := self._places.stamp_rows) is not None:
+        if (stamps := self._layout.stamp_rows) is not None:
             has_value[:, stamps] = rows[:, stamps]
         return valid, has_value
 
 
-def _empty_rows(place: BlockPlace) -> wire.Rows:
+def _empty_rows(place: BlockSlices) -> wire.Rows:
     head, words = bytes(HEAD_BYTES * place.count), place.block.valid_words
     return wire.Rows(head, bytes(8 * words * place.count), bytes(8 * place.count * place.columns))
 
@@ -440,8 +440,8 @@ class _Baseline:
     """(rows) whether there is a reading from which a difference can be taken."""
 
     @classmethod
-    def empty(cls, places: BlockPlaces) -> _Baseline:
-        n, values = places.rows, places.values
+    def empty(cls, layout: DeltaLayout) -> _Baseline:
+        n, values = layout.rows, layout.values
         return cls(
             np.zeros(n, np.uint64), np.zeros(n), np.zeros(n, bool),
             np.zeros(values, np.uint64), np.zeros(values, bool), np.zeros(n, bool),

@@ -190,14 +190,16 @@ class Values:
     each of several samples."""
 
     def __init__(
-        self, top: Floats, bottom: Floats, values: Floats | None = None,
+        self, numerators: Floats, denominators: Floats, values: Floats | None = None,
         registry: MetricRegistry = STATIC_METRICS,
     ) -> None:  # fmt: skip
         self.registry = registry
-        self.top, self.bottom = top, bottom
-        """Numerators and denominators, (metrics, CPUs), in the order of the registry."""
+        self.numerators, self.denominators = numerators, denominators
+        """Arrays (metrics, CPUs), in the order of the registry."""
         if values is None:
-            values = ratio(top, bottom, registry.lows[:, None], registry.highs[:, None])
+            values = ratio(
+                numerators, denominators, registry.lows[:, None], registry.highs[:, None]
+            )
         self.all = values
 
     def __getitem__(self, key: str) -> Floats:
@@ -206,7 +208,7 @@ class Values:
 
     def samples(self, samples: int | slice) -> Values:
         """Returns one of several samples, or a slice of them, which shares the arrays."""
-        parts = self.top[samples], self.bottom[samples], self.all[samples]
+        parts = self.numerators[samples], self.denominators[samples], self.all[samples]
         return Values(*parts, registry=self.registry)
 
     def mean(self, key: str, rows: list[int] | slice) -> float:
@@ -226,7 +228,9 @@ class Values:
         self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
     ) -> tuple[Floats, Floats]:
         """Returns the numerators and denominators of `group`."""
-        top, bottom = (part[..., metrics, :][..., rows] for part in (self.top, self.bottom))
+        top, bottom = (
+            part[..., metrics, :][..., rows] for part in (self.numerators, self.denominators)
+        )
         is_known = np.isfinite(top) & np.isfinite(bottom)
         if np.count_nonzero(is_known) < is_known.size:
             top, bottom = (np.where(is_known, part, 0.0) for part in (top, bottom))
@@ -321,7 +325,7 @@ def lost_time(
     may have allowed; NaN where unknown. `estimated`: mask of the CPUs whose halts are left out,
     because their counts are estimates. `settle`: distributes stolen seconds over short samples, as
     `distribute_steal` does; None for long samples."""
-    top, bottom = values.top, values.bottom
+    top, bottom = values.numerators, values.denominators
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
     spare_share = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
     wanted_share = np.minimum(np.maximum(1 - spare_share, 0.0), 1.0)
@@ -362,7 +366,7 @@ def write_lost_ratio(values: Values, lost: LostSeconds) -> None:
     top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
     is_known = np.isfinite(top) & np.isfinite(bottom)
     top, bottom = np.where(is_known, top, 0.0), np.where(is_known, bottom, 0.0)
-    values.top[..., index, :], values.bottom[..., index, :] = top, bottom
+    values.numerators[..., index, :], values.denominators[..., index, :] = top, bottom
     values.all[..., index, :] = ratio(top, bottom, metric.low, metric.high)
 
 
@@ -409,7 +413,7 @@ class BestTraffic:
 
     def __init__(self, counters: Counters) -> None:
         count = len(counters.hello.packages)
-        self.rate: Floats = np.full(count, np.nan)
+        self.best_rate: Floats = np.full(count, np.nan)
         self._sums = np.zeros((2, count))
         """Bytes and seconds of the current second, which is not complete yet."""
 
@@ -428,20 +432,20 @@ class BestTraffic:
             ends = np.flatnonzero(is_full.any(axis=1))
             last = int(ends[0]) if len(ends) else len(is_full) - 1
             self._sums = sums[:, last].copy()
-            rates[first : first + last] = self.rate
+            rates[first : first + last] = self.best_rate
             if (is_new := is_full[last]).any():
                 with np.errstate(invalid="ignore", divide="ignore"):
                     rate = self._sums[0] / self._sums[1]
-                self.rate = np.where(is_new, np.fmax(self.rate, rate), self.rate)
+                self.best_rate = np.where(is_new, np.fmax(self.best_rate, rate), self.best_rate)
                 self._sums[:, is_new] = 0.0
-            rates[first + last] = self.rate
+            rates[first + last] = self.best_rate
             first += last + 1
         return rates
 
     def share(self, rate: Floats) -> Floats:
         """Returns rates, in bytes per second, as shares of the best rate. Over less than a second,
         a rate may exceed the best rate; its share is then 1."""
-        return np.minimum(rate / np.where(self.rate > 0, self.rate, np.nan), 1.0)
+        return np.minimum(rate / np.where(self.best_rate > 0, self.best_rate, np.nan), 1.0)
 
 
 # --- Power, temperature, memory traffic, pressure, load and interrupts: of the machine, and of each
@@ -496,13 +500,13 @@ class MachineTotals:
             if column.counter.columns > 1:
                 self._machine_keys.append(key)
                 continue
-            tick_places, increment_places = counters.places(column)
-            self._rows.append((key, slice(first, first := first + len(tick_places))))
+            tick_indexes, increment_indexes = counters.value_indexes(column)
+            self._rows.append((key, slice(first, first := first + len(tick_indexes))))
             gauge = column.counter.kind == "gauge"  # a Delta has its values times ticks
-            ticks.append(tick_places)
-            increments.append(increment_places)
-            units_per_second.append(np.full(len(tick_places), 1.0 if gauge else counters.stamp_hz))
-        self._ticks, self._increment_places, self._units_per_second = map(
+            ticks.append(tick_indexes)
+            increments.append(increment_indexes)
+            units_per_second.append(np.full(len(tick_indexes), 1.0 if gauge else counters.stamp_hz))
+        self._ticks, self._increment_indexes, self._units_per_second = map(
             np.concatenate, (ticks, increments, units_per_second)
         )
 
@@ -510,7 +514,7 @@ class MachineTotals:
         """Returns the rates of the counters in COUNTER_BY_NAME, L3_COUNTERS and CORE_ENERGY that
         the stream has."""
         increments, span = (
-            delta.take(self._increment_places),
+            delta.take(self._increment_indexes),
             delta.take(self._ticks) / self._units_per_second,
         )
         values = np.divide(increments, span, out=np.full(len(span), np.nan), where=span > 0)
@@ -527,7 +531,9 @@ class MachineTotals:
             if name == OF_BEST_NAME:
                 if {*MEMORY_COUNTERS} <= numbers.keys():
                     total = sum(numbers[name] for name in MEMORY_COUNTERS)
-                    numbers[name] = min(1.0, total / float(self._best_traffic.rate.sum() or np.nan))
+                    numbers[name] = min(
+                        1.0, total / float(self._best_traffic.best_rate.sum() or np.nan)
+                    )
                 continue
             by_row = rates.get(key)
             if by_row is not None and len(by_row):

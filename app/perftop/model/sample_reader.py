@@ -259,7 +259,7 @@ class SampleReader:
         """Sets the best memory traffic to its value at the end of this sample, because a batch is
         computed before its first sample is used."""
         if batch.best_traffic is not None:
-            self.memory.rate = batch.best_traffic[sample]
+            self.memory.best_rate = batch.best_traffic[sample]
 
     def skip(self, frames: Sequence[wire.Frame]) -> None:
         """Reads frames without computing samples. They only set the baseline of the next sample."""

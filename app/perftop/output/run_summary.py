@@ -292,7 +292,7 @@ def _total_counts(session: Session, whole: Interval) -> Line:
         key: float(whole.counts[key][session.shown].sum())
         for key in ("cycles", "instructions") if key in whole.counts
     }  # fmt: skip
-    ran_s = float(np.nansum(whole.values.top[INDEX["util"], session.shown]))
+    ran_s = float(np.nansum(whole.values.numerators[INDEX["util"], session.shown]))
     if session.evaluator.variants["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0:
         start_ns, end_ns = session.run.start_ns, session.now_ns
         low_s = sum(

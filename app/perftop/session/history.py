@@ -78,12 +78,12 @@ class Trail:
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
         self._counter_rows = counter_rows
-        places = [
-            [part[rows_of.rows] for part in counters.places(rows_of.column)]
+        indexes = [
+            [part[rows_of.rows] for part in counters.value_indexes(rows_of.column)]
             for rows_of in counter_rows
         ]
-        places.append([np.zeros(0, int)] * 2)
-        self._ticks, self._increment_places = map(np.concatenate, zip(*places, strict=True))
+        indexes.append([np.zeros(0, int)] * 2)
+        self._ticks, self._increment_indexes = map(np.concatenate, zip(*indexes, strict=True))
         """Indices in a Delta of the counters' ticks and increments."""
         self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
         # One position more than there are cores: -1 is for a core without known values.
@@ -131,8 +131,8 @@ class Trail:
         new_columns = slice(self.count - self._waiting_samples.count, self.count)
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
         with np.errstate(over="ignore", invalid="ignore"):
-            top = samples.part(lambda batch: batch.values.top)
-            bottom = samples.part(lambda batch: batch.values.bottom)
+            top = samples.part(lambda batch: batch.values.numerators)
+            bottom = samples.part(lambda batch: batch.values.denominators)
             if len(self._metrics) < top.shape[1]:
                 top, bottom = (part.take(self._metrics, axis=1) for part in (top, bottom))
             top, bottom = top.swapaxes(0, 1), bottom.swapaxes(0, 1)
@@ -140,7 +140,7 @@ class Trail:
             _write_known(self._parts[0, :, new_columns], top, is_known)
             _write_known(self._parts[1, :, new_columns], bottom, is_known)
 
-            increments = samples.part(lambda batch: batch.delta.take(self._increment_places))
+            increments = samples.part(lambda batch: batch.delta.take(self._increment_indexes))
             ticks = samples.part(lambda batch: batch.delta.take(self._ticks))
             first = 0
             for rows_of in self._counter_rows:

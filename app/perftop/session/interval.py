@@ -124,11 +124,13 @@ class Span:
         values = batch.values
         if len(doubted) and self._good_sums is None:
             sums = reader.evaluator.evaluate(self.delta)
-            self._good_sums = _known_sums(sums.top, sums.bottom)
-            self._missing_counts = self.sample_count * ~_is_known(sums.top, sums.bottom)
+            self._good_sums = _known_sums(sums.numerators, sums.denominators)
+            self._missing_counts = self.sample_count * ~_is_known(
+                sums.numerators, sums.denominators
+            )
             self._trusted_delta = self.delta.copy()
         if self._good_sums is not None and self._trusted_delta is not None:
-            top, bottom = values.top[part], values.bottom[part]
+            top, bottom = values.numerators[part], values.denominators[part]
             self._good_sums = add_samples(self._good_sums, _known_sums(top, bottom).swapaxes(0, 1))
             self._missing_counts = self._missing_counts + (~_is_known(top, bottom)).sum(axis=0)
             self._trusted_delta.add(batch.trusted_delta[part], doubted)
@@ -167,7 +169,7 @@ class Span:
         values = reader.evaluator.evaluate(self.delta)
         if self._lost_sums is None:
             return values
-        parts = np.array([values.top, values.bottom])
+        parts = np.array([values.numerators, values.denominators])
         if self._good_sums is not None:
             is_enough = self._missing_counts <= self._max_missing_count
             good_sums = np.where(is_enough, self._good_sums, np.nan)
@@ -248,7 +250,7 @@ class Span:
 def _lost_sums(batch: SampleBatch) -> Floats:
     """Returns (samples, 2, CPUs): numerators and denominators of `lost_ratio`."""
     values, index = batch.values, INDEX[LOST_RATIO]
-    return np.stack([values.top[:, index], values.bottom[:, index]], axis=1)
+    return np.stack([values.numerators[:, index], values.denominators[:, index]], axis=1)
 
 
 def _known_sums(top: Floats, bottom: Floats) -> Floats:
@@ -328,8 +330,8 @@ class Distribution:
             return
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
         values = Values(
-            samples.part(lambda batch: batch.values.top),
-            samples.part(lambda batch: batch.values.bottom),
+            samples.part(lambda batch: batch.values.numerators),
+            samples.part(lambda batch: batch.values.denominators),
             samples.part(lambda batch: batch.values.all),
             self._registry,
         )
@@ -351,7 +353,7 @@ class Distribution:
             self._states, self._weights = np.zeros((2, *states.shape[1:]))
             self._method_codes, self._methods = None, [{} for _ in states[0]]
         # Seconds of each core that a sample covers.
-        weights = self._cores.max_of_threads(values.bottom[:, INDEX["util"]])
+        weights = self._cores.max_of_threads(values.denominators[:, INDEX["util"]])
         self._add_states(samples, states, weights)
         self._minima = np.fmin(self._minima, np.fmin.reduce(rows, axis=0))
         self._maxima = np.fmax(self._maxima, np.fmax.reduce(rows, axis=0))

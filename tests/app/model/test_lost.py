@@ -122,8 +122,8 @@ def test_a_span_is_the_sum_of_its_samples() -> None:
     session, _ = found_episodes(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
     whole = session.run_interval().values
     column = INDEX["lost_ratio"]
-    everyone = whole.top[column][np.isfinite(whole.top[column])].sum()
-    wanted = whole.bottom[column][np.isfinite(whole.bottom[column])].sum()
+    everyone = whole.numerators[column][np.isfinite(whole.numerators[column])].sum()
+    wanted = whole.denominators[column][np.isfinite(whole.denominators[column])].sum()
     assert whole.mean("lost_ratio", session.shown) == pytest.approx(everyone / wanted)
 
 

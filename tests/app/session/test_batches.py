@@ -39,8 +39,8 @@ def comparable_values(interval: Interval) -> list[object]:
     """Returns all values of an interval in a form that == compares."""
     values, split, ceilings = interval.values, interval.split, interval.ceilings
     arrays: list[Any] = [
-        values.top,
-        values.bottom,
+        values.numerators,
+        values.denominators,
         split.states,
         split.low,
         split.high,

@@ -100,14 +100,14 @@ class Sums:
     def _add_seconds(self, sample: Sample) -> None:
         values, doubts = sample.values, sample.delta.doubts
         metrics = [INDEX[key] for key in TIME_MODES.values()]
-        seconds = values.top[metrics]
+        seconds = values.numerators[metrics]
         seconds[0] -= np.where(self._polls, seconds[POLL_INDEX], 0.0)
         is_known = np.isfinite(seconds) & self._is_exported & self.shown
         if doubts.any():
             is_doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
             is_known &= ~(is_doubted & self._is_exported).any(axis=0)
         self.seconds += np.where(is_known, seconds, 0.0)
-        self.known_seconds |= is_known & (values.bottom[metrics] > 0)
+        self.known_seconds |= is_known & (values.denominators[metrics] > 0)
 
     def _add_counts(self, delta: Delta) -> None:
         counters, no_counts = self._session.counters, np.full(len(self.shown), np.nan)
@@ -272,7 +272,7 @@ class EpisodeSums:
     def add(self, sample: Sample, since_ns: int) -> None:
         now_ns, cores = self._session.now_ns, self._session.reader.cores
         clock = INDEX["busy_hz"]
-        cycles, run_s = sample.values.top[clock], sample.values.bottom[clock]
+        cycles, run_s = sample.values.numerators[clock], sample.values.denominators[clock]
         is_known = np.isfinite(cycles) & np.isfinite(run_s)
         cycles, run_s = (cores.total(np.where(is_known, part, 0.0)) for part in (cycles, run_s))
         lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s - cycles)
