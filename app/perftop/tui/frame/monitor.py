@@ -132,7 +132,8 @@ class Monitor(DirectScreen):
         previous_state, self.last_state = self.last_state, state
         if previous_state.interval is None and state.interval is not None:
             self._show_machine()  # the lines above the view now have other heights
-            self.lay_out()
+            self._clear_arrangement_cache()
+            self._refresh_layout()  # Textual alone would wait 25 ms for further changes
             session = state.session
             if session is not None and len(session.shown) > MAX_CPUS_IN_ROWS:
                 self.call_later(self.action_view, "heat")

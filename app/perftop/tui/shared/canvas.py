@@ -415,8 +415,9 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
             *[(("line", top + y), line) for y, line in enumerate(lines)],
             *[(("footer", y), line) for y, line in enumerate(self.footer_lines)],
         ]
-        line_width = self.width  # Textual computes the size at each access
-        for y, side in enumerate(self.side_lines[: len(visible_lines)]):
+        side_lines = self.side_lines[: len(visible_lines)]
+        line_width = self.width if side_lines else 0  # Textual computes the size at each access
+        for y, side in enumerate(side_lines):
             key, (runs, state) = visible_lines[y]
             gap = " " * (line_width - width(runs)), "text"
             visible_lines[y] = key, ([*runs, gap, *side], state)

@@ -259,12 +259,6 @@ class DirectScreen(Screen[None]):
         if event.size == self.outer_size:
             self.refresh()
 
-    def lay_out(self) -> None:
-        """Lays out immediately. Textual would wait 25 ms for more widgets whose height has
-        changed."""
-        self._clear_arrangement_cache()
-        self._refresh_layout()
-
     @contextmanager
     def collect_lines(self) -> Iterator[None]:
         """Collects the lines that are repainted within the block, and paints them at its end."""
