@@ -112,7 +112,7 @@ PICTURES = [
         (160, 50),
         ("down", "down"),
         fleet=fleets.small,
-        facts=("0.03 % there", "49 kB/s", "frames lost 0"),
+        facts=("0.03 % there", "49 kB/s", "dropped frames 0"),
     ),
     Picture(
         "fleet-400",

@@ -61,6 +61,8 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
 
 def evidence_piece(key: str, value: object) -> str:
     """Returns a piece of evidence as text. The end of `key` is the unit of a number."""
+    if key == "changes with it":
+        return f"IPC changed at {value} starts and stops"
     name = _LABELS.get(key)
     for suffix, as_text in _UNITS.items():
         if key.endswith(suffix) and isinstance(value, int | float):

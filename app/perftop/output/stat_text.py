@@ -152,7 +152,7 @@ def ending_lines(
     share_text = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
     cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share_text})"
     lost, suspect = session.lost, session.suspect_samples
-    return [*lines, f"{name} cost {cost} · frames lost {lost} · suspect samples {suspect}"]
+    return [*lines, f"{name} cost {cost} · dropped frames {lost} · suspect samples {suspect}"]
 
 
 # --- tables of measures and causes

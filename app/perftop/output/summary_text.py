@@ -177,7 +177,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     return [
         *(wrap_text(_sentence(phases), WIDTH) if phases else [whole.line["answer"]]), "",
         *bar, *([""] if bar else []), *table, "",
-        *_causes(session, phases or [whole]), f"{samples}, {session.lost or 'none'} lost.",
+        *_causes(session, phases or [whole]), f"{samples}, {session.lost or 'none'} dropped.",
     ]  # fmt: skip
 
 

@@ -80,11 +80,11 @@ class SshSource:
 
     def cost_texts(self) -> list[str]:
         shares = [m.probe_share for m in self.fleet.answering_machines if isfinite(m.probe_share)]
-        lost_frames = sum(m.frames_lost for m in self.fleet.answering_machines)
+        dropped_frames = sum(m.frames_lost for m in self.fleet.answering_machines)
         cost = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
         rate = self._received.per_s()
         received = f"{rate / 1e3 if isfinite(rate) else 0:.0f} kB/s"
-        return [*cost, received, f"frames lost {lost_frames}"]
+        return [*cost, received, f"dropped frames {dropped_frames}"]
 
     async def run(self) -> None:
         def connect(argv: list[str]) -> ProbeStream:

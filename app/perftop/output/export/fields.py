@@ -174,7 +174,7 @@ ONLINE = Field(
 )  # fmt: skip
 RELIABILITY_FIELDS = (
     Field(
-        "lost_frames_total", "Frames lost so far.",
+        "lost_frames_total", "Frames dropped so far.",
         lambda rows: rows.machine_column(rows.session.lost), "lost", "total", "machine",
     ),
     Field(

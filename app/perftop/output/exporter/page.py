@@ -100,7 +100,9 @@ SUSPECT = Heading(
     "perftop_suspect_samples", "counter",
     "Samples of CPUs in which a counter could not be trusted, by reason.",
 )  # fmt: skip
-LOST_HEADING = Heading("perftop_lost_samples", "counter", "Samples of the machine that were lost.")
+LOST_HEADING = Heading(
+    "perftop_lost_samples", "counter", "Samples of the machine that were dropped."
+)
 PROBE = Heading("perftop_probe_cpu_seconds", "counter", "CPU time of the probe.")
 EXPORTER = Heading("perftop_exporter_cpu_seconds", "counter", "CPU time of the exporter itself.")
 INFO = Heading("perftop", "info", "Version, CPU model and source of the counters, for joins.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -47,6 +48,8 @@ _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
           "kernel_instructions": "kernel"}  # fmt: skip
 """Colours of tall lanes by field, as in the charts of the overview; all other fields have the
 colours of user time."""
+_SCALES: WeakKeyDictionary[Session, dict[str, Scale]] = WeakKeyDictionary()
+"""The scales in use, by key of the field."""
 
 
 class MetricLanes:
@@ -80,11 +83,13 @@ class MetricLanes:
             start, end = end, end + (1 if self._field.of_core else len(core.positions))
             self.values[row] = lanes[start:end]
 
-    def choose_scale(self, values_now: Floats, previous: Scale | None) -> None:
+    def choose_scale(self, values_now: Floats) -> None:
         """Chooses the scale for the rows read so far and for `values_now`, the present values of
-        all CPUs. `previous`, the scale in use, is kept while it suits these values."""
+        all CPUs. The last scale of this field is kept while it suits these values."""
         values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
-        self.scale = field_scale(self._field, values, previous)
+        scales = _SCALES.setdefault(self._session, {})
+        self.scale = field_scale(self._field, values, scales.get(self._field.key))
+        scales[self._field.key] = self.scale
 
     def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
         """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
@@ -155,7 +160,7 @@ def lanes_panel(
     )
     lanes = MetricLanes(session, field, axis, cores, ascii_=settings.ascii)
     lanes.read(range(len(cores)))
-    lanes.choose_scale(displayed_values(field, session, interval)[session.shown], None)
+    lanes.choose_scale(displayed_values(field, session, interval)[session.shown])
     unit = value_unit(
         field, session_clock_unit(session, settings.units, ghz_if_unknown=True), lanes.scale.high
     )

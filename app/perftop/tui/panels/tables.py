@@ -422,7 +422,7 @@ def worst_core_lines(
         (panel_title("ten worst", f"lost %, 10 min  {count_text}".rstrip(), width), None)
     ]
     if not listed:
-        text = "no loss of single cores, now or within 1 min"
+        text = "no episode on a single core, now or within 1 min"
         return [*lines, ([("  " + fit(text, width - 2), "dim")], None)]
     lines_each = min(4, (height - 1) // max(1, count))
     strip_width = min(MAX_LOSS_HISTORY_WIDTH, max(0, width // 2 - 4))

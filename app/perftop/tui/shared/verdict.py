@@ -13,7 +13,14 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
-from perftop.base.text import count_noun, long_duration, percent, running_time, short_percent
+from perftop.base.text import (
+    count_noun,
+    long_duration,
+    percent,
+    running_time,
+    short_percent,
+    time_of_day,
+)
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, safe_cells, spread, width
@@ -83,10 +90,8 @@ class Verdict:
     report: Report | None = field(default=None, compare=False)
     """The report whose first line is the verdict, without checks; None if there is none."""
 
-    def with_span(self, words: str) -> Verdict:
-        """Returns the verdict with these words and the time that it covers as first evidence."""
-        span_text = f"{words} {long_duration(round(1e9 * self.span_s))}"
-        return replace(self, evidence=(span_text, *self.evidence))
+    def with_first_evidence(self, piece: str) -> Verdict:
+        return replace(self, evidence=(piece, *self.evidence))
 
     @property
     def lost_share(self) -> float:
@@ -202,7 +207,7 @@ class _VerdictCache:
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
                 verdict = _verdict(session, totals.copy(), tasks, past=True)
-                self._job_verdict = verdict.with_span("in all")
+                self._job_verdict = verdict.with_first_evidence(_whole_run_text(verdict))
             return self._job_verdict
         self._job_verdict = None
         verdict = _verdict(session, self._totals_of_last_seconds(session, totals), tasks)
@@ -219,7 +224,7 @@ class _VerdictCache:
             if now_ns - end_ns >= MAX_LAST_CAUSE_NS:
                 return verdict
             ago = running_time((now_ns - end_ns) // 10**9)
-            return replace(verdict, evidence=(f"{ago} ago: {text}", *verdict.evidence))
+            return verdict.with_first_evidence(f"{ago} ago: {text}")
         if self._worst_since[0] != verdict.cause:
             self._worst_since = verdict.cause, now_ns - verdict.active_ns
         self._last_loss = verdict.text, now_ns
@@ -227,9 +232,7 @@ class _VerdictCache:
         if not lasted_s:
             return verdict
         duration_text = f"for {running_time(lasted_s)}"
-        return replace(
-            verdict, evidence=(duration_text, *verdict.evidence), duration_text=duration_text
-        )
+        return replace(verdict, duration_text=duration_text).with_first_evidence(duration_text)
 
 
 _CACHES: WeakKeyDictionary[Session, _VerdictCache] = WeakKeyDictionary()
@@ -271,7 +274,18 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     verdict = _verdict(session, totals, interval.snapshot, past=True)
     if is_range or not verdict.level:  # evidence of calm contains the span
         return verdict
-    return verdict.with_span("in all" if is_whole_run else "in the last")
+    if is_whole_run:
+        return verdict.with_first_evidence(_whole_run_text(verdict))
+    return verdict.with_first_evidence(_past_span_text(session, totals))
+
+
+def _whole_run_text(verdict: Verdict) -> str:
+    return f"in all {long_duration(round(1e9 * verdict.span_s))}"
+
+
+def _past_span_text(session: Session, totals: Totals) -> str:
+    span = long_duration(round(1e9 * totals.elapsed_s))
+    return f"{span} until {time_of_day(session.unix(totals.end_ns))}"
 
 
 def _ends_job(session: Session, end_ns: int) -> bool:
@@ -317,7 +331,7 @@ def _verdict(
     losses = _losses_by_name(why.findings)
     if not why.named_findings:
         sign = CALM_SIGN if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
-        verdict = Verdict(text, _calm_evidence(session, why), sign, 0.0)
+        verdict = Verdict(text, _calm_evidence(session, why, past=past), sign, 0.0)
     else:
         first = why.named_findings[0]
         has_episodes = first.active_s is not None and first.cause[1] != "scheduler"
@@ -355,13 +369,16 @@ def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
     return tuple(sorted(losses.values(), key=lambda loss: -loss.share))
 
 
-def _calm_evidence(session: Session, why: Report) -> tuple[str, ...]:
-    """Returns the evidence of a calm verdict: how busy the CPUs were, the span, and its samples."""
+def _calm_evidence(session: Session, why: Report, *, past: bool) -> tuple[str, ...]:
+    """Returns the evidence of a calm verdict: how busy the CPUs were, the span (with its end if it
+    is `past`), and its samples."""
     pieces = []
     busy = why.interval.values.mean("util", session.shown)
     if why.job is None and isfinite(busy):
         pieces.append(f"CPUs {short_percent(busy)} busy")
     samples = count_noun(why.totals.sample_count, "sample")
+    if past:
+        return (*pieces, _past_span_text(session, why.totals), samples)
     return (*pieces, f"{long_duration(round(why.totals.elapsed_s * 1e9))}, {samples}")
 
 

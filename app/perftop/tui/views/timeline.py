@@ -198,12 +198,11 @@ class Timeline(PaneledView, CursorCanvas):
         first_ns = session.past.first_ns
         self._axis = time_axis.fit_axis(interval.time_ns, settings.window_s, room, first_ns)
         self._chart_left = layout.label_width + room - self._axis.cells
-        previous_scale = self._lanes.scale if self._lanes else None
         cores = self.cores.rows
         lanes = MetricLanes(session, self._field, self._axis, cores, ascii_=settings.ascii)
         lanes.read(self._visible_rows())
         values = displayed_values(self._field, session, interval)
-        lanes.choose_scale(values[session.shown], previous_scale)
+        lanes.choose_scale(values[session.shown])
         if self._field.is_rate:
             self._unit = rate_unit(lanes.scale.high)
         self._lanes, self._values_now = lanes, values.tolist()

@@ -139,6 +139,21 @@ async def test_every_cpu_over_time_fills_lines_that_panels_leave(view: str) -> N
         assert run.monitor.settings.cpu == 2, "the core of CPU 6"
 
 
+async def test_the_scale_of_the_cpus_over_time_is_kept_while_it_fits() -> None:
+    machine, scales = Machine(cores=4, loads={0: CpuLoad(0.9, ipc=1.0)}), []
+    async with running_app(machine, (160, 50)) as run:
+        run.monitor.settings.metric = "ipc"
+        await run.pilot.press("5")
+        for ipc in (1.2, 3.4, 3.6, 2.9):
+            machine.loads[0] = CpuLoad(0.9, ipc=ipc)
+            run.monitor.settings.window_s = 2.0  # the earlier values leave the window
+            await run.intervals(30)
+            lines = [run.monitor.view.render_line(y).text for y in range(45)]
+            (title,) = (line for line in lines if " over time " in line)
+            scales.append(title.split(", ")[1].split(" ─")[0].strip())
+    assert scales == ["0.00 to 1.50", "0.00 to 3.50", "0.00 to 4.00", "0.00 to 4.00"]
+
+
 # --- the row of panels below the overview, and clicks on it
 
 

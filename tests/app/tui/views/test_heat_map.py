@@ -221,7 +221,7 @@ async def test_an_empty_list_of_the_worst_cores_agrees_with_the_line_of_the_pack
         await run.intervals(10)
         lines = text(run)
         assert any("package 0" in line and "turbo-drop" in line for line in lines)
-        assert any("no loss of single cores" in line for line in lines)
+        assert any("no episode on a single core" in line for line in lines)
 
 
 async def test_cells_too_small_for_rings_have_the_sign_of_the_episode() -> None:
