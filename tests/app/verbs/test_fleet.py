@@ -15,7 +15,7 @@ import fake_ssh
 import pytest
 from fakes import CpuLoad
 from fakes import Machine as FakeMachine
-from waiting import until_true
+from waiting import MAX_WAIT_S, until_true
 
 from perftop import cli
 from perftop.base.errors import USAGE, Failed
@@ -73,6 +73,7 @@ def test_all_machines_have_a_line_and_silent_ones_a_reason(
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n1", "run sim:steady,cpus=4")
     hosts.set("n2", "refused")
+    monkeypatch.setattr(screens, "MAX_FIRST_WAIT_S", MAX_WAIT_S)
     result = command.run_in_process("fleet", "n1", "n2", "--json", "-n", "2", "-i", "100ms")
     assert result.returncode == 0, result.stderr
     lines = [json.loads(line) for line in result.stdout.splitlines()]
