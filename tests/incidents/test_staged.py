@@ -299,8 +299,8 @@ def test_the_loss_to_a_quota_matches_the_kernels_count(stage: Stage, nested: boo
     assert found["details"]["group"].endswith(limited.name)
 
 
-@pytest.mark.parametrize("by", [by_night("mask"), "cpuset"])
-@daily
+@nightly
+@pytest.mark.parametrize("by", ["mask", "cpuset"])
 def test_two_processes_on_one_cpu_wait_for_each_other(stage: Stage, by: str) -> None:
     if (count := len(os.sched_getaffinity(0))) < 2:
         pytest.skip("one CPU")
@@ -367,7 +367,7 @@ def test_the_longest_wait_is_reported_beside_the_sum(stage: Stage) -> None:
     assert 0.2 * truth.longest_s <= int(longest_wait[1]) / 1e3 <= truth.longest_s + 0.02
 
 
-@daily
+@nightly
 def test_a_storm_of_short_processes_is_named_by_its_parent(stage: Stage) -> None:
     pid = stage.disturb(f"taskset -c {stage.cpu} sh -c 'while :; do /bin/true; done'")
     line, truth = stage.why_victim()
