@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
 VERDICT_SPAN_NS = 10_000_000_000
 FIRST_VERDICT_NS = 3_000_000_000
-VERDICT_STEP_NS, MIN_CALM_STEP_NS = 1_000_000_000, 2_000_000_000
-"""Minimum time between two verdicts, in ns: usually; and after a verdict without a loss while no
-episode runs."""
+VERDICT_STEP_NS, MIN_STEADY_STEP_NS = 1_000_000_000, 2_000_000_000
+"""Minimum time between two verdicts, in ns: usually; and while nothing begins or ends."""
 MAX_REREAD_VALUES = 40_000
 """Maximum number of values (samples times CPUs) that are read again, as for a past moment."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
@@ -134,6 +133,10 @@ class _VerdictCache:
         in s (0: the last seconds); and whether all episodes of a recording were known."""
         self._until_ns = 0
         """End of the time that the verdict covers, in ns of monotonic time."""
+        self._waiting_s = 0.0
+        """Seconds of the session in which tasks waited, at the last verdict."""
+        self._running: tuple[list[Episode], int] = [], 0
+        """The running episodes, and the monotonic time in ns at which they were first seen."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
         """Cause of the last verdict with a loss, and the monotonic time in ns at which it became
         the costliest."""
@@ -153,9 +156,7 @@ class _VerdictCache:
         has_same_basis, self._inputs = basis == self._inputs, basis
         if verdict is not None and has_same_basis:
             age_ns = end_ns - self._until_ns
-            is_calm = verdict.span_s and not (verdict.level or session.running)
-            step_ns = MIN_CALM_STEP_NS if is_calm else VERDICT_STEP_NS
-            if age_ns == 0 or (0 < age_ns < step_ns and not past):
+            if age_ns == 0 or (not past and 0 < age_ns < self._step_ns(session, verdict)):
                 return verdict
         self._until_ns = end_ns
         if past:
@@ -164,6 +165,16 @@ class _VerdictCache:
             self._verdict = self._live_verdict(session, interval.snapshot)
         self._verdict = replace(self._verdict, loss_history=self._loss_history(end_ns))
         return self._verdict
+
+    def _step_ns(self, session: Session, verdict: Verdict) -> int:
+        """Returns the minimum time in ns from this verdict to the next. It is longer while the same
+        episodes run and either nothing is lost or tasks still wait."""
+        if session.running != self._running[0]:
+            self._running = [*session.running], session.now_ns
+        has_changed = session.now_ns - self._running[1] <= MIN_ENDED_NS + VERDICT_STEP_NS
+        still_waits = session.run_times.waiting_s > self._waiting_s
+        is_steady = verdict.span_s and not has_changed and (still_waits or not verdict.level)
+        return MIN_STEADY_STEP_NS if is_steady else VERDICT_STEP_NS
 
     def _loss_history(self, end_ns: int) -> tuple[float, ...]:
         """Returns the lost shares of the last ten minutes before this time (ns)."""
@@ -198,7 +209,7 @@ class _VerdictCache:
     def _live_verdict(self, session: Session, tasks: TaskSnapshot) -> Verdict:
         """Returns the verdict on the last seconds, with the time since which its cause is the
         worst. If the cause has ended, the verdict covers only the time since its end."""
-        now_ns = session.now_ns
+        now_ns, self._waiting_s = session.now_ns, session.run_times.waiting_s
         totals = session.totals()
         wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
         if len(self._loss_sums) > 1 and now_ns - self._loss_sums[-2][0] <= HISTORY_STEP_NS:

@@ -142,6 +142,8 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     _, verdicts = session_and_verdicts([*messages_of_two_hogs(), *quiet[141:]])
     levels = [verdict.level for _, verdict in verdicts]
     assert levels == [0, 0, *([2] * 14), *([0] * 64)]
+    computed = [a is not b for (_, a), (_, b) in pairwise(verdicts[4:14])]
+    assert computed in ([True, False] * 4 + [True], [False, True] * 4 + [False]), "every 2 s"
     assert not any("for 0 s" in verdict.evidence for _, verdict in verdicts)
     assert verdicts[18][1].evidence[0].startswith("3 s ago: hogA[11] and hogB[12] share CPU 1")
     assert not any("hogA" in piece for piece in verdicts[-1][1].evidence)
