@@ -110,7 +110,7 @@ def claims(trials: int) -> Iterator[Claim]:
     for runs in (3, 6, 12):
         for name, same in (("normal", normal(100, 3)), ("rarely slow", rarely_slow(100, 0.03))):
             wrong = share_with_a_difference(comparison_rows(trials, runs, same, same, METRICS[:5]))
-            what = f"{runs} equal runs a side, {name}, called different"
+            what = f"{runs} equal runs per side, {name}, called different"
             yield Claim(what, next(before), wrong, 0, 0.05, trials)
     wrong = share_with_a_difference(comparison_rows(trials, 3, tick_time, tick_time, METRICS))
     yield Claim("equal times in ticks called different", 0.285, wrong, 0, 0.05, trials)

@@ -193,7 +193,7 @@ def check_replay(path: Path, share: float) -> None:
         history = session.history
         if passage.ends_ns is not None and history is not None:
             session.interval_at(passage.ends_ns[1], SAMPLE_NS * 3)
-            history.metric("util", session.shown, bin_edges(passage.ends_ns[1], SAMPLE_NS, 20))
+            history.metric("util", session.selected, bin_edges(passage.ends_ns[1], SAMPLE_NS, 20))
 
 
 def check_answer(path: Path, *words: str) -> None:

@@ -191,8 +191,8 @@ def _trusted_uids() -> set[int]:
 
 
 def is_closed_to_others(fd: int, *, sticky: bool = False) -> bool:
-    """Returns whether only we and root can add and remove names in the directory. `sticky`: or
-    others can, but only their own names."""
+    """Returns whether only we and root can add and remove names in the directory. `sticky`: also
+    if others can do so with their own names only."""
     status = os.fstat(fd)
     shared = status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX)
     return status.st_uid in _trusted_uids() and not shared

@@ -161,8 +161,8 @@ class NeighbourLosses:
         return lost, weight
 
     def _neighbour_loss(self, position: int) -> NeighbourLoss:
-        """Returns the episode of this position's loss: one that started together with it or already
-        included the position; else a new one."""
+        """Returns the episode to which this position's loss belongs: one that started together with
+        it or already included the position; else a new one."""
         share = self.shares[position]
         for loss in self.running:
             is_near = abs(loss.episode.start_ns - share.start_ns) <= self._sample_ns

@@ -297,8 +297,8 @@ class CounterTally:
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
-        """Returns the sums, (cores, width). Each core has all counts of its package and of the
-        machine."""
+        """Returns the sums, (cores, width). Counts of a package or the machine are in the rows of
+        all its cores."""
         where = {
             "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),

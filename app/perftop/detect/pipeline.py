@@ -44,7 +44,7 @@ class Detection:
         self, reader: SampleReader, episodes: RunningEpisodes, kinds: Collection[str] | None = None,
         *, is_shown: bool,
     ) -> None:  # fmt: skip
-        """`kinds`: the kinds of episodes to detect, possibly among others; None: all. `is_shown`:
+        """`kinds`: kinds of episodes to detect (others may be detected too); None: all. `is_shown`:
         whether a screen reads the state of `neighbours` between two calls of `process`."""
         self._reader, self._episodes, self._is_shown = reader, episodes, is_shown
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)

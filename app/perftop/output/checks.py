@@ -111,7 +111,7 @@ def checks(
     if isfinite(pressure):
         wait = "tasks waiting for memory"
         add_share("memory-stalls", wait, "waiting for memory", pressure, "memory-stall")
-    halts = whole.values.mean("involuntary", session.shown)
+    halts = whole.values.mean("involuntary", session.selected)
     if chosen["involuntary"] and np.isfinite(halts):
         name, smi = "involuntary halts", whole.counts.get("smi")
         result = ""
@@ -130,7 +130,7 @@ def checks(
     if session.neighbours.cache.is_available and is_read:
         add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
             ("neighbour", "cache"))  # fmt: skip
-    stolen = whole.values.mean("steal", session.shown)
+    stolen = whole.values.mean("steal", session.selected)
     if chosen["steal"] and isfinite(stolen):
         result = "" if session.hello.virtualisation else "no hypervisor"
         add_share("steal", "steal", "steal", stolen, STEAL_CAUSE[0], result=result)
@@ -143,7 +143,7 @@ def checks(
 def _has_unread_cpu(session: Session, whole: Interval) -> bool:
     """Returns whether some CPUs of the shown packages were not read, for example because of
     `--cpus`. Losses to tasks on them would go unnoticed."""
-    packages = {session.topology[row].package for row in session.shown}
+    packages = {session.topology[row].package for row in session.selected}
     util = whole.values["util"]
     return any(cpu.online and cpu.package in packages and not isfinite(util[row])
                for row, cpu in enumerate(session.topology))  # fmt: skip
@@ -157,7 +157,7 @@ def _mean_clocks(session: Session, whole: Interval) -> str:
     ceiling = cores.by_cpu(whole.ceilings.low_hz)
     busy, util = whole.values["busy_hz"], whole.values["util"]
     known = np.isfinite(busy) & np.isfinite(ceiling)
-    rows = [row for row in session.shown if util[row] >= 0.1 and known[row]]
+    rows = [row for row in session.selected if util[row] >= 0.1 and known[row]]
     if not rows:
         return ""
     clock, limit = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
@@ -178,10 +178,14 @@ def unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> list
         short = "too short to tell" if totals.times.wait_snapshots else ""
         why = short or "known after 3 s, if the kernel reports it"
         unseen.append(("waiting for a CPU", why, None))
-    if variants["involuntary"] and not np.isfinite(whole.values.mean("involuntary", session.shown)):
+    if variants["involuntary"] and not np.isfinite(
+        whole.values.mean("involuntary", session.selected)
+    ):
         run = session.run_interval()
-        if not np.isfinite(run.values.mean("involuntary", session.shown)):
-            unseen.append(("halts", why_unknown(session, run, session.shown, "involuntary"), None))
+        if not np.isfinite(run.values.mean("involuntary", session.selected)):
+            unseen.append(
+                ("halts", why_unknown(session, run, session.selected, "involuntary"), None)
+            )
     unseen = unseen or [OWN_WAITS if totals.times.job_time() is None else SLEEP]
     if variants["ipc"] and not session.neighbours.cache.is_available:
         is_intel = session.hello.identity.vendor == "GenuineIntel"

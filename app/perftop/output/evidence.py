@@ -357,7 +357,7 @@ def job_mean(session: Session, sums: LossSums, by_cpu: Floats) -> float:
     """Returns the mean over the watched job's CPUs, weighted by its time on each; without a job,
     over all selected CPUs. NaN where unknown."""
     weights = np.zeros(len(by_cpu))
-    weights[[*session.shown]] = 1.0
+    weights[[*session.selected]] = 1.0
     if session.neighbours.watched_job.name is not None and sums.wanted_s.any():
         weights = np.maximum(sums.wanted_s, 0.0)
     known = np.isfinite(by_cpu) & (weights > 0)

@@ -186,7 +186,7 @@ def summary_line(
 ) -> Line:  # fmt: skip
     whole, extremes = session.run_interval(), session.distribution.finish()
     machine = {
-        key: _measure_json(whole.values.mean(key, session.shown), extremes.machine(key))
+        key: _measure_json(whole.values.mean(key, session.selected), extremes.machine(key))
         for key in session.evaluator.metrics
     }
     line: Line = {
@@ -195,8 +195,8 @@ def summary_line(
         "run": run,
         **_job_line(session, whole, extremes, footprint),
         "machine": machine,
-        "cpus": [_cpu_line(session, whole, extremes, row) for row in session.shown],
-        "cores": [_core_line(session, whole, extremes, core) for core in session.shown_cores()],
+        "cpus": [_cpu_line(session, whole, extremes, row) for row in session.selected],
+        "cores": [_core_line(session, whole, extremes, core) for core in session.selected_cores()],
         "episodes": counted,
         "state": machine_state(session),
         "energy_j": json_number(_energy_j(session, "energy_j")),
@@ -205,13 +205,13 @@ def summary_line(
         **_loss_fields(session),
         "others": _other_tasks(session, footprint),
         "probe_cpu_s": json_number(session.probe_cpu_s()),
-        "lost": session.lost,
+        "lost": session.dropped_frames,
         "late": session.late_samples,
         "suspect": session.suspect_samples,
     }
     if line["others"] is None:
         del line["others"]
-    why = _reasons(session, whole, session.shown, machine)
+    why = _reasons(session, whole, session.selected, machine)
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         why["energy_j"] = UNREAD_REASON
     return line | {"why": why} if why else line
@@ -234,7 +234,7 @@ def _loss_fields(session: Session) -> Line:
     ]  # fmt: skip
     spans = {f"{name}_s": json_number(getattr(busy, f"{name}_s")) for name in
              ("all", "one", "between", "none")}  # fmt: skip
-    more = {"alone": busy.single_cpu_task, "cpus": len(session.shown)}
+    more = {"alone": busy.single_cpu_task, "cpus": len(session.selected)}
     return {"causes": causes, "busy": spans | more}
 
 
@@ -264,7 +264,7 @@ def _job_line(
     """Returns the measures of the CPUs on which the command ran, according to records, and of the
     other selected CPUs."""
     cpus = [] if footprint is None else footprint.cpus()
-    rows = [row for row in session.shown if session.topology[row].cpu in cpus]
+    rows = [row for row in session.selected if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
         return {"job": None, "rest": None}
     ran_s = run_times_of_others(session.run_times.tasks, cpus, footprint.pids)
@@ -280,7 +280,7 @@ def _job_line(
         "behind": [{"pid": pid, "comm": comm, "ran_s": json_number(ran_s[pid, comm])}
                    for pid, comm in neighbours],
     }  # fmt: skip
-    other_rows = [row for row in session.shown if row not in rows and session.online[row]]
+    other_rows = [row for row in session.selected if row not in rows and session.online[row]]
     rest = _group_line(session, whole, extremes, other_rows) if other_rows else None
     return {"job": job, "rest": rest}
 
@@ -289,10 +289,10 @@ def _total_counts(session: Session, whole: Interval) -> Line:
     """Returns the counts of all selected CPUs, without unknown or partly suspect ones, and the
     share of running time below the ceiling."""
     totals: dict[str, float] = {
-        key: float(whole.counts[key][session.shown].sum())
+        key: float(whole.counts[key][session.selected].sum())
         for key in ("cycles", "instructions") if key in whole.counts
     }  # fmt: skip
-    ran_s = float(np.nansum(whole.values.numerators[INDEX["util"], session.shown]))
+    ran_s = float(np.nansum(whole.values.numerators[INDEX["util"], session.selected]))
     if session.evaluator.variants["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0:
         start_ns, end_ns = session.run.start_ns, session.now_ns
         low_s = sum(

@@ -120,10 +120,10 @@ def interval_line(session: Session, interval: Interval) -> Line:
             for package in range(len(session.hello.packages))
         ],
         **_cache_record(session, interval),
-        "cpus": [_cpu_line(session, interval, row, shares.get(row)) for row in session.shown],
-        "cores": [_core_line(session, interval, core) for core in session.shown_cores()],
+        "cpus": [_cpu_line(session, interval, row, shares.get(row)) for row in session.selected],
+        "cores": [_core_line(session, interval, core) for core in session.selected_cores()],
         "multipliers": multipliers,
-        "lost": session.lost,
+        "lost": session.dropped_frames,
         "late": session.late_samples,
     }
     if interval.watched is not None:
@@ -350,7 +350,7 @@ def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
 
 class StatTable:
     """Formats the intervals of a session. `requested_keys`: keys of the columns; None: the
-    defaults. `brief`: one line an interval, only for the machine. `height`: maximum lines between
+    defaults. `brief`: one line per interval, only for the machine. `height`: maximum lines between
     two headings."""
 
     def __init__(
@@ -371,7 +371,7 @@ class StatTable:
     def lines(self, interval: Interval) -> list[str]:
         session = self._session
         shared_events = {
-            key for row in session.shown for key in counted_event_shares(interval, row)
+            key for row in session.selected for key in counted_event_shares(interval, row)
         }
         if not self._brief and shared_events - self._estimated:
             # An event is multiplexed now. Its column becomes wider, for shares of time, under a new
@@ -388,7 +388,7 @@ class StatTable:
         ]  # fmt: skip
         if self._brief:
             split = interval.split
-            cores = [i for i in session.shown_cores() if i < len(split.states)]
+            cores = [i for i in session.selected_cores() if i < len(split.states)]
             states = [percent(split.mean(state, cores)) for state in STATES[: self._states]]
             above, rows = [], [[clock_time(interval.time), *machine_row, *states]]
         else:
@@ -408,9 +408,9 @@ class StatTable:
     def _rows(self, interval: Interval) -> list[list[str]]:
         """Returns a row for each CPU. The states of a core are in the row of its first CPU."""
         session, rows = self._session, []
-        first = {session.cores[i][0]: i for i in session.shown_cores()}
+        first = {session.cores[i][0]: i for i in session.selected_cores()}
         values = [cpu_values(session, interval, number.key) for number in self.columns]
-        for row in session.shown:
+        for row in session.selected:
             cpu = session.topology[row].cpu
             name = f"~{cpu}" if row in interval.suspect_counters else str(cpu)
             if not interval.online[row]:

@@ -62,8 +62,8 @@ def heading(session: Session) -> list[str]:
     """Returns two lines: a description of the machine; and the numbers that users look for but that
     cannot be measured on it, if there are any."""
     hello = session.hello
-    cores = count_noun(len(session.shown_cores()), "core")
-    cpus = count_noun(len(session.shown), "CPU")
+    cores = count_noun(len(session.selected_cores()), "core")
+    cpus = count_noun(len(session.selected), "CPU")
     model = hello.identity.name or "unknown CPU"
     lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
     missing_keys = {missing.what for missing in lasting_reasons(session)}
@@ -116,7 +116,10 @@ def ending_lines(
     if session.frames < 2 or (brief and argv is not None):
         return lines
     elapsed_s, metrics = line["elapsed_s"], session.evaluator.metrics
-    samples, cpus = count_noun(session.frames - 1, "sample"), count_noun(len(session.shown), "CPU")
+    samples, cpus = (
+        count_noun(session.frames - 1, "sample"),
+        count_noun(len(session.selected), "CPU"),
+    )
     numbers = [number for number in columns(session, requested_keys) if number.key in metrics]
     lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
     lines += _measure_lines(line, numbers)
@@ -151,7 +154,7 @@ def ending_lines(
     name, own_s = ("own", line["own_cpu_s"]) if has_own_time else ("probe", line["probe_cpu_s"])
     share_text = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
     cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share_text})"
-    lost, suspect = session.lost, session.suspect_samples
+    lost, suspect = session.dropped_frames, session.suspect_samples
     return [*lines, f"{name} cost {cost} · dropped frames {lost} · suspect samples {suspect}"]
 
 
@@ -305,7 +308,7 @@ def _clock_line(session: Session, line: Line) -> str:
     measure = line["machine"]["busy_hz"]
     if measure is None:
         return ""
-    ceilings = session.run_interval().ceiling_hz[session.shown_cores()]
+    ceilings = session.run_interval().ceiling_hz[session.selected_cores()]
     ceilings = ceilings[np.isfinite(ceilings)]
     limit = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
     below = line["totals"].get("below_ceiling") or 0.0

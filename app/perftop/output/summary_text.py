@@ -177,7 +177,8 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     return [
         *(wrap_text(_sentence(phases), WIDTH) if phases else [whole.line["answer"]]), "",
         *bar, *([""] if bar else []), *table, "",
-        *_causes(session, phases or [whole]), f"{samples}, {session.lost or 'none'} dropped.",
+        *_causes(session, phases or [whole]),
+        f"{samples}, {session.dropped_frames or 'none'} dropped.",
     ]  # fmt: skip
 
 

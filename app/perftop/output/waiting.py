@@ -157,7 +157,7 @@ def waiting_loss(
     subject = _waiters_text(waiters, with_threads=job is not None)
     verb = "waited" if past_tense else "waits" if one_waits else "wait"
     place = short_cpus_text(session.topology, cpus, cpus[0])
-    is_everywhere = len(cpus) == len(session.shown)
+    is_everywhere = len(cpus) == len(session.selected)
     ends = ["for a CPU" if is_everywhere else f"for {place}"]
     if reason.awaited_tasks:
         where = "" if is_everywhere else f" on {place}"
@@ -330,7 +330,7 @@ def _idle_exits(session: Session, waiters: _Waiters, whole: Interval) -> _WaitRe
     leave these states, and the CPUs were often idle."""
     cpus, total = waiters.cpus, waiters.total_times
     mean_s = total.wait_s / total.switches if total.switches else inf
-    rows = [row for row in session.shown if session.topology[row].cpu in cpus]
+    rows = [row for row in session.selected if session.topology[row].cpu in cpus]
     idle = 1 - whole.values.mean("util", rows)
     if (mean_s > MAX_EXIT_S or total.wait_s < MIN_WAIT_SHARE * total.wanted_s
             or not idle >= MIN_IDLE_EXITS):  # fmt: skip
@@ -386,7 +386,7 @@ def _wait_remedy(
     if found.neighbours:
         return remedy_against(session, *found.neighbours[0])
     if found.are_members and not has_room:
-        usable = allowed.intersection(session.topology[row].cpu for row in session.shown)
+        usable = allowed.intersection(session.topology[row].cpu for row in session.selected)
         fewer = f"no more than {count_noun(len(usable), 'thread')}"
         if limit:
             return f"a {limit} of more CPUs, or {fewer}"
@@ -530,7 +530,7 @@ def _idle_shares(
     """Returns the idle share of each CPU outside `waiting_cpus` with room for more work, idlest
     first."""
     util = whole.values["util"]
-    idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
+    idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.selected
             if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip
     return {cpu: idle[cpu] for cpu in sorted(idle, key=lambda cpu: -idle[cpu])
             if idle[cpu] >= MIN_IDLE}  # fmt: skip

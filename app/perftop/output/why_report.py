@@ -143,7 +143,7 @@ class Report:
 
     @property
     def is_too_short(self) -> bool:
-        """Whether the job ran or waited for a CPU for less time than shares need."""
+        """Whether the job ran or waited for a CPU for too short a time to report shares of it."""
         return self.job is not None and 0 < self.sums.whole_s < MIN_WANTED_S
 
     @property
@@ -310,7 +310,9 @@ def _with_details(span: _Span, finding: Finding, worst: Episode | None) -> Findi
     session, times, job, cause = span.session, span.totals.times, span.job, finding.cause
     if cause[1] == UNEXPLAINED:
         pieces = ["no limit was seen to act"]
-        rows = sorted({session.position[cpu] for cpu in finding.cpus}.intersection(session.shown))
+        rows = sorted(
+            {session.position[cpu] for cpu in finding.cpus}.intersection(session.selected)
+        )
         if cause[0] == "turbo-drop" and span.whole.values.mean("util", rows) < MAX_SPARE_UTIL:
             pieces.append("with time to spare, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=pieces)

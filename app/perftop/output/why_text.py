@@ -113,7 +113,7 @@ class _Answer:
     def no_work(self) -> list[str]:
         """Returns the answer if no CPU time was used, or if it is not known whether any was."""
         report = self.report
-        if not isfinite(report.interval.values.mean("util", self.session.shown)):
+        if not isfinite(report.interval.values.mean("util", self.session.selected)):
             is_sampled = report.totals.sample_count > report.totals.suspect_count
             why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
             return [f"Whether {self.who} had work is not known: {why}."]
@@ -192,7 +192,7 @@ class _Answer:
 
     def place(self) -> str:
         """Returns where the costliest cause acts; '' if that is everywhere."""
-        cpus, shown = self.report.named_findings[0].cpus, self.session.shown
+        cpus, shown = self.report.named_findings[0].cpus, self.session.selected
         if not cpus or len(cpus) == len(shown):
             return ""
         return f" on {short_cpus_text(self.session.topology, cpus, cpus[0])}"
@@ -319,7 +319,7 @@ def _working_sentence(session: Session, report: Report) -> str:
     """Returns a sentence on how busy the machine was; '' if that is unknown."""
     whole = report.interval
     keys = "util", "ipc", "kernel_cycles"
-    util, ipc, kernel = (whole.values.mean(key, session.shown) for key in keys)
+    util, ipc, kernel = (whole.values.mean(key, session.selected) for key in keys)
     both = whole.split.mean("both")
     if not isfinite(util):
         return ""
@@ -341,10 +341,10 @@ def _basis_sentence(session: Session, report: Report) -> str:
     parts = [printable(session.hello.host) or "this machine"]
     if virtualisation:
         parts.append("VM" if virtualisation == "hypervisor" else f"VM ({virtualisation})")
-    cores = len(session.shown_cores())
-    several = cores < len(session.shown) or not virtualisation
-    parts.append(count_noun(cores, "core") if several else count_noun(len(session.shown), "CPU"))
-    util = report.interval.values.mean("util", session.shown)
+    cores = len(session.selected_cores())
+    several = cores < len(session.selected) or not virtualisation
+    parts.append(count_noun(cores, "core") if several else count_noun(len(session.selected), "CPU"))
+    util = report.interval.values.mean("util", session.selected)
     parts += [f"{whole_percent(util)} busy"] if isfinite(util) and not several else []
     end = time_of_day(session.unix(session.now_ns))
     totals = report.totals
@@ -407,9 +407,10 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     ]  # fmt: skip
     basis = {
         "host": hello.host, "source": hello.source, "virtualisation": hello.virtualisation,
-        "cpus": [session.topology[row].cpu for row in session.shown],
+        "cpus": [session.topology[row].cpu for row in session.selected],
         "start": end - totals.elapsed_s, "end": end, "elapsed_s": json_number(totals.elapsed_s),
-        "samples": totals.sample_count, "suspect": totals.suspect_count, "lost": session.lost,
+        "samples": totals.sample_count, "suspect": totals.suspect_count,
+        "lost": session.dropped_frames,
     }  # fmt: skip
     return {
         "type": "why", "answer": answer(session, report), "job": report.job,

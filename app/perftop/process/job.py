@@ -32,8 +32,8 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
 MEMORY_FILE = "/proc/self/statm"
 _IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores. Their default actions are restored, because the command would
-inherit this."""
+"""Signals that Python ignores. Their default actions are restored, because a command inherits
+ignored signals."""
 MIN_PEAK_FACTOR = 1.1
 """Factor by which the peak memory must exceed perftop's own to count as the command's."""
 CHECK_S = 1.0

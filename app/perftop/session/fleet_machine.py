@@ -94,7 +94,7 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
     numbers |= {
         key: machine_value(session, interval, number) for key, number in _INTERVAL_KEYS.items()
     }
-    cores = session.shown_cores()
+    cores = session.selected_cores()
     work = np.array([_work_of_core(session, interval, core) for core in cores])
     if len(work):
         weight, clock, ceiling = work.T
@@ -346,13 +346,13 @@ class LiveMachine(Follower):
         self._losses = deque([(-inf, session.lost_time())])
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())
-        machine.cpu_count, machine.core_count = len(session.shown), len(session.shown_cores())
+        machine.cpu_count, machine.core_count = len(session.selected), len(session.selected_cores())
         machine.version = hello.perftop
         reasons = {reason.what: reason.why for reason in lasting_reasons(session)}
         machine.clock_missing_text = reasons.get("busy_hz", reasons.get("cycles", ""))
         return session
 
-    def admits(self, message: wire.Message) -> bool:
+    def accepts(self, message: wire.Message) -> bool:
         if not self.has_started:
             raise wire.WireError("frames came before a hello")
         if isinstance(message, wire.Frame):
@@ -383,7 +383,7 @@ class LiveMachine(Follower):
         machine.numbers = {**machine.numbers, "lost": recent_losses.lost_ratio}
         shares = [pair for pair in recent_losses.shares().items() if pair[1] >= MIN_LOSS]
         machine.largest_loss = shares[0] if shares else None
-        machine.frames_lost = session.lost
+        machine.frames_lost = session.dropped_frames
         probe_s = session.probe_cpu_s()
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
         machine.probe_share = probe_s / elapsed if elapsed > 0 else probe_s
@@ -404,5 +404,5 @@ class LiveMachine(Follower):
             self.machine.name, episode.kind, episode.cause, episode.start_ns / 1e9 + offset,
             None if end_ns is None else end_ns / 1e9 + offset,
             depth if depth is not None and isfinite(depth) else None,
-            min(1.0, len(episode.cpus) / max(1, len(session.shown))),
+            min(1.0, len(episode.cpus) / max(1, len(session.selected))),
         )  # fmt: skip

@@ -54,7 +54,7 @@ class Follower:
 
         return Session(hello)
 
-    def admits(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
+    def accepts(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
         """Called before a message is passed to the session. Returns False to drop the message."""
         return True
 
@@ -101,7 +101,7 @@ class Follower:
             self._begin(first)
         elif first is not None:
             messages_left = chain([first], messages_left)
-        admitted_messages = filter(self.admits, messages_left)
+        admitted_messages = filter(self.accepts, messages_left)
         session = self._session
         parts: Iterable[Sequence[wire.Message]] = (
             ([message] for message in admitted_messages)

@@ -286,8 +286,8 @@ MIN_CHUNKS = 8
 """Minimum number of chunks in a full history: a chunk uses at most the budget divided by this
 number, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
-"""Frames that are packed together have at most this many bytes, and at most the budget divided by
-the second number."""
+"""Maximum number of bytes of frames that are packed together, and minimum number of such parts in
+the budget."""
 MAX_TASKS_AGE_NS = 2_000_000_000
 """Age in ns beyond which a record of the tasks is out of date: the probe sends one each second."""
 

@@ -108,7 +108,7 @@ class Span:
     _trusted_delta: Delta | None = None
     _only_sample: tuple[SampleBatch, int, bytes] | None = None
     """The batch and the index of the sample, and the CPUs online at its end, as long as it is the
-    only sample and has no suspect counters. Its own numbers are then those of the sums."""
+    only sample and has no suspect counters. The sums then equal the numbers of this sample."""
 
     @classmethod
     def empty(cls, reader: SampleReader, start_ns: int) -> Span:

@@ -88,8 +88,8 @@ class Session:
         self.online = self.reader.online
         self.topology = list(hello.topology)
         selected = self.position if hello.selected is None else hello.selected
-        self.shown = [position for cpu, position in self.position.items() if cpu in selected]
-        """Indices in hello of the selected CPUs. Other CPUs are read only because they are siblings
+        self.selected = [position for cpu, position in self.position.items() if cpu in selected]
+        """Positions of the selected CPUs. Other CPUs are read only because they are siblings
         of these."""
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
@@ -103,7 +103,7 @@ class Session:
         self.hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
         """Hotplug notes, newest last."""
 
-        self._summarises, self.distribution = summarises, Distribution(self.shown)
+        self._summarises, self.distribution = summarises, Distribution(self.selected)
         self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
         self._resting_cpus: Bools | None = None
@@ -121,8 +121,8 @@ class Session:
         """The samples that were applied last: their batch, the index of the first, and the index
         after the last. None if the newest message was a note, or a frame that was only a
         baseline."""
-        self.lost = self.late_samples = 0
-        """Number of samples that the probe has lost so far, and of those that it has read late."""
+        self.dropped_frames = self.late_samples = 0
+        """Numbers of samples so far that were dropped, and that the probe read late."""
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
@@ -146,7 +146,7 @@ class Session:
         cpus = [*self.position]
         self.run = Span.empty(self.reader, self.now_ns)
         self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
-        self.run_times = RunTimes(cpus, root, self.quotas, self.shown)
+        self.run_times = RunTimes(cpus, root, self.quotas, self.selected)
         self._moments = JobMoments()
         self.suspect_samples = 0
 
@@ -209,7 +209,7 @@ class Session:
     def _apply_baseline(self, frame: wire.Frame) -> None:
         """Processes the first frame of the stream, which has no sample."""
         self.now_ns, self.frames = frame.time_ns, 1
-        self.lost, self.late_samples = frame.lost, frame.late
+        self.dropped_frames, self.late_samples = frame.lost, frame.late
         self._apply_records(frame, TaskSnapshot.from_records(frame.records))
         self._detection.quotas.process_records(frame.records, frame.time_ns)
         self._notice_suspension(frame)
@@ -233,7 +233,7 @@ class Session:
         self.log.add_ended(ended_episodes)
         newest = batch.frames[last - 1]
         self.now_ns, self.frames = newest.time_ns, self.frames + last - first
-        self.lost, self.late_samples = newest.lost, newest.late
+        self.dropped_frames, self.late_samples = newest.lost, newest.late
         self.newest_samples = batch, first, last
         self.reader.restore_best_traffic(batch, last - 1)
         if self.history is not None:
@@ -395,7 +395,7 @@ class Session:
         """Resets all sums of the run, which start again with the next sample. Calibrations,
         episodes and marks are kept."""
         self._start_sums(self.run_times.job.root)
-        self.distribution, self.frames = Distribution(self.shown), min(self.frames, 1)
+        self.distribution, self.frames = Distribution(self.selected), min(self.frames, 1)
 
     def start_accounts(self, root: int = -1, *, losses_only: bool = False) -> None:
         """Starts to add up the times of tasks and the time lost to each cause, for `lost_time` and
@@ -409,7 +409,7 @@ class Session:
         """Adds samples to `busy_cpus`. `snapshot`: the latest tasks before these samples."""
         if self._sums_run:
             part = slice(first, last)
-            util = np.where(self.online, batch.values["util"][part], np.nan)[:, self.shown]
+            util = np.where(self.online, batch.values["util"][part], np.nan)[:, self.selected]
             span_s = (batch.time_ns[part] - batch.since_ns[part]) / 1e9
             new_snapshots = batch.cached(task_snapshots).items()
             later = {at - first: tasks for at, tasks in new_snapshots if first <= at < last}
@@ -457,8 +457,8 @@ class Session:
         cause. `start_accounts` must have been called then."""
         assert self.sums_losses
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
-        if len(self.shown) < len(self.position) and self.neighbours.watched_job.name is None:
-            sums = sums.of_cpus(self.shown)
+        if len(self.selected) < len(self.position) and self.neighbours.watched_job.name is None:
+            sums = sums.of_cpus(self.selected)
         times = self.run_times
         sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
         blocked_s, start_ns, now_ns = times.blocked_by_cpu(), self.run.start_ns, self.now_ns
@@ -522,14 +522,14 @@ class Session:
     def has_smt(self) -> bool:
         """Whether a core of a selected CPU has several threads. SMT states of a single thread only
         repeat `util`."""
-        rows = {*self.shown}
+        rows = {*self.selected}
         return any(
             len(core) > 1 and any(self.position[cpu] in rows for cpu in core) for core in self.cores
         )
 
-    def shown_cores(self) -> list[int]:
+    def selected_cores(self) -> list[int]:
         """Indices of the cores with a CPU that the user selected."""
-        rows = set(self.shown)
+        rows = set(self.selected)
         cores = enumerate(self.cores)
         return [i for i, core in cores if any(self.position[cpu] in rows for cpu in core)]
 

@@ -40,7 +40,7 @@ MIN_WAIT = 0.05
 MIN_WAIT_SNAPSHOTS = 2
 """Minimum number of snapshots with wait times; one covers only 10 to 50 % of two seconds."""
 MIN_TASKS_SENT = 3
-"""Minimum number of tasks of a CPU that the probe sends; fewer are all tasks of the CPU."""
+"""Minimum number of tasks of a CPU that the probe sends. If it sends fewer, no others ran."""
 MIN_SEEN_SHARE = 0.7
 """Share of a CPU's time above which the reported tasks are nearly all of its tasks, if tasks wait
 there: three of four equal tasks run for 75 %, and a hypervisor may use some time."""
@@ -177,7 +177,7 @@ class TaskTimes:
 
 NO_TIMES = TaskTimes("")
 DEAD_STATES = frozenset("ZX")
-"""States of a thread that has ended but is still listed. They are not sleep."""
+"""States of a thread that has ended but is still listed. Time in them does not count as sleep."""
 
 
 class JobTime(NamedTuple):

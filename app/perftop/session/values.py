@@ -97,9 +97,9 @@ def machine_value(session: Session, interval: Interval, key: str) -> float:
     if key in interval.machine:
         return interval.machine[key]
     if key in session.evaluator.metrics:
-        return interval.values.mean(key, session.shown)
+        return interval.values.mean(key, session.selected)
     if key in STATES:
-        return interval.split.mean(key, session.shown_cores())
+        return interval.split.mean(key, session.selected_cores())
     return nan
 
 

@@ -137,7 +137,7 @@ class CommandSource(LiveSource):
         session.start_accounts()
         return session
 
-    def admits(self, message: wire.Message) -> bool:
+    def accepts(self, message: wire.Message) -> bool:
         return self.measurement is None or self.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:

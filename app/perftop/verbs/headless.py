@@ -102,7 +102,7 @@ class MeasuredConsumer(Follower):
         self.measurement.begin(hello)
         return Session(hello, summarises=self.summarises)
 
-    def admits(self, message: wire.Message) -> bool:
+    def accepts(self, message: wire.Message) -> bool:
         return self.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:

@@ -206,7 +206,7 @@ class StreamRecorder(Follower):
         else:
             self._recording = Writer(self._path, named, force=args.force)
 
-    def admits(self, message: wire.Message) -> bool:
+    def accepts(self, message: wire.Message) -> bool:
         return self._command is None or self._command.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:

@@ -447,7 +447,7 @@ def selected_cpus(session: Session, text: str) -> list[int]:
     order. Its terms are those of the screen's filter. Raises Failed."""
     from perftop.session import selection
 
-    shown, selected = set(session.shown), set[int]()
+    shown, selected = set(session.selected), set[int]()
     for term in map(str.strip, text.split(",")):
         place = _PACKAGE_AND_CORE.fullmatch(term.lower())
         if term and place:

@@ -104,7 +104,7 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
     counts = read_counts(f"{directory}/memory.stat")
     pages = [n for key, n in counts.items() if key in REFAULT_KEYS]
     if hierarchy.version == 1:
-        # without a limit, the file has a number of 19 digits
+        # Without a limit, the file has a number of 19 digits.
         limit = files.read_number(f"{directory}/memory.limit_in_bytes")
         hits = files.read_number(f"{directory}/memory.failcnt")
     else:

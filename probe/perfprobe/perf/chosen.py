@@ -40,7 +40,7 @@ TRIAL_NS = 20_000_000
 """Duration in ns of a trial count of a group, longer than the 4 ms after which the kernel rotates
 groups."""
 MIN_COUNTED_SHARE = 0.99
-"""Minimum share of a trial for which a group must be on the counters, so that it fits."""
+"""A group fits if it was on the counters for at least this share of a trial."""
 NO_ROOM_TROUBLE = Trouble(
     "no counter is left for it: perftop's own and other pinned events have them",
     "fewer events in braces, or --smt-method traced",

@@ -277,7 +277,7 @@ class RegisterCheck:
         ]
 
     def invalidate(self, frame: Frame) -> None:
-        """Clears the valid bits in a frame of counters that another program has taken."""
+        """Clears, in a frame, the valid bits of counters that another program uses."""
         for state in self._cpus.values():
             if not state.taken_keys and not state.invalid_until_ns:
                 continue

@@ -296,4 +296,4 @@ def test_the_run_contains_all_valid_values(session_and_intervals: Played) -> Non
         [interval.split.states[:, 3] for interval in intervals[: FIRST_TAKEN - 1]], axis=0
     )
     assert whole.split.states[:, 3] == pytest.approx(good, abs=2e-3)
-    assert not math.isnan(whole.values.mean("util", session.shown))
+    assert not math.isnan(whole.values.mean("util", session.selected))

@@ -124,7 +124,7 @@ def test_a_span_is_the_sum_of_its_samples() -> None:
     column = INDEX["lost_ratio"]
     everyone = whole.numerators[column][np.isfinite(whole.numerators[column])].sum()
     wanted = whole.denominators[column][np.isfinite(whole.denominators[column])].sum()
-    assert whole.mean("lost_ratio", session.shown) == pytest.approx(everyone / wanted)
+    assert whole.mean("lost_ratio", session.selected) == pytest.approx(everyone / wanted)
 
 
 # --- CPUs at rest

@@ -93,7 +93,7 @@ def outcome(
     if session.history is not None:
         times = session.history.times()
         bins = bin_edges(int(times[-1]), 300_000_000, 20)
-        results.append(session.history.metric("util", session.shown, bins).tobytes())
+        results.append(session.history.metric("util", session.selected, bins).tobytes())
         results.append(session.history.states(session.cores, bins).tobytes())
         for time_ns in times[3::20].tolist():
             past = session.interval_at(time_ns, 500_000_000)

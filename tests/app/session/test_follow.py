@@ -35,7 +35,7 @@ class Log(Follower):
         self.lines.append("hello")
         return Session(hello) if self.follows else None
 
-    def admits(self, message: wire.Message) -> bool:
+    def accepts(self, message: wire.Message) -> bool:
         return not isinstance(message, wire.Note) or message.kind != "left-out"
 
     def on_episode(self, episode: Episode) -> None:

@@ -153,7 +153,7 @@ def test_cpus_with_different_counters_have_equal_weight() -> None:
 def test_a_stream_may_begin_without_cpus() -> None:
     session = Session(synth.hello([synth.REF], cores=0))
     assert session.running == []
-    assert session.shown == []
+    assert session.selected == []
 
 
 @pytest.mark.parametrize(("cores", "frames"), [(1, 256), (128, 256), (1024, 32), (8192, 16)])

@@ -247,7 +247,7 @@ def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> It
     drawn = re.search(r"lost ([\d.]+) %", row)
     if drawn is None or not agrees(drawn[1], line["lost_ratio"] or 0.0, 100):
         yield f"verdict: {row} is drawn, {line['lost_ratio']} is in JSON"
-    busy = report.interval.values.mean("util", session.shown)
+    busy = report.interval.values.mean("util", session.selected)
     piece = re.search(r"CPUs ([\d.]+) % busy", " ".join(verdict.evidence))
     if piece and not agrees(piece[1], busy, 100):
         yield f"verdict: {piece[0]} is shown, {busy} is in `why`"

@@ -348,7 +348,7 @@ def test_recordings_of_one_noisy_load_do_not_differ(
 def test_time_taken_by_neighbours_is_lost_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As in `summary`. One run a side shows it, too, but not whether it repeats."""
+    """As in `summary`. One run per side shows it, too, but not whether it repeats."""
     files = [
         exports.record(tmp_path / name, exports.messages(f"sim:{name},cpus=8", 20))
         for name in ("steady", "neighbour")

@@ -167,7 +167,7 @@ def test_two_commands_run_alternately_and_are_compared(
     assert cli.main(["diff", str(out), str(out)]) != 0
     assert "runs of two commands" in capsys.readouterr().err
     assert cli.main(["stat", "-r", "2", *words[3:]]) == 0
-    assert "2 runs a side" in capsys.readouterr().err
+    assert "2 runs per side" in capsys.readouterr().err
 
 
 def test_a_failing_alternate_command_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:

@@ -417,7 +417,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     if row.is_same or power is None:
         return text
     a, b = len(phase.side_a), len(phase.side_b)
-    runs = f"{count_noun(a, 'run')} a side" if a == b else f"{a} and {b} runs"
+    runs = f"{count_noun(a, 'run')} per side" if a == b else f"{a} and {b} runs"
     return f"Inconclusive: {runs} cannot show less than {100 * power[0]:.0f} {row.unit}. {text}"
 
 
@@ -435,7 +435,7 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
     """Returns two numbers: the smallest difference that this many runs detect in most comparisons
-    of `rows` rows; and the runs a side that would detect the present difference. Returns None if
+    of `rows` rows; and the runs per side that would detect the present difference. Returns None if
     there are too few runs to estimate the noise."""
     by_file = max(phase.files) > 1
     sides = [

@@ -302,8 +302,8 @@ class RunSeries:
         metrics = [key for key in NUMBERS if key in INDEX]
         metrics += [*registry.events][:MAX_EVENTS]
         self._metric_indices = [registry.index[key] for key in metrics]
-        has_all = len(session.shown) == len(session.topology)  # a full slice copies nothing
-        self._shown = slice(None) if has_all else session.shown
+        has_all = len(session.selected) == len(session.topology)  # a full slice copies nothing
+        self._shown = slice(None) if has_all else session.selected
         self._keys = [*metrics, "both", "power_w"]
         self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
         """The value of a metric in a slice is amount divided by size, both in the units of the

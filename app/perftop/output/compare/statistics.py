@@ -240,13 +240,13 @@ def _rank_tail(count_a: int, count_b: int) -> list[float]:
 
 def smallest_difference(sd: float, count: float, rows: int = 1) -> float:
     """Returns the smallest difference of two means that a share POWER of comparisons finds. `sd`:
-    standard deviation. `count`: values a side. `rows`: rows of a comparison."""
+    standard deviation. `count`: values per side. `rows`: rows of a comparison."""
     df, level = 2 * count - 2, (1 - LEVEL) / rows
     return (t_quantile(1 - level / 2, df) + t_quantile(POWER, df)) * sd * math.sqrt(2 / count)
 
 
 def runs_needed(sd: float, change: float, rows: int = 1) -> int:
-    """Returns the number of values a side with which a share POWER of comparisons finds a
+    """Returns the number of values per side with which a share POWER of comparisons finds a
     difference of `change`; at most MAX_NEEDED."""
     few, enough = 1, MAX_NEEDED
     while enough - few > 1:

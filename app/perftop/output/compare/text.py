@@ -129,7 +129,7 @@ def _runs_heading(phase: Comparison) -> str:
         name = safe_text(phase.label, 10)
         return name if a == b == 1 else f"{name}, {a} and {b}"
     noun = "file" if by_file else "run"
-    return f"{count_noun(a, noun)} a side" if a == b else f"{a} and {b} {noun}s"
+    return f"{count_noun(a, noun)} per side" if a == b else f"{a} and {b} {noun}s"
 
 
 def _label(row: Row) -> str:

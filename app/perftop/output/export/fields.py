@@ -50,7 +50,7 @@ class IntervalRows:
     interval: Interval
 
     def __init__(self, session: Session) -> None:
-        self.session, self.rows = session, session.shown
+        self.session, self.rows = session, session.selected
         self._index: Ints = np.array(self.rows, int)
         self._has_all = self.rows == [*range(len(session.topology))]
         self._packages: Ints = packages(session.hello)[self._index]
@@ -175,7 +175,7 @@ ONLINE = Field(
 RELIABILITY_FIELDS = (
     Field(
         "lost_frames_total", "Frames dropped so far.",
-        lambda rows: rows.machine_column(rows.session.lost), "lost", "total", "machine",
+        lambda rows: rows.machine_column(rows.session.dropped_frames), "lost", "total", "machine",
     ),
     Field(
         "late_frames_total", "Frames so far for which every CPU was read late.",

@@ -390,7 +390,7 @@ class CsvTable(ExportFormat):
         """The values of `why` in the previous interval."""
         # without `why`, which is written separately: it is long and mostly empty
         fields = self._table.fields[:-1]
-        self._rows = len(session.shown)
+        self._rows = len(session.selected)
         self._max_waiting = max(1, MAX_WAITING_CELLS // max(1, self._rows * len(fields)))
         self._waiting: list[tuple[list[ColumnValues], Sequence[str]]] = []
         """For each interval that is not written yet: its columns, and the changed reasons."""

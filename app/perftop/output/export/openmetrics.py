@@ -102,7 +102,7 @@ class OpenMetrics(ExportFormat):
         fields.sort(key=lambda field: _suffix(field) if field.key.startswith(EVENT) else "")
         self._fields = [ELAPSED, ONLINE, *fields, *RELIABILITY_FIELDS]
         self._rows = IntervalRows(session)
-        self._counts = np.zeros((len(self._fields), len(session.shown)))
+        self._counts = np.zeros((len(self._fields), len(session.selected)))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the object
         self._times: list[float] = []
 
@@ -144,7 +144,7 @@ class OpenMetrics(ExportFormat):
         self._write_samples(f"{heading.sample}{info}", np.ones(len(self._times)))
         places = {
             "machine": [labels(host=hello.host)],
-            "cpu": [labels(**_cpu_labels(session, row)) for row in session.shown],
+            "cpu": [labels(**_cpu_labels(session, row)) for row in session.selected],
             "core": self._core_labels(),
             **{scope: [labels(host=hello.host, **{scope: owner}) for owner in self._owners(scope)]
                for scope in ("package", "l3")},
@@ -161,8 +161,8 @@ class OpenMetrics(ExportFormat):
     def _owners(self, scope: str) -> list[int | None]:
         """Returns each row's core, package or L3."""
         if scope == "core":
-            return [*self._session.reader.cores.core_by_cpu[self._session.shown].tolist()]
-        return [getattr(self._session.topology[row], scope) for row in self._session.shown]
+            return [*self._session.reader.cores.core_by_cpu[self._session.selected].tolist()]
+        return [getattr(self._session.topology[row], scope) for row in self._session.selected]
 
     def _core_labels(self) -> list[str]:
         """Returns the labels of each row's core. The label `cpus` distinguishes cores with the same
@@ -170,7 +170,7 @@ class OpenMetrics(ExportFormat):
         session, cores = self._session, self._session.reader.cores
         owners, places = self._owners("core"), []
         first = _is_first_of_owner(owners).tolist()
-        for core, row, is_first in zip(owners, session.shown, first, strict=True):
+        for core, row, is_first in zip(owners, session.selected, first, strict=True):
             cpus = [session.topology[row].cpu]
             if is_first and core is not None and core >= 0:
                 cpus = cores.lists[core]

@@ -291,7 +291,7 @@ class Page:
         yield grid_family(MEMORY, self._known_packages, traffic, "direction", ("read", "write"))
         yield family_of(TSC, [({}, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)])
         yield family_of(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
-        yield family_of(LOST_HEADING, [({}, session.lost)])
+        yield family_of(LOST_HEADING, [({}, session.dropped_frames)])
         yield family_of(PROBE, [({}, session.probe_cpu_s())])
         yield family_of(EXPORTER, [({}, time.process_time())])
 
@@ -323,7 +323,7 @@ class Page:
     def _states(self) -> Family:
         core_time = self._core_time
         if self._cores[0] is not core_time.cores:
-            cores = self._session.shown_cores()
+            cores = self._session.selected_cores()
             places: Sequence[str] = [*self._known_packages, ""]
             if self._detail != "package":
                 places = self._core_labels(cores)
@@ -358,7 +358,10 @@ class Page:
         sums, packages = self._episodes, self._packages
         session = self._session
         clocks = [mask for _, mask in session.evaluator.variants["busy_hz"]]
-        is_known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
+        is_known = (
+            np.any([np.zeros_like(self._sums.is_selected), *clocks], axis=0)
+            & self._sums.is_selected
+        )
         with_ceiling = distinct(self._sums.package[is_known & session.reader.turbo.cpus])
         below_s = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}
         for heading, sums_by_cause in (

@@ -49,7 +49,7 @@ class Sums:
         hello, cpus = session.hello, len(session.hello.topology)
         self.package = packages(hello)
         """Index of the package of each CPU; -1 if unknown."""
-        self.shown: Bools = np.isin(np.arange(cpus), session.shown)
+        self.is_selected: Bools = np.isin(np.arange(cpus), session.selected)
         """Mask of the CPUs that the user selected."""
         self.seconds = np.zeros((len(TIME_MODES), cpus))
         self.counts = np.zeros((len(COUNT_KEYS), cpus))
@@ -94,7 +94,7 @@ class Sums:
             if (rates := counters.rates(delta, key)) is not None:
                 last_value[:] = np.where(np.isfinite(rates), rates, last_value)
         for doubt in Doubt if delta.doubts.any() else ():
-            is_doubted = (delta.doubts == doubt).any(axis=1) & self.shown
+            is_doubted = (delta.doubts == doubt).any(axis=1) & self.is_selected
             self.suspects[doubt.name.lower()] += int(is_doubted.sum())
 
     def _add_seconds(self, sample: Sample) -> None:
@@ -102,7 +102,7 @@ class Sums:
         metrics = [INDEX[key] for key in TIME_MODES.values()]
         seconds = values.numerators[metrics]
         seconds[0] -= np.where(self._polls, seconds[POLL_INDEX], 0.0)
-        is_known = np.isfinite(seconds) & self._is_exported & self.shown
+        is_known = np.isfinite(seconds) & self._is_exported & self.is_selected
         if doubts.any():
             is_doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
             is_known &= ~(is_doubted & self._is_exported).any(axis=0)
@@ -110,12 +110,12 @@ class Sums:
         self.known_seconds |= is_known & (values.denominators[metrics] > 0)
 
     def _add_counts(self, delta: Delta) -> None:
-        counters, no_counts = self._session.counters, np.full(len(self.shown), np.nan)
+        counters, no_counts = self._session.counters, np.full(len(self.is_selected), np.nan)
         increments = [counters.increments(delta, key) for key in COUNT_KEYS]
         counts = np.array([no_counts if n is None else n for n in increments])
         is_bad = self._has_counter & ~np.isfinite(counts)
         is_bad |= is_bad[:LINKED_COUNTS].any(axis=0)
-        is_known = self._has_counter & ~is_bad & self.shown & (delta.tables["cpu"].ticks > 0)
+        is_known = self._has_counter & ~is_bad & self.is_selected & (delta.tables["cpu"].ticks > 0)
         self.counts += np.where(is_known, counts, 0.0)
         self.known_counts |= is_known
 
@@ -209,7 +209,7 @@ class TaskTime:
             return
         self._snapshot, span_s = session.snapshot, (session.now_ns - self._scanned_ns) / 1e9
         self._scanned_ns = session.now_ns
-        for row in session.shown:
+        for row in session.selected:
             activity = self._snapshot.activity_on(str(session.topology[row].cpu))
             if self._snapshot.waits is not None:
                 waits = [wait for _, wait, _ in activity if wait >= 0]  # it may be NaN

@@ -70,12 +70,12 @@ _SHOWN_CPUS: WeakKeyDictionary[Session, ShownCpus] = WeakKeyDictionary()
 
 
 def shown_cpus(session: Session) -> ShownCpus:
-    current, source = _SHOWN_CPUS.get(session), (session.cores, session.shown)
+    current, source = _SHOWN_CPUS.get(session), (session.cores, session.selected)
     if current is None or current.source[0] is not source[0] or current.source[1] is not source[1]:
-        cores = session.shown_cores()
+        cores = session.selected_cores()
         pairs = np.array([i for i in cores if len(session.cores[i]) > 1], np.intp)
-        all_shown = session.shown == list(range(len(session.topology)))
-        current = ShownCpus(source, cores, pairs, slice(None) if all_shown else session.shown)
+        all_shown = session.selected == list(range(len(session.topology)))
+        current = ShownCpus(source, cores, pairs, slice(None) if all_shown else session.selected)
         _SHOWN_CPUS[session] = current
     return current
 
@@ -165,7 +165,8 @@ def _lowering_signs(session: Session, running: Iterable[Episode]) -> dict[str, s
     return {
         key: episode_style.sign(episodes[0])
         for key, episodes in by_key.items()
-        if len({cpu for e in episodes for cpu in e.cpus}) >= MIN_AFFECTED_SHARE * len(session.shown)
+        if len({cpu for e in episodes for cpu in e.cpus})
+        >= MIN_AFFECTED_SHARE * len(session.selected)
     }
 
 
@@ -445,7 +446,7 @@ class TileHistory:
     def _tile_values(self, history: History, edges_ns: Times) -> Floats:
         """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the value of
         the machine. Unknown values are 0, because both are drawn blank."""
-        fields = history.metrics(self._metrics, self._session.shown, edges_ns)
+        fields = history.metrics(self._metrics, self._session.selected, edges_ns)
         values_by_key = np.isfinite(fields)
         means = np.where(values_by_key, fields, 0.0).sum(2) / np.maximum(values_by_key.sum(2), 1)
         machine_values = history.machine(self._others, edges_ns)

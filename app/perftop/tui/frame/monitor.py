@@ -135,7 +135,7 @@ class Monitor(DirectScreen):
             self._clear_arrangement_cache()
             self._refresh_layout()  # Textual alone would wait 25 ms for further changes
             session = state.session
-            if session is not None and len(session.shown) > MAX_CPUS_IN_ROWS:
+            if session is not None and len(session.selected) > MAX_CPUS_IN_ROWS:
                 self.call_later(self.action_view, "heat")
         self._place_cursor(previous_state.interval)
         with self.collect_lines():

@@ -238,7 +238,7 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
 def cpu_commands(session: Session, query: str) -> Iterator[Command]:
     """Yields commands that go to the CPUs and cores whose numbers are in the query."""
     numbers = set(re.findall(r"[0-9]+", query))
-    shown = [session.topology[position] for position in session.shown]
+    shown = [session.topology[position] for position in session.selected]
     names = {f"Go to CPU {row.cpu}": row.cpu for row in shown if str(row.cpu) in numbers}
     # In descending order, so that a core's first CPU overwrites its siblings.
     for row in reversed(shown):

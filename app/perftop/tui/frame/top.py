@@ -188,7 +188,7 @@ def header_line(
 
 def _machine_pieces(session: Session, status: AppStatus, *, with_words: bool) -> list[Piece]:
     hello = session.hello
-    cores, cpus = len(machine.shown_cpus(session).cores), len(session.shown)
+    cores, cpus = len(machine.shown_cpus(session).cores), len(session.selected)
     pieces: list[Piece] = [(0, [("perftop", "key")]), (1, [(safe_cells(hello.host), "bright")])]
     kind = hello.virtualisation
     if name := short_model(hello.identity.name):
@@ -255,8 +255,8 @@ def _cost_pieces(session: Session, interval: Interval | None, status: AppStatus)
         pieces.append((6, [(label, "dim"), (skew, style), (" µs", "dim")]))
     if session.late_samples:
         pieces.append((5, [("late ", "dim"), (str(session.late_samples), "warn")]))
-    style = "warn" if session.lost else "text"
-    return [*pieces, (2, [("dropped ", "dim"), (str(session.lost), style)])]
+    style = "warn" if session.dropped_frames else "text"
+    return [*pieces, (2, [("dropped ", "dim"), (str(session.dropped_frames), style)])]
 
 
 def _badges(

@@ -96,7 +96,7 @@ class ChartPage:
         is_page = self._positions is not None
         fits_charts = is_page or cores.max_threads <= 2
         if fits_charts and cores.rows and session.history is not None:
-            shown_cores = session.shown_cores() if self._positions is None else self._positions
+            shown_cores = session.selected_cores() if self._positions is None else self._positions
             cpu_counts = [len(session.cores[position]) for position in shown_cores]
             charts = len(cpu_counts) if self.has_counters else sum(cpu_counts)
             packages = 1 if is_page else cores.package_count
@@ -556,12 +556,12 @@ class ChartLayout:
 
     @property
     def has_sums(self) -> bool:
-        """Whether the sums of tasks are to the right of the charts."""
+        """Whether the sums of tasks are shown to the right of the charts."""
         return not self.has_counters and self.rows >= 4 and self.width >= MIN_WIDTH_FOR_SUMS
 
     @property
     def has_causes(self) -> bool:
-        """Whether the seconds lost by cause are beside each clock chart."""
+        """Whether the seconds lost by cause are shown beside each clock chart."""
         return self.clock_right > RIGHT_WIDTH
 
     @property

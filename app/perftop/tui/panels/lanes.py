@@ -160,7 +160,7 @@ def lanes_panel(
     )
     lanes = MetricLanes(session, field, axis, cores, ascii_=settings.ascii)
     lanes.read(range(len(cores)))
-    lanes.choose_scale(displayed_values(field, session, interval)[session.shown])
+    lanes.choose_scale(displayed_values(field, session, interval)[session.selected])
     unit = value_unit(
         field, session_clock_unit(session, settings.units, ghz_if_unknown=True), lanes.scale.high
     )

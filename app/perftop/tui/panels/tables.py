@@ -77,7 +77,7 @@ def task_panel(
         reason = "no task has run for a noticeable time"
         if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
             reason = safe_cells(missing)
-        elif (interval.values["util"][session.shown] > MIN_NORMAL_SHARE).any():
+        elif (interval.values["util"][session.selected] > MIN_NORMAL_SHARE).any():
             reason = "no task data yet (sampled once a second)"
         parts, max_rows = wrap_line(reason, max(1, width - INDENT)), max(0, height - 2)
         if rest := parts[max_rows:]:
@@ -154,7 +154,7 @@ def task_columns(
                         max_width=indent + 48, growth_rank=1)]  # fmt: skip
     elif any(owner_name(session, pid) for pid, _ in tasks):
         names.append(Column("owner", "owner", 13, is_left=True))
-    cpus = sorted(session.topology[row].cpu for row in session.shown)
+    cpus = sorted(session.topology[row].cpu for row in session.selected)
     shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, source=cpu)
               for cpu in cpus[: MAX_CPU_COLUMNS + 1]]  # fmt: skip
     waits = Column("waits", "waits", 7, rank=1, scale=100.0, digits=1)
@@ -265,11 +265,11 @@ class TaskRanking:
     of a job or control group."""
 
     def __init__(self, session: Session, snapshot: TaskSnapshot, grouping: Grouping) -> None:
-        self.snapshot, self.shown, self.grouping = snapshot, session.shown, grouping
+        self.snapshot, self.selected, self.grouping = snapshot, session.selected, grouping
         self._session = session
         self._shares: dict[tuple[int, str], dict[int, float]] = {}
         known = snapshot.top_tasks or snapshot.tasks
-        for row in session.shown:
+        for row in session.selected:
             cpu = session.topology[row].cpu
             for task in snapshot.tasks_on(name) if (name := str(cpu)) in known else ():
                 shares = self._shares.setdefault(self._key_of(task.pid, task.comm), {})
@@ -329,7 +329,11 @@ _RANKINGS: WeakKeyDictionary[Session, dict[Grouping, TaskRanking]] = WeakKeyDict
 def task_ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> TaskRanking:
     rankings = _RANKINGS.setdefault(session, {})
     last = rankings.get(grouping)
-    if last is None or last.snapshot is not interval.snapshot or last.shown is not session.shown:
+    if (
+        last is None
+        or last.snapshot is not interval.snapshot
+        or last.selected is not session.selected
+    ):
         last = rankings[grouping] = TaskRanking(session, interval.snapshot, grouping)
     return last
 
@@ -518,7 +522,7 @@ def comparison_panel(
                  (unit, "dim")]  # fmt: skip
         return join_columns(columns, cells)
 
-    busy = [100 * side.values.mean("util", session.shown) for side, _ in sides]
+    busy = [100 * side.values.mean("util", session.selected) for side, _ in sides]
     lost = [nan if verdict is None else 100 * verdict.lost_share for _, verdict in sides]
     waited = [_mean_waiting_tasks(verdict) for _, verdict in sides]
     lengths = " and ".join(f"{side.elapsed_s:.1f} s" for side, _ in sides)

@@ -45,15 +45,15 @@ class Cores:
     def __init__(self, session: Session, mask: frozenset[int] | None = None) -> None:
         """`mask`: positions of CPUs; a core has a row if one of its CPUs is in the mask. None:
         every core has a row."""
-        cores = [_core_at(session, position) for position in session.shown_cores()]
+        cores = [_core_at(session, position) for position in session.selected_cores()]
         self.rows = [p for p in cores if mask is None or not mask.isdisjoint(p.positions)]
-        self.shown_positions = frozenset(session.shown)
+        self.shown_positions = frozenset(session.selected)
         """Positions of the CPUs that the user asked for; the probe may also read siblings."""
         self.has_pairs = any(len(cpus) > 1 for cpus in session.cores)
         """Whether some core has more than one CPU, in which case each row is a core."""
         known_rows = {row for core in self.rows for row in core.positions}
         offline_rows = [
-            row for row in session.shown if row not in known_rows and not session.online[row]
+            row for row in session.selected if row not in known_rows and not session.online[row]
         ]
         self.offline_cpus = [session.topology[row].cpu for row in offline_rows if mask is None]
         """Numbers of the offline CPUs whose core is unknown."""

@@ -384,7 +384,7 @@ def _calm_evidence(session: Session, why: Report, *, past: bool) -> tuple[str, .
     """Returns the evidence of a calm verdict: how busy the CPUs were, the span (with its end if it
     is `past`), and its samples."""
     pieces = []
-    busy = why.interval.values.mean("util", session.shown)
+    busy = why.interval.values.mean("util", session.selected)
     if why.job is None and isfinite(busy):
         pieces.append(f"CPUs {short_percent(busy)} busy")
     samples = count_noun(why.totals.sample_count, "sample")

@@ -101,5 +101,5 @@ class ViewSettings:
         """Returns how many CPUs match the filter, as text of a fixed width, or that none does."""
         if session is None or self.mask is None:
             return ""
-        count, total = len(self.mask.intersection(session.shown)), len(session.shown)
+        count, total = len(self.mask.intersection(session.selected)), len(session.selected)
         return f"{count:>{len(str(total))}} of {total} CPUs" if count else "no CPU matches"

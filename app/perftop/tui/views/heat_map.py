@@ -91,7 +91,7 @@ class HeatValues:
         values = np.where(interval.online, displayed_values(self.field, session, interval), nan)
         is_same = previous is not None and previous.field == self.field
         previous_scale = previous.scale if previous is not None and is_same else None
-        self.scale: Scale = field_scale(self.field, values[session.shown], previous_scale)
+        self.scale: Scale = field_scale(self.field, values[session.selected], previous_scale)
         self.unit = value_unit(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
         suspect = suspect_rows(self.field.key, session, interval)

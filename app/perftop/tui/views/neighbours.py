@@ -316,7 +316,7 @@ class Neighbours(PaneledView, CursorCanvas):
         self._threads = thread_columns(self.width)
 
     def _shown_rows(self) -> frozenset[int]:
-        shown_rows, mask = frozenset(self.session.shown), self.settings.mask
+        shown_rows, mask = frozenset(self.session.selected), self.settings.mask
         return shown_rows if mask is None else mask & shown_rows
 
     def _make_flows(self, verdict: Verdict | None) -> list[Flow]:

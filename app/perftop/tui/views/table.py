@@ -208,7 +208,7 @@ class Table(PaneledView, CursorCanvas):
         session = self.session
         self._cpu_columns = CpuColumns(session)
         self._known_columns, self._row_episodes = self._cpu_columns.columns(), RowEpisodes(session)
-        mask, shown_rows = self.settings.mask, frozenset(session.shown)
+        mask, shown_rows = self.settings.mask, frozenset(session.selected)
         visible_rows = shown_rows if mask is None else shown_rows & mask
         by_core = [core.positions for core in self.cores.rows]
         groups = self.cores.rows_by_group.values()

@@ -202,7 +202,7 @@ class Timeline(PaneledView, CursorCanvas):
         lanes = MetricLanes(session, self._field, self._axis, cores, ascii_=settings.ascii)
         lanes.read(self._visible_rows())
         values = displayed_values(self._field, session, interval)
-        lanes.choose_scale(values[session.shown])
+        lanes.choose_scale(values[session.selected])
         if self._field.is_rate:
             self._unit = rate_unit(lanes.scale.high)
         self._lanes, self._values_now = lanes, values.tolist()

@@ -131,7 +131,7 @@ def test_the_least_detectable_difference_is_detected_in_8_of_10(runs: int, rows:
 def test_the_recommended_number_of_runs_detects_the_difference(
     mean_shift: float, runs: int
 ) -> None:
-    """Two-sided, at 5 %: 2 (1.96 + 0.84)^2 (0.004 / mean_shift)^2 runs a side, and a few more
+    """Two-sided, at 5 %: 2 (1.96 + 0.84)^2 (0.004 / mean_shift)^2 runs per side, and a few more
     because t replaces the normal quantiles."""
     needed = statistics.runs_needed(0.004, mean_shift)
     assert needed == runs

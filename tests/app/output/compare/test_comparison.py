@@ -310,7 +310,7 @@ def test_open_questions_have_a_way_to_answer_them() -> None:
                 for share in (0.94, 1.0, 1.06)]  # fmt: skip
 
     result = compare([("", runs_beside_others(40, 0.9), runs_beside_others(42.4, 0.9))])
-    assert headline(result).startswith("Inconclusive: 3 runs a side cannot show less than ")
+    assert headline(result).startswith("Inconclusive: 3 runs per side cannot show less than ")
     assert " %. Run time: no difference found; −" in headline(result)
     step = next_step(result)
     assert step.startswith("a quieter machine (other tasks used 0.9 CPUs), or perftop stat -r ")

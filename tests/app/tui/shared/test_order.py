@@ -94,7 +94,7 @@ def test_a_core_name_includes_its_package_if_there_are_several() -> None:
 def test_a_heading_counts_the_selected_cpus() -> None:
     machine = Machine(loads={cpu: CpuLoad(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
     session, interval = observe(machine)
-    session.shown = [0, 1, 2, 3]
+    session.selected = [0, 1, 2, 3]
     cores = Cores(session)
     lines = PackageLines(session, interval, cores, RowEpisodes(session), GHZ)
     assert " 80.0 %" in text(lines.line(0, 80))

@@ -90,8 +90,10 @@ def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
         assert "lost 0.00 s" not in second_row
         numbers = verdict.report.interval
         for key in ("util", "ipc", "steal"):
-            expected = why.interval.values.mean(key, session.shown)
-            assert numbers.values.mean(key, session.shown) == pytest.approx(expected, nan_ok=True)
+            expected = why.interval.values.mean(key, session.selected)
+            assert numbers.values.mean(key, session.selected) == pytest.approx(
+                expected, nan_ok=True
+            )
         assert numbers.machine == pytest.approx(why.interval.machine, nan_ok=True)
 
 

@@ -247,7 +247,7 @@ async def test_flows_have_the_times_of_why() -> None:
         report = report_of(view)
         line = why_json(view.session, report, None)
         for folded in (True, False):
-            result = find_flows(view.session, report, view.session.shown, folded=folded)
+            result = find_flows(view.session, report, view.session.selected, folded=folded)
             lost_s = sum(it["lost_s"] for it in line["causes"] if it["kind"] == "neighbour")
             assert sum(flow.lost_s for flow in result) == pytest.approx(lost_s)
             assert sum(sum(flow.pairs.values()) for flow in result) == pytest.approx(lost_s)
@@ -256,7 +256,7 @@ async def test_flows_have_the_times_of_why() -> None:
         tiny = {cause: lost_s * 1e-3 for cause, lost_s in report.sums.by_cause.items()}
         totals = replace(report.totals, losses=report.sums._replace(by_cause=tiny))
         rest = replace(report, totals=totals)
-        assert find_flows(view.session, rest, view.session.shown, folded=True) == []
+        assert find_flows(view.session, rest, view.session.selected, folded=True) == []
 
 
 def test_other_takers_without_a_name_have_no_number() -> None:
