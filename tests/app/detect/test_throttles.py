@@ -171,7 +171,7 @@ def test_throttle_time_counted_by_the_kernel_is_an_episode_of_that_length() -> N
     assert machine.spans() == [(13, 25)]
     (episode,) = machine.advance(3, core_throttled_s=0).ended
     assert (episode.cpus, episode.cause, episode.depth) == ([1, 3], "thermal", None)
-    assert episode.evidence["throttled_s"] == 1.2
+    assert episode.evidence == {"throttled_s": 1.2, "told_by": "kernel"}
 
 
 def test_a_package_and_its_cores_are_one_episode() -> None:

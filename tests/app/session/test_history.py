@@ -80,6 +80,7 @@ def test_bins_shorter_than_a_sample_have_its_value() -> None:
     history = shares([0.2], [0.6], stamps=[4, 6])  # the frames between are lost
     result = history.metric("util", [0], bins(-1, 8))[:, 0]
     np.testing.assert_allclose(result, [NAN, *[0.05] * 4, 0.3, 0.3, NAN, NAN], atol=1e-6)
+    assert history.metric("util", [0], bins(4, 5)) == pytest.approx(0.3)
 
 
 def test_unknown_values_are_not_zero() -> None:

@@ -59,7 +59,7 @@ def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     kept = journal_changes(run_dir, fake)[3]
     assert {r: (c.before, c.ours) for r, c in kept.items() if c.before != c.ours} == ours
     programmer.end()
-    assert programmer.unrestored == ""
+    assert (programmer.unrestored, programmer.check(0)) == ("", None)
     assert entries_left(fake.root) == []
 
 

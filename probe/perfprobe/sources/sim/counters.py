@@ -227,7 +227,7 @@ class SimEvent:
     unit: str = "events"
     hardware: bool = True
 
-    def count(self, totals: Ints, *, user: bool = False, kernel: bool = False) -> Ints:
+    def count(self, totals: Ints, *, user: bool, kernel: bool) -> Ints:
         """Returns the count of each CPU from integrals (axes Row, CPU), in one ring or in both.
         Only cycles and instructions are counted by ring; other counts are all the kernel's."""
         every, inside = totals[self.row], totals[_KERNEL.get(self.row, self.row)]

@@ -278,4 +278,5 @@ async def test_a_low_screen_has_only_the_list() -> None:
         await run.pilot.resize_terminal(60, 6)
         await run.intervals(1)
         assert "20 %" in lines(run)[0]
-        await run.pilot.press("down", "enter")
+        await run.pilot.press("down", "enter", "2")
+        assert run.monitor.view.is_tiny
