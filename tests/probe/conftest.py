@@ -26,8 +26,8 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield directory
 
 
-@pytest.fixture
-def closes_files() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _closes_files() -> Iterator[None]:
     """Fails a test that leaves files open."""
     before = os.listdir("/proc/self/fd")  # noqa: PTH208
     yield

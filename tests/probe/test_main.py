@@ -67,7 +67,7 @@ def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The parent may have the same open file."""
-    _, stdout = os.pipe()
+    readable, stdout = os.pipe()
 
     def serving(*_: object, **__: object) -> None:
         os.set_blocking(stdout, False)
@@ -78,6 +78,8 @@ def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
     monkeypatch.setattr(serve, "serve", serving)
     assert command.main(["stream", "--source", "sim"]) == 1
     assert os.get_blocking(stdout)
+    for fd in (readable, stdout):
+        os.close(fd)
 
 
 def test_only_a_wrong_option_is_a_usage_error(

@@ -49,6 +49,11 @@ class FakeSource(synth.Source):
         self.paces.append(batch_ns)
 
 
+@pytest.fixture(autouse=True)
+def _closes_files() -> None:
+    """Here, tests leave their own ends of pipes open."""
+
+
 class Reader(threading.Thread):
     """Runs `serve` in a thread, connected to pipes."""
 

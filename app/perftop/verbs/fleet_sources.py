@@ -417,7 +417,7 @@ class PrometheusServer:
         url = f"{self.url}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}"
         limits = _QueryLimits(self)
         try:
-            with _make_opener(limits).open(url, timeout=limits.wait_s()) as reply:
+            with _make_opener(limits).open(url) as reply:
                 return _parse_series(bytes(reply.read()))
         except urllib.error.HTTPError as error:
             with error:

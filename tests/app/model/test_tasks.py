@@ -66,10 +66,11 @@ def test_a_reused_thread_id_is_another_thread() -> None:
     assert watched_job.threads[1].activity(2 * SECOND).run_s == 1.0
 
 
-def test_unknown_waits_are_not_zero_waits() -> None:
+@pytest.mark.parametrize("waits_ns", [(None, None), (None, 5), (5, None)])
+def test_unknown_waits_are_not_zero_waits(waits_ns: tuple[int | None, ...]) -> None:
     watched_job = WatchedJob("job")
-    for i in range(2):
-        watched_job.read_record(record(t1=[1, "a", 0, i * SECOND, None, 0, 0]), i * SECOND)
+    for i, wait_ns in enumerate(waits_ns):
+        watched_job.read_record(record(t1=[1, "a", 0, i * SECOND, wait_ns, 0, 0]), i * SECOND)
     assert isnan(watched_job.threads[1].activity(SECOND).wait)
     assert isnan(watched_job.total_activity(SECOND).wait)
     assert watched_job.total_activity(SECOND).run_s == 1.0

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.errors import UsageError
+from perfprobe.errors import Unavailable, UsageError
 from perfprobe.instruments import wake
+from perfprobe.native.affinity import pinned_to
 
 CPUIDLE = "sys/devices/system/cpu/cpu1/cpuidle"
 
@@ -52,9 +53,13 @@ def test_a_late_timer_costs_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(ns >= 10_000_000 for ns in wake._wake_by_timer())
 
 
-def test_a_cpu_that_does_not_exist_is_refused() -> None:
+def test_a_cpu_that_does_not_exist_or_is_not_allowed_is_refused() -> None:
     with pytest.raises(UsageError, match="no such CPU"):
         wake.measure(9999)
+    first, last = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+    if first != last:
+        with pinned_to(last), pytest.raises(Unavailable, match=f"may run on {last} only"):
+            wake.measure(first)
 
 
 def test_a_late_reader_measures_its_whole_delay(monkeypatch: pytest.MonkeyPatch) -> None:

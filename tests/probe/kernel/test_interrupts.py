@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -43,8 +45,13 @@ class Node:
         return self.interrupts.record()
 
 
-def test_a_cpu_in_softirqs_is_recorded_with_the_most_frequent_kinds(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with closing((node := Node(tmp_path)).interrupts):
+        yield node
+
+
+def test_a_cpu_in_softirqs_is_recorded_with_the_most_frequent_kinds(node: Node) -> None:
     assert node.record_after_second(0) == {}
     assert node.record_after_second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
     lines = [("36 virtio1-req.0", 9000), ("local timer interrupts", 250)]
@@ -53,19 +60,17 @@ def test_a_cpu_in_softirqs_is_recorded_with_the_most_frequent_kinds(tmp_path: Pa
     }
 
 
-def test_lines_are_read_only_while_a_cpu_shows_the_symptom(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_lines_are_read_only_while_a_cpu_shows_the_symptom(node: Node) -> None:
     node.record_after_second(0)
     node.record_after_second(40)
     assert node.record_after_second(2) == {}
     node.record_after_second(40)  # its counts would include the time before the last scan
     assert node.record_after_second(40)["0"] != [0.4, 0.0, 0.4, [], []]
-    (tmp_path / "proc/interrupts").unlink()
+    (node.root / "proc/interrupts").unlink()
     assert node.record_after_second(2) == {}
 
 
-def test_the_counts_after_a_pause_are_not_used(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_the_counts_after_a_pause_are_not_used(node: Node) -> None:
     for softirq in (0, 40, 40, 2):
         node.record_after_second(softirq)
     assert node.record_after_second(40) == {"0": [0.4, 0.0, 0.4, [], []]}

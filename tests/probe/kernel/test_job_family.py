@@ -93,14 +93,15 @@ def test_a_tree_is_followed_with_its_daemon() -> None:
         if daemon:  # the daemon keeps the pipe open
             os.kill(int(daemon), signal.SIGKILL)
         root.communicate()
+        tasks.close()
         watch.close()
 
 
 def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
     child = subprocess.Popen(["sh", "-c", "sleep 30 & sleep 30 & wait"])
     watch = WatchedJob(Path("/"), str(child.pid), tree=True)
+    tasks = TaskScanner(Path("/"), [0], watch)
     try:
-        tasks = TaskScanner(Path("/"), [0], watch)
         report: set[str] = set()
 
         def all_reported() -> bool:
@@ -116,6 +117,7 @@ def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
         for pid in report:
             subprocess.run(["kill", "-9", pid], check=False)
         child.wait()
+        tasks.close()
         watch.close()
 
 

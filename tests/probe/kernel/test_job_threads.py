@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +86,13 @@ def test_disk_waits_are_reported_if_the_kernel_accounts_for_them(tmp_path: Path)
     fields = stat.rpartition(")")[2].split()
     fields[39] = "250"
     trees.put(tmp_path, "proc/7/task/7/stat", f"7 (job) {' '.join(fields)}\n")
-    assert "disk" not in scan(WatchedJob(tmp_path, "7"), tmp_path).read_due_threads(S)["watched"]
+    with closing(scan(WatchedJob(tmp_path, "7"), tmp_path)) as watched:
+        assert "disk" not in watched.read_due_threads(S)["watched"]
     trees.put(tmp_path, "proc/sys/kernel/task_delayacct", "1\n")
     watched = scan(WatchedJob(tmp_path, "7"), tmp_path)
     assert watched.missing == []
     assert watched.read_due_threads(S)["watched"]["disk"] == {"7": 250 * task_files.TICK_NS}
+    watched.close()
 
 
 def test_states_match_the_kernel_and_a_frozen_group_is_not_a_disk_wait(tmp_path: Path) -> None:
@@ -103,7 +106,8 @@ def test_states_match_the_kernel_and_a_frozen_group_is_not_a_disk_wait(tmp_path:
         (at / "cgroup").write_text(f"6:freezer:{group}\n0::/\n")
     for group, text in (("cold", "FROZEN"), ("warm", "THAWED")):
         trees.put(tmp_path, f"sys/fs/cgroup/freezer/{group}/freezer.state", f"{text}\n")
-    record = scan(WatchedJob(tmp_path, "7"), tmp_path).read_due_threads(S)["watched"]
+    with closing(scan(WatchedJob(tmp_path, "7"), tmp_path)) as watched:
+        record = watched.read_due_threads(S)["watched"]
     assert record["states"] == {"7": "T", "8": "F", "9": "D"}
 
 

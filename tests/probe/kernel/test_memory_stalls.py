@@ -48,6 +48,7 @@ def test_a_group_has_its_limit_and_waiting_time(tmp_path: Path, version: int) ->
     }  # fmt: skip
     trees.put(tmp_path, "proc/vmstat", "allocstall_normal 20\n")
     assert stalls.record([7, 8])["groups"] == {"/job": [63_000_576, 0, 0, 0]}
+    stalls.close()
 
 
 def test_groups_of_other_tasks_are_read_only_while_pressure_rises(tmp_path: Path) -> None:
@@ -60,6 +61,7 @@ def test_groups_of_other_tasks_are_read_only_while_pressure_rises(tmp_path: Path
         write_second(tmp_path, n, stalled_us=50_000, version=2)
         record = stalls.record([], [7])
     assert record["groups"] == {"/job": [63_000_576, 70, 300, 50_000]}
+    stalls.close()
 
 
 def test_a_machine_without_these_files_has_no_record(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from perfprobe.kernel.tasks import PAUSE_FACTOR, SCAN_PERIOD_NS
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with closing((machine := Machine(tmp_path)).tasks):
+        yield machine
 
 
 def test_a_sleeping_process_is_not_read(machine: Machine) -> None:

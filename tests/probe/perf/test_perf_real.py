@@ -165,7 +165,6 @@ def test_opening_events_on_the_real_kernel(system: Kernel, cpu: int) -> None:
         assert [e.key for e in opened.events] == ["sw0"]
 
 
-@pytest.mark.usefixtures("closes_files")
 def test_groups_close_all_descriptors_and_unmap_all_pages(system: Kernel, cpu: int) -> None:
     for _ in range(20):
         opened = open_group(

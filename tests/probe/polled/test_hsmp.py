@@ -30,8 +30,6 @@ from perfprobe.polled.firmware_limits import (
     Mailbox,
 )
 
-pytestmark = pytest.mark.usefixtures("closes_files")
-
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/amd_hsmp.h")
 PROGRAM = """
 #include <stddef.h>

@@ -12,8 +12,6 @@ from synth import Clock
 from perfprobe.cpu import topology
 from perfprobe.polled.firmware_limits import PLR_BITS, PLR_KEY, LimitStatus
 
-pytestmark = pytest.mark.usefixtures("closes_files")
-
 DATA = Path(__file__).parents[2] / "data/plr-srf8"
 NAMES = ("tpmi-0000:00:03.1", "tpmi-0000:80:03.1")
 QUIET = "cpus none\n" + "".join(f"cpu{cpu} none\n" for cpu in range(64))

@@ -20,8 +20,6 @@ from perfprobe.polled.proc_counts import (
     parse_totals,
 )
 
-pytestmark = pytest.mark.usefixtures("closes_files")
-
 TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
 
 

@@ -11,8 +11,6 @@ import trees
 from perfprobe.cpu import topology
 from perfprobe.polled.powercap import UNCORE_PATH, Powercap, UncoreClock
 
-pytestmark = pytest.mark.usefixtures("closes_files")
-
 ZONES = "sys/class/powercap"
 RANGE_UJ = 262_143_328_850  # Xeon: 2^32 units of 2^-14 J, minus one
 

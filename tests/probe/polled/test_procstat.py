@@ -23,8 +23,6 @@ from perfprobe.opening import open_os
 from perfprobe.polled import proc_counts
 from perfprobe.polled.proc_counts import MAX_BYTES, STAT_BLOCK, ProcStat, proc_mount_remedy
 
-pytestmark = pytest.mark.usefixtures("closes_files")
-
 MS = 1_000_000
 SAMPLE_NS = 10 * MS
 OFF = None

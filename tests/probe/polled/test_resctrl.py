@@ -16,8 +16,6 @@ from perfprobe.cpu import topology
 from perfprobe.polled.resctrl import ONE_GROUP_REASON, RESCTRL_PATH, Resctrl
 from perfprobe.wire import Missing
 
-pytestmark = pytest.mark.usefixtures("closes_files")
-
 KEYS = ["l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"]
 
 

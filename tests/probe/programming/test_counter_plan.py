@@ -185,6 +185,7 @@ def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: l
     (0x186, Change(5, 0x43023C), 0x4300C0, 0x4300C0),  # taken by another program
     (0x38F, Change(8, 0xF), 0x1F, 0x18),
     (0x38D, Change(0, 0x333), 0x3333, 0x3000),
+    (0xC0000301, Change(8, 0xF), 0x1F, 0x18),
 ])  # fmt: skip
 def test_only_own_bits_are_restored(register: int, change: Change, now: int, after: int) -> None:
     assert counter_plan.values_to_restore({register: change}, {register: now}) == {register: after}

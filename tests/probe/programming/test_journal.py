@@ -20,8 +20,6 @@ from perfprobe.programming import journal
 from perfprobe.programming.counter_plan import Change
 from perfprobe.programming.journal import Journal
 
-pytestmark = pytest.mark.usefixtures("closes_files")
-
 BOOT = "b1"
 CPUS = {
     0: {0x186: Change(0, 0x43023C), 0x38F: Change(8, 0xF)},
