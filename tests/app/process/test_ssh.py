@@ -37,6 +37,7 @@ def test_arguments_arrive_unchanged(words: list[str]) -> None:
     assert shlex.split(argv[-1]) == ["perfprobe", "stream", *words]
     assert ssh_host(argv) == "n7"
     assert argv[-3:-1] == ["--", "n7"]
+    assert {*argv} >= {"ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"}
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=x", "", "a b", "a\nb", "x" * 300])

@@ -383,3 +383,13 @@ def test_tasks_of_an_idle_machine_do_not_wait() -> None:
         unknown.add_snapshot(TaskSnapshot({"0": [1, "job", 0.5]}, {}, {}), 0, second * 1000 * MS)
     assert idle.has_waits
     assert not unknown.has_waits
+
+
+def test_children_that_have_ended_are_summed_by_parent_and_name() -> None:
+    times = RunTimes([0, 1])
+    for second in range(1, 4):
+        children = {"7": ["make", 0.5, "cc1"], "8": ["sh", 9.0, ""]}
+        times.add_snapshot(TaskSnapshot({}, {}, {}, children), 0, second * 1000 * MS)
+    assert {key: task.run_s for key, task in times.tasks.items()} == {
+        (7, "cc1", task_times.UNKNOWN_CPU): 1.5, (8, "", task_times.UNKNOWN_CPU): 6.0,
+    }  # fmt: skip

@@ -92,6 +92,9 @@ def test_the_page_shows_the_answer_of_diff() -> None:
     difference = next(line for line in lines[clock:] if line.lstrip().startswith("B-A"))
     before, during = (LABEL_WIDTH + round(s / 11 * pair.cells) for s in (4, 9.5))
     assert (difference[before], difference[during]) == ("─", "▀")
+    assert [style for runs, _ in pair_page(pair) for text, style in runs if text == "   50.1 "] == [
+        "text"
+    ]
     pair.width = 60
     assert {style for text, style in pair_page(pair)[2][0] if "clock" in text} == {"alarm"}
 

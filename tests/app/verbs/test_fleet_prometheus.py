@@ -122,8 +122,9 @@ def test_machines_have_their_values_and_missing_ones_are_listed() -> None:
         return fleet_of(server_now, path, fields, hot=server_now - 300)
 
     with server_address(answer) as url:
-        source = PrometheusSource(url, clock=lambda: NOW)
-        run_until(source, lambda: source.fleet.machines)
+        source = PrometheusSource(url, update_s=0.1, clock=lambda: NOW)
+        assert source.cost_texts() == ["0 kB/s"]
+        run_until(source, lambda: source.cost_texts() != ["0 kB/s"])
     k1, k2, k3 = (source.fleet.machines[f"k{i}:9917"] for i in (1, 2, 3))
     assert k1.numbers["lost"] == pytest.approx(0.5)
     assert k1.updated == NOW - 7

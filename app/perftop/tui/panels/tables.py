@@ -183,8 +183,7 @@ def task_cells(
     for column in shown:
         match column.key:
             case "name":
-                name = safe_cells(task.comm)
-                yield (name if len(name) <= column.room else cut_name(name, column.room), style)
+                yield cut_name(task.comm, column.room), style
             case "pid":
                 yield str(task.pid), "dim"
             case "owner":
