@@ -64,6 +64,12 @@ def test_one_of_two_tasks_on_a_cpu_is_watched() -> None:
         first_frame(source, lambda frame: frame.records.get("watched") == no_threads)
 
 
+def test_the_files_of_a_running_job_are_closed_with_the_source() -> None:
+    job = WatchedJob(Path("/"), str(os.getpid()))
+    with closing(open_os(Path("/"), 50 * MS, None, job)) as source:
+        first_frame(source, lambda frame: frame.records.get("watched", {}).get("threads"))
+
+
 # --- the simulated machine -----------------------------------------------------------------------
 
 
