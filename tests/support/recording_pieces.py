@@ -30,7 +30,7 @@ def record_pieces(
         recorder.write(message)
     if end:
         recorder.end()
-    assert recorder.bytes == len(out.data)
+    assert recorder.byte_count == len(out.data)
     return out
 
 

@@ -162,7 +162,7 @@ def safe_cells(value: object) -> str:
     return NOT_PLAIN.sub(lambda sign: sign[0] if cell_len(sign[0]) == 1 else "?", printable(raw))
 
 
-def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
+def justify(left: list[Run], right: list[Run], size: int) -> list[Run]:
     """Returns a line of `size` cells with `left` at its left end and `right` at its right end."""
     gap = size - width(left) - width(right)
     return [*left, (" " * max(1, gap), "text"), *right]

@@ -99,8 +99,8 @@ class Ring:
             raise write_failure(path, error) from None
 
     @property
-    def bytes(self) -> int:
-        return 0 if self._writer is None else self._writer.bytes
+    def byte_count(self) -> int:
+        return 0 if self._writer is None else self._writer.byte_count
 
     @property
     def extent(self) -> str:

@@ -107,7 +107,7 @@ class Writer:
             raise write_failure(path, error) from None
 
     @property
-    def bytes(self) -> int:
+    def byte_count(self) -> int:
         return self._packed_bytes + self._waiting_bytes
 
     @property
@@ -116,7 +116,7 @@ class Writer:
         duration = long_duration(
             round(self.now_ns - self._begin_ns, -8)
         )  # sample times vary slightly
-        return f"{duration}, {self.frames} frames, {size_text(self.bytes)}"
+        return f"{duration}, {self.frames} frames, {size_text(self.byte_count)}"
 
     def write(self, message: TimedMessage) -> None:
         self._check_file()
@@ -174,8 +174,8 @@ class Writer:
         status = os.fstat(self._fd)
         if status.st_nlink == 0:
             text = f"{self.path} was removed while it was recorded: nothing was kept"
-        elif status.st_size < self.bytes:
-            sizes = f"{size_text(status.st_size)} of {size_text(self.bytes)}"
+        elif status.st_size < self.byte_count:
+            sizes = f"{size_text(status.st_size)} of {size_text(self.byte_count)}"
             text = f"{self.path} was emptied or cut while it was recorded: {sizes} are left"
         else:
             return
@@ -195,7 +195,7 @@ class Writer:
             write_all(self._fd, data)
         except OSError:
             self._replace_file()  # both make room if the disk is full
-            os.ftruncate(self._fd, self.bytes)
+            os.ftruncate(self._fd, self.byte_count)
             self._pack()
             write_all(self._fd, data)
 
@@ -225,7 +225,7 @@ class Writer:
             self.is_open = False
             text = f"{self.extent} are saved in {self._current_path}"
             try:
-                os.ftruncate(self._fd, self.bytes)
+                os.ftruncate(self._fd, self.byte_count)
                 os.close(self._fd)
             except OSError:
                 text += ", followed by a torn message"
@@ -280,7 +280,7 @@ class ScreenRecorder:
         notice = self._notice if now_s < self._until_s else ""
         if self._thread is None:
             return None, notice
-        return "" if self._thread.failed else size_text(self._thread.bytes), notice
+        return "" if self._thread.failed else size_text(self._thread.byte_count), notice
 
     def clear_notice(self) -> None:
         """Removes the notice; called once the user has read it."""
@@ -293,9 +293,9 @@ class ScreenRecorder:
             return ""
         thread.put(None)
         while thread.is_alive():  # much of the history may still be unwritten
-            written_bytes = thread.bytes
+            written_bytes = thread.byte_count
             thread.join(END_S)
-            if thread.is_alive() and thread.bytes == written_bytes:
+            if thread.is_alive() and thread.byte_count == written_bytes:
                 return f"{thread.path} may lack its end: the disk does not answer"
         return thread.failed or f"recorded {thread.extent}"
 
@@ -333,8 +333,8 @@ class _RecordingThread(threading.Thread):
         self._room = WAITING_BYTES // (1000 + wire.frame_bytes(hello))
 
     @property
-    def bytes(self) -> int:
-        return self._writer.bytes if self._writer is not None else 0
+    def byte_count(self) -> int:
+        return self._writer.byte_count if self._writer is not None else 0
 
     @property
     def extent(self) -> str:

@@ -341,7 +341,7 @@ class History:
         self._chunks[-1].keep(message)
         if is_frame:
             self._now_ns = message.time_ns
-        while self.bytes > self._budget and len(self._chunks) > 1:
+        while self.byte_count > self._budget and len(self._chunks) > 1:
             self._sealed_bytes -= self._chunks.pop(0).nbytes
         return True
 
@@ -383,7 +383,10 @@ class History:
         for chunk in older._chunks:
             chunk.seal()
         earlier_chunks = [c for c in older._chunks if c.trail.count and c.end_ns <= first_ns]
-        while earlier_chunks and self.bytes + sum(c.nbytes for c in earlier_chunks) > self._budget:
+        while (
+            earlier_chunks
+            and self.byte_count + sum(c.nbytes for c in earlier_chunks) > self._budget
+        ):
             del earlier_chunks[0]
         self._chunks[:0] = earlier_chunks
         self._sealed_bytes += sum(c.nbytes for c in earlier_chunks)
@@ -430,14 +433,14 @@ class History:
     # --- size and times of the kept history
 
     @property
-    def bytes(self) -> int:
+    def byte_count(self) -> int:
         chunk = self._chunks[-1] if self._chunks else None
         newest = 0 if chunk is None else chunk.nbytes + chunk.packer_bytes
         return self._sealed_bytes + newest + self._layouts.nbytes
 
     @property
     def free_bytes(self) -> int:
-        return max(0, self._budget - self.bytes)
+        return max(0, self._budget - self.byte_count)
 
     @property
     def begin_ns(self) -> int | None:

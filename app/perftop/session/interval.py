@@ -48,7 +48,7 @@ class Interval:
     event_counted_shares: dict[str, Floats]
     """Share of the time for which perf counted each selected event, by the key of its counter."""
     online: Bools
-    is_resting: Bools
+    is_at_rest: Bools
     """Mask of the CPUs that hardly ran, so that their numbers per running time are not shown."""
     doubts: Codes
     """(CPUs, counters): codes of the newest reason why a counter was left out of a sample."""
@@ -227,7 +227,7 @@ class Span:
             counted_share=counters.counted_share(self.delta),
             event_counted_shares={key: share for key, share in shares if share is not None},
             online=reader.online.copy(),
-            is_resting=resting_rows(values["util"], resting_before),
+            is_at_rest=resting_rows(values["util"], resting_before),
             doubts=self.delta.doubts,
             keys=self.delta.keys,
             sample_count=self.sample_count,

@@ -309,7 +309,7 @@ class Recorder:
         self._block, self._crc = BLOCK_MESSAGES, 0
         self._blocks = array("Q")
         self._last_ns = hello.raw_ns
-        self.bytes = 0
+        self.byte_count = 0
         self._write_message(hello)
 
     def write(self, message: TimedMessage) -> None:
@@ -330,7 +330,7 @@ class Recorder:
             ):
                 self._last_ns = max(self._last_ns, message.time_ns)  # a mark can be earlier
                 if first:
-                    self._blocks.extend((self.bytes, self._last_ns))
+                    self._blocks.extend((self.byte_count, self._last_ns))
                 self._crc = zlib.crc32(packed_bytes, 0 if first else self._crc)
                 data = self._deflate.compress(packed_bytes) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
                 self._write_message(wire.Packed(self._last_ns, first, self._crc, data))
@@ -340,13 +340,13 @@ class Recorder:
 
     def end(self) -> None:
         """Writes the index. No message may be written after the index."""
-        data = {"blocks": self._blocks.tobytes(), "at": self.bytes.to_bytes(8, "little")}
+        data = {"blocks": self._blocks.tobytes(), "at": self.byte_count.to_bytes(8, "little")}
         self._write_message(wire.Note(INDEX_KIND, self._last_ns, "recorder", data))
 
     def _write_message(self, message: wire.Message) -> None:
         data = wire.encode(message)
         self._write(data)
-        self.bytes += len(data)
+        self.byte_count += len(data)
 
 
 class Unpacker:

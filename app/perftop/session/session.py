@@ -351,7 +351,7 @@ class Session:
         if self.hello.watch is not None:
             interval = replace(interval, watched=self._watched_activity)
             self._watched_activity = ThreadActivity()
-        self._resting_cpus = interval.is_resting
+        self._resting_cpus = interval.is_at_rest
         return interval
 
     @property

@@ -107,7 +107,7 @@ def displayed_values(column: Number, session: Session, interval: Interval) -> Fl
     """Returns values like `cpu_values`, but NaN for a CPU at rest if the number is per running
     time."""
     values = cpu_values(session, interval, column.key)
-    return np.where(interval.is_resting, nan, values) if column.while_running else values
+    return np.where(interval.is_at_rest, nan, values) if column.while_running else values
 
 
 def spread_to_cpus(session: Session, by_core: Floats) -> Floats:

@@ -31,7 +31,7 @@ from perftop.base.text import GHZ, clock_time, supports_unicode
 from perftop.draw import charts
 from perftop.draw.charts import chart_lines
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, safe_cells, spread
+from perftop.draw.strips import BLANK, Line, justify, safe_cells
 from perftop.draw.theme import LineState
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import NUMBERS, Number
@@ -271,7 +271,7 @@ def _header_line(pair: PairState) -> Line:
         status = "not aligned: one has no such moment"
     elif any(track.damage for track in pair.tracks):
         status = "damaged: shown up to the damage"
-    return spread(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
+    return justify(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
 
 
 def _answer_lines(pair: PairState) -> list[Line]:
@@ -311,7 +311,7 @@ def _cursor_line(pair: PairState) -> Line:
     is_compared = pair.verdict_width and pair.comparison is not None
     sign = "+-" if pair.ascii else "±"
     right_runs: list[Run] = [(f"{sign}: 95 % for all rows together ", "dim")] if is_compared else []
-    return spread(left_runs, right_runs, pair.width), "calm"
+    return justify(left_runs, right_runs, pair.width), "calm"
 
 
 def _chart_lines(pair: PairState, room: int) -> list[Line]:

@@ -158,7 +158,7 @@ class PrometheusSource:
         """Queries the server repeatedly. Raises Failed if the first query is refused."""
         while True:
             self._wake.clear()
-            began_s, bytes_before = self._clock(), self._server.bytes
+            began_s, bytes_before = self._clock(), self._server.byte_count
             try:
                 await run_in_thread(partial(self._query_server, self._age_s), delays_exit=False)
                 self.problem = ""
@@ -166,7 +166,7 @@ class PrometheusSource:
                 if not self.fleet.machines and not self._age_s:
                     raise
                 self.problem = str(failed)
-            self._rate = (self._server.bytes - bytes_before) / max(self.update_s, 0.1)
+            self._rate = (self._server.byte_count - bytes_before) / max(self.update_s, 0.1)
             wait_s = None if self._age_s else max(0.1, self.update_s - (self._clock() - began_s))
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -399,7 +399,7 @@ class PrometheusServer:
             text = f"--prometheus: invalid URL {safe_text(url, 80)!r} (try http://HOST:9090)"
             raise Failed(text, USAGE)
         self.url = url.rstrip("/")
-        self.bytes = 0
+        self.byte_count = 0
 
     def query(self, expression: str, time_s: float | None = None) -> list[Series]:
         """Returns the values at a moment; None: the server's present time. Raises Failed."""
@@ -444,7 +444,7 @@ class _QueryLimits:
 
     def count_bytes(self, byte_count: int) -> None:
         self._bytes += byte_count
-        self._server.bytes += byte_count
+        self._server.byte_count += byte_count
         if self._bytes > MAX_BYTES:
             raise Failed(f"the server's answer is larger than {MAX_BYTES >> 20} MB")
 

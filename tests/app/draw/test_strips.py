@@ -100,7 +100,7 @@ def test_a_line_is_padded_or_cut_to_its_size(size: int, expected: str) -> None:
     result = strips.fit_runs([("a", "dim"), ("b", "warn")], size, "alarm")
     assert strips.text(result) == expected
     assert (result[0][1] == "alarm") == (size < 2)
-    spread = strips.spread([("ab", "dim")], [("c", "dim")], size)
+    spread = strips.justify([("ab", "dim")], [("c", "dim")], size)
     assert strips.text(spread) == "ab" + " " * max(1, size - 3) + "c"
 
 

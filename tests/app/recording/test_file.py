@@ -221,7 +221,7 @@ def test_an_invalid_index_is_reported_and_not_used(
     for message in FOUND:
         recorder.write(message)
     falsify(recorder._blocks)
-    at = recorder.bytes
+    at = recorder.byte_count
     recorder.end()
     with open_recording(tmp_path, out.data) as recording:
         assert recording.damage == f"damaged at byte {at}: its index does not fit it"

@@ -71,7 +71,7 @@ def test_joined_histories_keep_common_samples_once_and_their_size_limit(room: in
     assert newer.history is not None
     before = len(newer.history.times())
     newer.history.prepend(older.history)
-    assert newer.history.bytes <= room
+    assert newer.history.byte_count <= room
     assert (len(newer.history.times()) > before) == (room > 100_000)
     assert (np.diff(newer.history.times()) > 0).all()
 

@@ -89,9 +89,9 @@ def test_parts_are_ordered_when_their_numbers_get_longer(tmp_path: Path) -> None
 
 def test_manually_kept_spans_are_not_removed(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
-    assert box.bytes == 0
+    assert box.byte_count == 0
     feed(box, 0, 100)
-    assert box.bytes > 0, "in its newest part"
+    assert box.byte_count > 0, "in its newest part"
     before = span(tmp_path / "box")
     box.keep()
     feed(box, 100, 300)

@@ -120,7 +120,7 @@ def test_an_empty_history_has_no_values() -> None:
     assert np.isnan(history.metric("util", [0, 1], bins(0, 3))).all()
     assert np.isnan(history.states([[0, 4]], bins(0, 3))).all()
     assert list(history.frames(0, 10**18)) == []
-    assert history.bytes < 10_000
+    assert history.byte_count < 10_000
 
 
 @pytest.mark.parametrize("before_ns", [0, 1])
@@ -298,13 +298,13 @@ def test_the_oldest_samples_are_dropped_first_and_the_memory_use_is_as_reported(
             history.keep_samples(batch, 0, 1, reader)
             del batch
         history.write_waiting()
-        most = max(most, history.bytes)
+        most = max(most, history.byte_count)
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert 0.8 * budget < history.bytes <= most <= budget
-    assert held <= 1.03 * history.bytes
-    assert history.bytes <= 1.1 * held
+    assert 0.8 * budget < history.byte_count <= most <= budget
+    assert held <= 1.03 * history.byte_count
+    assert history.byte_count <= 1.1 * held
     frames = list(history.frames(0, 1 << 62))
     assert len(frames) < samples
     times = [frame.time_ns for frame in frames]
@@ -320,7 +320,7 @@ def test_notes_alone_cannot_exceed_the_limit() -> None:
     session = Session(hello, history := History(hello, 400_000))
     for n in range(5000):
         session.apply(wire.Note("mark", n, data={"label": "x" * 200}))
-    assert history.bytes <= 400_000
+    assert history.byte_count <= 400_000
     notes = list(history.frames(0, 1 << 62))
     assert notes[-1].time_ns == 4999
     assert 500 < len(notes) < 1500

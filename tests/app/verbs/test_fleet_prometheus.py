@@ -372,7 +372,7 @@ def test_an_endless_response_is_cut(what: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1 << 20)
     with server(ENDLESS_RESPONSES[what]) as url, pytest.raises(Failed, match="larger than 1 MB"):
         (request := fleet_sources.PrometheusServer(url)).query("up")
-    assert request.bytes < 2 << 20
+    assert request.byte_count < 2 << 20
 
 
 @pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://127.0.0.1:1/x", "/again"])

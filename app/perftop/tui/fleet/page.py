@@ -15,7 +15,16 @@ from perftop.base.text import GHZ, count_noun, percent, time_of_day
 from perftop.draw import charts, columns, theme
 from perftop.draw.charts import chart_lines
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, Piece, fit_line, panel_title, safe_cells, spread, width
+from perftop.draw.strips import (
+    BLANK,
+    Line,
+    Piece,
+    fit_line,
+    justify,
+    panel_title,
+    safe_cells,
+    width,
+)
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
@@ -99,7 +108,7 @@ def header_line(state: FleetState) -> Line:
     facts: list[Piece] = [(rank, [(fact, "dim")]) for rank, fact in enumerate(state.facts, 1)]
     facts.append((0, [(time_of_day(state.now), "text")]))
     right_runs = fit_line(facts, state.width - width(left_runs) - 3, 3)
-    return plain_line(*spread(left_runs, [*right_runs, (" ", "text")], state.width))
+    return plain_line(*justify(left_runs, [*right_runs, (" ", "text")], state.width))
 
 
 def fleet_verdict(state: FleetState) -> Verdict:
@@ -362,7 +371,7 @@ def newest_episode_lines(state: FleetState, max_episodes: int, size: int) -> lis
     """Returns a title, and lines with episodes of all machines, the newest first."""
     fleet, count = state.matching_fleet, len(state.machines)
     scope = "all machines" if fleet is state.fleet else count_noun(count, "machine")
-    title = spread([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
+    title = justify([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
     episodes = fleet.newest_episodes(max_episodes)
     lines = [plain_line(*_episode_runs(state, episode, size)) for episode in episodes]
     return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]
@@ -384,7 +393,7 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
         (fleet_state.episode_sign(episode.kind), "alarm" if episode.end is None else "dim"),
         (f" {fit(text, room)}", style),
     ]
-    return spread(left, [(length, style)], size)
+    return justify(left, [(length, style)], size)
 
 
 def machine_chart_lines(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:

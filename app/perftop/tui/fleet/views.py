@@ -16,7 +16,7 @@ import numpy as np
 from perftop.base.text import GHZ, MISSING
 from perftop.draw import columns, theme
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number_run
-from perftop.draw.strips import BLANK, Line, level_cell, panel_title, safe_cells, spread, width
+from perftop.draw.strips import BLANK, Line, justify, level_cell, panel_title, safe_cells, width
 from perftop.session.fleet import natural_sort_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui.fleet import fleet_state
@@ -311,12 +311,12 @@ def _legend_lines(state: FleetState) -> list[Line]:
     step = 4 if has_words else 2
     ramp: list[Run] = [(f"{low} ", "dim")]
     ramp += [run for i in range(theme.HEAT_STEPS) for run in level_cell(i, step, state.ascii)]
-    lines = [plain_line(*spread(left_runs, [*ramp, (high, "dim")], state.width))]
+    lines = [plain_line(*justify(left_runs, [*ramp, (high, "dim")], state.width))]
     if has_words:
         steps = [scale.level(machine.numbers[key]) for machine in state.machines]
         counts = "".join(f"{steps.count(i) or '':>{step}}" for i in range(theme.HEAT_STEPS))
         machines: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
-        lines.append(plain_line(*spread([], machines, state.width)))
+        lines.append(plain_line(*justify([], machines, state.width)))
     return lines
 
 

@@ -20,7 +20,7 @@ from perftop.base import files
 from perftop.base.text import clock_time, count_noun, duration, player_time
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import Line, Piece, pieces_that_fit, safe_cells, spread
+from perftop.draw.strips import Line, Piece, justify, pieces_that_fit, safe_cells
 from perftop.output import sentences
 from perftop.output.evidence import evidence_pieces
 from perftop.tui.frame import machine
@@ -183,7 +183,7 @@ def header_line(
     begin, end = ([run for piece in side if piece in fitting_pieces for run in piece[1]]
                   for side in (left, right))  # fmt: skip
     margin: Run = (" " * MARGIN, "text")
-    return spread([margin, *begin], [*end[1:], margin], size)
+    return justify([margin, *begin], [*end[1:], margin], size)
 
 
 def _machine_pieces(session: Session, status: AppStatus, *, with_words: bool) -> list[Piece]:

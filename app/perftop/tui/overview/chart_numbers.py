@@ -182,7 +182,7 @@ class UnitReader:
     def _util_clock_ipc(self, row: int) -> tuple[float, float, float]:
         """Returns utilisation, clock and IPC of a CPU; clock and IPC are NaN if it is at rest."""
         util, hz, ipc, *_ = self._numbers[row]
-        return (util, nan, nan) if self._interval.is_resting[row] else (util, hz, ipc)
+        return (util, nan, nan) if self._interval.is_at_rest[row] else (util, hz, ipc)
 
     def _states(self, unit: ChartUnit) -> Mapping[str, float]:
         states = self._interval.split.states[unit.core_position].tolist()

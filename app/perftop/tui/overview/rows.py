@@ -160,7 +160,7 @@ class _RowDrawer:
     def _slot_bars(self, column: Column) -> Iterator[Sequence[Run]]:
         """Yields a bar of the issue slots of each core's busiest CPU, by use."""
         parts = [self._grid.row_numbers.interval.values[key] for key in SLOT_COLUMNS]
-        rows = zip(self._cores, self._rows.busiest, self._rows.is_resting, strict=True)
+        rows = zip(self._cores, self._rows.busiest, self._rows.is_at_rest, strict=True)
         for core, lead, resting in rows:
             retiring, frontend, speculation = (float(part[core.positions[lead]]) for part in parts)
             text = theme.NEITHER if resting[lead] else MISSING
@@ -197,7 +197,7 @@ class _RowDrawer:
             zip(threads, column.numbers(values, styles), strict=True)
         ):
             online = rows.is_online[line][thread]
-            resting = running and rows.is_resting[line][thread]
+            resting = running and rows.is_at_rest[line][thread]
             doubted = doubts is not None and doubts[line][thread]
             if thread >= len(self._cores[line].positions):
                 yield [(" " * column.width, "text")]

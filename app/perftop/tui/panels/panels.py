@@ -394,7 +394,7 @@ def _cpu_cells(
             value,
             "alarm" if cpu in alarm_cpus else "dim" if is_quiet else "text",
             online=bool(interval.online[row]),
-            resting=number.while_running and bool(interval.is_resting[row]),
+            resting=number.while_running and bool(interval.is_at_rest[row]),
             doubted=bool(doubts[row]),
             estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
         )

@@ -23,7 +23,7 @@ from textual.widget import Widget
 
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import BLANK, Line, merge_runs, safe_cells, spread, width
+from perftop.draw.strips import BLANK, Line, justify, merge_runs, safe_cells, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -74,7 +74,7 @@ def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above:
     ]  # fmt: skip
     end = f"{settings.captions['back']}: no tour "
     if is_first and width(runs) + len(end) + 2 <= size:
-        runs = spread(runs, [(end, "dim")], size)
+        runs = justify(runs, [(end, "dim")], size)
     return merge_runs(runs, size), "chosen" if is_first else "calm"
 
 

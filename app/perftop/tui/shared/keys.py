@@ -33,6 +33,7 @@ class Key:
     tooltip: str
     """A sentence for the help screen and the config file."""
     priority: bool = False
+    """Whether the key acts even if a widget, such as a prompt, has the focus."""
 
 
 KEYS: tuple[Key, ...] = (

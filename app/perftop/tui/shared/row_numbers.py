@@ -99,7 +99,7 @@ class VisibleRows:
         )
         self._numbers: dict[str, list[list[float]]] = {"util": util.tolist()}
         self.is_online: list[list[bool]] = self._online.tolist()
-        self.is_resting: list[list[bool]] = row_numbers.interval.is_resting[self._cpus].tolist()
+        self.is_at_rest: list[list[bool]] = row_numbers.interval.is_at_rest[self._cpus].tolist()
         """By CPU: whether numbers that are relative to its running time are hidden."""
         self.busiest: list[int] = busiest_cpu_indexes(util, self._values("busy_hz")).tolist()
         """By row: index of the busiest CPU."""

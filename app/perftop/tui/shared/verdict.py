@@ -23,7 +23,7 @@ from perftop.base.text import (
 )
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import Line, Piece, fit_line, fit_runs, safe_cells, spread, width
+from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
 from perftop.model.kinds import KINDS, cause_of, kind_of
 from perftop.output.sentences import total_cost
 
@@ -454,7 +454,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str
     if not verdict.duration_text or not wordings:
         wordings = _loss_words(verdict)
     words = next((w for w in wordings if width(w) + 3 <= room), [])
-    return spread([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
+    return justify([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
 
 
 def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:

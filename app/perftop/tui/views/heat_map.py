@@ -19,10 +19,10 @@ from perftop.draw.strips import (
     Piece,
     fit_line,
     heat_ramp,
+    justify,
     level_cell,
     level_pair_cells,
     safe_cells,
-    spread,
     width,
 )
 from perftop.model.tasks import parse_task
@@ -171,7 +171,7 @@ class HeatValues:
         right = self._worst(losers, room)
         if is_requested and len(NO_LOSS_TEXT) <= room:
             right = [(NO_LOSS_TEXT, "bright")]
-        return spread(left, right, size - 1)
+        return justify(left, right, size - 1)
 
     def _worst(self, losers: Sequence[CoreLoss], room: int) -> list[Run]:
         """Returns the cores that lose most, as many as fit, and how many more there are."""
@@ -241,7 +241,7 @@ class HeatValues:
                 yield f"{DOUBTED_SIGN} {safe_cells(reason)}"
         bounds = interval.split.method[core.core_position] == "bounds"
         for row in core.positions:
-            rests = interval.is_resting[row] and self.field.while_running
+            rests = interval.is_at_rest[row] and self.field.while_running
             if interval.online[row] and isnan(self.values[row]) and not rests:
                 why = Reasons(self.session).short_reason(key, row, bounds=bounds)
                 yield f"{MISSING}: {safe_cells(why)}"

@@ -130,7 +130,7 @@ class VisibleColumns:
                 yield column.cell(
                     value,
                     "alarm" if is_lowered else number_style(column.source, value, busy_share),
-                    resting=column.source.while_running and bool(interval.is_resting[row]),
+                    resting=column.source.while_running and bool(interval.is_at_rest[row]),
                     doubted=bool(self.suspect_flags[key][row]),
                     estimated=key in interval.event_counted_shares
                     and interval.event_counted_shares[key][row] < MIN_COUNTED_SHARE,

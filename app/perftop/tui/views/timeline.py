@@ -408,7 +408,7 @@ class Timeline(PaneledView, CursorCanvas):
             text, style = column.cell(
                 value, "dim" if is_quiet else "text",
                 online=bool(interval.online[row]) or not isnan(value),
-                resting=self._field.while_running and bool(interval.is_resting[row]),
+                resting=self._field.while_running and bool(interval.is_at_rest[row]),
                 doubted=self._is_suspect[row],
             )  # fmt: skip
             yield column.pad(text), style

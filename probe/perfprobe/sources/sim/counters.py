@@ -54,7 +54,7 @@ def cpu_columns(machine: SimMachine, license_events: bool) -> list[SimCounter]:
         key, name = ("one_thread", "one thread active")
         if machine.smt > 2:
             key, name = ("any_thread", "any thread active")
-        cpus = machine.p_cpus if machine.hybrid else None
+        cpus = machine.p_cpus if machine.is_hybrid else None
         counter = Counter(key, name, "1", "sim", bits=bits, cpus=cpus)
         smt = [SimCounter(counter, lambda t: crystal_ticks(t[Row.SMT]), 2**bits - 60_000_000)]
     columns = [
@@ -80,7 +80,7 @@ def cpu_columns(machine: SimMachine, license_events: bool) -> list[SimCounter]:
             sim_counter("license_1", "license 1 cycles", "cycles", _thousandth(Row.LICENSE_1)),
             sim_counter("license_2", "license 2 cycles", "cycles", _thousandth(Row.LICENSE_2)),
         ]
-    if machine.hybrid:
+    if machine.is_hybrid:
         kinds = [machine.row(cpu).type or "P" for cpu in range(machine.cpus)]
         hz = np.array([hw.BASE_MHZ[kind] * 1_000_000 for kind in kinds], np.int64)
         counter = Counter("base_hz", "base clock", "Hz", "cpufreq", kind="gauge")

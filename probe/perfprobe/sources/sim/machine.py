@@ -163,7 +163,7 @@ class SimMachine:
         return self.smt * self.cores
 
     @property
-    def hybrid(self) -> bool:
+    def is_hybrid(self) -> bool:
         return self.p_cores < self.cores
 
     @property
@@ -196,7 +196,7 @@ class SimMachine:
         within = core % self.package_cores
         # the last L3 also has the cores that do not fill another one
         caches = max(1, self.package_cores // CORES_PER_L3)
-        kind = None if not self.hybrid else "P" if core < self.p_cores else "E"
+        kind = None if not self.is_hybrid else "P" if core < self.p_cores else "E"
         return Cpu(
             cpu=cpu,
             online=True,

@@ -34,7 +34,7 @@ LINES_PER_WRITE = 4  # one in this many lines is written, the others are read
 
 def package_block(machine: SimMachine) -> Block:
     reasons = list(LIMITS_SKYLAKE.bit_names)
-    p_cpus = machine.p_cpus if machine.hybrid else None
+    p_cpus = machine.p_cpus if machine.is_hybrid else None
     counters = [
         Counter("energy_j", "energy", "J", "sim RAPL", bits=ENERGY_BITS, scale=2.0**-14),
         Counter("temperature_c", "temperature", "°C", "sim", "gauge"),
@@ -43,7 +43,7 @@ def package_block(machine: SimMachine) -> Block:
         Counter("ceiling_hz", "turbo ceiling", "Hz", "turbo table", "gauge", cpus=p_cpus),
         Counter("power_limit_w", "power limit", "W", "RAPL PL1", "gauge", scale=0.001),
     ]  # fmt: skip
-    if machine.hybrid:
+    if machine.is_hybrid:
         e_cpus = list(range(machine.p_cores, machine.cores))
         counters.append(
             Counter("e_ceiling_hz", "E-core ceiling", "Hz", "turbo table", "gauge", cpus=e_cpus)
@@ -87,7 +87,7 @@ class PackageCounters:
         out[:, 3 : 3 + LIMIT_BITS] = self._seen
         out[:, 3 + LIMIT_BITS] = tables.ceiling_mhz[stage] * 1_000_000
         out[:, 4 + LIMIT_BITS] = hw.PL1_MW
-        if self._machine.hybrid:
+        if self._machine.is_hybrid:
             out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
         moved = np.zeros(self._machine.packages, np.int64)  # traffic in bytes by package
         np.add.at(moved, self._package_of_core, totals[Row.TRAFFIC] // 1000)

@@ -60,12 +60,12 @@ def make_hello(
         key, smt = "one_thread", ["one-thread", "bounds"]
         if machine.smt > 2:
             key, smt = "any_thread", ["any-thread"]
-        kind = "P" if machine.hybrid else None
+        kind = "P" if machine.is_hybrid else None
         multipliers = [
             Multiplier(key, float(hw.TICK_TSC), "CPUID 15H 168/2", kind),
             Multiplier(key, 1.0, "at the rate of the TSC", kind),
         ]
-        if machine.hybrid:
+        if machine.is_hybrid:
             small = list(range(machine.p_cores, machine.cores))
             missing = [Missing(key, "E cores have one thread", None, small)]
     hello = Hello(
