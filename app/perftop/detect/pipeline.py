@@ -116,6 +116,10 @@ class Detection:
                 return index, ended
         return last, []
 
+    def release_batch(self) -> None:
+        """Frees the arrays of the last batch, whose samples have all been processed."""
+        self._batch = None
+
     def _skip_samples(self, number: int, batch: SampleBatch, last: int, stop: int) -> None:
         """Makes a detector skip the samples up to `last` in which its episodes cannot start. It may
         skip further samples, up to `stop`, unless its state is shown."""

@@ -44,11 +44,11 @@ from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
 """Maximum number of frames that are read ahead and computed at once. More would gain little."""
-MAX_BATCH_BYTES = 1 << 19
+MAX_BATCH_BYTES = 3 << 18
 """Maximum size in bytes of the counters computed at once, for frames so large that MAX_BATCH of
 them have more. Some sixty arrays of this size exist at a time."""
 MIN_BATCH = 16
-"""Number of frames that are computed at once even with up to eight times MAX_BATCH_BYTES."""
+"""Number of frames that are computed at once even with up to five times MAX_BATCH_BYTES."""
 MAX_HOTPLUGS = 4096
 """Maximum number of hotplug notes kept. Older ones no longer matter."""
 MAX_WARNINGS = 20
@@ -64,7 +64,7 @@ def max_batch(hello: wire.Hello) -> int:
     """Returns the maximum number of frames of this stream to read ahead and to compute at once."""
     frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
     fitting = MAX_BATCH_BYTES // max(1, frame_bytes)
-    few = min(MIN_BATCH, 8 * MAX_BATCH_BYTES // max(1, frame_bytes))
+    few = min(MIN_BATCH, 5 * MAX_BATCH_BYTES // max(1, frame_bytes))
     return max(1, few, min(MAX_BATCH, fitting))
 
 
@@ -181,15 +181,22 @@ class Session:
                     if not self.frames:
                         self._apply_baseline(frames[0])
                         yield frames[:1]
-                    before_ns = self.now_ns
-                    for samples in self.reader.batches(frames, before_ns, learn=True):
-                        index = 0
-                        while index < len(samples):
-                            begin, index = index, self._apply_samples(samples, index, due_ns())
-                            yield samples.frames[begin:index]
+                    yield from self._parts_of_frames(frames, due_ns)
+                    self._detection.release_batch()
                     if self.history is not None:
                         self.history.write_waiting()
                 batch = batch[len(frames) or 1 :]
+
+    def _parts_of_frames(
+        self, frames: Sequence[wire.Frame], due_ns: Callable[[], int]
+    ) -> Iterator[Sequence[wire.Message]]:
+        """Applies frames that can be computed together, as `parts` does. This is a generator of its
+        own, so that their arrays are freed before the next frames are computed."""
+        for samples in self.reader.batches(frames, self.now_ns, learn=True):
+            index = 0
+            while index < len(samples):
+                begin, index = index, self._apply_samples(samples, index, due_ns())
+                yield samples.frames[begin:index]
 
     def _leading_frames(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
         """Returns the first frames of `messages` that can be computed together."""

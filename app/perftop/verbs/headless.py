@@ -44,6 +44,8 @@ SUFFIX = ".perftop"
 MAX_NAME = 64
 MAX_MACHINES = 64
 STDOUT = Path("-")
+KEPT_BYTES = 1 << 22
+"""Size in bytes of freed memory that malloc keeps for the next batch of samples."""
 
 
 class StreamConsumer(Protocol):
@@ -307,6 +309,8 @@ def read_with_progress(
     """Provides the messages of a recording. If reading them takes long and stderr is a terminal, a
     line there shows the progress; it is erased at the end of the block. `name`: name of the
     recording. `quiet`: show no line, because the output is on the terminal as well."""
+    # glibc keeps twice the size of the largest freed block, instead of returning it to the kernel.
+    bytes(KEPT_BYTES)
     is_shown = not quiet and sys.stderr.isatty()
     line = ProgressLine(sys.stderr, f"reading {name}", source) if is_shown else None
     try:
