@@ -141,13 +141,14 @@ _CONTAINERS = frozenset({dict, list})
 def check_depth(value: object) -> None:
     """Raises WireError if lists and maps are nested more than MAX_DEPTH deep."""
     level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [*chain(*(outer.values() if type(outer) is dict else outer for outer in level))]
+    for _ in range(MAX_DEPTH + 1):
         types = {*map(type, level)}
         if types.isdisjoint(_CONTAINERS):
             return
-        if not types <= _CONTAINERS:
-            level = [inner for inner in level if type(inner) in _CONTAINERS]
+        if types != {list}:
+            containers = (inner for inner in level if type(inner) in _CONTAINERS)
+            level = [each.values() if type(each) is dict else each for each in containers]
+        level = [*chain.from_iterable(level)]
     raise WireError("a message whose lists and maps are nested too deep")
 
 
