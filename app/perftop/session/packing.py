@@ -392,7 +392,9 @@ class Unpacker:
                 raise damage
         except _DAMAGE_ERRORS as error:
             self._packer = None
-            raise wire.WireError(f"a damaged packed message ({error})") from None
+            is_our_text = isinstance(error, wire.WireError | ValueError)
+            reason = error if is_our_text else "its content is not valid"
+            raise wire.WireError(f"a damaged packed message ({reason})") from None
 
     def _inflate_message(self, packed: wire.Packed) -> bytes:
         data = self._inflate.decompress(packed.data, self._max_bytes)
