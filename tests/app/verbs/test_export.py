@@ -211,10 +211,12 @@ def test_pipes_can_be_input_and_output(path: Path) -> None:
         assert process.wait(MAX_WAIT_S) == 0
 
 
-def test_a_pipe_that_ends_early_is_reported(path: Path) -> None:
-    argv, data = command.argv("export", "-", "--format", "jsonl"), stream(FOUND)
+@pytest.mark.parametrize("verb", ["export", "why"])
+def test_a_pipe_that_ends_early_is_reported(path: Path, verb: str) -> None:
+    more = ("--format", "jsonl") if verb == "export" else ()
+    argv, data = command.argv(verb, "-", *more), stream(FOUND)
     result = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=MAX_WAIT_S)
-    assert result.stdout == export(path, "jsonl")
+    assert verb != "export" or result.stdout == export(path, "jsonl")
     assert result.returncode == 4
     assert result.stderr.decode() == f"perftop: stdin: cut after byte {len(data)}: it has no end\n"
 
