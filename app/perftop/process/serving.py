@@ -30,8 +30,8 @@ BACKLOG = 128
 FIXES_BY_ERRNO = {
     errno.EADDRINUSE: "another program listens there: end it, or choose another address",
     errno.EADDRNOTAVAIL: "no interface here has that address",
-    errno.EACCES: "permission denied: use a port from 1024 on, or a directory of your own",
-    errno.EPERM: "permission denied: use a port from 1024 on, or a directory of your own",
+    errno.EACCES: "use a port from 1024 on, or a directory of your own",
+    errno.EPERM: "use a port from 1024 on, or a directory of your own",
     errno.ENOENT: "create its directory first",
 }
 _CREDENTIALS = struct.Struct("3i")
