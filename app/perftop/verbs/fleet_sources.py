@@ -424,7 +424,9 @@ class PrometheusServer:
                 raise Failed(_refusal_text(error)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            text = f"the server does not answer: {safe_text(str(reason), MAX_ERROR_LENGTH)}"
+            reason = str(getattr(reason, "strerror", None) or reason)
+            url = safe_text(self.url, 80)
+            text = f"{url} does not answer: {safe_text(reason, MAX_ERROR_LENGTH)}"
             raise Failed(text) from None
 
 
