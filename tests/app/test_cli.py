@@ -50,6 +50,7 @@ WRONG = {
     "replay a b c": "perftop fleet DIR",
     "export x --format xml": "--format: invalid choice: 'xml' (choose from",
     "doctor --check load=": "--check: 'load=' names no state",
+    "doctor --check turbo=onn": "--check: unknown state 'onn'; it is turbo=on or turbo=off",
     "why 10s": "length of a measurement: --duration 10s",
     "why sh": "to measure a command: perftop why -- sh",
     "stat --listen x": "no option --listen; --listen is for exporter",

@@ -38,6 +38,8 @@ RULES = {
     "watchdog": "NMI watchdog", "slack": "timer slack", "clocksource": "clock source",
     "hypervisor": "hypervisor",
 }  # fmt: skip
+STATES = dict.fromkeys(("turbo", "smt", "watchdog"), ("on", "off")) | {"load": ("idle", "busy")}
+"""All states of these conditions; those of the others are not known in advance."""
 DEFAULT_RULES = ("governor=performance", "turbo=on", "quota=none", "mask=none", "load=idle")
 """Rules of `--check` without arguments. A condition that cannot be read does not break them."""
 BROKEN_STATUS = 1
@@ -88,7 +90,10 @@ def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
     for rule in rules:
         if rule.endswith("="):
             raise Failed(f"--check: {rule!r} names no state (is a variable not set?)", USAGE)
-        name = rule.partition("=")[0]
+        name, _, state = rule.partition("=")
+        if state and state not in STATES.get(name, (state,)):
+            states = " or ".join(f"{name}={known}" for known in STATES[name])
+            raise Failed(f"--check: unknown state {state!r}; it is {states}", USAGE)
         if name not in RULES:
             rule_names = ", ".join(RULES)
             hint = text.did_you_mean(name, RULES, f"conditions: {rule_names}")
