@@ -137,8 +137,9 @@ def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> lis
 def _cpu_time_column(
     user: int, busy: int, steal_height: int, heat: int, rows: int, glyphs: Glyphs
 ) -> ChartColumn:
-    """Returns one column of `cpu_time_chart`. All in eighths: `user`, `busy`: upper ends of user
-    and of kernel (`user` is -1 if the column is unknown); `steal_height`: height of steal."""
+    """Returns one column of `cpu_time_chart`. In eighths of a cell: `user` and `busy` are the upper
+    ends of user and of kernel time (`user` is -1 if the column is unknown), `steal_height` is the
+    height of steal."""
     if user < 0:
         return ChartColumn(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
