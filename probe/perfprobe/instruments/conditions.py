@@ -43,7 +43,7 @@ def hypervisor_item(root: Path) -> ConditionItem:
         return ConditionItem("hypervisor", "ready", "none", value="none")
     return ConditionItem(
         "hypervisor", "matters", "a VM" if guest == "hypervisor" else guest,
-        "time may be stolen; the host sets clock and siblings: check steal, repeat runs",
+        "the hypervisor may take time, and the host sets the clock: check steal, repeat runs",
         "a dedicated or metal instance, virtual CPUs pinned by the host", value="guest",
     )  # fmt: skip
 
