@@ -173,6 +173,7 @@ _LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}
 """Colours of text on the heat ramp. On each step, at least one of the two is readable."""
 
 
+@lru_cache
 def letter_styles(name: str) -> tuple[str, ...]:
     """Returns, for each step of the heat ramp, the style key of readable text (`white/heat0`)."""
     palette, keys = PALETTES[name], []

@@ -20,7 +20,7 @@ from perftop.model.smt import STATES
 from perftop.session.values import suspect_rows, unaccounted_text
 from perftop.tui.panels.tables import task_ranking
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.cores import Cores
+from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import (
     MIN_AWAKE_UTIL,
     RowEpisodes,
@@ -50,6 +50,7 @@ class ChartUnit:
     positions: tuple[int, ...]
     cpus: tuple[int, ...]
     package: int | None
+    package_name: str
     type: str | None
     name: str
 
@@ -72,7 +73,7 @@ def chart_units(cores: Cores, order: Sequence[int], *, counted: bool) -> list[Ch
                 name = f"core {cores.name(index, 'CPU number')}"
             units.append(ChartUnit(
                 index, core.core_position, unit_rows, unit_cpus, core.package,
-                core.type, name,
+                package_name(core.package), core.type, name,
             ))  # fmt: skip
     return units
 

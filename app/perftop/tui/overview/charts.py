@@ -43,7 +43,7 @@ from perftop.tui.overview.chart_numbers import (
 )
 from perftop.tui.panels.panels import MIN_HEIGHT, PaneledView
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.cores import Cores, package_name
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.row_numbers import RowReader, session_clock_unit
 from perftop.tui.shared.time_axis import Axis, Tick
@@ -170,10 +170,8 @@ class ChartPage:
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (grouped and unit.package != packages[i - 1])
             if layout.heading_lines and begins:
-                sign, name = reader.package_sign(unit.package), package_name(unit.package)
-                heading = merge_runs(
-                    [(" ", "text"), sign, (f" {name}", "bright")], layout.left_width
-                )
+                sign, name = reader.package_sign(unit.package), (f" {unit.package_name}", "bright")
+                heading = merge_runs([(" ", "text"), sign, name], layout.left_width)
                 rule: list[Run] = [(theme.RULE * (layout.width - layout.left_width - 1), "rule")]
                 heading += rule if i else self._legend(layout, clock.name, glyphs)
                 self._add(None, [heading])
