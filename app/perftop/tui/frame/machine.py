@@ -334,11 +334,6 @@ class TileColumn(NamedTuple):
         return max(1, self.width - TILE_GAP)
 
 
-def shows_tiles(session: Session) -> bool:
-    """Returns whether tiles replace the machine's numbers, because no clock is counted."""
-    return not session.evaluator.variants["busy_hz"]
-
-
 def _tile_number(tile: Tile, values_by_key: Mapping[str, float], *, full_names: bool) -> list[Run]:
     value = values_by_key[tile.key]
     name: Run = (f"{tile.name if full_names else tile.short_name} ", "dim")

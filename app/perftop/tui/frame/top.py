@@ -375,7 +375,8 @@ class TopLines(PageWidget):
             verdict = verdict_at(session, interval, is_range=status.is_range)
         self.verdict = verdict
         alert = alert_line(session, interval, status, width, verdict)
-        tiled = session is not None and machine.shows_tiles(session)
+        # Tiles replace the machine's numbers if no clock is counted.
+        tiled = session is not None and not session.evaluator.variants["busy_hz"]
         screen = self.screen.size
         self._line_names = top_line_names(
             screen.height, width, has_tiles=tiled,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from math import ceil, floor, isnan, nan
 
@@ -79,11 +79,6 @@ class ColumnHistory:
             self._bins.read(history, self.axis)
             self._values = {key: np.moveaxis(self._bins[key], 0, -1) for key in self._keys}
         return True
-
-    @property
-    def dot_axis(self) -> Axis:
-        """The time axis of charts of dots, in which a cell has two columns of dots."""
-        return replace(self.axis, cell_columns=2)
 
     def series(self, key: str) -> Floats:
         """Returns the values of all columns, (..., columns); NaN where they are unknown."""

@@ -147,8 +147,8 @@ class ChartPage:
                         unit_charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, layout.rows,
                         colour=glyphs in {"colour", "sixteen"},
                     )  # fmt: skip
-            time_axes = [past.axis, past.dot_axis] if layout.has_counters else [past.axis]
-            axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in time_axes]
+            dot_axes = [replace(past.axis, cell_columns=2)] if layout.has_counters else []
+            axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in (past.axis, *dot_axes)]
             last_unit = self._units[-1]
             self._axis_lines = [
                 self._axes(layout, unit, episodes, axes, last=unit is last_unit)

@@ -461,20 +461,11 @@ class PanelRow:
             return drawn_panel(core_panel)
         now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_PERIOD_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
-        used_settings: dict[PanelKind, object] = {  # `settings` itself stays the same object
-            "who": settings.grouping,
-            "happened": settings.range_ns,
-            "losses": (settings.cpu, settings.mask),
-            "lanes": (
-                settings.cpu,
-                settings.mask,
-                settings.metric,
-                settings.units,
-                settings.window_s,
-                settings.ranges_ns,
-            ),
-        }
-        drawn_from = now, session, episode_counts, used_settings[kind], size, self.height
+        used_settings = (  # `settings` itself stays the same object
+            settings.grouping, settings.cpu, settings.mask, settings.metric, settings.units,
+            settings.window_s, settings.range_ns, settings.ranges_ns,
+        )  # fmt: skip
+        drawn_from = now, session, episode_counts, used_settings, size, self.height
         if self.cached_panels.get(kind, (None, []))[0] != drawn_from:
             self.cached_panels[kind] = drawn_from, drawn_panel(PANEL_FUNCTIONS[kind])
         return self.cached_panels[kind][1]

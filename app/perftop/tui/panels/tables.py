@@ -136,18 +136,8 @@ def task_columns(
     """Returns the columns that fit. Spare cells go to the bar first, then to the names. `low`: the
     table has few lines and no bars."""
     indent = 0 if low else INDENT
-    names = [
-        Column(
-            "name",
-            "task",
-            indent + 9,
-            is_left=True,
-            gap=indent,
-            max_width=indent + 16,
-            growth_rank=1,
-        ),
-        Column("pid", "", 8),
-    ]
+    names = [Column("name", "task", indent + 9, is_left=True, gap=indent, max_width=indent + 16,
+                    growth_rank=1), Column("pid", "", 8)]  # fmt: skip
     tasks = ranking.tasks if width >= MIN_WIDTH_FOR_OWNERS and session.details else ()
     if ranking.grouping != "task":
         names = [Column("name", ranking.grouping, indent + 24, is_left=True, gap=indent,
