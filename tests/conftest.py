@@ -49,6 +49,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Otherwise numpy starts a thread for each CPU in each command, for matrix products.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# A program in another locale than this process is not started by the preloader.
 os.environ["LC_ALL"] = "C.UTF-8"
 preloaded.install()
 # Hypothesis tries the same examples in each run and has no time limit, since the machine may be

@@ -1,10 +1,10 @@
-"""Starts perftop and perfprobe by forks of a process that has imported both, the preloader, because
-a short run spends most of its CPU time on imports.
+"""Starts perftop, perfprobe and the fake kernel by forks of a process that has imported them, the
+preloader, because a short run spends most of its CPU time on imports.
 
-`install` makes subprocess start `python -m perftop` and `python -m perfprobe` in this way. The new
-process is a child of its caller, with the environment, directory, open files and signals that exec
-would leave it. All other programs start as usual, also those that start perftop in turn; so does a
-start with `preexec_fn`, as another user, or with another locale or variable of the interpreter.
+`install` makes subprocess start `python -m` with one of them in this way. The new process is a
+child of its caller, with the environment, directory, open files and signals that exec would leave
+it. All other programs start as usual, also those that start perftop in turn; so does a start with
+`preexec_fn`, as another user, or with another locale or variable of the interpreter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
-PROGRAMS = ("perftop", "perfprobe")
+from roots import TESTS
+
+PACKAGES = ("perftop", "perfprobe")
+FAKE_KERNEL = ("fakekernel.fuse", "fakekernel.machine", "fakekernel.tree")
+"""What its server imports; the path of tests is in PYTHONPATH."""
+PROGRAMS = (*PACKAGES, "fakekernel.server")
 SYS_CLONE, CLONE_PARENT = 56, 0x8000
 """Number of the system call on x86-64, and its flag that makes the new process a child of the
 caller's parent."""
@@ -71,19 +76,19 @@ def install(fork: Callable[..., int] | None = None) -> None:
 
 
 def _module(argv: list[str]) -> str | None:
-    """perftop or perfprobe, if `argv` starts it."""
+    """The one of PROGRAMS that `argv` starts."""
     words = [word for word in argv[:4] if word != "-P"]
     starts = words[:2] == [sys.executable, "-m"] and words[2] in PROGRAMS
     return words[2] if starts else None
 
 
 def _of_interpreter(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """The variables that an interpreter reads at its start, except that of warnings."""
-    names = (b"PYTHON", b"LC_", b"LANG")
+    """The variables that an interpreter reads at its start, except those that `_become` obeys."""
+    names, obeyed = (b"PYTHON", b"LC_", b"LANG"), {b"PYTHONPATH", b"PYTHONWARNINGS"}
     return {
         name: value
         for name, value in variables.items()
-        if name.startswith(names) and name != b"PYTHONWARNINGS"
+        if name.startswith(names) and name not in obeyed
     }
 
 
@@ -103,10 +108,14 @@ def _ask_preloader(files: list[int], *start: Any) -> int:
 
 
 def _answer_requests(channel: socket.socket) -> None:
-    for name in PROGRAMS:
+    for name in PACKAGES:
         for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
+    sys.path.append(str(TESTS))
+    for name in FAKE_KERNEL:
+        importlib.import_module(name)
+    sys.path.pop()
     gc.freeze()
     while (received := socket.recv_fds(channel, MAX_REQUEST_BYTES, MAX_FILES))[0]:
         request, files, *_ = received
@@ -144,6 +153,7 @@ def _become(
     os.environ.clear()
     os.environb.update(variables)
     time.tzset()
+    sys.path[:0] = os.environ.get("PYTHONPATH", "").split(":")
     if "PYTHONWARNINGS" in os.environ:
         warnings.simplefilter("ignore")  # it is never used for anything else
     signal.set_wakeup_fd(-1)
