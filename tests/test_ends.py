@@ -282,7 +282,7 @@ def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: P
         (["stat", "--source", "magic"], 2, "magic"),
         (["stat", "-c", "pkg7"], 2, "package"),
         (["stat", "--sysroot", "/nowhere"], 3, "/nowhere"),
-        (["record", "-o", "-"], 2, "a recording is a file"),
+        (["record", "-o", "-"], 2, "a recording must be a file"),
     ],
 )
 def test_each_refusal_has_a_status_and_no_traceback(

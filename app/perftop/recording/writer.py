@@ -67,8 +67,9 @@ class Writer:
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
     ) -> None:
         """`directory`: a descriptor of the directory that contains `path`; None: it is opened here.
-        With `force`, an existing file stays until this recording has samples, and until the command
-        has started if there is one; the recording has a hidden name until then."""
+        With `force`, an existing file stays until this recording has samples; with a command, until
+        they are packed, because it may turn out that the command cannot run. The recording has a
+        hidden name until then."""
         if directory is None:
             check_path(path, force=force)
         self.path = path
@@ -81,7 +82,7 @@ class Writer:
         replaces = force and path.exists()
         self._hidden_name = f".{path.name}.{os.urandom(8).hex()}" if replaces else ""
         """Name of this file until it replaces another; empty if it has its own name."""
-        self._replaces_at = "run-start" if hello.command else "frame"
+        self._has_command = bool(hello.command)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         opened = contextlib.nullcontext((directory, path.name))
         try:
@@ -134,8 +135,8 @@ class Writer:
                 self._begin_ns = message.time_ns
             self.frames += 1
             self.now_ns = message.time_ns
-        if self._hidden_name and self._replaces_at == getattr(message, "kind", "frame"):
-            self._write_or_fail(self._replace_file)
+            if not self._has_command:
+                self._write_or_fail(self._replace_file)
 
     def end(self) -> None:
         self._check_file()
@@ -215,6 +216,8 @@ class Writer:
         self._waiting_messages, self._waiting_bytes = [], 0
         os.ftruncate(self._fd, self._packed_bytes)
         os.lseek(self._fd, 0, os.SEEK_END)
+        if self.frames:
+            self._replace_file()
 
     def _write_or_fail(self, write: Callable[[], None]) -> None:
         """Calls `write`. If it fails, the incomplete message is cut off the file, and Failed is
