@@ -397,18 +397,16 @@ start time is shown."""
 
 
 def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
-    """Returns a phrase for the episodes' duration or start time. If they end after `now_ns` (the
-    displayed time), it also has their full duration."""
+    """Returns a phrase for the episodes' duration or start time; for both if they end after
+    `now_ns` (the displayed time)."""
     start_ns = min(e.start_ns for e in episodes)
     now_ns = max(now_ns, start_ns)  # an episode may have begun after the displayed time
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)
-    so_far, whole = (long_duration(ns - start_ns) for ns in (min(now_ns, end_ns), end_ns))
-    if so_far != whole:
-        return f"for {so_far} of {whole}"
+    start, lasted = time_of_day(session.unix(start_ns)), f"for {long_duration(end_ns - start_ns)}"
+    if end_ns > now_ns:
+        return f"from {start} {lasted}"
     runs = any(e.end_ns is None for e in episodes)
-    if runs and end_ns - start_ns >= MAX_AGE_WITH_DURATION_NS:
-        return f"since {time_of_day(session.unix(start_ns))}"
-    return f"for {whole}"
+    return f"since {start}" if runs and end_ns - start_ns >= MAX_AGE_WITH_DURATION_NS else lasted
 
 
 # --- groups of episodes

@@ -144,9 +144,8 @@ def machine_line(
     further_runs = [_power_runs(values_by_key), temperature, _wait_runs(values_by_key)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, further_runs))]
     pieces.append((6, _memory_runs(values_by_key)))  # before the net clock, which is derived
-    if not isnan(
-        watts := values_by_key.get("power_dram_w", nan)
-    ):  # not included in the package power
+    watts = values_by_key.get("power_dram_w", nan)  # not included in the package power
+    if not isnan(watts):
         pieces.append((8, [("dram ", "dim"), number_run(watts, 0, 0), (" W", "dim")]))
     return [
         (" ", "text"),

@@ -498,7 +498,7 @@ def alert_line(
         when = sentences.duration_phrase(session, group, interval.time_ns)
         names = sentences.losers(session, group, interval.tasks)
         parts = sentences.sentence(
-            session.topology, group, names, when=when, max_length=sentences.MAX_SENTENCE
+            session.topology, group, names, past_tense=is_past(status), when=when
         )
         texts.append(sentences.text(parts))
     wrong = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)

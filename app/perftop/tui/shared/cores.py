@@ -69,9 +69,8 @@ class Cores:
         for i, core in enumerate(self.rows):
             self.rows_by_group.setdefault((core.package, core.l3), []).append(i)
         self._packages: dict[int | None, tuple[list[int], Ints, Ints]] = {}
-        self._short_names = [
-            _core_number_text(core) if self.has_pairs else str(core.cpus[0]) for core in self.rows
-        ]
+        numbers = [core.core if self.has_pairs else core.cpus[0] for core in self.rows]
+        self._short_names = ["-" if number is None else str(number) for number in numbers]
         self._long_names = [
             f"{core.package}:{name}" if self.has_pairs else name
             for core, name in zip(self.rows, self._short_names, strict=True)
@@ -117,10 +116,6 @@ class Cores:
 
     def name(self, row: int, order: str) -> str:
         return self.names(order)[row]
-
-
-def _core_number_text(core: Core) -> str:
-    return "-" if core.core is None else str(core.core)
 
 
 def _cpu_list(core: Core) -> str:

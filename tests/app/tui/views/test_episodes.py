@@ -222,7 +222,7 @@ async def test_enter_goes_to_the_core_page_at_the_time_of_the_episode() -> None:
         assert run.monitor.view.id == "core"
         assert run.monitor.settings.cpu == 2
         assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
-        await run.wait_for_text("║ A changing clock halts CPU 2 for 1 % of 0.2 s of 0.8 s")
+        await run.wait_for_text("║ A changing clock halted CPU 2 for 1 % of the time, from ")
         await run.pilot.press("escape")
         assert run.monitor.view.id == "episodes"
 
@@ -235,7 +235,7 @@ async def test_a_short_episode_is_shown_at_its_time() -> None:
         await until_true(lambda: run.source.status.paused_at is not None, "paused")
         await run.pilot.pause()
         assert moment(run) == 15
-        await run.wait_for_text("╳ The hypervisor takes 20 % of CPU 3 for 0.1 s")
+        await run.wait_for_text("╳ The hypervisor took 20 % of CPU 3 for 0.1 s")
 
 
 async def test_the_selected_core_remains_selected_if_it_is_affected() -> None:
@@ -266,9 +266,7 @@ async def test_keys_go_to_the_next_and_previous_episode(name: str) -> None:
             await run.pilot.pause()
             results.append(moment(run) if run.source.status.paused_at else None)
         assert results == [32, 24, 12, 7, 7, 12]
-        await run.wait_for_text(
-            "▼ Power limit PL1 keeps package 0 at 2.78 of 3.40 GHz for 0.2 s of 1.0 s · power"
-        )
+        await run.wait_for_text("▼ Power limit PL1 kept package 0 at 2.78 of 3.40 GHz, from ")
         await run.pilot.press("5")
         await until_true(lambda: "turbo-drop" in selected_line(run), "it is selected")
 
