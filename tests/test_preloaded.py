@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import argv, children, started_process
+from command import argv, children, running_command
 from waiting import MAX_WAIT_S
 
 USUAL = {"PYTHONUTF8": "1"}
@@ -32,13 +32,24 @@ def test_status_and_output_are_those_of_a_usual_start(arguments: list[str], tmp_
     assert forked == usual
 
 
-def test_perftop_and_its_probe_are_children_that_signals_end() -> None:
-    with started_process("stat", "-i", "100ms", "--source", "sim") as process:
-        assert process.stdout
-        process.stdout.readline()
-        assert process.pid in children(os.getpid())
-        (probe,) = children(process.pid)
-        assert os.getpgid(process.pid) == os.getpgid(0) != os.getpgid(probe) == probe
-        process.send_signal(signal.SIGTERM)
-        process.stdout.read()
-        assert process.wait(MAX_WAIT_S) == 128 + signal.SIGTERM
+def signal_masks(pid: int) -> list[str]:
+    """The blocked and the ignored signals of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return [line for line in lines if line.startswith(("SigBlk", "SigIgn"))]
+
+
+def test_perftop_and_its_probe_are_children_with_the_usual_signals() -> None:
+    masks = []
+    for more in ({}, USUAL):
+        command = argv("stat", "-i", "100ms", "--source", "sim")
+        with running_command(command, env=os.environ | more, stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            process.stdout.readline()
+            assert process.pid in children(os.getpid())
+            (probe,) = children(process.pid)
+            assert os.getpgid(process.pid) == os.getpgid(0) != os.getpgid(probe) == probe
+            masks.append([signal_masks(process.pid), signal_masks(probe)])
+            process.send_signal(signal.SIGTERM)
+            process.stdout.read()
+            assert process.wait(MAX_WAIT_S) == 128 + signal.SIGTERM
+    assert masks[0] == masks[1]
