@@ -184,7 +184,8 @@ async def test_bounds_are_shown_as_a_range_and_suspect_counters_named() -> None:
 async def test_an_offline_thread_and_missing_metrics_are_reported() -> None:
     missing = [Missing("cycles", "E cores have no such counter", None, [1])]
     machine = Machine(cores=2, threads=1, changes={"missing": missing})
-    counters = machine.hello.blocks[0].counters
+    rows, counters = machine.hello.topology, machine.hello.blocks[0].counters
+    rows[:] = [dataclasses.replace(row, type="PE"[row.cpu]) for row in rows]
     counters[:] = [dataclasses.replace(counter, cpus=[0]) if counter.key == "cycles" else counter
                    for counter in counters]  # fmt: skip
     async with running_app(machine) as run:
@@ -193,6 +194,7 @@ async def test_an_offline_thread_and_missing_metrics_are_reported() -> None:
         assert not any("E cores" in text for text in page_lines(run))
         await run.pilot.press("down")
         text = " ".join(page_lines(run))
+        assert "· E-core" in text
         assert "clock, IPC, kernel cycles unknown: E cores have no such counter" in " ".join(
             text.split()
         )
