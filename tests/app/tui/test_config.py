@@ -141,6 +141,7 @@ SHARED = "in the same view: change one of them"
     ("keys = 1", 1, "keys is a number: it must be a table, [keys]"),
     ("[keys]\n\nqiut = 'x'", 3, "unknown action 'qiut': did you mean quit?"),
     ("[keys]\nzzz = 'x'", 2, "unknown action 'zzz'; perftop --default-config lists them"),
+    ("[keys]\n\"qu\\u0069t\" = ['q']", 1, 'quit is a list: it must be a string such as "q,f10"'),
     ("[keys]\nquit = ['q']", 2, 'quit is a list: it must be a string such as "q,f10"'),
     ("keys.quit = 'esc'", 1, "quit: there is no key 'esc': did you mean escape?"),
     ("keys = {quit = 'x+y'}", 1, "quit: there is no key 'x+y'; try q, Q, f1, ctrl+p"),

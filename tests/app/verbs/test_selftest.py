@@ -150,6 +150,7 @@ def test_an_inconclusive_result_keeps_the_warning(checks: list[dict[str, Any]]) 
     "", "{", "[]", "null", '{"boot_id": "b-1", "wrong": ["x"]}', "[" * 60000, "\xff",
     json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": "instructions"}),
     json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": [1]}),
+    json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": ["x"]}) + " " * 65536,
 ])  # fmt: skip
 def test_foreign_content_is_ignored(place: Path, text: str) -> None:
     place.parent.mkdir()
