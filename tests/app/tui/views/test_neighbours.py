@@ -114,7 +114,8 @@ async def test_a_watched_job_is_shown_with_its_threads_and_culprits() -> None:
     async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await play_watched_job(run, 20, (0, 1), 0.75)
-        await wait_for_text(run, "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %")
+        job = "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %   3.00 GHz   IPC 1.99"
+        await wait_for_text(run, f"{job}   sleeps 0/s   preempted 20/s")
         await wait_for_text(run, "stream 4001 takes from lmp 4000")
         result = lines(run)
         assert any("stream 4001" in line and "scheduler" in line for line in result)
