@@ -25,7 +25,7 @@ from perftop.base.errors import DAMAGED, USAGE, Failed, failure_to, print_error
 from perftop.base.text import count_noun
 from perftop.session.packing import BLOCK_MESSAGES, INDEX_KIND, Reader, TimedMessage, Unpacker
 
-WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 1 << 18
 """Number of bytes of a file that are read at once."""
 READ_BYTES = 1 << 18
 """Maximum number of bytes of a pipe that are read at once."""
