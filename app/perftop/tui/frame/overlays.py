@@ -67,6 +67,12 @@ class _SafeOptionList(OptionList):
         padding = self.get_component_styles("option-list--option").padding.width
         return super().get_content_height(container, viewport, max(width, padding + 1))
 
+    def _update_lines(self) -> None:
+        """Lays out options only if a character fits, because Textual would fail."""
+        padding = self.get_component_styles("option-list--option").padding.width
+        if self.scrollable_content_region.width > padding:
+            super()._update_lines()
+
 
 class _ListScreen(ModalScreen[Result | None], Generic[Result]):
     CSS_PATH = "menu.tcss"

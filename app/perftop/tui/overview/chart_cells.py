@@ -529,13 +529,15 @@ class TaskLanes:
         return self._drawn_lines[key]
 
     def _name_line(self, signs: str, key: str) -> list[Run]:
-        """Returns a run with the name of its task, if the name fits and all cells are full."""
+        """Returns a run with the name of its task where it first fits into full cells."""
         full, number = theme.LEVELS[8], key.removeprefix("task")
         named = number.isdecimal() and int(number) < NAMED_TASKS
         name = safe_cells(self._names[int(number)]) if named else ""
-        if not name or signs != full * len(signs) or len(signs) < len(name) + 2:
+        start = signs.find(full * (len(name) + 2)) + 1
+        if not name or not start:
             return [(signs, key)]
-        return [(full, key), (name, f"ground/{key}"), (full * (len(signs) - len(name) - 1), key)]
+        end = start + len(name)
+        return [(signs[:start], key), (name, f"ground/{key}"), (signs[end:], key)]
 
     def _letter_line(self, signs: str, key: str) -> list[Run]:
         """Returns a run of letters, in which the name follows the letter where there is room."""

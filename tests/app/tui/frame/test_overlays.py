@@ -88,6 +88,17 @@ async def test_a_click_selects_marks_or_closes() -> None:
 
 
 @pytest.mark.parametrize("key", ["s", "colon"])
+async def test_a_list_survives_a_terminal_of_a_few_columns(key: str) -> None:
+    async with running_app(Machine(cores=4)) as run:
+        await run.pilot.press(key)
+        await until_true(lambda: bool(run.app.screen.query(OptionList)), "there is a list")
+        for columns in (9, 7, 6, 5, 4, 3, 2):
+            await run.pilot.resize_terminal(columns, 13)
+            await run.pilot.pause()
+        assert run.app.screen.query(OptionList)
+
+
+@pytest.mark.parametrize("key", ["s", "colon"])
 async def test_a_click_on_an_option_that_is_gone_is_dropped(key: str) -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press(key)

@@ -301,6 +301,8 @@ def test_busy_time_without_a_known_task_is_unattributed() -> None:
 def test_a_lane_shows_its_task_by_colour_and_letter() -> None:
     lanes = hog_lanes(40)
     assert ("hogZ", "ground/task0") in lanes.lane_lines(1, 2, "colour")[-1]
+    cells = lanes._name_line("▅▆██████▅", "task0")
+    assert cells == [("▅▆█", "task0"), ("hogZ", "ground/task0"), ("█▅", "task0")]
     assert strips.text(lanes.lane_lines(1, 2, "ascii")[-1]).startswith("a=hogZ aaa")
     assert strips.text(lanes.lane_lines(0, 2, "ascii")[-1]).strip() == ""
 
