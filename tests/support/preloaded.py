@@ -72,6 +72,8 @@ def install(fork: Callable[..., int] | None = None) -> None:
             {*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
         )  # fmt: skip
 
+    if fork is None:
+        _channel()  # opened before any test, because some count the open files of this process
     subprocess._fork_exec = start_process  # type: ignore[attr-defined]
 
 
@@ -93,18 +95,22 @@ def _of_interpreter(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 @cache
-def _preloader() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with its:
-        argv = [sys.executable, __file__, str(its.fileno())]
-        return ours, subprocess.Popen(argv, pass_fds=[its.fileno()])
+def _channel() -> tuple[socket.socket, socket.socket]:
+    """Both ends of the connection with the preloader; it ends when this process does."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+@cache
+def _preloader() -> subprocess.Popen[bytes]:
+    end = _channel()[1].fileno()
+    return subprocess.Popen([sys.executable, __file__, str(end)], pass_fds=[end])
 
 
 def _ask_preloader(files: list[int], *start: Any) -> int:
     with _lock:
-        channel, _ = _preloader()
-        socket.send_fds(channel, [pickle.dumps(start)], files)
-        return int(channel.recv(20))
+        _preloader()
+        socket.send_fds(_channel()[0], [pickle.dumps(start)], files)
+        return int(_channel()[0].recv(20))
 
 
 def _answer_requests(channel: socket.socket) -> None:
