@@ -405,6 +405,8 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     if time is not None:
         longer = "longer" if time.side_b > time.side_a else "less time"
         text = f"B took {time.size_text} {longer}, which can be chance: one run per side"
+        if abs(time.change) < 0.0005:
+            text = "B took as long as A (one run per side)"
         loss = _largest_loss(compared)
         if with_noise and not loss:
             return f"{text}; no rate differs by more than the noise."

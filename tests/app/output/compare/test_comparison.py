@@ -165,6 +165,8 @@ def test_one_run_a_side_is_inconclusive() -> None:
     assert {*verdicts(comparison).values()} == {ONE_RUN}
     assert "can be chance" in headline([comparison])
     assert text.diff_json([comparison], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
+    same = side(draw, count=1)
+    assert headline([compare_runs(same, same)]).startswith("B took as long as A (one run per side)")
 
 
 def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
