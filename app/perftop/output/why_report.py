@@ -94,6 +94,8 @@ class Finding:
     culprit: str
     """The cause in a few words, for use inside a sentence."""
     cpus: list[int]
+    first_cpu: int | None
+    """The CPU of which a short text names the number, as in `text`."""
     active_s: float | None
     """Seconds of the observed time in which the cause was active; None if unknown."""
     is_running: bool
@@ -297,7 +299,8 @@ def _finding(span: _Span, cause: Cause) -> Finding:
                   for e in episodes]  # fmt: skip
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), sentence_text, _blamed_name(cause, worst),
-        cpus, _active_s(episodes, now_ns, span.span_ns), running,
+        cpus, next(iter(max(described, key=lambda e: e.depth or 0.0).cpus), None),
+        _active_s(episodes, now_ns, span.span_ns), running,
         joint_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
         evidence_pieces(cause[1], further_evidence),
         remedy(session, cause, worst, cpus), evidence_json(evidence),
@@ -327,7 +330,7 @@ def _with_details(span: _Span, finding: Finding, worst: Episode | None) -> Findi
         waits = waiting_loss(session, job, span.totals, span.whole, past_tense=span.past_tense)
         if waits is not None:
             active_s = finding.active_s if job else min(times.waiting_s, span.span_ns / 1e9)
-            return replace(finding, active_s=active_s, **vars(waits))
+            return replace(finding, active_s=active_s, first_cpu=waits.cpus[0], **vars(waits))
         if worst is None:
             return replace(finding, confidence="unknown", evidence=[UNKNOWN_NEIGHBOUR])
     caps = safe_text(session.hello.settings.get(BANDWIDTH_CAPS.key, ""), MAX_OWNER)

@@ -192,10 +192,10 @@ class _Answer:
 
     def place(self) -> str:
         """Returns where the costliest cause acts; '' if that is everywhere."""
-        cpus, shown = self.report.named_findings[0].cpus, self.session.selected
-        if not cpus or len(cpus) == len(shown):
+        first = self.report.named_findings[0]
+        if not first.cpus or len(first.cpus) == len(self.session.selected):
             return ""
-        return f" on {short_cpus_text(self.session.topology, cpus, cpus[0])}"
+        return f" on {short_cpus_text(self.session.topology, first.cpus, first.first_cpu)}"
 
 
 def _share_text(share: float) -> str:

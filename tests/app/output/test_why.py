@@ -144,6 +144,13 @@ def test_a_neighbour_is_the_headline_with_the_share_that_the_worst_loses() -> No
     assert 0.1 < finding.victim_share < 1
 
 
+def test_the_answer_and_the_cause_name_the_same_cpu() -> None:
+    session, _ = found_episodes("neighbour,cpus=64", SAMPLE_NS, 20.0, "lmp")
+    first, *rest = printed_report(session, report(session, session.run.start_ns))
+    assert "on CPU 16 (+7)." in first
+    assert any("on CPU 16 (+7)" in line for line in rest)
+
+
 def test_a_command_stays_on_one_line() -> None:
     session, result = session_and_report("neighbour")
     command = f"taskset -acp {','.join(map(str, range(0, 128, 2)))} 4016"
