@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -51,7 +52,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A program in another locale than this process is not started by the preloader.
 os.environ["LC_ALL"] = "C.UTF-8"
-preloaded.install()
+# It replaces an internal function of subprocess and uses a system call by number.
+if sys.version_info < (3, 14) and platform.machine() == "x86_64":
+    preloaded.install()
 # Hypothesis tries the same examples in each run and has no time limit, since the machine may be
 # busy.
 for name, examples in {"day": 25, "night": 200}.items():
