@@ -44,8 +44,8 @@ LEARNING_S = 10.0
 """Running time in s after which the weight of a sample has fallen to 1/e, because programs have
 phases."""
 STABLE_S = 10.0
-"""Minimum undisturbed time in s, in streams without task records, after which the CPU is assumed to
-run the same program as before."""
+"""In streams without task records: minimum time in s for which a CPU ran undisturbed, for its
+program during a loss to be taken as the one whose undisturbed speed was learned."""
 CYCLES_ROW = 1
 """Row of the cycles in the sums of UndisturbedPrograms."""
 MIN_BUSY = 0.5
@@ -311,7 +311,8 @@ class CpuWork(NamedTuple):
 
 
 def cpu_work(values: Values, busy: Bools) -> CpuWork:
-    """Returns the work of CPUs. `busy`: mask of the CPUs whose work is not ignored."""
+    """Returns the utilisation, cycles and IPC of each CPU. `busy`: mask of the CPUs to include; the
+    others count as idle."""
     i = INDEX["ipc"]
     top, bottom = values.numerators[..., i, :], values.denominators[..., i, :]
     util = np.where(busy, values["util"], 0.0)

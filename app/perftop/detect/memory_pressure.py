@@ -137,7 +137,7 @@ class MemoryLosses:
             return []
         sample = data.sample
         if job_pids is None:
-            work = sample.batch.cached(self._busy_work).samples(sample.index)
+            work = sample.batch.cached(self._work_of_busy_cpus).samples(sample.index)
         else:
             counts = cpu_work(sample.values, busy)
             work = self._work(sample.delta, sample.values, sample.split, data.cores, counts)
@@ -215,7 +215,7 @@ class MemoryLosses:
         if first == last:
             return last
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
-        work = batch.cached(self._busy_work).samples(part)
+        work = batch.cached(self._work_of_busy_cpus).samples(part)
         run_s, others_work = work.util * (spans_ns[part, None] / 1e9), self._others_work(work.work)
         parts = self._contributions(work.sums, others_work, run_s)
         some_work: Bools = np.logical_or.reduce(
@@ -268,7 +268,7 @@ class MemoryLosses:
         parts[:, _BYTES_ROW:] *= run_s[:, None]
         return parts
 
-    def _busy_work(self, batch: SampleBatch) -> _MemoryWork:
+    def _work_of_busy_cpus(self, batch: SampleBatch) -> _MemoryWork:
         counts = batch.cached(busy_work)
         return self._work(batch.delta, batch.values, batch.split, batch.cores, counts)
 

@@ -96,7 +96,7 @@ class Ramps(Detector):
         self._end_ns: list[int] = []  # raw end times of the stored samples
         self._hz: list[Floats] = []
         self._util: list[Floats] = []
-        self._since_read_ns: list[Floats] = []  # ns since the previous reading; 0: not read
+        self._read_interval_ns: list[Floats] = []  # ns since the previous reading; 0: not read
         # by group: the batch that started in the last sample
         self._new_batches: dict[int, int] = {}
         self._batch_count = 0
@@ -163,7 +163,7 @@ class Ramps(Detector):
             util = np.where(np.isnan(util), self._util[-1], util)
         self._hz.append(hz)
         self._util.append(util)
-        self._since_read_ns.append(since_read_ns)
+        self._read_interval_ns.append(since_read_ns)
         self._end_ns.append(time_ns)
 
     def _add_to_batches(self, woke: Bools) -> None:
@@ -194,7 +194,8 @@ class Ramps(Detector):
         if not len(cores):
             return
         hz, util, since_read_ns = (
-            np.array(samples)[:, cores] for samples in (self._hz, self._util, self._since_read_ns)
+            np.array(samples)[:, cores]
+            for samples in (self._hz, self._util, self._read_interval_ns)
         )
         woke = self._woke[cores]
         hz[np.arange(len(hz))[:, None] < woke] = np.nan
@@ -211,7 +212,7 @@ class Ramps(Detector):
         over = [batch for batch in self._finished_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
         unneeded = int(live.min()) if len(live) else len(self._hz)
-        for samples in (self._hz, self._util, self._since_read_ns, self._end_ns):
+        for samples in (self._hz, self._util, self._read_interval_ns, self._end_ns):
             del samples[:unneeded]
         self._woke[self._woke != NEVER] -= unneeded
         return [self._episode_of_batch(self._finished_ramps.pop(batch)) for batch in over]

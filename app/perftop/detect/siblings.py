@@ -136,7 +136,7 @@ class SiblingLosses:
             return []
         sample = data.sample
         if job_pids is None:
-            work = sample.batch.cached(self._busy_work).samples(sample.index)
+            work = sample.batch.cached(self._work_of_busy_cpus).samples(sample.index)
         else:
             work = self._work(cpu_work(sample.values, busy), sample.split)
         run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
@@ -170,7 +170,7 @@ class SiblingLosses:
         if not len(self._pairs):
             return last, None
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
-        work = batch.cached(self._busy_work).samples(part)
+        work = batch.cached(self._work_of_busy_cpus).samples(part)
         ahead = self._learned_ahead(work, work.util * (spans_ns[part, None] / 1e9))
         if not np.count_nonzero(ahead.is_together):
             return last, ahead
@@ -237,7 +237,7 @@ class SiblingLosses:
             )
         return ended
 
-    def _busy_work(self, batch: SampleBatch) -> _SiblingWork:
+    def _work_of_busy_cpus(self, batch: SampleBatch) -> _SiblingWork:
         return self._work(batch.cached(busy_work), batch.split)
 
     def _work(self, work: CpuWork, split: Split) -> _SiblingWork:

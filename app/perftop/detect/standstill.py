@@ -42,7 +42,7 @@ IDLE_PERIOD_ERROR_S, IDLE_ERROR = 2e-6, 0.1
 ends; and as a share of the idle time where periods are not counted, because hardly any is shorter
 than 20 us. cpuidle also counts the time to enter and leave an idle state as idle; this error makes
 the loss appear smaller than it is."""
-AFTER_STEAL_NS = 60_000_000_000
+UNCOUNTED_STEAL_SPAN_NS = 60_000_000_000
 """Time in ns after a stolen tick for which a part of another tick may be stolen but not counted
 yet."""
 HEAT_BITS = {
@@ -68,7 +68,7 @@ class Standstill:
             if "busy_s" in variant.needs:
                 self._exact |= mask
         self._entries = reader.counters.columns.get("idle_entries")
-        self._steal_ns = np.full(rows, -AFTER_STEAL_NS)
+        self._steal_ns = np.full(rows, -UNCOUNTED_STEAL_SPAN_NS)
 
     def note_steal(self, data: DetectorInput) -> None:
         """Stores which CPUs have lost time to the hypervisor. Must be called with all samples that
@@ -94,7 +94,7 @@ class Standstill:
             increments = data.sample.delta.tables[self._entries.block].increments
             guessed = IDLE_PERIOD_ERROR_S * increments[:, self._entries.first]
         unknown = self._exact | ~np.isfinite(guessed)
-        has_steal = self._guest | (data.time_ns - self._steal_ns < AFTER_STEAL_NS)
+        has_steal = self._guest | (data.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS)
         error = [
             np.where(unknown, 0.0, np.minimum(guessed, idle_s)),
             np.full(len(idle), MAX_READ_S),
@@ -221,7 +221,8 @@ READ, STEAL = 3, 4
 class HaltMarker(NamedTuple):
     cause: str
     is_counted: bool = True
-    """Whether the marker counts the quantity in `belief.COUNTED`, not a side effect of it."""
+    """Whether the marker counts the quantity in `belief.COUNTED_QUANTITIES`, not a side effect of
+    it."""
 
 
 MARKERS = {

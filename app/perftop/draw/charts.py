@@ -40,8 +40,8 @@ class ChartColumn(NamedTuple):
 
 Glyphs = Literal["colour", "sixteen", "shapes", "ascii"]
 """Ways to draw the cells of charts. "colour": with a foreground and a background colour. "sixteen":
-shapes in the terminal's own colours, where the background is unknown. "shapes": shapes without
-colour. "ascii": ASCII characters."""
+shapes in the terminal's own 16 colours, for themes that do not know the background colour.
+"shapes": shapes without colour. "ascii": ASCII characters."""
 
 
 def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
@@ -451,8 +451,8 @@ def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> C
 
 def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[ChartColumn]:
     """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. `name`: an
-    entry of theme.SHADED_AREAS, with another colour in each row. A share of 0 is a thin line; an
-    unknown share is blank."""
+    entry of theme.SHADED_AREAS, whose colour differs from row to row. A share of 0 is a thin line;
+    an unknown share is blank."""
     is_known = np.isfinite(shares)
     share = np.clip(np.where(is_known, shares, 0.0), 0.0, 1.0)
     eighths = np.maximum(1, np.ceil(share * 8 * rows - 1e-9)).astype(int) * is_known

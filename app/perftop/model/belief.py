@@ -5,8 +5,8 @@ something that only accompanies it; the count covers the episode and no time bef
 scaled up from a part of it; and the error of the count is smaller than the effect. A cause that
 fails one of these conditions is `inferred`. A loss without a cause is `unknown`.
 
-`COUNTED` lists the counted quantity for each cause of each detector. All detectors and reports get
-their confidence from this module, and `perftop help trust` prints the table.
+`COUNTED_QUANTITIES` lists the counted quantity for each cause of each detector. All detectors and
+reports get their confidence from this module, and `perftop help trust` prints the table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Quantity(NamedTuple):
 _LIMIT = "limit reasons, status bits or counters of the package that name it"
 _POWER = Quantity(f"{_LIMIT}; inferred if only the power is at the limit")
 
-COUNTED: dict[tuple[str, str], Quantity] = {
+COUNTED_QUANTITIES: dict[tuple[str, str], Quantity] = {
     ("turbo-drop", "policy"): Quantity("the limit that was set, with the clock within 2 % of it"),
     ("turbo-drop", "power-pl1"): _POWER,
     ("turbo-drop", "power-pl2"): _POWER,
@@ -85,10 +85,10 @@ def confidence(
     kind: str, cause: str, *, counted: bool = True, error: float = 0.0,
     effect: float = float("inf"),
 ) -> Confidence:  # fmt: skip
-    """Returns the confidence in a cause. `counted`: whether the quantity in `COUNTED` was counted
-    over the whole span, without scaling. `error`, `effect`: the error of the count and the size of
-    the effect, in the same unit."""
-    entry = COUNTED.get((kind, cause)) or COUNTED.get((kind, "*"))
+    """Returns the confidence in a cause. `counted`: whether the quantity in `COUNTED_QUANTITIES`
+    was counted over the whole span, without scaling. `error`, `effect`: the error of the count and
+    the size of the effect, in the same unit."""
+    entry = COUNTED_QUANTITIES.get((kind, cause)) or COUNTED_QUANTITIES.get((kind, "*"))
     if entry is None:
         return "unknown"
     return "measured" if entry.is_cause and counted and error < effect else "inferred"

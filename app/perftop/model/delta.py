@@ -409,7 +409,7 @@ class Multiplexed:
     times: tuple[int, int]
     """Indices of the columns of PERF_TIMES."""
     running: Ints
-    """For each row, the index of its running time among all values."""
+    """For each row, the index of its perf_running_s among the values of all blocks."""
     is_mixed: bool
     """Whether some counters of the block are not multiplexed."""
 

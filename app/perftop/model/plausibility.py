@@ -265,10 +265,10 @@ class SiblingChecks:
         return groups
 
     def learn(self, siblings: list[SiblingCounts], delta: Delta) -> int:
-        """Uses samples as evidence for the factor of the SMT event in use, up to a sample that
-        changes the factor (see `Calibration.add_evidence`). Returns the number of samples used.
-        Suspect events are evidence, too, because a wrong factor makes the event suspect in every
-        sample."""
+        """Takes samples as evidence for the factor (TSC ticks per count) of the SMT event in use,
+        up to the first sample that would change the factor (see `Calibration.add_evidence`).
+        Samples with suspect counts are used, too, because a wrong factor makes every count suspect.
+        Returns the number of samples used."""
         key, samples = self._event_key(), len(delta.doubts)
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:

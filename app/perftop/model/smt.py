@@ -61,7 +61,7 @@ REFUSED_INDEX = -1
 
 @dataclass(slots=True)
 class Calibration:
-    """The calibration of one counter: its candidates, and the factor in use."""
+    """The calibration of one counter: the candidates for its factor, and the one in use."""
 
     candidates: list[_Candidate]
     chosen: _Candidate | None = field(init=False)

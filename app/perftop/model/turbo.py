@@ -241,7 +241,7 @@ def _ceiling_range(
 
 @lru_cache(maxsize=1024)
 def _corners(steps: TurboTable, always_active: int, ever_active: int) -> tuple[Corners, Corners]:
-    return steps.hull_below(always_active, ever_active), steps.hull_above(
+    return steps.convex_hull_below(always_active, ever_active), steps.concave_hull_above(
         always_active, ever_active
     )
 
@@ -258,8 +258,9 @@ def _overlap_sums(shares: Floats, runs: Floats) -> Floats:
 MAX_TABLES, MAX_STEPS, MAX_CORES = 256, 64, 1 << 16
 """Maximum number of tables, of steps of a table, and of cores of a step, because hello is not
 trusted. No known table has more than 18 steps; each core may have its own table."""
-UPPER_BOUND = "cpufreq"
-"""Prefix of the origin of a table that does not specify how many cores may run at its clock."""
+UPPER_BOUND_ORIGIN = "cpufreq"
+"""Prefix of the origin of turbo tables that give only a maximum clock, not how many cores can reach
+it: the clock is then an upper bound."""
 Points = list[tuple[float, float]]
 Corners = tuple[list[float], list[float]]
 """The corners of a polygonal line: ascending numbers of active cores, and clocks in Hz."""
@@ -277,7 +278,7 @@ class TurboTable:
     def hz_at(self, active: int) -> float:
         return float(self.hz[min(int(np.searchsorted(self.cores, active)), len(self.hz) - 1)])
 
-    def hull_below(self, min_active: int, max_active: int) -> Corners:
+    def convex_hull_below(self, min_active: int, max_active: int) -> Corners:
         """Returns the corners of the greatest convex function that is nowhere above the table, from
         `min_active` to `max_active` cores."""
         starts = [c + 1 for c in self.cores.tolist() if min_active <= c < max_active]
@@ -286,7 +287,7 @@ class TurboTable:
         )
         return [n for n, _ in corners], [hz for _, hz in corners]
 
-    def hull_above(self, min_active: int, max_active: int) -> Corners:
+    def concave_hull_above(self, min_active: int, max_active: int) -> Corners:
         """Returns the corners of the least concave function that is nowhere below the table, from
         `min_active` to `max_active` cores."""
         ends = [c for c in self.cores.tolist() if min_active <= c < max_active]
@@ -322,7 +323,7 @@ def valid_tables(
         if not _is_valid(turbo.steps):
             continue
         is_listed = np.isin(numbers, turbo.cpus) if turbo.cpus is not None else np.ones_like(free)
-        if turbo.origin.startswith(UPPER_BOUND):
+        if turbo.origin.startswith(UPPER_BOUND_ORIGIN):
             bounds[is_listed] = np.fmax(bounds[is_listed], turbo.steps[0].hz)
         elif (is_listed & free).any():
             cores, hz = zip(*((step.cores, step.hz) for step in turbo.steps), strict=True)

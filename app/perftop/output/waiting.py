@@ -30,7 +30,8 @@ from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes
 
 MAX_NAME, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
-"""Minimum share of its time that a waiting task must have waited."""
+"""Minimum share of the time in which a task wanted a CPU (ran or waited) that it spent waiting, to
+count as a waiting task."""
 MIN_BLAME_SHARE = 0.1
 """Minimum running time of another task on the CPUs of the waiting tasks for it to be named, as a
 share of their waiting time."""

@@ -81,7 +81,7 @@ sibling."""
 MIN_CAPPED_LOSS = 0.7
 """Minimum lost share of the IPC that is attributed to a sibling's resctrl cap on memory bandwidth.
 On Intel CPUs the cap slows the whole core, and sharing the core costs less."""
-MAX_STEAL_CPUS = 3
+MAX_LISTED_STEAL_CPUS = 3
 """Maximum number of CPUs for which stolen time is listed by CPU."""
 
 
@@ -106,8 +106,9 @@ class Finding:
     details: dict[str, Any] = field(default_factory=dict)
     """The evidence, as in an episode's JSON line."""
     headline: str = ""
-    """The loss in a sentence (who, how much, to what, where), without a full stop; '' if the answer
-    must give the share of the whole."""
+    """The loss in a sentence (who, how much, to what, where), without a full stop; '' if the
+    finding has no sentence of its own: the answer then gives the cause's share of the whole
+    time."""
     victim_share: float = 0.0
     """Share of their own time that the headline's tasks lose; 0 if they needed little CPU."""
 
@@ -348,7 +349,7 @@ def _with_details(span: _Span, finding: Finding, worst: Episode | None) -> Findi
 def _stolen_text(span: _Span, cpus: Sequence[int]) -> str:
     lost_s = span.totals.losses.by_cause[STEAL_CAUSE]
     stolen = f"{lost_s.sum():.2f} s on {count_noun(len(cpus), 'CPU')}"
-    if len(cpus) <= MAX_STEAL_CPUS:
+    if len(cpus) <= MAX_LISTED_STEAL_CPUS:
         position = span.session.position
         stolen = " and ".join(f"{lost_s[position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus)
     return f"steal {stolen}, in {long_duration(span.span_ns)}"

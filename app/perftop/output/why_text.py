@@ -20,7 +20,7 @@ from perftop.base.text import (
     wrap_indented,
     wrap_text,
 )
-from perftop.model.belief import COUNTED
+from perftop.model.belief import COUNTED_QUANTITIES
 from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.model.tasks import is_group
 from perftop.output.checks import MIN_SHARE
@@ -274,7 +274,7 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     head = [Part(f"{sign} {percent(finding.share):>4} %", role), Part("  " + first)]
     head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
     label = f"{'':{INDENT}}{finding.confidence + ':':<{TRY_WIDTH}}"
-    counted = COUNTED.get(finding.cause)
+    counted = COUNTED_QUANTITIES.get(finding.cause)
     basis = "no counter names a limit" if counted is None else counted.quantity
     evidence = wrap_text(
         ", ".join(finding.evidence) or basis, WIDTH, initial_indent=label,

@@ -286,7 +286,7 @@ class MarkNotes:
     def __init__(self, window: CommandWindow) -> None:
         self._window = window
         self._waiting: list[tuple[int, str]] = []
-        """Marks after the newest frame: raw time and name."""
+        """Marks later than the newest frame: raw time in ns, and name."""
 
     def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
         """Yields each note once: those due at the time of the newest frame; if `is_over`, all that

@@ -320,7 +320,7 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
 # having no effect.
 
 SOCKET_VARIABLE = "PERFTOP_MARKS"
-MAX_BYTES = 256
+MAX_MARK_MESSAGE_BYTES = 256
 """Maximum size of a message in bytes: the raw time of the mark, then its name, cut if necessary.
 The sender sets the time, because a busy perftop reads late."""
 MAX_PENDING = 1024
@@ -382,7 +382,9 @@ class MarkSocket:
             if self._socket is None:
                 return
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(MAX_BYTES, socket.CMSG_SPACE(64))
+                data, ancillary, _, _ = self._socket.recvmsg(
+                    MAX_MARK_MESSAGE_BYTES, socket.CMSG_SPACE(64)
+                )
             except OSError:  # no message is waiting any more
                 return
             credentials = socket.SOL_SOCKET, socket.SCM_CREDENTIALS
@@ -409,7 +411,10 @@ def send_mark(name: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(SEND_TIMEOUT_S)
             time_bytes = _TIME.pack(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
-            sender.sendto((time_bytes + name.encode(errors="replace"))[:MAX_BYTES], f"\0{address}")
+            sender.sendto(
+                (time_bytes + name.encode(errors="replace"))[:MAX_MARK_MESSAGE_BYTES],
+                f"\0{address}",
+            )
     except ConnectionRefusedError:
         raise Failed("no mark was set: the perftop that ran this command has ended") from None
     except TimeoutError:

@@ -93,7 +93,7 @@ def ask_sudo_password() -> None:
 
 def longest_batch_ns(sample_ns: int, *spans_ns: int | None) -> int:
     """Returns the maximum length in ns of a batch of samples that a probe may write at once, for a
-    reader that shows these spans (multiples of the sample time). A span that ended inside a batch
+    reader that shows these spans (multiples of the sample period). A span that ended inside a batch
     would be shown late."""
     samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
     max_samples = batches.max_frames(sample_ns)

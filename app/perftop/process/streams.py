@@ -35,8 +35,8 @@ MAX_LOCAL_HELLO_WAIT_S = 120.0
 programs compete for each CPU."""
 PING_PERIOD_S = 2.0
 MAX_SILENCE_S = 10.0
-"""Longest time in s without a sample of a remote machine, besides two sample times. For a probe on
-this machine it only applies while nothing else is awaited."""
+"""Longest time in s without a sample of a remote machine, besides two sample periods. For a probe
+on this machine it only applies while nothing else is awaited."""
 MAX_STARTING = 8
 """Maximum number of machines to connect to at the same time. Each needs a process here and one
 there."""

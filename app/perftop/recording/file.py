@@ -503,8 +503,8 @@ def open_source(path: Path | None) -> Source:
 
 
 def report_damage(name: object, source: Source) -> int:
-    """Reports damage in a source that was read, and whether it is still being written. Returns the
-    exit status."""
+    """Reports whether the source is still being written, and any damage found while reading it.
+    Returns the exit status."""
     name = "stdin" if name == Path("-") else name
     if source.is_growing:
         print_error(f"{name}: {STILL_WRITTEN_NOTICE}")

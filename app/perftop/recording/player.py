@@ -46,8 +46,8 @@ WARM_UP_NS = 30_000_000_000
 """Time in ns that is read before the target of a jump: three times what the slowest detector needs.
 So numbers and episodes equal those of a session that was running from the start, except that only
 starts and stops of siblings within these seconds are counted."""
-MAX_READ_ON_NS = 2 * WARM_UP_NS
-"""Maximum distance of a later time, in ns, that is reached faster by reading on than by seeking in
+MAX_SKIP_BY_READING_NS = 2 * WARM_UP_NS
+"""Maximum time in ns by which playback skips forward by reading on, which is faster than a seek in
 the file."""
 AFTER_END_NS = 1 << 63
 """A raw time after that of every message, in ns."""
@@ -197,7 +197,7 @@ class Seeker:
         ends_ns = None if playback is None else playback.ends_ns
         if playback is not None and ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
             return playback
-        if playback is None or not 0 <= time_ns - playback.session.now_ns <= MAX_READ_ON_NS:
+        if playback is None or not 0 <= time_ns - playback.session.now_ns <= MAX_SKIP_BY_READING_NS:
             playback = Playback(self.recording, time_ns - WARM_UP_NS, self.episodes)
         await self._read(playback, time_ns)
         return playback

@@ -116,7 +116,7 @@ class Writer:
         """Text with duration, number of frames and size so far."""
         duration = long_duration(
             round(self.now_ns - self._begin_ns, -8)
-        )  # sample times vary slightly
+        )  # sample periods vary slightly
         return f"{duration}, {self.frames} frames, {size_text(self.byte_count)}"
 
     def write(self, message: TimedMessage) -> None:

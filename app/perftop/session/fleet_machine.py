@@ -36,11 +36,11 @@ PAST_S = 600.0
 """Length of a machine's history, in s."""
 MAX_POINTS = 600
 """Maximum number of points in a machine's history; some 15 KB."""
-FRESH_S = 5.0
+MAX_SERIES_AGE_S = 5.0
 """Age in s after which a series is computed again."""
 MAX_GAP = 1.6
-"""Maximum gap in a series that is filled with the point before it, as a multiple of the points'
-mean distance."""
+"""Maximum gap in a series that is filled with the point before it, as a multiple of the mean time
+between successive points."""
 MAX_SERIES = 8
 """Maximum number of series cached for a machine."""
 HISTORY_KEYS = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
@@ -192,9 +192,9 @@ class NumberHistory:
     def series(self, key: str, cells: int, now: float) -> list[float]:
         """Returns the means over `cells` equal parts of the last PAST_S, the newest last; NaN where
         unknown. Parts begin at whole multiples of their length, so that a shown mean does not
-        change. The series is computed again every FRESH_S."""
+        change. The series is computed again every MAX_SERIES_AGE_S."""
         step = PAST_S / cells
-        stamp = int(now // step), int(now // FRESH_S)
+        stamp = int(now // step), int(now // MAX_SERIES_AGE_S)
         cached = self._series_cache.get((key, cells))
         if cached is None or cached[0] != stamp:
             means = self._series(HISTORY_KEYS.index(key), cells, step, (stamp[0] + 1) * step)
@@ -214,7 +214,7 @@ class NumberHistory:
                 counts[cell] += 1
         means = [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
         count = len(self.times) - 1
-        # mean distance of two points, in s
+        # mean time between successive points, in s
         spacing = (self.times[-1] - self.times[0]) / count if count > 0 else 0.0
         if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
             means[-1] = means[-2] if cells > 1 else nan  # this part of the history has no data yet

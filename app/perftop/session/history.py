@@ -410,7 +410,7 @@ class History:
         self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, max_waiting_bytes))
 
     def _choose_series(self, reader: SampleReader) -> None:
-        """Chooses the metrics and counters of this stream of which a history is kept."""
+        """Chooses which metrics and counters of this stream to keep a history of."""
         self._metrics = [key for key, variants in reader.evaluator.variants.items() if variants]
         self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
         columns, topology = reader.counters.columns, reader.hello.topology

@@ -294,8 +294,8 @@ COMPRESSION_LEVEL = 1
 MAX_OVERHEAD_BYTES = 1 << 22
 """Maximum size of a packed message without its blocks, in bytes."""
 INDEX_KIND = "index"
-"""Kind of the last note of a file, whose data has the offset and the first time of each block. The
-file ends with the offset of this note, so that readers find it."""
+"""Kind of the last note in a file. Its data contains the offset and first time of each block. The
+file ends with the offset of this note, so that readers can find it."""
 TimedMessage = wire.Frame | wire.Note
 _DAMAGE_ERRORS = wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error
 

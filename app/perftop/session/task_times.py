@@ -76,7 +76,7 @@ class TaskTimes:
     by_cpu: dict[int, float] = field(default_factory=dict)
     """Seconds that the task ran or waited (`wanted_s`), by CPU."""
     elapsed_s: float = 0.0
-    """Seconds over which the task's state was read; 0: its state is unknown."""
+    """Seconds covered by readings of the task's state; 0 if the state is unknown."""
     active_s: float = 0.0
     """Seconds of `elapsed_s` in which the task ran or waited for a CPU."""
     by_state: dict[str, float] = field(default_factory=dict)

@@ -27,7 +27,7 @@ THEMES = ("perftop-dark", "perftop-light", "perftop-safe", "perftop-ansi")
 _ENTRIES = ("theme", "units", "columns", "keys")
 _TYPE_NAMES = {str: "a string", bool: "true or false", int: "a number", float: "a number",
           list: "a list", dict: "a table"}  # fmt: skip
-_MISSING_KEY = "a key is missing beside a comma; a comma itself is comma, a space is space"
+_MISSING_KEY_ERROR = "a key is missing beside a comma; a comma itself is comma, a space is space"
 _MAX_BYTES = 1 << 20
 _EntryError = tuple[tuple[str, ...], str]
 """The path of an entry (the names of its tables, then its own name), and the error message."""
@@ -192,7 +192,7 @@ def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
                     suggestion = _suggestion(part.strip(), known_keys, "try q, Q, f1, ctrl+p")
                     yield name, f"{name}: there is no key {part.strip()!r}{suggestion}"
                 elif canonical is None:
-                    yield name, f"{name}: {_MISSING_KEY}"
+                    yield name, f"{name}: {_MISSING_KEY_ERROR}"
 
 
 def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, str]]:

@@ -145,8 +145,8 @@ class FleetPage(PageWidget, can_focus=True):
         return [*fleet_page_lines(state), (key_runs, "calm")]
 
     def _ordered_machines(self, state: FleetState) -> list[Machine]:
-        """Returns the machines in order. Rows move at most every SORT_PERIOD_S, and when the order,
-        the filter or the set of answering machines changes."""
+        """Returns the machines in display order. The order is computed again every SORT_PERIOD_S,
+        and at once when the sort key, the filter or the set of machines that answer changes."""
         rows = state.fleet.rows(state.choice, state.now)
         basis = state.choice, frozenset((machine.name, machine.is_answering) for machine in rows)
         if basis != self._order_inputs or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:

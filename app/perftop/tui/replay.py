@@ -62,8 +62,8 @@ class ReplaySource(StreamSource):
         self.indexing = True
         """Whether the search of the whole file for episodes is under way."""
         self._extended_playback: tuple[Playback | None, int] = None, 0
-        """The section whose history was last extended backwards, and the monotonic time in ns from
-        which its samples were read."""
+        """The playback whose history was last extended backwards, and the monotonic time in ns from
+        which samples were requested."""
         self._mark_count = 0
         """Number of marks that the user has set in this replay; they are not in the file."""
         self._remarks = [] if recording.checked else [UNCHECKED_NOTICE]

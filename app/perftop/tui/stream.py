@@ -40,7 +40,7 @@ a lost link."""
 DRAWING_CHECK_S = 0.05
 """Seconds between two checks of whether a slow terminal has accepted the last picture."""
 MIN_SILENCE_S = 3.0
-"""Seconds without a message, in addition to two sample times, after which the screen reports that
+"""Seconds without a message, in addition to two sample periods, after which the screen reports that
 no data arrives."""
 
 

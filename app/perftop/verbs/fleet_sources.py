@@ -52,7 +52,8 @@ SIMULATED_PREFIX = "sim:"
 
 
 class SshSource:
-    """Machines by their ssh host names, with a probe on each. All probes are read concurrently."""
+    """A source of machines reached over ssh by host name, each with its own probe. All probes are
+    read concurrently."""
 
     problem = ""
     shown_time_text = ""

@@ -117,8 +117,9 @@ class MeasuredConsumer(Follower):
 
 
 async def run_consumer(consumer: StreamConsumer, argv: list[str], max_s: float = inf) -> int:
-    """Runs one consumer, as `run_consumers` does for several. Returns the exit status. Raises
-    Failed, with the command's status unless that is 0."""
+    """Runs one consumer, as `run_consumers` does for several. Returns the exit status. If the
+    consumer failed, raises Failed with the command's exit status, or with the failure's own if the
+    command's is 0."""
     status, (failed,) = await run_consumers([(consumer, argv)], max_s)
     if failed is not None:
         raise Failed(str(failed), _command_status(consumer) or failed.status)

@@ -270,7 +270,7 @@ class Exporter(Follower):
         self._sockets, self._detail, self._file = sockets, detail, text_file
         self._shows_owners = owners
         self._server = PageServer(lambda openmetrics: self.page(openmetrics=openmetrics))
-        self._since_ns: int | None = None
+        self._last_sample_end_ns: int | None = None
         self._waiting_messages: list[wire.Message] = []
         """Messages that are not processed yet. They are processed together, which costs less: at
         MAX_WAITING messages, or when a client requests the page."""
@@ -317,10 +317,10 @@ class Exporter(Follower):
         from perfprobe import wire
 
         if isinstance(message, wire.Frame):
-            if self._since_ns is not None:
-                self._page.add_sample(self._since_ns)
+            if self._last_sample_end_ns is not None:
+                self._page.add_sample(self._last_sample_end_ns)
                 self._has_sample = True
-            self._since_ns = self.session.now_ns
+            self._last_sample_end_ns = self.session.now_ns
         return False
 
     def on_end(self) -> None:

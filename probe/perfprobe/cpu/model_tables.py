@@ -280,7 +280,7 @@ _SKX = replace(
 # Cannon Lake has no event list of its own; all models from Skylake to Ice Lake count crystal ticks
 # and have the one-thread event.
 _CANNON = replace(_SKYLAKE, residencies=(C1, C3, C6, C7, *DEEP_PACKAGE_RESIDENCIES), crystals_hz=())
-_ICE = replace(
+_ICE_LAKE = replace(
     _SKYLAKE,
     smt_methods=("one-thread", "distributed", *COUNTERLESS_METHODS),
     events=DISTRIBUTED_EVENTS,
@@ -289,7 +289,7 @@ _ICE = replace(
     crystals_hz=(38.4e6,),
 )
 _ICX = replace(
-    _ICE,
+    _ICE_LAKE,
     license_events=LICENSE_EVENTS,
     turbo=TURBO_GROUPS,
     limits=LIMITS_XEON,
@@ -298,7 +298,7 @@ _ICX = replace(
     uses_base_clock_for_aperf=False,
 )
 _SPR = replace(_ICX, events=GOLDEN_COVE_EVENTS, license_events={})
-_GOLDEN_COVE = replace(_ICE, events=GOLDEN_COVE_EVENTS)
+_GOLDEN_COVE = replace(_ICE_LAKE, events=GOLDEN_COVE_EVENTS)
 _GRACEMONT = replace(
     _GOLDEN_COVE,
     threads_per_core=1,
@@ -411,10 +411,10 @@ _INTEL_ROWS = (
     _with_stepping(_row(_SKX, "Cascade Lake", 0x55), 5, 6, 7, 8, 9),
     _with_stepping(_row(_SKX, "Cooper Lake", 0x55), 10, 11, 12, 13, 14, 15),
     _row(_CANNON, "Cannon Lake", 0x66),
-    _row(_ICE, "Ice Lake", 0x7D, 0x7E),
+    _row(_ICE_LAKE, "Ice Lake", 0x7D, 0x7E),
     _row(_ICX, "Ice Lake-SP", 0x6A, 0x6C),
-    _row(_ICE, "Tiger Lake", 0x8C, 0x8D),
-    _row(_ICE, "Rocket Lake", 0xA7, crystals_hz=(24e6,)),
+    _row(_ICE_LAKE, "Tiger Lake", 0x8C, 0x8D),
+    _row(_ICE_LAKE, "Rocket Lake", 0xA7, crystals_hz=(24e6,)),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Alder Lake", 0x97, 0x9A),
     _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=TURBO),  # only E cores, so it is not a hybrid
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Raptor Lake", 0xB7, 0xBA, 0xBF),

@@ -23,7 +23,7 @@ MAX_LINES = 4
 most interrupts."""
 COLUMN_WIDTH = 11
 """Width in characters of a CPU's column in /proc/interrupts and /proc/softirqs."""
-MAX_NAME = 40
+MAX_NAME_CHARS = 40
 MAX_STAT_BYTES, MAX_LINES_BYTES = 1 << 18, 1 << 22
 STAT_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Names of the first numbers in a CPU's line of /proc/stat, which are ticks."""
@@ -139,7 +139,7 @@ class InterruptTable:
             description = f"{label} {match[1] if match else description}"
         else:
             description = description.lower() or label
-        return description.strip()[:MAX_NAME]
+        return description.strip()[:MAX_NAME_CHARS]
 
 
 def parse_table(text: str) -> InterruptTable:

@@ -41,8 +41,8 @@ class TaskStat(NamedTuple):
 
 
 def parse_stat(data: bytes) -> TaskStat | None:
-    """Parses the content of a stat file; None if it is not one. The task's name may have any bytes,
-    including parentheses and newlines."""
+    """Parses the content of a stat file. Returns None if it is not a stat file. A task's name may
+    contain any bytes, including parentheses and newlines."""
     first, last = data.find(b"("), data.rfind(b")")
     if not 0 <= first < last:
         return None
@@ -58,8 +58,8 @@ def parse_stat(data: bytes) -> TaskStat | None:
 
 
 def parse_state(data: bytes) -> str:
-    """Returns the task's state (R, S, D, T, t … as in proc(5)) in the content of a stat file; '' if
-    it is not one."""
+    """Returns the task's state (R, S, D, T, t … as in proc(5)) from the content of a stat file; ''
+    if it has none."""
     return data[data.rfind(b")") + 1 :].lstrip()[:1].decode(errors="replace")
 
 

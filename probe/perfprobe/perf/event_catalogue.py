@@ -271,7 +271,7 @@ def _make_event(request: EventRequest, pmu: Pmu, code: ConfigWords, *, core: boo
 
 PERF_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 """PATH for perf. The caller's PATH is not used, since perfprobe may run as root."""
-WAIT_S = 5.0
+PERF_LIST_TIMEOUT_S = 5.0
 MAX_LISTING_BYTES = 32 << 20
 MAX_TEXT = 200
 _ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
@@ -317,7 +317,7 @@ def _perf_listing() -> bytes:
         stderr=subprocess.DEVNULL, env={"LC_ALL": "C", "PATH": PERF_PATH, "PAGER": "cat"},
     ) as perf:  # fmt: skip
         try:
-            out, _ = perf.communicate(timeout=WAIT_S)
+            out, _ = perf.communicate(timeout=PERF_LIST_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             perf.kill()
             raise

@@ -97,8 +97,8 @@ class Group:
         return lib.pp_perf_columns(self.handle)
 
     def set_columns(self, columns: Sequence[int]) -> None:
-        """Sets the columns, counted after the times, that the events fill, in ascending order; by
-        default 0, 1, 2 … Must not be called while a thread reads the group."""
+        """Sets which columns the events fill, in ascending order; column 0 is the first after the
+        time columns. Default: 0, 1, 2 … Must not be called while a thread reads the group."""
         self.filled_columns = [column + self._times for column in columns]
         bits = sum(1 << column for column in (*range(self._times), *self.filled_columns))
         check_result(lib.pp_perf_group_place(self.handle, bits))

@@ -103,7 +103,7 @@ class Powercap:
                 dram = next(dram_zones, None)
                 if MEMORY_KEY in wanted and dram is not None:
                     memory = self._open_zone(dram, {"energy_j"})
-                    # without files if this user may not read energy
+                    # The zone has no files if this user may not read its energy.
                     zone.memory_zone = memory if memory.files else None
         return zones
 

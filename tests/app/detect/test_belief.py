@@ -11,7 +11,7 @@ from sim_truth import PLAYED_S, SECOND, SMALL, found_episodes
 
 import perftop
 from perftop.detect import low_clock_causes, standstill
-from perftop.model.belief import COUNTED, confidence
+from perftop.model.belief import COUNTED_QUANTITIES, confidence
 from perftop.model.kinds import CAUSES, KINDS, NEIGHBOURS
 
 ROOT = Path(perftop.__file__).parent
@@ -54,19 +54,19 @@ def nameable_causes() -> set[tuple[str, str]]:
 
 def test_all_causes_of_all_detectors_have_a_counted_quantity() -> None:
     names = nameable_causes()
-    assert names <= {*COUNTED}
-    rest = {kind for kind, _ in {*COUNTED} - names}
+    assert names <= {*COUNTED_QUANTITIES}
+    rest = {kind for kind, _ in {*COUNTED_QUANTITIES} - names}
     assert rest == BY_RECORDS | BY_KEY
-    assert {kind for kind, _ in COUNTED} - {"mark"} == {*KINDS}
+    assert {kind for kind, _ in COUNTED_QUANTITIES} - {"mark"} == {*KINDS}
     facts = {"-", "*", "hotplug", "firmware"}
-    assert {cause for _, cause in COUNTED} - facts <= {*CAUSES}
+    assert {cause for _, cause in COUNTED_QUANTITIES} - facts <= {*CAUSES}
 
 
-@pytest.mark.parametrize(("kind", "cause"), [*COUNTED])
+@pytest.mark.parametrize(("kind", "cause"), [*COUNTED_QUANTITIES])
 def test_measured_requires_that_the_cause_itself_is_counted_with_a_small_error(
     kind: str, cause: str
 ) -> None:
-    best = "measured" if COUNTED[kind, cause].is_cause else "inferred"
+    best = "measured" if COUNTED_QUANTITIES[kind, cause].is_cause else "inferred"
     assert confidence(kind, cause) == best
     assert confidence(kind, cause, error=0.1, effect=0.2) == best
     for lacking in (
@@ -109,7 +109,7 @@ def test_no_simulated_episode_claims_more_than_was_counted(scenario: str) -> Non
 
 def test_the_trust_page_lists_all_causes_with_their_counters() -> None:
     page = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
-    for (kind, cause), entry in COUNTED.items():
+    for (kind, cause), entry in COUNTED_QUANTITIES.items():
         best = "measured" if entry.is_cause else "inferred"
         rows = [line for line in page.splitlines() if line.startswith(f"| `{kind}` |")]
         name = "any" if cause == "*" else f"`{cause}`"

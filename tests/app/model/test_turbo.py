@@ -134,9 +134,12 @@ def test_hulls_enclose_all_steps(grows: list[tuple[int, int]], data: st.DataObje
     most = data.draw(st.integers(least, 40))
     counts = range(least, most + 1)
     exact = [steps.hz_at(n) for n in counts]
-    assert (np.interp(counts, *steps.hull_below(least, most)) <= np.array(exact) + 1).all()
-    assert (np.interp(counts, *steps.hull_above(least, most)) >= np.array(exact) - 1).all()
-    for sign, corners in ((1, steps.hull_below(least, most)), (-1, steps.hull_above(least, most))):
+    assert (np.interp(counts, *steps.convex_hull_below(least, most)) <= np.array(exact) + 1).all()
+    assert (np.interp(counts, *steps.concave_hull_above(least, most)) >= np.array(exact) - 1).all()
+    for sign, corners in (
+        (1, steps.convex_hull_below(least, most)),
+        (-1, steps.concave_hull_above(least, most)),
+    ):
         assert [corners[1][0], corners[1][-1]] == [exact[0], exact[-1]]
         assert corners[1] == [steps.hz_at(int(n)) for n in corners[0]], "they touch it"
         bends = np.diff(sign * np.interp(counts, *corners), 2)

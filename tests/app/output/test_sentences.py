@@ -17,7 +17,7 @@ from perftop.base.text import long_duration
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
 from perftop.model.belief import (
-    COUNTED,
+    COUNTED_QUANTITIES,
     ClockCap,
     CrowdedCpu,
     Hypervisor,
@@ -50,8 +50,10 @@ TIME_PHRASE = "since 09:43:50"
 
 
 def test_all_causes_that_can_be_counted_have_a_case() -> None:
-    assert {*COUNTED} - {(kind, cause) for kind, cause, *_ in CASES} == {("suspect", "*")}
-    kinds = [kind_of_cause(kind, cause) for kind, cause in COUNTED]
+    assert {*COUNTED_QUANTITIES} - {(kind, cause) for kind, cause, *_ in CASES} == {
+        ("suspect", "*")
+    }
+    kinds = [kind_of_cause(kind, cause) for kind, cause in COUNTED_QUANTITIES]
     assert {kind.worsened_key for kind in kinds} <= {"", *NUMBERS}
     assert {key for kind in kinds for key in kind.explained_keys} <= {*NUMBERS}
 

@@ -64,8 +64,8 @@ class Heading:
 
     @property
     def text(self) -> str:
-        """The heading in the older format, version 0.0.4. It has the name of the samples, and an
-        `info` family has the type gauge."""
+        """The heading in the older format, version 0.0.4. It gives the name of the samples, and for
+        an `info` family the type gauge."""
         kind = "gauge" if self.kind == "info" else self.kind
         help_ = self.help.replace("\\", r"\\").replace("\n", r"\n")
         return f"# HELP {self.sample} {help_}\n# TYPE {self.sample} {kind}\n"

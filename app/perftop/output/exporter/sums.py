@@ -82,7 +82,7 @@ class Sums:
 
     def add(self, sample: Sample) -> None:
         delta, counters = sample.delta, self._session.counters
-        self._add_seconds(sample)
+        self._add_state_seconds(sample)
         self._add_counts(delta)
         for key in self._increments:
             if (increments := counters.increments(delta, key)) is not None:
@@ -97,7 +97,7 @@ class Sums:
             is_doubted = (delta.doubts == doubt).any(axis=1) & self.is_selected
             self.suspects[doubt.name.lower()] += int(is_doubted.sum())
 
-    def _add_seconds(self, sample: Sample) -> None:
+    def _add_state_seconds(self, sample: Sample) -> None:
         values, doubts = sample.values, sample.delta.doubts
         metrics = [INDEX[key] for key in TIME_MODES.values()]
         seconds = values.numerators[metrics]

@@ -193,8 +193,8 @@ def _cause_evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]
 
 
 def _machine_names(state: FleetState, machines: Sequence[Machine]) -> str:
-    """Returns the racks of these machines, or some of the machine names; for a single machine, its
-    tasks."""
+    """Returns the tasks of a single machine; the racks of several machines, if all of these racks
+    are numbered and they are few; else the first machine names."""
     if len(machines) == 1:
         return safe_cells(machines[0].tasks)
     every_rack, hit_racks = racks([*state.fleet.machines.values()]), [*racks(machines)]

@@ -50,7 +50,7 @@ SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between two numbers: GAP if all numbers fit, else NARROW_GAP."""
 WAIT_NAMES = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
-"""Resources for which tasks wait, by the kernel's name of the pressure."""
+"""What tasks wait for, by the resource's name in /proc/pressure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,9 @@ def shown_cpus(session: Session) -> ShownCpus:
 
 
 def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
-    """Returns the machine's numbers that this source has, by key: metrics over the CPUs that the
-    user asked for, and totals of the machine. An unknown number is NaN or absent."""
+    """Returns the numbers of the machine that the source can supply, by key: means over the CPUs
+    that the user asked for, and machine-wide numbers, such as power. An unknown number is NaN or
+    absent."""
     chosen, means = (
         session.evaluator.variants,
         interval.values.group(shown_cpus(session).cpus).tolist(),
@@ -266,7 +267,8 @@ def _share_of_neither(
 
 
 def _mean_shares(shares: Floats) -> list[float]:
-    """Returns the mean shares of the cores whose shares are all known; empty if there are none."""
+    """Returns the mean share of each SMT state over the cores whose shares are all known; [] if
+    there are none."""
     values_by_key = shares[~np.isnan(shares.sum(axis=1))]
     return values_by_key.mean(axis=0).tolist() if len(values_by_key) else []
 

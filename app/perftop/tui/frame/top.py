@@ -215,7 +215,7 @@ def _sampling_pieces(
     session: Session, interval: Interval | None, status: AppStatus, *, with_words: bool
 ) -> list[Piece]:
     """Returns the parts about the link to a remote probe, the source of counters, the method for
-    the SMT states, the interval and the sample time."""
+    the SMT states, the interval and the sample period."""
     hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:

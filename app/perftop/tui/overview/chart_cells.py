@@ -507,7 +507,7 @@ class TaskLanes:
                 self._names[i] = new.pop(0)
 
     def lane_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
-        """Returns the lane of a CPU in `rows` lines. The lowest line has the name of a task where
+        """Returns the lane of a CPU in `rows` lines. The lowest line shows the name of a task where
         the task fills enough cells."""
         if ("lane", unit, rows, glyphs) not in self._drawn_lines:
             lanes = draw_charts(charts.task_chart, self._shares, rows, glyphs)

@@ -295,8 +295,8 @@ def _share_cell(values: UnitValues, name: str, size: int) -> Run:
 
 
 def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
-    """Returns the line above a chart, in at most `size` cells: the sign, name and numbers of the
-    unit, a thin rule, and its tasks on the right."""
+    """Returns the line above a chart, in at most `size` cells: the episode sign, name and numbers
+    of the core or CPU, then a thin rule, then the tasks that ran there, flush right."""
     left: list[Run] = [values.sign, (f"  {values.name:<8}", "bright")]
     if not values.is_online:
         return merge_runs([*left, ("off", "dim")], size)

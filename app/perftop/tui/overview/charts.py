@@ -490,7 +490,7 @@ class ChartedView(PaneledView):
 
 
 MAX_CHARTS = 16
-"""Maximum number of charts; a machine with more units is shown as rows instead."""
+"""Maximum number of charts, one per core or CPU; a machine with more is shown as rows instead."""
 MAX_TITLED_CHARTS = 4
 """Maximum number of charts that have a title line each; if there are more, the numbers are beside
 the charts."""

@@ -482,7 +482,7 @@ def _loss_history_runs(
 MIN_DIFFERENCE = 0.01
 """Minimum difference, in CPUs, that the sentence mentions. A loss of that size is red."""
 MIN_WIDTH_FOR_GAPS = 46
-"""Width in cells from which the columns of the comparison have wide gaps."""
+"""Minimum width in cells for wide gaps between the columns of the comparison."""
 
 
 def comparison_panel(

@@ -32,7 +32,7 @@ TICK_STEPS_NS = tuple(
     round(seconds * 1e9)
     for seconds in (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
 )
-"""Possible distances of ticks, in ns; such ticks fall on round times."""
+"""Possible distances between ticks, in ns; such ticks fall on round times."""
 MIN_AXIS_NS = 10**9
 """Minimum length of the axis while the history is shorter than the window, in ns."""
 REDRAW_PERIOD_NS = 1_000_000_000
@@ -153,8 +153,8 @@ def cells_outside(
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
     """Returns the finest axis of `room` cells that covers the window. As long as the history, which
     begins at `first_ns`, fills at most half of the window, the axis covers a half, a quarter, … of
-    it. Steps are that large because the whole chart changes with each. The distance of ticks is a
-    multiple of the bin length. Bins may be shorter than a sample."""
+    it. Steps are that large because the whole chart changes with each. The distance between ticks
+    is a multiple of the bin length. Bins may be shorter than a sample."""
     window_ns = window_s * 1e9
     if first_ns is not None:
         while now_ns - first_ns <= window_ns / 2 >= MIN_AXIS_NS:

@@ -43,7 +43,7 @@ MAX_REREAD_VALUES = 40_000
 """Maximum number of values (samples times CPUs) that are read again, as for a past moment."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
 """Minimum share of their time that victims lose for the line to be orange, and to be red."""
-MIN_ENDED_NS = 3_000_000_000
+CAUSE_ENDED_AFTER_NS = 3_000_000_000
 """Time in ns without a loss after which its cause counts as ended."""
 MAX_LAST_CAUSE_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
@@ -171,7 +171,7 @@ class _VerdictCache:
         episodes run and either nothing is lost or tasks still wait."""
         if session.running != self._running[0]:
             self._running = [*session.running], session.now_ns
-        has_changed = session.now_ns - self._running[1] <= MIN_ENDED_NS + VERDICT_STEP_NS
+        has_changed = session.now_ns - self._running[1] <= CAUSE_ENDED_AFTER_NS + VERDICT_STEP_NS
         still_waits = session.run_times.waiting_s > self._waiting_s
         is_steady = verdict.span_s and not has_changed and (still_waits or not verdict.level)
         return MIN_STEADY_STEP_NS if is_steady else VERDICT_STEP_NS
@@ -223,7 +223,7 @@ class _VerdictCache:
         self._job_verdict = None
         verdict = _verdict(session, self._totals_of_last_seconds(session, totals), tasks)
         earlier_totals = [
-            state for state in self._recent_totals if state.end_ns <= now_ns - MIN_ENDED_NS
+            state for state in self._recent_totals if state.end_ns <= now_ns - CAUSE_ENDED_AFTER_NS
         ]
         if verdict.level and earlier_totals:
             recent_losses = totals.losses.since(earlier_totals[-1].losses)

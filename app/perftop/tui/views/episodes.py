@@ -42,7 +42,8 @@ contains."""
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and the episode sign."""
 MIN_HEIGHT_FOR_DETAILS = 12
-"""Minimum lines for details of the selected episode, and for a heading above the titles."""
+"""Minimum height in lines of a view that shows details of the selected episode, and a heading above
+the column titles."""
 _DETAIL_LINES, MAX_WIDE_DETAIL_LINES = (5, 10), 7
 """Minimum and maximum number of lines about the selected episode; and the maximum beside a list
 that is wide enough for all columns, where the evidence needs fewer lines."""

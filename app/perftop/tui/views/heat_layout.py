@@ -261,7 +261,7 @@ def _package_lines(
 # --- rings around cores that lose something. Rings that touch share a line.
 
 RIGHT, LEFT, DOWN, UP = 1, 2, 4, 8
-"""Directions of the strokes in a cell of a ring, as bits."""
+"""Directions in which lines leave a character cell, as bits, for the ring drawn around a core."""
 _STROKES = {True: " ╺╸━╻┏┓┳╹┗┛┻┃┣┫╋", False: " ╶╴─╷┌┐┬╵└┘┴│├┤┼"}
 """Box-drawing characters, by whether the core loses now and the sum of the directions."""
 

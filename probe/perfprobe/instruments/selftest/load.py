@@ -1,8 +1,8 @@
 """Runs code with known counts (known.c) on all CPUs at once, and measures how much other tasks
 disturbed it.
 
-A loop has a known number of instructions in each turn; the TSC is read (a mark) after every few
-hundred turns. A pattern alternates sleep and work in fixed periods.
+A loop has a known number of instructions in each turn (iteration); the TSC is read (a mark) after
+every few hundred turns. A pattern alternates sleep and work in fixed periods.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class WorkSpan:
 
 @dataclass(frozen=True, slots=True)
 class LoopRun:
-    """A run of a loop. Each of `mark_stamps` is the TSC after another `turns_per_mark` turns."""
+    """A run of a loop. Each of `mark_stamps` is the TSC after another `turns_per_mark`
+    iterations."""
 
     kind: int
     turns_per_mark: int
@@ -59,8 +60,8 @@ class LoopRun:
     span: WorkSpan
 
     def turns_between(self, begin: int, end: int) -> float | None:
-        """Returns the turns of the loop between two TSC stamps; None if a stamp is outside the
-        run."""
+        """Returns the number of loop iterations between two TSC stamps; None if a stamp is outside
+        the run."""
         first, last = self._turns_at(begin), self._turns_at(end)
         return None if first is None or last is None else (last - first) * self.turns_per_mark
 
@@ -78,13 +79,14 @@ class LoopRun:
 
 
 loop_instructions = lib.pp_known_turn
-"""Instructions that one turn of the loop executes in user space, by kind of code."""
+"""Instructions that one iteration of the loop executes in user space, by kind of code."""
 chain_instructions = lib.pp_known_chain
-"""Instructions of one turn that form a chain, in which each waits for the previous one."""
+"""Instructions of one iteration that form a chain, in which each waits for the previous one."""
 
 
 def run_loop(kind: int, turns: int, marks: int) -> LoopRun:
-    """Runs a loop of this kind in the calling thread: `turns` turns before each of the marks."""
+    """Runs a loop of this kind in the calling thread: `turns` iterations before each of the
+    marks."""
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_work_span *")
     check_result(lib.pp_known_run(kind, turns, c_marks, marks, out))

@@ -218,8 +218,8 @@ class Script:
         self.episodes.append(ScriptedEpisode(kind, cause, list(cpus), *times, depth, watch))
 
     def add_climb(self, goal: Stage, cores: list[int]) -> None:
-        """Appends stages like `goal` in which the clocks of these cores rise to those of `goal`,
-        and the episode of that rise."""
+        """Appends stages like `goal` in which the clocks of these cores climb stepwise towards
+        their values in `goal`, and a "ramp" episode over those stages."""
         top = int(goal.clocks()[cores[0] if cores else 0])
         steps = [mhz for mhz in CLIMB_MHZ if mhz < top]
         for mhz in steps:
