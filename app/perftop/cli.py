@@ -171,11 +171,12 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
     of the time."""
     parser = options.Parser(
         prog="perftop",
+        usage="perftop [VERB] [OPTION ...]",
         description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
         "what slows them down: power, heat, a neighbour, the hypervisor, a queue.",
-        epilog="Without a verb, perftop opens the screen. Start with perftop demo, perftop why or "
-        "perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` lists "
-        "the pages of the manual.",
+        epilog="Without a verb, perftop opens the screen. To begin, try `perftop demo`, `perftop "
+        "why` or `perftop doctor`. `perftop VERB --help` shows the options of a verb, `perftop "
+        "help` lists the pages of the manual.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print version and commit")
     parser.add_argument(
@@ -189,7 +190,9 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
         help="print the completion script for this shell",
     )  # fmt: skip
     parser.set_defaults(runs=False)
-    subparsers = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
+    subparsers = parser.add_subparsers(
+        required=True, metavar="VERB", title="verbs", prog=parser.prog
+    )
     for add in dict.fromkeys([VERBS[verb]] if verb else VERBS.values()):
         add(subparsers)
     parser.set_defaults(verbs=dict(subparsers.choices))

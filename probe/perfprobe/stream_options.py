@@ -14,7 +14,9 @@ _OPTIONS = (
     (("--source",), "NAME",
      "source: auto (default), perf, msr, os, or a simulated machine, sim[:SCENARIO[,cpus=N …]]"),
     (("--sample",), "TIME", "time between two reads of the counters"),
-    (("-c", "--cpus"), "LIST", "read only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
+    (("-c", "--cpus"), "LIST",
+     ("read only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P (but filters on the "
+      "screen are pkg:0, core:3)")),
     (("--smt-method",), "NAME",
      (f"how SMT states are found: {', '.join(METHODS)} (default: the first that works here; see "
       "perftop help sources)")),
@@ -39,7 +41,7 @@ def sysroot() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
-        help="read only from DIR/proc, DIR/sys and DIR/dev (default: this machine)",
+        help="read from DIR/proc, DIR/sys and DIR/dev only (default: this machine)",
     )  # fmt: skip
     return parser
 

@@ -51,10 +51,10 @@ def add_parser(subparsers: Any) -> None:
     parser = options.add_verb(subparsers, "doctor", run, text, machine=True)
     options.add_json_options(parser)
     text = (
-        "check only the conditions of the machine; exit with status 1 if a RULE is broken, or if "
-        f"a given one cannot be checked (default: {' '.join(DEFAULT_RULES)}). A RULE is "
-        "NAME=STATE, or NAME alone for the state that disturbs benchmarks least; perftop help "
-        f"sources lists the states. Names: {', '.join(RULES)}"
+        "check only the settings that affect benchmarks; exit with status 1 if a RULE is broken, "
+        f"or if a given one cannot be checked (default: {' '.join(DEFAULT_RULES)}). A RULE is "
+        "NAME=STATE, or NAME alone for the state that disturbs benchmarks least (turbo alone: off; "
+        f"perftop help sources lists them). Names: {', '.join(RULES)}"
     )
     parser.add_argument("--check", nargs="*", metavar="RULE", help=text)
 

@@ -41,7 +41,7 @@ _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_
              "h": 3_600_000_000_000}  # fmt: skip
 REMOTE_HELP = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
 METRICS_HELP = "print only these numbers: util, busy_hz, smt, power_w … (perftop help numbers)"
-DURATION_HELP = "stop after this time (default: at Ctrl-C); not with CMD"
+DURATION_HELP = "stop after this time (default: run until Ctrl-C); not with CMD"
 SAMPLE_DEFAULT_HELP = "100ms, less if -i is not a multiple of it"
 SHIPPED_DIRECTORY = Path(__file__).parent.parent / "recording" / "shipped"
 """Directory of the recordings that come with perftop, named `demo:NAME` by the user."""
@@ -175,9 +175,12 @@ def add_verb(
 
 
 def add_machine_options(parser: argparse.ArgumentParser) -> None:
-    text = "run the probe, and nothing else, as root (with --host: root on HOST)"
+    text = (
+        "run the probe, and nothing else, as root (with --host: on HOST, where sudo must need no "
+        "password)"
+    )
     parser.add_argument("--sudo", action="store_true", help=text)
-    text = "read HOST by ssh instead of this machine; stat and record accept several --host"
+    text = "measure HOST over ssh instead of this machine; stat and record accept several --host"
     parser.add_argument("--host", action="append", metavar="[USER@]HOST", help=text)
     parser.add_argument("--remote", metavar="PATH", help=REMOTE_HELP)
 

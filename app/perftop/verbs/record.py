@@ -55,11 +55,15 @@ def add_parser(subparsers: Any) -> None:
     text = "record measurements to a file, without a screen"
     parser = options.add_verb(subparsers, "record", run, text, stream=True, epilog=EPILOG,
                               interval="1s; stored in FILE, and used by export")  # fmt: skip
-    text = "recording to write; a directory with --ring, --on or several --host"
+    text = "recording to write (required); a directory with --ring, --on or several --host"
     parser.add_argument("-o", "--output", type=options.parse_file_path, metavar="FILE", help=text)
-    text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves it"
+    text = (
+        "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves what it holds"
+    )
     parser.add_argument("--ring", type=options.parse_duration_ns, metavar="TIME", help=text)
-    text = "save episodes of these kinds, with 30 s before and after: turbo-drop,neighbour …"
+    text = (
+        "save episodes of these kinds or causes (neighbour,thermal …), with 30 s before and after"
+    )
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
     text = "maximum size of the directory of --ring or --on (default: 1G)"
     parser.add_argument(

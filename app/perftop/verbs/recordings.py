@@ -34,8 +34,9 @@ MAX_JSON_BYTES = 256 << 20
 COMPARABLE_FILES = "diff reads recordings and --json, such as that of perftop stat --json -o FILE"
 DIFF_EPILOG = (
     "A file is a recording, or the output of stat --json, stat -r N --json or summary --json. The "
-    "exit status is 0, whether or not there is a difference, and 1 if a condition of --fail-if is "
-    "met or cannot be decided."
+    "exit status is 0, whether or not there is a difference; 1 if a condition of --fail-if is met "
+    "or cannot be decided, or if a file cannot be read; 2 if nothing can be compared; 4 if a file "
+    "is damaged or was written by another program."
 )
 CONDITION_PATTERN = re.compile(r"\s*([^\s<>]+)\s*([<>])\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*(%|pt)\s*")
 CONDITION_MET_STATUS = 1

@@ -204,8 +204,8 @@ def add_fleet(subparsers: Any) -> None:
     parser = options.add_verb(subparsers, "fleet", run_fleet, text, about=about)
     parser.add_argument(
         "hosts", nargs="*", metavar="[USER@]HOST|DIR",
-        help="machines to read by ssh, at most 64; sim:… is a simulated one; or one DIR, written "
-        "by record --host … -o DIR",
+        help="machines to measure over ssh, at most 64; sim:… is a simulated one; or one DIR, "
+        "written by record --host … -o DIR",
     )  # fmt: skip
     text = "read the names of machines from FILE, one per line"
     parser.add_argument(
@@ -214,11 +214,11 @@ def add_fleet(subparsers: Any) -> None:
     parser.add_argument("--remote", metavar="PATH", help=options.REMOTE_HELP)
     text = "read what this Prometheus server has scraped from `perftop exporter`"
     parser.add_argument("--prometheus", metavar="URL", help=text)
-    text = 'with --prometheus: read only matching series, such as {job="perftop"}'
+    text = "with --prometheus: read only matching series, such as '{job=\"perftop\"}'"
     parser.add_argument("--match", metavar="SELECTOR", help=text)
     options.add_interval_options(parser, "1s; 15s with --prometheus")
     options.add_json_options(parser, "print one JSON object per line, without a screen")
-    text = "with --json: stop after N intervals (default: at Ctrl-C)"
+    text = "with --json: stop after N intervals (default: run until Ctrl-C)"
     parser.add_argument("-n", "--count", type=options.parse_count, metavar="N", help=text)
     options.add_terminal_options(parser)
 

@@ -33,7 +33,7 @@ IDLE_S = 10.0
 
 
 def add_parser(subparsers: Any) -> None:
-    text = "share one probe among readers on this machine; connect with perftop attach"
+    text = "read the counters once for many users of this machine; each runs perftop attach"
     about = f"{text} unix:PATH. Samples are sent once per interval"
     parser = options.add_verb(
         subparsers, "serve", run, text, about=about, stream=True, interval="500ms"

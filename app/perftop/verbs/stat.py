@@ -50,7 +50,7 @@ COMMAND_HELP = (
 def add_parser(subparsers: Any) -> None:
     text = "print the numbers shown on the screen, as text or JSON"
     parser = options.add_verb(subparsers, "stat", run, text, stream=True, epilog=COMMAND_HELP)
-    text = "stop after N intervals (default: at Ctrl-C); not with CMD"
+    text = "stop after N intervals (default: run until Ctrl-C); not with CMD"
     parser.add_argument("-n", "--count", type=options.parse_count, metavar="N", help=text)
     options.add_duration_options(parser)
     text = "run CMD N times, and print means with confidence intervals"
