@@ -196,13 +196,13 @@ class Monitor(DirectScreen):
             self._controls.select_range(*sorted((self._range_start_ns, interval.time_ns)))
 
     def action_hold_range(self) -> None:
-        """Holds the selected range as B. The range selected next, A, is compared with it."""
+        """Holds the selected range as A. The range selected next, B, is compared with it."""
         settings, interval = self.settings, self.last_state.interval
         if settings.range_ns is None or interval is None:
             self._controls.show_notice("select a range first: drag in a chart")
             return
         settings.held_range = interval, self._top.verdict
-        self._controls.show_notice("range held as B: now select A to compare them")
+        self._controls.show_notice("range held as A: now select B to compare them")
         self.refresh_view()
 
     def refresh_view(self) -> None:

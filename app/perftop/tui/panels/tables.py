@@ -477,7 +477,7 @@ def _loss_history_runs(
     )  # fmt: skip
 
 
-# --- The comparison of the selected range, A, with the range that was held before, B.
+# --- The comparison of the selected range, B, with the range that was held before, A.
 
 MIN_DIFFERENCE = 0.01
 """Minimum difference, in CPUs, that the sentence mentions. A loss of that size is red."""
@@ -488,16 +488,16 @@ MIN_WIDTH_FOR_GAPS = 46
 def comparison_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the comparison of the selected range with range B, in place of the panel of tasks: a
+    """Returns the comparison of the selected range with range A, in place of the panel of tasks: a
     sentence, and a table of rates, because the ranges differ in length. Rates are shares of the
     time of all CPUs, and the CPUs that tasks used or waited for."""
     assert settings.held_range is not None
-    sides = (interval, verdict_at(session, interval, is_range=True)), settings.held_range
+    sides = settings.held_range, (interval, verdict_at(session, interval, is_range=True))
     number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7
     columns = fit_columns([
         Column("name", "", 10, is_left=True, gap=1, max_width=24),
         Column("A", "A", number_width), Column("B", "B", number_width),
-        Column("A - B", "A − B", number_width + 1),
+        Column("B - A", "B − A", number_width + 1),
         Column("unit", "", 6),
     ], width)  # fmt: skip
 
@@ -505,9 +505,9 @@ def comparison_panel(
         a, b = values
         digits = 2 if unit == "CPUs" else 1
         texts = [f"{value:.{digits}f}" if isfinite(value) else "–" for value in (a, b)]
-        difference = f"{a - b:+.{digits}f}" if isfinite(a - b) else "–"
-        style = "alarm" if is_loss and a - b > MIN_DIFFERENCE else "bright"
-        cells = [(name, "text"), (texts[0], "text"), (texts[1], "dim"), (difference, style),
+        difference = f"{b - a:+.{digits}f}" if isfinite(b - a) else "–"
+        style = "alarm" if is_loss and b - a > MIN_DIFFERENCE else "bright"
+        cells = [(name, "text"), (texts[0], "dim"), (texts[1], "text"), (difference, style),
                  (unit, "dim")]  # fmt: skip
         return join_columns(columns, cells)
 
@@ -516,14 +516,14 @@ def comparison_panel(
     waited = [_mean_waiting_tasks(verdict) for _, verdict in sides]
     lengths = " and ".join(f"{side.elapsed_s:.1f} s" for side, _ in sides)
     lines = [
-        panel_title("A against B", lengths, width),
+        panel_title("B against A", lengths, width),
         headings(columns),
         row("busy", busy, "%", is_loss=False),
         row("lost", lost, "%", is_loss=True),
         row("waited", waited, "CPUs", is_loss=True),
     ]
     a, b = (_cpus_by_task(verdict) for _, verdict in sides)
-    differences = {name: a[name] - b[name] for name in sorted({*a, *b})}
+    differences = {name: b[name] - a[name] for name in sorted({*a, *b})}
     order = sorted(differences, key=lambda name: -abs(differences[name]))
     lines += [
         row(safe_cells(name), (a[name], b[name]), "CPUs", is_loss=False)

@@ -120,7 +120,7 @@ KEYS: tuple[Key, ...] = (
     Key("range_end", "monitor", "greater_than_sign", "range(True)", "range to",
         "End the range at the shown moment; all numbers then cover the range"),
     Key("hold", "monitor", "d", "hold_range", "compare",
-        "Hold the selected range as B; the range selected next, A, is compared with it"),
+        "Hold the selected range as A; the range selected next, B, is compared with it"),
     Key("output", "monitor", "O", "output", "output",
         "Output of the command: full screen, hidden, below the view"),
 

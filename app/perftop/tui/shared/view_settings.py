@@ -50,7 +50,7 @@ class ViewSettings:
     range_ns: tuple[int, int] | None = None
     """Monotonic times in ns of the ends of the selected range; None if there is none."""
     held_range: tuple[Interval, Verdict | None] | None = None
-    """The interval held for comparison (range B), and the verdict on it; None if none is held."""
+    """The interval held for comparison (range A), and the verdict on it; None if none is held."""
     tour_notes: list[int] = field(default_factory=list)
     """Indexes, in `canvas.TOUR_NOTES`, of the notes for a new user that are still to be shown."""
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
@@ -63,17 +63,17 @@ class ViewSettings:
     @property
     def is_comparing(self) -> bool:
         ranges = self.ranges_ns
-        return self.range_ns is not None and "B" in ranges and ranges["B"] != self.range_ns
+        return self.range_ns is not None and "A" in ranges and ranges["A"] != self.range_ns
 
     @property
     def ranges_ns(self) -> dict[str, tuple[int, int]]:
-        """Ends (monotonic ns) of the held range (key "B") and of the selected one ("A")."""
+        """Ends (monotonic ns) of the held range (key "A") and of the selected one ("B")."""
         ranges = {}
         if self.held_range is not None:
             end_ns = self.held_range[0].time_ns
-            ranges["B"] = end_ns - round(self.held_range[0].elapsed_s * 1e9), end_ns
-        if self.range_ns is not None and self.range_ns != ranges.get("B"):
-            ranges["A"] = self.range_ns
+            ranges["A"] = end_ns - round(self.held_range[0].elapsed_s * 1e9), end_ns
+        if self.range_ns is not None and self.range_ns != ranges.get("A"):
+            ranges["B"] = self.range_ns
         return ranges
 
     def set_filter(self, text: str, cpu: int | None) -> None:

@@ -332,22 +332,22 @@ def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
 ) -> None:
     """B ends `gap_s` before A; both are `seconds` long. The cursor is at the end of either."""
     session, interval = session_after_samples(guest(), 300)
-    a_ns = session.now_ns - 8 * 10**9
-    b_ns = a_ns - round((seconds + gap_s) * 1e9)
+    b_ns = session.now_ns - 8 * 10**9
+    a_ns = b_ns - round((seconds + gap_s) * 1e9)
     span_ns = round(seconds * 1e9)
-    held = session.interval_at(b_ns, span_ns)
+    held = session.interval_at(a_ns, span_ns)
     assert held is not None
     result = ChartPage(session, Cores(session))
     assert result.choose_layout(41, 160)
     for end_ns in (a_ns, b_ns):
         settings = ViewSettings(
-            cpu=0, window_s=30.0, range_ns=(a_ns - span_ns, a_ns), cursor_ns=end_ns
+            cpu=0, window_s=30.0, range_ns=(b_ns - span_ns, b_ns), cursor_ns=end_ns
         )
         settings.held_range = held, None
         result.make_lines(interval, range(2), settings, "colour")
         times = strips.text(result.lines[-1])
         brackets = re.findall("├[^├┤]*┤", times)
-        assert [bracket.strip("├┤─ ")[:1] for bracket in brackets] == ["B", "A"]
+        assert [bracket.strip("├┤─ ")[:1] for bracket in brackets] == ["A", "B"]
         assert times.count("├") == times.count("┤") == 2
         (label,) = [words for words, style in result.lines[-1] if style == "label"]
         assert label == f" {clock_time(session.unix(end_ns))} "
@@ -472,15 +472,15 @@ async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn
         await run.intervals(60, records=task_records(["lmp", "cc1"]))
         run.source.select_range(middle_ns - 6 * 10**9, middle_ns - 2 * 10**9)
         await run.pilot.press("d")
-        assert run.has(" B 4.0 s ")
-        assert not run.has("A against B")
+        assert run.has(" A 4.0 s ")
+        assert not run.has("B against A")
         run.source.select_range(middle_ns + 2 * 10**9, middle_ns + 5 * 10**9)
         await run.pilot.pause()
-        assert run.has("A against B  3.0 s and 4.0 s")
+        assert run.has("B against A  4.0 s and 3.0 s")
         assert not run.has("who runs")
         (busy,) = (line for line in run.text() if line.startswith("  busy  "))
-        assert busy.split()[1:5] == ["80.0", "20.0", "+60.0", "%"]
-        assert run.has(" A 3.0 s ")
+        assert busy.split()[1:5] == ["20.0", "80.0", "+60.0", "%"]
+        assert run.has(" B 3.0 s ")
         await run.pilot.resize_terminal(80, 24)
         await run.pilot.pause()
         assert any("+60.0" in line for line in run.text()), "\n".join(run.text())
