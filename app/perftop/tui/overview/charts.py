@@ -308,7 +308,7 @@ class ChartPage:
             wordings = f" {name} {(end_ns - start_ns) / 1e9:.1f} s ", f" {name} ", name
             words = next(words for words in wordings if len(words) + 2 <= size)
             begin = first + min(begin, cells - size)
-            style = "key" if name == "B" else "dim"
+            style = "key" if (start_ns, end_ns) == settings.range_ns else "dim"
             brackets.append((begin, (f"├{words:─^{size - 2}}┤", style)))
             used |= {*range(begin - 1, begin + size + 1)}
             if end_ns == settings.cursor_ns:  # the time is written beside the bracket

@@ -62,18 +62,18 @@ class ViewSettings:
 
     @property
     def is_comparing(self) -> bool:
-        ranges = self.ranges_ns
-        return self.range_ns is not None and "A" in ranges and ranges["A"] != self.range_ns
+        return "B" in self.ranges_ns
 
     @property
     def ranges_ns(self) -> dict[str, tuple[int, int]]:
-        """Ends (monotonic ns) of the held range (key "A") and of the selected one ("B")."""
+        """Ends (monotonic ns) of the ranges: "A" is the held one, and "B" the selected one, if it
+        is another; without a held range "A" is the selected one."""
         ranges = {}
         if self.held_range is not None:
             end_ns = self.held_range[0].time_ns
             ranges["A"] = end_ns - round(self.held_range[0].elapsed_s * 1e9), end_ns
         if self.range_ns is not None and self.range_ns != ranges.get("A"):
-            ranges["B"] = self.range_ns
+            ranges["B" if ranges else "A"] = self.range_ns
         return ranges
 
     def set_filter(self, text: str, cpu: int | None) -> None:

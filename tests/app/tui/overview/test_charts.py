@@ -330,7 +330,7 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
 def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
     gap_s: float, seconds: float
 ) -> None:
-    """B ends `gap_s` before A; both are `seconds` long. The cursor is at the end of either."""
+    """A ends `gap_s` before B; both are `seconds` long. The cursor is at the end of either."""
     session, interval = session_after_samples(guest(), 300)
     b_ns = session.now_ns - 8 * 10**9
     a_ns = b_ns - round((seconds + gap_s) * 1e9)
@@ -471,6 +471,8 @@ async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn
         m.loads = {0: CpuLoad(0.8), 1: CpuLoad(0.8)}
         await run.intervals(60, records=task_records(["lmp", "cc1"]))
         run.source.select_range(middle_ns - 6 * 10**9, middle_ns - 2 * 10**9)
+        await run.pilot.pause()
+        assert run.has(" A 4.0 s ")
         await run.pilot.press("d")
         assert run.has(" A 4.0 s ")
         assert not run.has("B against A")
