@@ -512,7 +512,7 @@ def test_an_undisturbed_victim_loses_nothing(stage: Stage) -> None:
     assert causes(line, truth.wait + POINTS) == {}
 
 
-@daily
+@nightly
 def test_a_job_that_sleeps_loses_nothing(stage: Stage) -> None:
     line = stage.why("exec sleep 4")
     assert causes(line) == {}
