@@ -180,7 +180,7 @@ def test_perftop_can_be_stopped_and_resumed_at_any_time() -> None:
 
         # The kernel sends SIGCONT when a terminal vanishes, shells send others; one may arrive
         # while perftop handles another.
-        for _ in range(200):
+        for _ in range(100):
             os.kill(screen.pid, signal.SIGCONT)
             screen.read(1)
 
