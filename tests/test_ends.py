@@ -8,8 +8,10 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import termios
 from pathlib import Path
+from types import FrameType
 
 import command
 import exports
@@ -18,6 +20,7 @@ from nightly import cases_by_day, nightly_case
 from terminal import Screen, drained_bytes
 from waiting import MAX_WAIT_S, wait_for
 
+from perftop.__main__ import _end
 from perftop.base import END_SIGNALS
 from perftop.verbs.options import fast_imports
 
@@ -340,6 +343,29 @@ def test_ctrl_c_in_a_terminal_ends_a_reader_and_leaves_nothing_behind(
     assert program.status == 130
     assert b"Traceback" not in shown
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_signal_ends_an_import_at_once_only_if_a_module_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`from perfprobe import wire` calls Python's code for imports each time."""
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code.co_name in {"_handle_fromlist", "get_code"}:
+            sys.setprofile(None)
+            _end(signal.SIGINT, frame)
+
+    def exit_at_once(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(os, "_exit", exit_at_once)
+    sys.setprofile(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        from perfprobe import wire  # noqa: F401
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    sys.setprofile(interrupt)
+    with pytest.raises(SystemExit, match="130"):
+        import this  # noqa: F401
 
 
 def test_an_output_without_content_is_removed(tmp_path: Path) -> None:

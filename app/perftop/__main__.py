@@ -15,8 +15,9 @@ from types import FrameType
 
 from perftop.base import END_SIGNALS
 
-IMPORTS = "<frozen importlib._bootstrap>"
-"""File name that Python gives to its own code for imports."""
+LOADER = "<frozen importlib._bootstrap>", "_find_and_load"
+"""File and name that Python gives to its function that loads a module. Other functions of the file
+also run if the module is loaded already."""
 
 
 def main() -> int:
@@ -57,10 +58,10 @@ def _handle_end_signals(
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Raises the exception of a signal; inside an import, which could lose it or raise another
-    exception instead, ends perftop at once."""
+    """Raises the exception of a signal; while a module is loaded, which could lose it or raise
+    another exception instead, ends perftop at once."""
     while frame is not None:
-        if frame.f_code.co_filename == IMPORTS:
+        if (frame.f_code.co_filename, frame.f_code.co_name) == LOADER:
             os._exit(128 + number)
         frame = frame.f_back
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
