@@ -182,7 +182,7 @@ def waiting_loss(
 
 
 def _waiters_text(waiters: _Waiters, *, with_threads: bool) -> str:
-    """Returns who waited, as the subject of a sentence: "2 of 4 threads of lmp"."""
+    """Returns the waiting tasks as the subject of a sentence, such as "2 of 4 threads of lmp"."""
     waiting, members, name = waiters.waiting_members, waiters.members, waiters.name
     names = (safe_text(task.comm, MAX_NAME) for task in waiting.values() if task.comm)
     comms = [*dict.fromkeys(names)]
@@ -194,7 +194,7 @@ def _waiters_text(waiters: _Waiters, *, with_threads: bool) -> str:
 
 
 def _wait_evidence(waiters: _Waiters, bound_text: str, notes: list[str]) -> list[str]:
-    """Returns how long the tasks waited. `notes`: what the total means."""
+    """Returns the evidence of how long the tasks waited. `notes`: explanations of the total."""
     total, waiting = waiters.total_times, waiters.waiting_members
     digits = 1 if total.wanted_s >= 1 else 2
     they = "they" if len(waiting) > 1 else "it"
@@ -375,8 +375,9 @@ def _wait_remedy(
     session: Session, found: _Competitors, limit: str, allowed: set[int],
     spare: Mapping[int, float], stuck: Collection[int],
 ) -> str:  # fmt: skip
-    """Returns a remedy; '' if none is known. `limit`: what restricts the waiting processes `stuck`
-    to the CPUs `allowed`. `spare`: the idle shares of other CPUs."""
+    """Returns a remedy; '' if none is known. `limit`: "mask" or "cpuset" if it restricts the
+    waiting processes `stuck` to the CPUs `allowed`, else ''. `spare`: the idle shares of other
+    CPUs."""
     has_room = any(share > MIN_ROOM for share in spare.values())
     if limit == "cpuset" and spare:
         return f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"

@@ -272,7 +272,7 @@ class _Span:
 
 
 def _finding(span: _Span, cause: Cause) -> Finding:
-    """Returns the finding on a cause, as far as its episodes tell."""
+    """Returns the finding on a cause, from its episodes and `_with_details`."""
     session, now_ns, sums = span.session, span.now_ns, span.totals.losses
     lost_s = sums.by_cause[cause]
     rows = np.flatnonzero(lost_s > 0.05 * lost_s.max()).tolist()
@@ -310,7 +310,7 @@ def _finding(span: _Span, cause: Cause) -> Finding:
 
 
 def _with_details(span: _Span, finding: Finding, worst: Episode | None) -> Finding:
-    """Returns the finding with what is known beside the episodes of its cause."""
+    """Returns the finding with the details that the episodes of its cause do not contain."""
     session, times, job, cause = span.session, span.totals.times, span.job, finding.cause
     if cause[1] == UNEXPLAINED:
         pieces = ["no limit was seen to act"]

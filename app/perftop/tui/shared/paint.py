@@ -110,7 +110,7 @@ def _run_writer(
     styles = theme.line_styles(name, state)
     if no_color:
         styles = theme.without_colours(styles)
-    elif system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
+    if system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
         styles = {key: theme.to_256_colours(style) for key, style in styles.items()}
     return RunWriter(styles, system)
 

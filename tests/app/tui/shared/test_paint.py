@@ -143,6 +143,8 @@ def test_a_terminal_of_256_colours_gets_fixed_colours_only() -> None:
     written = result.write([("abc", "alarm")], 3)
     assert "38;5;203" in written
     assert "48;5;235" in written
+    grey = _run_writer("perftop-safe", "victim", no_color=True, system=ColorSystem.EIGHT_BIT)
+    assert "38;5;102" in grey.write([("abc", "mark")], 3)
 
 
 def test_ascii_replaces_other_characters() -> None:
