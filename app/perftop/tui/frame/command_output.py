@@ -22,7 +22,7 @@ from perftop.draw.columns import ELLIPSIS
 from perftop.draw.strips import width
 from perftop.process.job_terminal import OutputLines
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.paint import rendered_strip, run_writer
+from perftop.tui.shared.paint import RenderedStrip, run_writer
 
 Extent = Literal["small", "whole", "hidden"]
 
@@ -111,7 +111,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         size = self.scrollable_content_region.width
         rule = max(0, size - width(words) - width(ends) - 2)
         runs = [(theme.RULE + " ", "rule"), *words, (theme.RULE * rule, "rule"), *ends]
-        return rendered_strip(runs, run_writer(self.app), size, ascii_=self._ascii)
+        return RenderedStrip(runs, run_writer(self.app), size, ascii_=self._ascii)
 
     def on_resize(self, event: events.Resize) -> None:
         self._resize(self.scrollable_content_region.width, event.size.height - 1)

@@ -29,7 +29,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.paint import RunWriter, rendered_strip, repaint, run_writer
+from perftop.tui.shared.paint import RenderedStrip, RunWriter, repaint, run_writer
 from perftop.tui.shared.view_settings import ViewSettings
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class StripCache:
         writer = self._writers.get(state)
         if writer is None:
             writer = self._writers[state] = run_writer(self._widget.app, state)
-        strip = rendered_strip(runs, writer, width, ascii_=self._ascii)
+        strip = RenderedStrip(runs, writer, width, ascii_=self._ascii)
         self._strips[key] = line, strip
         return strip
 

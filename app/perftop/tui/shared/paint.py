@@ -1,20 +1,19 @@
-"""The painter, which writes lines to the terminal with little CPU time.
+"""The painter writes lines to the terminal with little CPU time.
 
-At each refresh, Textual alone would send messages to each widget, wait for a timer, make segments
-of each strip, cut and filter the segments, and write each with an escape sequence of its own. As
-most lines change several times a second, this would be most of the cost. Three measures avoid it:
+At each refresh, Textual alone would send messages to each widget, wait for a timer, cut each strip
+into segments, and write each segment with its own escape sequence. Most lines change several times
+a second, so this would be most of the cost of a refresh. Three measures avoid it:
 
 1. A line is one text. `RunWriter` writes runs with as few escape sequences as their styles need,
-   and a `RenderedStrip` keeps the resulting text. If something covers the strip, or only a part
-   of the strip is painted, it acts as an ordinary strip.
-2. Lines are written immediately. If no other widget covers a widget, its lines can be written as
-   they are: `DirectScreen.collect_lines` collects the lines of all such widgets and writes them at
-   once. In all other cases, for example while a menu is open, Textual paints.
-3. Only differences are written. As long as nothing else has written to the terminal, the lines on
-   the terminal are known, and equal runs at both ends of a line are not written again.
+   and a `RenderedStrip` stores the text. When Textual paints the strip or a part of it, for example
+   below a menu, the strip behaves as an ordinary one.
+2. Lines are written immediately. `DirectScreen.collect_lines` collects the lines of all widgets
+   that no other widget covers, and writes them at once. Textual paints all other widgets.
+3. Only differences are written. While nothing else writes to the terminal, its lines are known, and
+   equal runs at both ends of a line are not written again.
 
-Without these measures, a refresh takes from 1.3 times (2 CPUs) to 2.5 times (256 CPUs) as much CPU
-time."""
+Without these measures, a refresh takes 1.3 times (2 CPUs) to 2.5 times (256 CPUs) the CPU time.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +62,8 @@ class RunWriter:
 
     def write(self, runs: Iterable[Run], blanks: int = 0) -> str:
         """Returns the runs with their escape sequences, followed by `blanks` blanks. Adjacent runs
-        of one style share a sequence. Blanks need none while the background stays the same. If only
-        the letter colour changes, which is the most frequent case, a shorter sequence switches
-        it."""
+        of one style share a sequence, and spaces on an unchanged background need none. A shorter
+        sequence is used if only the letter colour changes, which is the most frequent case."""
         parts: list[str] = []
         append, switches = parts.append, self._switches
         last_key, background, field = "", None, False
@@ -118,31 +116,25 @@ def _run_writer(
 # --- strips that keep their text with escape sequences
 
 
-def rendered_strip(
-    runs: Sequence[Run], writer: RunWriter, size: int, *, ascii_: bool
-) -> RenderedStrip:
-    """Returns a strip of the runs, cut to `size` cells."""
-    text_of_line = "".join([text for text, _ in runs])
-    used_width = len(text_of_line)
-    if not text_of_line.isprintable():
-        runs = [(printable(text), key) for text, key in runs]
-        used_width = width(runs)
-    if used_width > size:
-        runs, used_width = merge_runs(runs, size), size
-    if ascii_:
-        runs = [(to_ascii(text), key) for text, key in runs]
-    return RenderedStrip(runs, used_width, writer, size)
-
-
 class RenderedStrip(Strip):
-    """A strip of exactly `size` cells: runs, followed by blanks."""
+    """A strip of exactly `size` cells: runs, which are cut or followed by blanks."""
 
     # The attributes of the base class are made when they are first read.
     __slots__ = ["_rendered", "runs", "used_width", "writer"]
 
-    def __init__(self, runs: Sequence[Run], used_width: int, writer: RunWriter, size: int) -> None:
+    def __init__(
+        self, runs: Sequence[Run], writer: RunWriter, size: int, *, ascii_: bool = False
+    ) -> None:
+        text_of_line = "".join([text for text, _ in runs])
+        used_width = len(text_of_line)
+        if not text_of_line.isprintable():
+            runs = [(printable(text), key) for text, key in runs]
+            used_width = width(runs)
+        if used_width > size:
+            runs, used_width = merge_runs(runs, size), size
+        if ascii_:
+            runs = [(to_ascii(text), key) for text, key in runs]
         self.runs, self.used_width = runs, used_width
-        """The runs of the line and their width in cells; the width is at most `size`."""
         self.writer = writer
         self._cell_length = size
         self._rendered: str | None = None
@@ -191,7 +183,7 @@ class RenderedStrip(Strip):
         end = self.cell_length if end is None else min(end, self.cell_length)
         if start or end == self.cell_length or end < self.used_width:
             return super().crop(start, end)
-        return RenderedStrip(self.runs, self.used_width, self.writer, end)  # only cuts off blanks
+        return RenderedStrip(self.runs, self.writer, end)  # only cuts off blanks
 
 
 # --- writing past Textual's queue of updates
@@ -201,17 +193,15 @@ ScreenCell = tuple[int, int]
 ShownLines = Mapping[ScreenCell, tuple[Strip, int]]
 """Lines by the position of their first cell, each with the number of its visible cells."""
 _VisibleRegions = dict[Widget, tuple[Region, Region]]
-"""For each widget: its region, and the region to which its parents clip it."""
+"""The region of each widget, and the region to which its parents clip it."""
 
 
 def _cursor_sequence(x: int, y: int) -> str:
-    """Returns the escape sequence that moves the cursor to this cell of the screen."""
     return f"\x1b[{y + 1};{x + 1}H"
 
 
 class LineUpdate(CompositorUpdate):
-    """An update of some lines of the screen. `shown`: lines that are known to be on the
-    terminal."""
+    """An update of some lines of the screen. `shown`: the known lines of the terminal."""
 
     def __init__(self, lines: ShownLines, shown: ShownLines) -> None:
         self._lines, self._lines_on_terminal = lines, shown
@@ -243,19 +233,17 @@ class DirectScreen(Screen[None]):
     collected_lines: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
     """Lines to be painted together; None: each widget paints its own lines."""
     _visible: _VisibleRegions | None = None
-    """The visible widgets from which `_uncovered_regions` was made."""
+    """The visible widgets from which `_uncovered` was computed."""
     _uncovered: dict[Widget, Region]
-    """The widgets that no unrelated widget covers, and their regions."""
     _lines_on_terminal: ShownLines = MappingProxyType({})
-    """The lines on the terminal that this class has written, as far as they are known."""
+    """The lines that this class has written and that are still on the terminal."""
     _display_count = 0
-    """The app's count of displays after the last write. If it has changed, something else has
-    drawn, and the content of the terminal is unknown."""
+    """The app's count of displays after the last write. If the count has changed since, something
+    else has drawn, and no line of the terminal is known."""
 
     def on_resize(self, event: events.Resize) -> None:
-        """Redraws the screen even if its size is unchanged, before Textual lays it out. The
-        terminal may have been smaller for a moment and have lost its content, which Textual would
-        not draw again."""
+        """Redraws the screen even if its size is unchanged: the terminal may have been smaller for
+        a moment and have lost its content, which Textual would not draw again."""
         if event.size == self.outer_size:
             self.refresh()
 
