@@ -293,7 +293,7 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
     events: dict[str, list[ListedEvent]] = {}
     for item in listing if isinstance(listing, list) else []:
         texts = item if isinstance(item, dict) else {}
-        keys = ("EventRequest", "Encoding", "BriefDescription")
+        keys = ("EventName", "Encoding", "BriefDescription")  # as in tools/perf/builtin-list.c
         name, encoding, about = (t if isinstance(t := texts.get(key), str) else "" for key in keys)
         match = _ENCODING.fullmatch(encoding)
         if match is not None and 0 < len(name) <= MAX_TEXT:

@@ -89,13 +89,14 @@ def test_unavailable_events_have_a_reason(
 # --- event encodings ------------------------------------------------------------------------------
 
 
+# Output of `perf list -j`; the keys are perf's (tools/perf/builtin-list.c).
 LISTED: list[Any] = [
-    {"Unit": "cpu", "EventRequest": "mem_load_retired.l1_hit", "BriefDescription": "Hits in L1",
+    {"Unit": "cpu", "EventName": "mem_load_retired.l1_hit", "BriefDescription": "Hits in L1",
      "Encoding": "cpu/event=0xd1,period=1000003,umask=0x1/"},
-    {"EventRequest": "uncore", "Encoding": "uncore_imc/event=4/"},
-    {"EventRequest": "shell", "Encoding": "cpu/event=$(id)/"},
-    {"EventRequest": "broken", "Encoding": 7},
-    {"EventRequest": ["no", "name"], "Encoding": "cpu/event=1/"},
+    {"EventName": "uncore", "Encoding": "uncore_imc/event=4/"},
+    {"EventName": "shell", "Encoding": "cpu/event=$(id)/"},
+    {"EventName": "broken", "Encoding": 7},
+    {"EventName": ["no", "name"], "Encoding": "cpu/event=1/"},
     "not even an event",
 ]  # fmt: skip
 
