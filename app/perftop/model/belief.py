@@ -1,12 +1,12 @@
-"""The rule that decides the confidence in the cause of an episode, and the types of evidence.
+"""Confidence in the cause of an episode, and the types of evidence that support it.
 
-A cause is `measured` if three conditions hold: the counter counts the cause itself, and not
-something that only accompanies it; the count covers the episode and no time before it, and is not
-scaled up from a part of it; and the error of the count is smaller than the effect. A cause that
-fails one of these conditions is `inferred`. A loss without a cause is `unknown`.
+A cause is `measured` if three conditions hold: the counter counts the cause itself, not a side
+effect; it was counted during the whole episode and at no other time, without being scaled up; and
+its error is smaller than the effect. A cause that fails one of these conditions is `inferred`. A
+loss without a cause is `unknown`.
 
-`COUNTED_QUANTITIES` lists the counted quantity for each cause of each detector. All detectors and
-reports get their confidence from this module, and `perftop help trust` prints the table.
+`COUNTED_QUANTITIES` lists the counted quantity for each kind and cause. All detectors and reports
+get their confidence from this module, and `perftop help trust` prints the table.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _WEAKEST_FIRST: tuple[Confidence, ...] = ("unknown", "inferred", "measured")
 
 class Quantity(NamedTuple):
     quantity: str
-    """The counter or file from which the cause is known."""
+    """The counter or file that shows the cause."""
     is_cause: bool = True
-    """Whether the counted quantity is the cause itself, not a side effect of it."""
+    """Whether the quantity counts the cause itself, not a side effect."""
 
 
 _LIMIT = "limit reasons, status bits or counters of the package that name it"
@@ -85,7 +85,7 @@ def confidence(
     kind: str, cause: str, *, counted: bool = True, error: float = 0.0,
     effect: float = float("inf"),
 ) -> Confidence:  # fmt: skip
-    """Returns the confidence in a cause. `counted`: whether the quantity in `COUNTED_QUANTITIES`
+    """Returns the confidence in a cause. `counted`: whether its quantity in `COUNTED_QUANTITIES`
     was counted over the whole span, without scaling. `error`, `effect`: the error of the count and
     the size of the effect, in the same unit."""
     entry = COUNTED_QUANTITIES.get((kind, cause)) or COUNTED_QUANTITIES.get((kind, "*"))
@@ -95,13 +95,14 @@ def confidence(
 
 
 MIN_WEAKER_SHARE = 0.1
-"""Share of a cause's loss that episodes of lower confidence must make up before the cause has that
-lower confidence, too."""
+"""Share of a loss that episodes of lower confidence must reach to lower the confidence of the
+sum."""
 
 
 def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
-    """Returns the confidence in the common cause of several losses: the lowest one whose losses
-    make up a substantial part of the total. `parts`: confidence and size of each loss."""
+    """Returns the confidence in a cause that several episodes share. It is the highest confidence
+    that holds for all of the loss except less than MIN_WEAKER_SHARE. `parts`: confidence and loss
+    of each episode."""
     losses: dict[Confidence, float] = {}
     for belief, size in parts:
         losses[belief] = losses.get(belief, 0.0) + size
@@ -113,18 +114,18 @@ def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
     return "unknown"
 
 
-# --- The types of evidence that detectors report in addition to numbers.
+# --- The types of evidence that detectors report in addition to plain numbers.
 
 OUTSIDE_CPU = "outside the CPU"
-"""Evidence that a PROCHOT signal is not due to the CPU's own heat."""
+"""Evidence that an external device asserted PROCHOT, so the CPU itself is not too hot."""
 BASE_CLOCK = "base"
-"""Evidence that the ceiling is the base clock, because no turbo table is known."""
+"""Evidence that no turbo table is known, so the base clock serves as the ceiling."""
 KERNEL = "kernel"
-"""Evidence that only the kernel reported the episode, after its end."""
+"""Evidence that the episode is known only from the kernel's log, after its end."""
 
 
 class RegisterBit(NamedTuple):
-    """A bit of a register, and the number of polls that found it set."""
+    """A bit of a register, and the number of polls in which it was set."""
 
     number: int
     name: str | None
@@ -133,7 +134,7 @@ class RegisterBit(NamedTuple):
 
 
 class PolledBits(NamedTuple):
-    """The bits that polls of a register found set."""
+    """The bits that were set when a register was polled."""
 
     bits: tuple[RegisterBit, ...]
     polls: float
@@ -148,14 +149,14 @@ class SimdLevel(NamedTuple):
 
 
 class ClockCap(NamedTuple):
-    """A clock limit in Hz that a user or program set, and its name in model.kinds.CLOCK_CAPS."""
+    """A clock limit in Hz that a user or program set; `name` is a key of `kinds.CLOCK_CAPS`."""
 
     name: str
     hz: float
 
 
 class ValueWithMax(NamedTuple):
-    """A number and the highest value that it can have."""
+    """A number and its maximum."""
 
     number: float
     highest: float
@@ -173,13 +174,11 @@ class CrowdedCpu(NamedTuple):
 
 
 class Hypervisor(NamedTuple):
-    """The hypervisor of this guest; its name is None if unknown."""
+    """The hypervisor of this guest."""
 
     name: str | None
 
 
 class GroupTraffic(NamedTuple):
-    """A resctrl group, and its memory traffic in bytes per second."""
-
     group: str
     bytes_per_s: float

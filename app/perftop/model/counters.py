@@ -1,8 +1,8 @@
 """The counters of one stream (`Counters`) and its cores (`Cores`).
 
-`Counters` finds each counter in its block, and computes its increments and rates. A `Delta` has the
-increments of all counters over one span, in base units, and the length of that span in stamp ticks.
-Deltas can be added: an interval is the sum of its samples.
+`Counters` finds each counter in its block, and computes increments and rates. A `Delta` contains
+the increments of all counters over one span, in base units, and the length of the span in stamp
+ticks. Deltas can be added: an interval is the sum of its samples.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
         "load_1", "load_5", "load_15", "interrupts", "context_switches", "probe_cpu_s",
     }),
 }  # fmt: skip
-"""Keys of the counters of cores, packages and the whole machine, as in the table of the wire's
-docstring. All other counters belong to CPUs."""
+"""Keys of the counters that exist once per core, per package or per machine, as listed in the
+docstring of `perfprobe.wire`. All other counters exist once per CPU."""
 MIN_COUNTED_SHARE = 0.99
-"""Minimum share of the time for which perf must have counted; below it, perf multiplexed the
-counters. A smaller gap is the time until their start."""
+"""Minimum share of a span in which perf counts without multiplexing. The missing 1 % allows for the
+time before the first count."""
 _SCOPES = {key: scope for scope, keys in KEYS_BY_SCOPE.items() for key in keys}
 
 
 def rename_misplaced(hello: wire.Hello) -> wire.Hello:
-    """Returns hello with unknown keys for misplaced counters, which are in a block of the wrong
-    scope and so have the wrong number of rows. Nothing reads unknown keys. The values stay in
-    frames."""
+    """Renames counters that hello lists in a block of the wrong scope, so that no formula uses
+    them: their number of rows is wrong. Frames keep their values."""
     blocks = []
     for block in hello.blocks:
         counters = [
@@ -63,7 +62,8 @@ def rename_misplaced(hello: wire.Hello) -> wire.Hello:
 
 
 def aliased_counters(hello: wire.Hello) -> dict[str, wire.Counter]:
-    """Returns the CPU counters that have a second key (`aliases` of hello), by that key."""
+    """Returns the CPU counters that hello also lists under a second key (`aliases`), by that
+    key."""
     counters = {c.key: c for block in hello.blocks if block.scope == "cpu" for c in block.counters}
     return {
         name: replace(counters[key], key=name) for name, key in hello.aliases.items()
@@ -73,7 +73,7 @@ def aliased_counters(hello: wire.Hello) -> dict[str, wire.Counter]:
 
 @dataclass(frozen=True, slots=True)
 class BlockCounter:
-    """A counter, its block and its first column in that block."""
+    """A counter, its block, and the index of its first column in that block."""
 
     counter: wire.Counter
     block: str
@@ -82,8 +82,7 @@ class BlockCounter:
 
 
 class Counters:
-    """The counters of one stream: how far they advance between frames, and their rates over a
-    span."""
+    """The counters of one stream, with methods that compute their increments and rates."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self.hello = hello
@@ -100,7 +99,7 @@ class Counters:
         """Stamp ticks per second."""
         counts_tsc = hello.stamp == "tsc" or "tsc" in self.columns
         self.has_tsc = counts_tsc and hello.tsc_hz is not None
-        """Whether elapsed time is known in TSC ticks, and the TSC rate is known too."""
+        """Whether the stream measures time in TSC ticks at a known rate."""
         self._times = {block.name: perf_time_columns(block) for block in hello.blocks}
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         without_guests = [m.cpus for m in hello.missing if m.what == "guests"]
@@ -108,16 +107,16 @@ class Counters:
             any(cpus is None or row.cpu in cpus for cpus in without_guests)
             for row in hello.topology
         ], bool)  # fmt: skip
-        """Mask of the CPUs on which perf does not count the time of guests."""
+        """Mask of the CPUs on which perf does not count while a guest runs."""
         self._package = packages(hello)
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
-        """Keys of the CPU counters. Only these can be suspect."""
+        """Keys of the CPU counters. Only CPU counters can be suspect."""
         self.multiplexed = frozenset(
             key for key, column in self.columns.items()
             if column.counter.origin.startswith("perf") and self._times[column.block] is not None
         )  # fmt: skip
-        """Keys of the counters that perf may multiplex, and whose blocks have the time of
-        counting."""
+        """Keys of the counters that perf may multiplex, from blocks that record the counting
+        times."""
         self.key_at = {key: index for index, key in enumerate(self.keys)}
         self.key_at |= {
             name: self.key_at[hello.aliases[name]]
@@ -128,32 +127,32 @@ class Counters:
         self._differences = Differences(hello, self._layout, self.stamp_hz, home, self.key_at)
 
     def copy(self) -> Counters:
-        """Returns a copy whose state changes independently."""
+        """Returns a copy with its own state."""
         copied = copy.copy(self)
         copied._differences = self._differences.copy()  # noqa: SLF001
         return copied
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state that a copy does not share with the original."""
+        """Size in bytes of the state that each copy has for itself."""
         return self._differences.nbytes
 
     def tsc_ticks(self, delta: Delta, block: str = "cpu") -> Floats:
-        """Returns the TSC ticks between the reads of each CPU: from the stamps, or from a counter
-        if the stamps are from another clock."""
+        """Returns the TSC ticks between the two reads of each CPU, from the counter `tsc` if the
+        stream has it, else from the time stamps."""
         column = self.columns.get("tsc")
         if column is None:
             return delta.tables[block].ticks
         return delta.tables[column.block].increments[..., column.first]
 
     def value_indexes(self, column: BlockCounter) -> tuple[Ints, Ints]:
-        """Returns two arrays of indices into a Delta, by row of the counter's block: of the ticks,
-        and of the counter's first column."""
+        """Returns, for each row of the counter's block, two indexes into a Delta: of its ticks, and
+        of the counter's first column."""
         return self._layout.delta_indexes(column.block, column.first)
 
     def empty_delta(self, *samples: int) -> Delta:
-        """Returns an empty Delta to which samples can be added; with `samples`, an empty Delta of
-        that many samples."""
+        """Returns a Delta of zeros. `samples`: the number of samples; without it, the Delta is a
+        sum that has no axis of samples."""
         sums = np.zeros((*samples, self._layout.rows + self._layout.values))
         widths = np.zeros((*samples, self._layout.rows))
         codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)
@@ -178,14 +177,15 @@ class Counters:
                 delta.tables[block.name].increments[..., rows, :] = 0.0
 
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
-        """Returns how far each counter advanced since its row was last read, by frame."""
+        """Returns the increment of each counter since the previous read of its row, for each
+        frame."""
         delta = self.empty_delta(len(frames))
         self._differences.steps(frames, delta)
         return delta
 
     def increments(self, delta: Delta, key: str) -> Floats | None:
-        """Returns how far a counter advanced, summed over its columns, by row; None if the stream
-        does not have the counter."""
+        """Returns a counter's increment by row of its block, summed over its columns; None if the
+        stream does not have the counter."""
         column = self.columns.get(key)
         if column is None:
             return None
@@ -197,8 +197,8 @@ class Counters:
         return np.asarray(columns.sum(axis=-1))
 
     def rates(self, delta: Delta, key: str) -> Floats | None:
-        """Returns the rate of a counter per second, or the mean of a gauge, by row of its block;
-        NaN where the row was not read. Returns None if the stream does not have the counter."""
+        """Returns a counter's rate per second, or a gauge's mean, by row of its block; NaN where
+        the row was not read. None if the stream does not have the counter."""
         column, increments = self.columns.get(key), self.increments(delta, key)
         if column is None or increments is None:
             return None
@@ -216,8 +216,8 @@ class Counters:
         return np.isin(np.array([row.cpu for row in rows]), column.counter.cpus)
 
     def counted_share(self, delta: Delta, key: str = PERF_TIMES[0]) -> Floats | None:
-        """Returns the share of the time in which perf counted the block of a counter, by CPU; None
-        if unknown. Below 1, perf multiplexed the counters, and their counts are estimates."""
+        """Returns, for each CPU, the share of the time in which perf counted the counter's block;
+        None if unknown. Below 1, perf multiplexed the counters, and the counts are estimates."""
         column = self.columns.get(key)
         times = None if column is None else self._times[column.block]
         if column is None or times is None:
@@ -229,16 +229,16 @@ class Counters:
         return share
 
     def is_estimated(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask of the CPUs whose count is an estimate: perf multiplexed its group, so it
-        was scaled up, or perf leaves out guests. An estimate can be far from the truth, so it
-        proves nothing about other counts."""
+        """Returns a mask of the CPUs on which the count is an estimate, because perf multiplexed
+        the counter or did not count guests. Such a count may be far off, so no check relies on
+        it."""
         share = self.counted_share(delta, key) if key in self.multiplexed else None
         if share is None:
             return np.zeros(1, bool)
         return np.asarray((share < MIN_COUNTED_SHARE) | self.leaves_out_guests(delta))
 
     def leaves_out_guests(self, delta: Delta) -> Bools:
-        """Returns a mask of the CPUs on which perf leaves out guests, and a guest may have run."""
+        """Returns a mask of the CPUs on which a guest may have run without being counted."""
         users = self.rates(delta, "kvm_users")
         if users is None:
             return self.host_only
@@ -246,29 +246,30 @@ class Counters:
         return self.host_only & ~idle
 
     def was_not_counted(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask of the CPUs whose count is unknown because the kernel never counted its
-        multiplexed group. Suspect counts are not in the mask."""
+        """Returns a mask of the CPUs on which the kernel never scheduled the counter's multiplexed
+        group, so the count is unknown. Suspect counts are not in the mask."""
         increments = self.increments(delta, key)
         if increments is None or key not in self.multiplexed:
             return np.zeros(1, bool)
         return np.asarray(np.isnan(increments) & (delta.doubts[..., self.key_at[key]] == 0))
 
     def is_partly_counted(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask of the CPUs whose count covers only a part of the span: the kernel did not
-        count its group at all, or leaves out guests. The system's own account of idle time can
-        replace such a count."""
+        """Returns a mask of the CPUs on which the count covers only part of the span: its group was
+        never scheduled, or guests were not counted. Idle time from the kernel can replace such a
+        count."""
         missed = self.was_not_counted(delta, key)
         if key not in self.multiplexed:
             return missed
         return np.asarray(missed | self.leaves_out_guests(delta))
 
     def forget(self, cpu_row: int) -> None:
-        """Discards the last reading of an offline CPU, whose counters may restart from 0."""
+        """Discards the baseline of an offline CPU, because its counters may restart from 0."""
         self._differences.forget(cpu_row)
 
 
 class Quantities(dict[str, Floats]):
-    """Inputs of formulas over a span: elapsed time, and increments of counters by key and CPU."""
+    """Inputs of formulas over a span: increments by key of the counter, and elapsed time, per
+    CPU."""
 
     def __init__(self, counters: Counters, delta: Delta, base_hz: float) -> None:
         self._counters, self._delta = counters, delta
@@ -286,20 +287,20 @@ class Quantities(dict[str, Floats]):
 
     @cached_property
     def tsc_s(self) -> Floats:
-        """Seconds between the two reads of each row, by the TSC."""
+        """Seconds between the two reads of each CPU, by the TSC."""
         return self._counters.tsc_ticks(self._delta) / self.tsc_hz
 
     @cached_property
     def ref_s(self) -> Floats:
-        """Seconds in which each CPU was not halted: reference cycles at the TSC's rate."""
+        """Seconds for which each CPU was unhalted: reference cycles divided by the TSC rate."""
         return self["ref"] / self.tsc_hz
 
     def share(self, key: str) -> Floats:
-        """Returns a counter of seconds as a share of its own span."""
+        """Returns a counter of seconds as a share of the elapsed time."""
         return self[key] / self.seconds(key)
 
     def seconds(self, key: str) -> Floats:
-        """Returns the elapsed seconds of the span in which `key` was counted."""
+        """Returns the elapsed seconds between the reads of the counter's block."""
         block = self._counters.columns[key].block
         elapsed = self._seconds.get(block)
         if elapsed is None:
@@ -308,25 +309,25 @@ class Quantities(dict[str, Floats]):
         return elapsed
 
 
-# --- The cores of a stream: their CPUs and their packages.
+# --- The cores of a stream, with their CPUs and packages.
 
 
 def packages(hello: wire.Hello) -> Ints:
-    """Returns the index of each CPU's package in `packages` of hello; -1 where unknown."""
+    """Returns the index of each CPU's package in `hello.packages`; -1 where unknown."""
     package = {cpu: i for i, group in enumerate(hello.packages) for cpu in group}
     return np.array([package.get(row.cpu, -1) for row in hello.topology], np.int64)
 
 
 def with_extra_column(values: Floats, fill: float) -> Floats:
-    """Returns the values by row with `fill` as an extra last row, which index -1 then selects."""
+    """Appends a column with the value `fill`, so that index -1 selects `fill`."""
     output = np.empty((*values.shape[:-1], values.shape[-1] + 1))
     output[..., :-1], output[..., -1] = values, fill
     return output
 
 
 class Cores:
-    """The physical cores of a stream, as they are until a CPU goes offline or online. Arrays are
-    indexed by core. Arguments of methods may have a leading axis of samples."""
+    """The physical cores of a stream. Hotplug replaces the object. Arrays are indexed by core.
+    Arguments of methods may have a leading axis of samples."""
 
     def __init__(self, hello: wire.Hello, lists: list[list[int]]) -> None:
         self.lists = lists
@@ -336,36 +337,36 @@ class Cores:
         rows = [[position[cpu] for cpu in core] for core in lists]
         padded_rows = np.array([row + [-1] * (width - len(row)) for row in rows], int)
         self.rows: Ints = padded_rows.reshape(len(lists), width)
-        """(cores, threads): index in hello of each thread; -1 where a core has fewer threads."""
+        """(cores, threads): index of each thread in `hello.topology`; -1 where a core has fewer
+        threads."""
         self._by_thread: Ints = np.ascontiguousarray(self.rows.T)
-        """`rows` as (threads, cores), because numpy is slow along a last axis of length two."""
+        """The transpose of `rows`, because numpy is slow along a last axis of length two."""
         self.package: Ints = packages(hello)[self.rows[:, 0]]
-        """Index of the package of each core; -1 where unknown."""
+        """Index of each core's package; -1 where unknown."""
         types = [hello.topology[first_row].type for first_row in self.rows[:, 0]]
         kinds = [*zip(self.package.tolist(), types, strict=True)]
         number = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
         self.group: Ints = np.array([number[kind] for kind in kinds], int)
-        """Number of the group of each core. The cores of a group have the same package and type, so
+        """Index of each core's group. The cores of a group have the same package and core type, so
         they share a ceiling and a power budget."""
         row_of = {tuple(core): row for row, core in enumerate(hello.cores)}
         self.block_row: Ints = np.array([row_of.get(tuple(core), -1) for core in lists], int)
         """Row of each core in blocks of core scope; -1 if hello does not list the core."""
         self.core_by_cpu: Ints = np.full(len(hello.topology), -1)
-        """Index in `lists` of the core of each CPU; -1 if the CPU is in no core."""
+        """Index in `lists` of each CPU's core; -1 if the CPU is in no core."""
         self.is_only_thread: Bools = np.ones(len(hello.topology), bool)
-        """Whether each CPU is the only thread of its core."""
+        """Mask of the CPUs that are the only thread of their core."""
         for i, row in enumerate(rows):
             self.core_by_cpu[row], self.is_only_thread[row] = i, len(row) == 1
         self._equal_threads = bool((self.rows >= 0).all())
         self._has_all_cpus = bool((self.core_by_cpu >= 0).all())
-        """Whether every CPU belongs to a core."""
 
     def threads(self, values: Floats, fill: float) -> Floats:
-        """Returns values by CPU as (cores, threads); `fill`: value for missing threads."""
+        """Converts values by CPU to (cores, threads). `fill`: the value of missing threads."""
         return np.asarray(with_extra_column(values, fill).take(self.rows, axis=-1))
 
     def by_cpu(self, values: Floats) -> Floats:
-        """Returns values by core as values by CPU; NaN for a CPU in no core."""
+        """Converts values by core to values by CPU; NaN for a CPU in no core."""
         padded = values if self._has_all_cpus else with_extra_column(values, np.nan)
         return np.asarray(padded.take(self.core_by_cpu, axis=-1))
 
@@ -381,7 +382,7 @@ class Cores:
         return np.asarray(np.fmax.reduce(self._threads_first(values, np.nan), axis=-2))
 
     def _threads_first(self, values: Floats, fill: float) -> Floats:
-        """Returns values by CPU as (threads, cores)."""
+        """Converts values by CPU to (threads, cores)."""
         padded = values if self._equal_threads else with_extra_column(values, fill)
         return padded.take(self._by_thread, axis=-1)
 
@@ -394,8 +395,8 @@ class Cores:
         return np.array([not members.isdisjoint(core) for core in self.lists], bool)
 
     def positions_of(self, lists: Sequence[Sequence[int]]) -> list[int]:
-        """Returns the index of each of these cores in `self.lists`; -1 for a core that does not
-        exist. A core is found even if a sibling was added later. `lists`: the CPUs of each core."""
+        """Returns the index in `self.lists` of each core, given by its CPUs; -1 for a core that
+        does not exist. A core is found even if it has gained or lost a sibling."""
         return [
             next((self._core_of_cpu[cpu] for cpu in core if cpu in self._core_of_cpu), -1)
             for core in lists

@@ -1,17 +1,17 @@
-"""Computes how far counters advanced between raw frames; handles their wraps, gaps, restarts and
-rewrites.
+"""Computes counter increments between raw frames, across wraps, gaps, restarts and overwritten
+counters.
 
 A block of a frame has one row for each CPU, core or package, and one column for each counter. The
-head of a row has its time stamps and flags. The baseline is the latest reading of each row.
+head of a row contains its time stamps and flags. The baseline is the latest reading of each row.
 
-A row that was not read has a difference of 0 stamp ticks; its next difference covers that time too.
-An interrupted read counts as not read. A column that could not be read is NaN. An impossible
-difference is left out, and the reason (`Doubt`) is kept.
+A row that was not read has an increment of 0 stamp ticks, and its next increment covers that time
+too. An interrupted read counts as not read. A column that could not be read is NaN. An impossible
+increment is left out, and the reason (`Doubt`) is recorded.
 
-If perf has more events than there are hardware counters, it multiplexes the events. A block with
-the two columns of PERF_TIMES shows for how long each group was counted. The other columns whose
-origin begins with "perf" are scaled up to the whole span. A row whose group the kernel has not
-counted since the last reading counts as not read, so that the next difference covers that time too.
+If there are more perf events than hardware counters, perf multiplexes the events. The two columns
+of PERF_TIMES show for how long each group was counted, and columns whose origin begins with "perf"
+are scaled up to the whole span. If the kernel has not counted a row's group since the last reading,
+the row counts as not read, so that the next increment covers that time too.
 
 Arrays are (frames, rows) or (frames, values), with the rows and values of all blocks one after
 another.
@@ -41,26 +41,25 @@ from perftop.model.delta import (
 
 MAX_FIRST_READ_S, MAX_FIRST_READ_RATIO = 1e-3, 4
 """Maximum duration of a row's first read: this time in s plus this multiple of the next read's
-duration. A longer read was interrupted between its time stamp and its values, and is not used. The
+duration. A longer read was interrupted between its time stamp and its values, and is discarded. The
 probe flags later interrupted reads."""
 MAX_WAIT_S = 0.25
-"""Maximum time in s for which a row waits until the kernel has counted its multiplexed group, if
-the row also has counters outside the group. After that, the counts of the group are unknown, and
-those of the other counters are used."""
+"""Maximum time in s for which a row with counters outside the multiplexed group waits for the
+kernel to count the group. After that, the row is used and only the group's counts are unknown."""
 USELESS_ROW = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 SAMPLED_ROW = np.uint64(wire.ROW_SAMPLED)
 HEAD_BYTES = 8 * wire.HEAD
 WORD_BITS = 64
-"""Number of columns whose validity bits are in one word."""
+"""Number of columns whose validity bits fit into one word."""
 
 
 class Differences:
-    """Computes the differences between the frames of one stream, from each row's latest reading."""
+    """Computes the increments between the frames of one stream."""
 
     def __init__(self, hello: wire.Hello, layout: DeltaLayout, stamp_hz: float,
                  home: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
-        """`home`: name of the block whose values are used, by key of the counter; several blocks
-        may have the same key. `key_at`: index in `Counters.keys`, by key of the counter."""
+        """`home`: for each counter key, the block whose values are used, because several blocks may
+        have the same key. `key_at`: index of each key in `Counters.keys`."""
         self._layout, self._stamp_hz = layout, stamp_hz
         self._unpacker = _Unpacker(layout)
         self._limits = CounterLimits(layout.blocks)
@@ -87,31 +86,31 @@ class Differences:
             name: np.array([home[key] == name for key in keys], bool)
             for name, keys in columns.items()
         }
-        """For each block of CPU scope: a mask of the columns whose values are used from this block.
-        Only the counters of PERF_TIMES are in several blocks."""
+        """For each block of CPU scope: a mask of the columns whose values are taken from this
+        block. Only the counters of PERF_TIMES are in several blocks."""
         self._asleep_ns = 0
         self._doubtful_frames = 0
         """Number of further frames that may contain rows read before the machine was suspended."""
 
     def copy(self) -> Differences:
-        """Returns a copy whose state changes independently."""
+        """Returns a copy with its own state."""
         copied = copy.copy(self)
         copied._baseline = self._baseline.copy()  # noqa: SLF001
         return copied
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state that a copy does not share with the original."""
+        """Size in bytes of the state that each copy has for itself."""
         return self._baseline.nbytes
 
     def forget(self, cpu_row: int) -> None:
-        """Discards the last reading of an offline CPU, whose counters may restart from 0."""
+        """Discards the baseline of an offline CPU, because its counters may restart from 0."""
         for place in self._layout.cpu_blocks:
             self._baseline.is_known[place.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
-        """Writes into `delta`, which is empty and has one sample for each frame, how far each
-        counter advanced since its row was last read."""
+        """Writes the counter increments of each frame into `delta`, which must be empty and have
+        one sample per frame."""
         wakes = [False] * len(frames)
         if (
             self._doubtful_frames
@@ -138,8 +137,8 @@ class Differences:
         self._write(readings, is_usable, baseline, delta)
 
     def _must_drop_baselines(self, frame: wire.Frame) -> bool:
-        """Returns whether all baselines must be dropped before this frame. A suspend may have reset
-        the counters, so differences across it are meaningless."""
+        """Returns whether all baselines are invalid before this frame, because the machine was
+        suspended and the counters may have been reset."""
         slept_ns = asleep_ns(frame)
         if slept_ns != self._asleep_ns:
             self._asleep_ns, self._doubtful_frames = slept_ns, 2
@@ -147,8 +146,8 @@ class Differences:
         return wakes
 
     def _rows_read(self, readings: _Readings) -> Bools:
-        """Returns (frames, rows): mask of the rows that were read completely. In block `cpu`, also
-        adds the time between the reads of two siblings to the duration of a read."""
+        """Returns a mask (frames, rows) of the completely read rows. In block `cpu`, also adds the
+        time between the reads of two siblings to the duration of a read."""
         is_sampled = readings.is_sampled
         is_read: Bools = is_sampled & readings.has_value  # an offline CPU has no line in /proc/stat
         if not readings.all_sampled:
@@ -163,9 +162,9 @@ class Differences:
         return is_read
 
     def _wait_for_count(self, block: Multiplexed, readings: _Readings, read: Bools) -> None:
-        """Clears rows in `read`, a mask (frames, rows): those whose multiplexed counters the kernel
-        has not counted since the last reading. If the block also has other counters, the siblings'
-        rows are cleared, too, so that all threads of a core cover the same time."""
+        """Removes from the mask `read`, (frames, rows), the rows whose multiplexed counters the
+        kernel has not counted since the last reading. If the block also has other counters, also
+        removes the siblings' rows, so that all threads of a core cover the same time."""
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
         values = readings.values[:, block.running]
         before = latest_known(ours, (baseline.values[block.running], values))[0][:-1]
@@ -189,8 +188,8 @@ class Differences:
     def _rows_with_baseline(
         self, readings: _Readings, is_read: Bools, wakes: Sequence[bool]
     ) -> Bools:
-        """Returns (frames, rows): mask of the rows that were read before each frame. Clears rows of
-        `is_read` whose sibling was not read: these rows wait for the next frame."""
+        """Returns a mask (frames, rows) of the rows that have a baseline at each frame. Removes
+        from `is_read` the rows whose sibling was not read: they wait for the next frame."""
         baseline = self._baseline
         offline, is_sampled = readings.has_flag(wire.ROW_OFFLINE), readings.is_sampled
         is_wide = readings.has_flag(wire.ROW_WIDE)
@@ -204,8 +203,8 @@ class Differences:
             known_before[:] = baseline.is_known
             for place in () if calm[i] else self._layout.cpu_blocks:
                 rows = place.rows
-                # A sibling's read was interrupted or is missing. The next difference of all
-                # siblings then covers the same span, as the states of the core require.
+                # A sibling's read was interrupted or is missing. The whole core waits for the next
+                # frame, so that all of its threads cover the same span, as the SMT states require.
                 is_missing = ~is_sampled[i, rows] & known_before[rows] & ~offline[i, rows]
                 waits = np.zeros(self._cores + 1, bool)
                 waits[self._core_of[is_wide[i, rows] | is_missing]] = True
@@ -215,9 +214,9 @@ class Differences:
         return is_known
 
     def _gaps_of(self, is_read: Bools) -> tuple[_Gaps, _Gaps] | None:
-        """Returns the rows that were not read in each frame, and their values; None if all rows
-        were read. The result is cached, since it is usually the same for each batch of frames:
-        blocks that are read less often are in the last frame of a batch."""
+        """Returns the rows and the values that some frames lack; None if all rows were read. The
+        result is cached, because the gaps are usually the same in each batch of frames: blocks that
+        are read less often are in the last frame of a batch."""
         key = is_read.tobytes()
         if self._gaps[0] != key:
             has_gaps = np.count_nonzero(is_read) < is_read.size
@@ -238,7 +237,9 @@ class Differences:
         )
         is_good = is_usable & ~backwards
         some_wrong = bool(np.count_nonzero(is_wrong))
-        if some_wrong:  # only single counters of CPUs can be suspect: leave out other rows whole
+        if (
+            some_wrong
+        ):  # single counters are suspect only in blocks of CPU scope: discard other rows whole
             is_good &= layout.cpu_rows | ~layout.any_value(is_wrong)
         increments, width = limits.scale_multiplexed(increments), baseline.width + readings.width
         is_known = both_valid & ~is_wrong if some_wrong else both_valid
@@ -264,28 +265,29 @@ class Differences:
 
 
 def asleep_ns(frame: wire.Frame) -> int:
-    """Returns the time in ns that the machine was suspended between hello and this frame; 0 if the
-    record, which is untrusted, is not valid."""
+    """Returns the time in ns for which the machine was suspended since hello; 0 if the record,
+    which is untrusted, is invalid."""
     value = frame.records.get("asleep_ns")
     return value if type(value) is int and 0 <= value < wire.LATEST_NS else 0
 
 
 @dataclass
 class _Readings:
-    """The raw content of several frames. The rows of a block that a frame lacks are all 0."""
+    """The raw content of several frames. If a frame lacks a block, the rows of that block are all
+    0."""
 
     head: Words
     is_valid: Bools
     values: Words
     has_value: Bools
-    """Mask of the rows with at least one valid value; rows of block `cpu` need none."""
+    """Mask of the rows with at least one valid value. Rows of block `cpu` need none."""
     present: Bools
     """Mask of the rows whose block is in the frame."""
     width: Floats
     """Duration of the read of each row, in stamp ticks."""
     flags: Words
     all_sampled: bool
-    """Whether every row that is present was read and has no other flag, which is the usual case."""
+    """Whether every present row was read and has no other flag, which is the usual case."""
 
     def has_flag(self, bit: int) -> Bools:
         mask: Bools = self.flags & np.uint64(bit) != 0
@@ -297,7 +299,7 @@ class _Readings:
 
     def skew_ns(self, layout: DeltaLayout) -> Ints:
         """Returns, for each frame, the time in ns between the first and the last wake-up of the
-        threads that read it: the longest among the blocks of CPU scope."""
+        threads that read it: the maximum over the blocks of CPU scope."""
         late_ns, longest_ns = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
         for place in layout.cpu_blocks:
             late_of_place, is_read = late_ns[:, place.rows], self.is_sampled[:, place.rows]
@@ -316,33 +318,34 @@ class _Readings:
 
 
 def row_heads(data: wire.Bytes, rows: int) -> wire.Bytes:
-    """Returns the heads (time stamps and flags) of all rows of a block, encoded. A single head for
-    all rows is repeated."""
+    """Returns the encoded heads (time stamps and flags) of all rows of a block. If the block has
+    one head for all rows, repeats it."""
     return bytes(data) * rows if len(data) == HEAD_BYTES else data
 
 
 class _Unpacker:
-    """Converts frames to `_Readings`. Caches which blocks each frame has and which values are
-    valid, because both are usually the same for each batch of frames."""
+    """Converts frames to `_Readings`. Caches the sets of blocks and of valid values, because they
+    are usually the same in each batch of frames."""
 
     def __init__(self, layout: DeltaLayout) -> None:
         self._layout = layout
         self._blocks = [(place.block.name, _empty_rows(place)) for place in layout.blocks]
-        """The name of each block, and the rows that are used for it if a frame lacks the block."""
+        """The name of each block, and the empty rows that replace it in a frame without the
+        block."""
         bits, first = [], 0
         for place in layout.blocks:
             words, rows = place.block.valid_words, np.arange(place.count)[:, None]
             bits.append((first + WORD_BITS * words * rows + np.arange(place.columns)).ravel())
             first += WORD_BITS * words * place.count
         self._bit_indexes: Ints = np.concatenate(bits)
-        """Index of the validity bit of each value among the bits of all validity words."""
+        """For each value, the index of its validity bit among the bits of all validity words."""
         self._present: tuple[bytes, Bools, Words] | None = None
         self._kinds: dict[bytes, int] = {}
-        """Index in `_valid` and `_has_value` of each sequence of validity words in recent frames.
-        """
+        """Index in `_valid` and `_has_value` of each distinct sequence of validity words."""
         self._valid: Bools = np.zeros((0, layout.values), bool)
         self._has_value: Bools = np.zeros((0, layout.rows), bool)
-        """Masks for each sequence in `_kinds`: of valid values, and of rows with one."""
+        """For each sequence in `_kinds`: masks of the valid values, and of the rows with a valid
+        value."""
 
     def unpack(self, frames: Sequence[wire.Frame]) -> _Readings:
         count, layout = len(frames), self._layout
@@ -351,11 +354,8 @@ class _Unpacker:
         head = b"".join([rows.head for rows in blocks])
         if len(head) != HEAD_BYTES * layout.rows * count:  # some blocks have one head for all rows
             sizes = [place.count for place in layout.blocks] * count
-            heads = [
-                bytes(rows.head) * size if len(rows.head) == HEAD_BYTES else rows.head
-                for rows, size in zip(blocks, sizes, strict=True)
-            ]
-            head = b"".join(heads)
+            heads = zip(blocks, sizes, strict=True)
+            head = b"".join([row_heads(rows.head, size) for rows, size in heads])
         heading = np.frombuffer(head, "<u8").reshape(count, layout.rows, wire.HEAD)
         values = np.frombuffer(b"".join([rows.values for rows in blocks]), "<u8")
         rows, plain_flags = self._presence(present, count)
@@ -374,7 +374,7 @@ class _Unpacker:
 
     def _presence(self, present: bytes, count: int) -> tuple[Bools, Words]:
         """Returns two arrays (frames, rows): a mask of the rows whose block is in the frame, and
-        the flags that the rows have if all of them were read without incident."""
+        the flags of these rows in the usual case that all were read."""
         if self._present is None or self._present[0] != present:
             blocks = np.frombuffer(present, bool).reshape(count, -1)
             rows: Bools = np.repeat(blocks, [p.count for p in self._layout.blocks], axis=1)
@@ -382,7 +382,7 @@ class _Unpacker:
         return self._present[1:]
 
     def _validity(self, words: Sequence[bytes], rows: Bools) -> tuple[Bools, Bools]:
-        """Returns masks of the valid values, (frames, values), and of the rows with a valid value,
+        """Returns two masks: the valid values, (frames, values), and the rows with a valid value,
         (frames, rows). `words`: the validity words of each frame."""
         if not self._kinds.keys() >= {*words}:
             self._kinds = {key: number for number, key in enumerate(dict.fromkeys(words))}
@@ -406,17 +406,17 @@ def _empty_rows(place: BlockSlices) -> wire.Rows:
 
 @dataclass(slots=True)
 class _Gaps:
-    """The rows, or the values, that some frames lack, and the frames with their latest readings."""
+    """The rows, or the values, that some frames lack, and where their latest reading is."""
 
     missing: Ints
-    """Indices of the rows, or of the values."""
+    """Indexes of the rows, or of the values."""
     source: Ints
-    """(1 + frames, missing): number of the frame, from 1, with the latest reading before each
-    frame, and after the last frame; 0: the reading is in the baseline."""
+    """(1 + frames, missing): number (from 1) of the frame with the latest reading before each
+    frame, and after the last frame; 0 means that the reading is in the baseline."""
 
     @classmethod
     def find(cls, is_read: Bools, row_of: Ints) -> tuple[_Gaps, _Gaps]:
-        """Returns the gaps of the rows, and those of their values."""
+        """Returns the gaps of the rows, and the gaps of their values."""
         all_read = np.logical_and.reduce(is_read)
         rows, values = np.flatnonzero(~all_read), np.flatnonzero(~all_read.take(row_of))
         frames = np.arange(1, len(is_read) + 1)[:, None]
@@ -427,17 +427,17 @@ class _Gaps:
 
 @dataclass(slots=True)
 class _Baseline:
-    """The latest reading of each row. With a leading axis, the latest reading before each of
+    """The latest reading of each row. With a leading axis: the latest reading before each of
     several frames."""
 
     stamp: Words
     width: Floats
     first: Bools
-    """(rows) whether the row had no baseline before this reading."""
+    """(rows): whether this reading is the row's first."""
     values: Words
     is_valid: Bools
     is_known: Bools
-    """(rows) whether there is a reading from which a difference can be taken."""
+    """(rows): whether the row has a reading from which an increment can be computed."""
 
     @classmethod
     def empty(cls, layout: DeltaLayout) -> _Baseline:
@@ -457,7 +457,8 @@ class _Baseline:
     def replace(
         self, readings: _Readings, is_known: Bools, gaps: tuple[_Gaps, _Gaps] | None
     ) -> _Baseline:
-        """Returns the baseline of each frame, and makes the newest readings the baseline."""
+        """Replaces the baseline by the newest readings. Returns the previous baseline of each
+        frame."""
         row_gaps, value_gaps = gaps or (None, None)
         stamp, self.stamp = _previous_and_last(self.stamp, readings.head[..., 0], row_gaps)
         width, self.width = _previous_and_last(self.width, readings.width, row_gaps)
@@ -470,10 +471,10 @@ class _Baseline:
 def _previous_and_last(
     old: np.ndarray, new: np.ndarray, gaps: _Gaps | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the latest reading before each frame, and the latest reading after the last frame.
-    Callers must not change either array. `old`: the latest reading before the first frame; `new`:
-    the reading in each frame."""
-    if len(new) == 1:  # copying less makes a sample of 1024 CPUs 6 % faster
+    """Returns the latest reading before each frame, and the latest reading after the last frame;
+    both may be views, so callers must not change them. `old`: the latest reading before the first
+    frame. `new`: the reading in each frame."""
+    if len(new) == 1:  # avoiding a copy makes a sample of 1024 CPUs 6 % faster
         following = new[0]
         if gaps is not None:
             following = following.copy()

@@ -1,8 +1,7 @@
 """The metrics of a stream's CPUs, and the numbers of its machine, packages and L3s.
 
-A metric is a ratio of two sums (see `model.numbers`). Both sums are kept, for a sample, for an
-interval, or for several samples along a leading axis. So any span and any group of CPUs is
-evaluated in the same way.
+A metric is a ratio of two sums (see `model.numbers`). Both sums are kept, so any span and any group
+of CPUs is evaluated in the same way.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ COUNT_UNITS = frozenset({"1", "events", "cycles", "instructions"})
 
 
 class MetricRegistry:
-    """The metrics of one stream, in this order: METRICS, two for each event that the user chose,
-    and metrics that few CPUs support. A metric of METRICS has the same index in every stream."""
+    """The metrics of one stream: METRICS, then two for each chosen event, then RARE_METRICS. A
+    metric of METRICS has the same index in every stream."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         blocks = [block for block in hello.blocks if block.scope == "cpu"] if hello else []
@@ -52,7 +51,7 @@ class MetricRegistry:
             for key, metric in RARE_METRICS.items()
             if counters_by_key.keys() >= {*metric.variants[0].needs}
         }
-        """Metrics that not every stream has."""
+        """Metrics that only some streams have."""
         self.counters = tuple(counter.key for counter in event_counters)
         self.metrics: dict[str, Metric] = METRICS | self.events
         self.index = {key: i for i, key in enumerate(self.metrics)}
@@ -66,7 +65,7 @@ STATIC_METRICS = MetricRegistry()
 
 
 def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
-    """Yields the two metrics of a chosen event: counts per second and per thousand instructions."""
+    """Yields the metrics of a chosen event: counts per second and per thousand instructions."""
     key = counter.key
     label = printable(key.removeprefix(EVENT))
     description = printable(counter.name) or label
@@ -94,7 +93,7 @@ class Evaluator:
         self.registry = MetricRegistry(hello)
         self.metrics = self.registry.metrics
         self.variants: dict[str, list[tuple[Variant, Bools]]] = {}
-        """The variants of each metric, each with a mask of the CPUs that use it."""
+        """The usable variants of each metric, each with a mask of the CPUs that use it."""
         self._masks: dict[str, Bools] = {}
         for metric in self.metrics.values():
             self.variants[metric.key] = variants = []
@@ -126,8 +125,7 @@ class Evaluator:
         """Formulas of busy time from the kernel's idle times, used where `ref` was not counted."""
 
     def origin(self, key: str) -> str | None:
-        """Returns text on the formulas and counters of a metric in this stream; None if it is
-        unavailable."""
+        """Returns the formulas and counters of a metric, as text; None if no CPU has the metric."""
         parts, columns = [], self._counters.columns
         for variant, _ in self.variants[key]:
             origins = dict.fromkeys(columns[need].counter.origin for need in variant.needs)
@@ -135,28 +133,29 @@ class Evaluator:
         return " | ".join(parts) or None
 
     def has_metric(self, key: str, row: int) -> bool:
-        """Returns whether this CPU has the counters for the metric."""
+        """Returns whether this CPU has the metric."""
         return bool(self._masks[key][row])
 
     def cpus_with(self, key: str) -> Bools:
-        """Returns a mask of the CPUs that have the counters for the metric."""
+        """Returns a mask of the CPUs that have the metric."""
         return self._masks[key]
 
     def needed_counters(self, key: str) -> set[str]:
-        """Returns the counters that the metric uses on any CPU of this stream."""
+        """Returns the keys of all counters that the metric uses in this stream."""
         keys = self.metrics[key].source_metrics or (key,)
         variants = (variant for part in keys for variant, _ in self.variants[part])
         return {need for variant in variants for need in variant.needs}
 
     def first_missing_counter(self, key: str) -> str | None:
-        """Returns the first counter that a metric lacks; None if some CPU has the metric."""
+        """Returns the first counter that the metric needs and the stream lacks; None if some CPU
+        has the metric."""
         if self.variants[key]:
             return None
         needed_keys = self.metrics[key].variants[0].needs
         return next((k for k in needed_keys if k not in self._counters.columns), "tsc")
 
     def evaluate(self, delta: Delta) -> Values:
-        """Returns all metrics over a span, or over each of several samples."""
+        """Returns all metrics of a span, or of each of several samples."""
         q = Quantities(self._counters, delta, self._base_hz)
         samples = delta.doubts.shape[:-2]
         top, bottom = np.full((2, *samples, len(self.metrics), self._cpus), np.nan)
@@ -172,8 +171,9 @@ class Evaluator:
         return Values(top, bottom, registry=self.registry)
 
     def _replace_busy_time(self, delta: Delta, q: Quantities, top: Floats, bottom: Floats) -> None:
-        """Replaces the busy time of CPUs whose `ref` was not counted. Where `ref` is an estimate,
-        involuntary halts become unknown: they are a small difference of exact times and `ref`."""
+        """Replaces the busy time of CPUs on which `ref` was not counted. Where `ref` is only an
+        estimate, involuntary halts become unknown, because they are the small difference of two
+        large times."""
         uncounted, util = self._counters.is_partly_counted(delta, "ref"), INDEX["util"]
         for numerator, denominator, mask in self._busy if np.count_nonzero(uncounted) else ():
             rows = np.broadcast_to(uncounted & mask, top[..., util, :].shape)
@@ -186,8 +186,8 @@ class Evaluator:
 
 
 class Values:
-    """Metrics over one span, by CPU and over any group of CPUs. With a leading axis, metrics over
-    each of several samples."""
+    """Metrics of one span, for single CPUs and for any group of CPUs. With a leading axis: metrics
+    of each of several samples."""
 
     def __init__(
         self, numerators: Floats, denominators: Floats, values: Floats | None = None,
@@ -195,7 +195,7 @@ class Values:
     ) -> None:  # fmt: skip
         self.registry = registry
         self.numerators, self.denominators = numerators, denominators
-        """Arrays (metrics, CPUs), in the order of the registry."""
+        """(metrics, CPUs), in the order of the registry."""
         if values is None:
             values = ratio(
                 numerators, denominators, registry.lows[:, None], registry.highs[:, None]
@@ -203,31 +203,31 @@ class Values:
         self.all = values
 
     def __getitem__(self, key: str) -> Floats:
-        """Returns the values of a metric by CPU; NaN where unknown or nothing ran."""
+        """Returns a metric by CPU; NaN where it is unknown or nothing ran."""
         return self.all[..., self.registry.index[key], :]
 
     def samples(self, samples: int | slice) -> Values:
-        """Returns one of several samples, or a slice of them, which shares the arrays."""
+        """Returns one of several samples, or a slice of them, as a view."""
         parts = self.numerators[samples], self.denominators[samples], self.all[samples]
         return Values(*parts, registry=self.registry)
 
     def mean(self, key: str, rows: list[int] | slice) -> float:
-        """Returns one value for a group of CPUs together, from those CPUs whose value is known."""
+        """Returns one value of a metric for a group of CPUs. CPUs with an unknown value are left
+        out."""
         return float(self.group(rows)[self.registry.index[key]])
 
     def group(
         self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
     ) -> Floats:
-        """Returns metrics for a group of CPUs together. `metrics`: their indices in the registry,
-        at least two, because numpy would add up a single metric in another order, which changes the
-        last digit."""
+        """Returns metrics for a group of CPUs. `metrics`: at least two indexes in the registry,
+        because numpy adds a single row in another order, which changes the last digit."""
         lows, highs = self.registry.lows[metrics], self.registry.highs[metrics]
         return ratio(*self.group_sums(rows, metrics), lows, highs)
 
     def group_sums(
         self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
     ) -> tuple[Floats, Floats]:
-        """Returns the numerators and denominators of `group`."""
+        """Returns the sums of the numerators and of the denominators over a group of CPUs."""
         top, bottom = (
             part[..., metrics, :][..., rows] for part in (self.numerators, self.denominators)
         )
@@ -242,7 +242,8 @@ class Values:
 
 
 def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float) -> Floats:
-    """Returns quotients, clipped to `low` and `high`; NaN where `bottom` is not positive."""
+    """Returns quotients, clipped to the range `low` to `high`; NaN where `bottom` is not
+    positive."""
     values = np.full(top.shape, np.nan)
     np.divide(top, bottom, out=values, where=bottom > 0)
     np.maximum(values, low, out=values)
@@ -253,17 +254,17 @@ def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float
 LOST_RATIO = "lost_ratio"
 LOSS_PARTS = "steal", "involuntary", "clock"
 MIN_WANTED_SHARE = 0.1
-"""Minimum share of a sample for which the operating system must have work for a CPU, so that its
-losses count. A CPU with less work wakes up only occasionally, and its clock has no time to rise."""
+"""Minimum share of a sample for which a CPU must have work, so that its losses count. A CPU with
+less work wakes up only occasionally, and its clock has no time to rise."""
 
 
 class LostSeconds(NamedTuple):
-    """Seconds that each CPU with work lost; with a leading axis, in each of
-    several samples. 0 for CPUs without enough work, NaN where a counter failed.
+    """Seconds that each CPU lost while it had work, for one span or for each of several samples. 0
+    for CPUs without enough work, NaN where a counter failed.
 
     A CPU wants time while the operating system has work for it: wanted = elapsed - idle - polling
-    idle. A sample counts for a CPU that wants at least MIN_WANTED_SHARE of the sample. Each moment
-    of the wanted time belongs to at most one part, in this order:
+    idle. A sample counts for a CPU that wants at least MIN_WANTED_SHARE of it. Each moment of the
+    wanted time belongs to at most one part, in this order:
 
     1. steal: the hypervisor ran something else.
     2. involuntary: the core was halted in the rest of the wanted time.
@@ -272,41 +273,41 @@ class LostSeconds(NamedTuple):
 
         lost_ratio = (steal + involuntary + clock) / wanted
 
-    All parts are in seconds, so they are added up over CPUs and over samples before the division.
-    As clock is at most run, the sum of the parts is at most wanted. A part for which the stream has
-    no counters is left out of the sum. If a part is unknown only in this sample, the whole sample
+    All parts are in seconds, so they are added up over CPUs and samples before the division. As
+    clock is at most run, the sum of the parts is at most wanted. A part that the stream's counters
+    cannot give is left out of the sum. If a part is unknown only in this sample, the whole sample
     is unknown for this CPU.
 
-    The losses of a task while its CPU works for other tasks (waits, a busy sibling) are not losses
-    of the CPU; `session.losses` adds them.
+    The time that a task loses while its CPU works for other tasks (waits, a busy sibling) is no
+    loss of the CPU; `session.losses` adds it.
     """
 
     wanted_s: Floats
     parts_s: Floats
-    """(LOSS_PARTS, CPUs). Involuntary halts are a difference of two clocks, so the value of a
-    single sample may be slightly below 0."""
+    """(LOSS_PARTS, CPUs). Involuntary halts are a difference of two clocks, so a single sample may
+    be slightly negative."""
 
     def samples(self, samples: slice) -> LostSeconds:
         return LostSeconds(self.wanted_s[samples], self.parts_s[samples])
 
 
 TICK_S = 0.01
-"""Unit of /proc/stat in s on every x86 kernel, whatever the kernel's own tick is."""
+"""Length in s of a tick of /proc/stat, on x86 independent of the kernel's own tick."""
 MAX_CARRIED_S = 2 * TICK_S
-"""Maximum stolen seconds of a CPU that are carried from one sample to the next: two ticks, because
-the ticks of an idle CPU do not matter."""
+"""Maximum stolen time in s that is carried from one sample to the next: two ticks. Older ticks fell
+into time in which the CPU was idle."""
 MIN_SETTLED_NS = 100_000_000
-"""Minimum length in ns of a sample that carries no stolen time over to the next sample, because a
-tick of 10 ms is a small part of it."""
+"""Minimum length in ns of samples for which no stolen time is carried over, because a tick of 10 ms
+is a small part of them."""
 
 
 def distribute_steal(
     stolen_s: Floats, wanted_s: Floats, carried_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Distributes ticks of steal over samples that are not much longer than a tick. A tick may
-    cover time of earlier samples, so a sample can have more stolen time than the CPU wanted time;
-    the excess counts in the next samples. Arrays are (samples, CPUs). Returns the stolen seconds of
-    each sample, and the excess of each CPU after them. `carried_s`: the excess before them."""
+    """Distributes ticks of steal over short samples. A tick may include time of earlier samples, so
+    a sample may have more stolen time than wanted time. The excess is carried to the next samples.
+    Arrays are (samples, CPUs). Returns the stolen seconds of each sample, and the excess of each
+    CPU after the last. `carried_s`: the excess before the first."""
     settled = np.minimum(stolen_s, wanted_s)
     if not np.count_nonzero(carried_s) and not np.count_nonzero(stolen_s > wanted_s):
         return settled, carried_s
@@ -321,10 +322,10 @@ def lost_time(
     values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None,
     settle: Callable[[Floats, Floats], Floats] | None = None,
 ) -> LostSeconds:  # fmt: skip
-    """Returns the lost time of each CPU. `ceiling_hz`: for each CPU, the lowest clock that turbo
-    may have allowed; NaN where unknown. `estimated`: mask of the CPUs whose halts are left out,
-    because their counts are estimates. `settle`: distributes stolen seconds over short samples, as
-    `distribute_steal` does; None for long samples."""
+    """Returns the lost time of each CPU. `ceiling_hz`: by CPU, the lowest clock that turbo may have
+    allowed; NaN where unknown. `estimated`: mask of the CPUs whose halts are left out, because
+    their counts are estimates. `settle`: a function that distributes stolen seconds over short
+    samples, given stolen and wanted seconds; None for long samples."""
     top, bottom = values.numerators, values.denominators
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
     spare_share = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
@@ -332,17 +333,17 @@ def lost_time(
     is_busy = wanted_share >= MIN_WANTED_SHARE
     parts = np.zeros((*wanted_share.shape[:-1], len(LOSS_PARTS), wanted_share.shape[-1]))
     steal, halted, clock = (parts[..., index, :] for index in range(len(LOSS_PARTS)))
-    # On a CPU whose counters do not give a part, the part stays 0.
+    # A part stays 0 on CPUs whose counters cannot give it.
     stolen_share, stolen_s = values["steal"], top[..., INDEX["steal"], :]
     if settle is not None:
         stolen_share = settle(stolen_s, wanted_share * span_s) / span_s
     np.minimum(stolen_share, wanted_share, out=steal, where=evaluator.cpus_with("steal"))
     left_share = wanted_share - steal
-    # The metric's range excludes negative values. Clipping each sample to it would turn noise into
-    # a loss.
+    # Not clipped to the metric's range, which starts at 0: clipping each sample would turn noise
+    # into a loss.
     index = INDEX["involuntary"]
     halted_s = top[..., index, :]
-    # stolen time that `settle` moves to another sample must not count as a halt
+    # Stolen time that `settle` moves to another sample must not count as a halt.
     if settle is not None:
         late_s = stolen_s - steal * span_s
         halted_s = halted_s + np.where(evaluator.cpus_with("steal"), late_s, 0.0)
@@ -361,7 +362,7 @@ def lost_time(
 
 
 def write_lost_ratio(values: Values, lost: LostSeconds) -> None:
-    """Writes `lost_ratio` into the values. Where it is unknown, both its sums are 0."""
+    """Writes `lost_ratio` into the values. Where it is unknown, both of its sums are 0."""
     index, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
     top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
     is_known = np.isfinite(top) & np.isfinite(bottom)
@@ -371,35 +372,35 @@ def write_lost_ratio(values: Values, lost: LostSeconds) -> None:
 
 
 MAX_RESTING_SHARE, MIN_AWAKE_SHARE = 0.01, 0.02
-"""Busy share below which an awake CPU counts as at rest, and minimum busy share at which it counts
-as awake again. In between, a CPU keeps its previous state, so that its numbers do not flicker."""
+"""Busy shares at which a CPU starts to count as at rest (below the first) or as awake (from the
+second). In between, it keeps its state, so that its numbers do not flicker."""
 
 
 def resting_rows(util: Floats, resting_before: Bools | None = None) -> Bools:
-    """Returns a mask of the CPUs at rest. These run so rarely that a number per running time, such
-    as clock or IPC, describes only a few wake-ups. A CPU whose busy share is unknown is not at
-    rest. `resting_before`: the mask of the previous interval; None: a CPU between both shares is
-    awake."""
+    """Returns a mask of the CPUs at rest. They run so rarely that a number per running time, such
+    as clock or IPC, only describes a few wake-ups. A CPU whose busy share is unknown is not at
+    rest. `resting_before`: the mask of the previous interval; without it, only MAX_RESTING_SHARE
+    counts."""
     mask: Bools = util < MAX_RESTING_SHARE
     if resting_before is not None and len(resting_before) == len(util):
         mask |= resting_before & (util < MIN_AWAKE_SHARE)
     return np.asarray(mask)
 
 
-# --- Traffic between packages and their memory. It is compared with the highest traffic in any
-# second of this run, because no documented maximum can be trusted.
+# --- Traffic between packages and their memory. Its reference is the highest traffic in any second
+# of this run, because no documented maximum can be trusted.
 
 READ_KEY, WRITE_KEY = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95
-"""Minimum time in s over which traffic is averaged: ten samples of 100 ms, less their jitter. Over
-a shorter time, a burst from a queue may exceed what memory sustains."""
+"""Minimum time in s over which traffic is averaged: ten samples of 100 ms, less their jitter. A
+burst from a queue may exceed what memory sustains for longer."""
 WINDOW_SAMPLES = 32
-"""Number of samples that are searched at once for the end of a window of WINDOW_S."""
+"""Number of samples that are searched at once for the end of the current second."""
 
 
 def memory_traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
-    """Returns the bytes read and written together, and the seconds of their span, by package; None
-    if the stream does not count them."""
+    """Returns, by package, the bytes read and written, and the seconds of the span; None if the
+    stream does not count them."""
     parts = [counters.increments(delta, key) for key in TRAFFIC_KEYS]
     if parts[0] is None or parts[1] is None:
         return None
@@ -408,19 +409,18 @@ def memory_traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | 
 
 
 class BestTraffic:
-    """The highest traffic in any second so far, by package, in bytes per second; NaN before the
-    first complete second."""
+    """The highest memory traffic in any second so far, by package, in bytes per second; NaN before
+    the first complete second."""
 
     def __init__(self, counters: Counters) -> None:
         count = len(counters.hello.packages)
         self.best_rate: Floats = np.full(count, np.nan)
         self._sums = np.zeros((2, count))
-        """Bytes and seconds of the current second, which is not complete yet."""
+        """Bytes and seconds of the current, incomplete second."""
 
     def learn(self, increments: Floats, seconds: Floats) -> Floats:
-        """Adds the bytes and seconds of samples, as returned by `memory_traffic`. Returns the best
-        rate after each sample, (samples, packages). A second with an unknown sample does not
-        count."""
+        """Adds bytes and seconds of samples from `memory_traffic`. Returns the best rate after each
+        sample, (samples, packages). Seconds with an unknown sample are ignored."""
         is_read, rates, first = seconds > 0, np.empty(increments.shape), 0
         parts = np.where(is_read, [increments, seconds], 0.0)
         while first < len(increments):  # up to the end of the current second of any package
@@ -443,43 +443,43 @@ class BestTraffic:
         return rates
 
     def share(self, rate: Floats) -> Floats:
-        """Returns rates, in bytes per second, as shares of the best rate. Over less than a second,
-        a rate may exceed the best rate; its share is then 1."""
+        """Returns rates, in bytes per second, as shares of the best rate. A burst of less than a
+        second can exceed the best rate; its share is limited to 1."""
         return np.minimum(rate / np.where(self.best_rate > 0, self.best_rate, np.nan), 1.0)
 
 
-# --- Power, temperature, memory traffic, pressure, load and interrupts: of the machine, and of each
-# package, core and L3 that has the counters.
+# --- Power, temperature, memory traffic, pressure, load and interrupts, for the machine and for
+# each package, core and L3 that has the counters.
 
 COUNTER_BY_NAME = {key: number.counter for key, number in MACHINE.items()}
 PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
-"""Names of the numbers that exist for the whole machine and for each package."""
+"""Names of the numbers that both the machine and each package have."""
 L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
-"""Key of the counter of each number of an L3, by the number's name in a line of JSON."""
+"""The counter of each number of an L3, by the number's name in JSON output."""
 OF_BEST_NAME = "memory_of_best"
 MEMORY_COUNTERS = {
     name: key
     for name, key in COUNTER_BY_NAME.items()
     if key in TRAFFIC_KEYS and name != OF_BEST_NAME
 }
-"""Key of the counter of each direction of memory traffic."""
+"""Counters of memory reads and writes, by the name of their rates."""
 CORE_ENERGY = CORE["core_power_w"].counter
 TRACED = (
     "pressure_cpu", "pressure_memory", "pressure_io", "load_1", "interrupts_hz",
     "context_switches_hz",
 )  # fmt: skip
-"""Numbers of the machine whose history is kept sample by sample."""
+"""Numbers of the machine that history records for each sample."""
 SHARED_KEYS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
-"""Counters of packages and L3s whose history is kept, too."""
+"""Counters of packages and L3s that history records, too."""
 MIN_BUSY = 0.5
-"""Minimum busy share at which a CPU certainly misses its caches, so that zero traffic is wrong."""
+"""Minimum busy share at which a CPU must have cache misses, so that zero traffic is an error."""
 Rates = dict[str, Floats]
-"""Counters per second, and means of gauges, by key of the counter and then by row; NaN where the
-row was not read."""
+"""Rates of counters per second, and means of gauges: by key, then by row; NaN where the row was not
+read."""
 
 
 class MachineTotals:
-    """Computes the numbers of one stream that do not belong to a single CPU."""
+    """Computes the numbers of the machine, its packages, cores and L3s."""
 
     def __init__(self, counters: Counters, best: BestTraffic) -> None:
         self._counters, self._best_traffic = counters, best
@@ -488,8 +488,8 @@ class MachineTotals:
         ]
         self._cores, self._topology = len(counters.hello.cores), counters.hello.topology
         self._machine_keys: list[str] = []
-        """Keys of the counters with several columns. The rows of all other counters are computed
-        together, in the arrays below."""
+        """Keys of the counters with several columns. All other counters are computed together, with
+        the arrays below."""
         self._rows: list[tuple[str, slice]] = []
         ticks, increments, units_per_second = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
         first = 0
@@ -502,7 +502,7 @@ class MachineTotals:
                 continue
             tick_indexes, increment_indexes = counters.value_indexes(column)
             self._rows.append((key, slice(first, first := first + len(tick_indexes))))
-            gauge = column.counter.kind == "gauge"  # a Delta has its values times ticks
+            gauge = column.counter.kind == "gauge"  # a Delta has a gauge's value times ticks
             ticks.append(tick_indexes)
             increments.append(increment_indexes)
             units_per_second.append(np.full(len(tick_indexes), 1.0 if gauge else counters.stamp_hz))
@@ -511,7 +511,7 @@ class MachineTotals:
         )
 
     def rates(self, delta: Delta) -> Rates:
-        """Returns the rates of the counters in COUNTER_BY_NAME, L3_COUNTERS and CORE_ENERGY that
+        """Returns the rates of all counters in COUNTER_BY_NAME, L3_COUNTERS and CORE_ENERGY that
         the stream has."""
         increments, span = (
             delta.take(self._increment_indexes),
@@ -525,7 +525,7 @@ class MachineTotals:
         return rates
 
     def numbers(self, rates: Rates) -> dict[str, float]:
-        """Returns the numbers of the machine. A sum is NaN if one of its parts is NaN."""
+        """Returns the numbers of the machine. A sum with an unknown part is NaN."""
         numbers: dict[str, float] = {}
         for name, key in self._names:
             if name == OF_BEST_NAME:
@@ -546,7 +546,7 @@ class MachineTotals:
         return numbers
 
     def package_values(self, rates: Rates) -> dict[str, Floats]:
-        """Returns the numbers of PACKAGE_NAMES, by package in the order of hello."""
+        """Returns the numbers in PACKAGE_NAMES, each by package in the order of hello."""
         own_names = [name for name in PACKAGE_NAMES if name != OF_BEST_NAME]
         numbers = {
             name: rates[COUNTER_BY_NAME[name]]
@@ -568,8 +568,8 @@ class MachineTotals:
 
     def l3_values(self, rates: Rates, util: Floats) -> dict[str, Floats]:
         """Returns the traffic and the occupancy of each L3, in the row of the CPU that reads its
-        counters. Zero traffic of a busy CPU counts as unknown, because some monitors are known to
-        be dead."""
+        counters. Zero traffic of an L3 with a busy CPU counts as unknown, because some monitors are
+        dead."""
         numbers, topology = {}, self._topology
         for name, key in L3_COUNTERS.items():
             by_cpu = rates.get(key)

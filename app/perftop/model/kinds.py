@@ -1,11 +1,11 @@
-"""The kinds of episodes and their causes, and the type of an episode.
+"""The kinds of episodes, their causes, and the type of an episode.
 
-Each kind and cause has an entry with its marker, name and explanation. A new loss needs one entry
-here and a file in `detect/`. The screen, `why`, `summary`, `diff`, the exporter and help all use
-these entries.
+Each kind and cause is an entry with a marker, a name and an explanation. A new kind of loss needs
+an entry here and a file in `detect/`. The screen, `why`, `summary`, `diff`, the exporter and help
+all use these entries.
 
-A sentence is data. Braces name a field that `output/sentences.py` fills in (for example, `clocks`
-is "2.78 of 3.40 GHz"), and a verb is written `present|past`. The first applicable sentence whose
+A sentence is a template. Braces name a field that `output/sentences.py` fills in (for example,
+`clocks` is "2.78 of 3.40 GHz"), and a verb is written `present|past`. The first sentence whose
 fields are all known is used.
 """
 
@@ -17,13 +17,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 from perftop.model.belief import Confidence
 
 Depth = Literal["share", "hz", "gain", "count", ""]
-"""Meaning of an episode's depth: a share of the time or of the work, a clock that is missing or was
+"""Meaning of an episode's depth: a share of the time or of the work, a clock that is lost or
 gained, a number of events, or nothing."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of episode. Each cause of a neighbour episode is a kind of its own."""
+    """A kind of episode. Each cause of a neighbour episode is a separate kind."""
 
     key: str
     sign: str
@@ -32,18 +32,18 @@ class Kind:
     """Explanation of the kind in the legend and the glossary."""
     depth: Depth = "share"
     is_wrong: bool = True
-    """Whether something is wrong while the episode runs. Such an episode is drawn as an alarm."""
+    """Whether the episode is a problem and so is drawn as an alarm."""
     worsened_key: str = ""
     """Key of the number that the episode makes worse."""
     loss_text: str = ""
-    """What cores lose, in a few words, for example "time to heat"."""
+    """Name of the loss, for example "time to heat"."""
     costs_cycles: bool = False
     """Whether the episode costs cycles; other kinds cost time."""
     is_per_cpu: bool = False
-    """Whether an episode affects each of its CPUs separately. Other kinds can affect a whole
+    """Whether the episode affects each of its CPUs separately. Other kinds can affect a whole
     package."""
     explained_keys: tuple[str, ...] = ()
-    """Keys of the numbers of a run that such an episode explains."""
+    """Keys of the numbers of a run that the episode can explain."""
     sentences: tuple[str, ...] = ()
 
 
@@ -251,18 +251,16 @@ NEIGHBOURS: dict[str, Kind] = {
         _neighbour("hypervisor", "steal", "to the hypervisor", *_STEAL_CAUSES),
     )
 }  # fmt: skip
-"""Kinds of neighbour episodes by cause; each cause has its own number and sentences."""
+"""Kinds of neighbour episodes by cause. Each has its own number and sentences."""
 
 
 class Classified(Protocol):
-    """The fields by which an episode is classified."""
-
     kind: str
     cause: str
 
 
 def kind_of(episode: Classified) -> Kind:
-    """Returns the kind of an episode; for a neighbour, the kind of its cause."""
+    """Returns the kind of an episode. For a neighbour episode, it depends on the cause."""
     return kind_of_cause(episode.kind, episode.cause)
 
 
@@ -277,18 +275,17 @@ class Cause:
     name: str
     """Name in a list, for example "power limit PL1"."""
     subject: str = ""
-    """Name at the start of a sentence, in the singular; empty for a cause that never starts a
-    sentence."""
+    """Name at the start of a sentence, in the singular; empty for a cause that never starts one."""
     short_text: str = ""
     """Name in narrow columns, for example "PL1"."""
     remedy: str = ""
     """Advice to the user; empty if there is none."""
     states: tuple[str, ...] = ()
-    """Keys of recorded settings and states of the machine that can be this cause."""
+    """Keys of the recorded settings and states of the machine that can be this cause."""
 
 
 STEAL_CAUSE = ("steal", "hypervisor")
-"""Kind and cause of time taken by the hypervisor. Two detectors report it."""
+"""Kind and cause of time taken by the hypervisor, which two detectors report."""
 _POWER_CAP = "the limit in /sys/class/powercap; the power cap in the BMC"
 
 CAUSES: dict[str, Cause] = {
@@ -406,7 +403,7 @@ INTERRUPT_REMEDIES = {
     "thermal event": "cooling: fans, air flow, dust; or fewer busy cores",
     "tlb shootdowns": "fewer munmap, mprotect and madvise in programs with many threads",
 }
-"""Remedies for interrupts that no device sends, by the beginning of their name."""
+"""Remedies for interrupts that no device sends, by a prefix of the interrupt's name."""
 LOG_CLUES = {
     "split-lock": (
         "it took a split lock, and waits 10 ms for each",
@@ -417,28 +414,29 @@ LOG_CLUES = {
         "replace it: ras-mc-ctl --errors, rasdaemon",
     ),
 }
-"""Clues in the kernel's log, by kind of message: their meaning and the remedy."""
+"""Clues in the kernel's log, by kind of message: meaning and remedy."""
 
 
 class CostlySetting(NamedTuple):
-    """A setting of the machine that slows programs down, by an amount that is not counted."""
+    """A setting of the machine that slows programs down, without a counter that shows by how
+    much."""
 
     key: str
     """Key of the setting in hello."""
     values: tuple[str, ...]
-    """Values of the setting that cost time; (): every value does."""
+    """Values of the setting that cost time; (): all values."""
     text: str
     remedy: str
     kernel_only: bool = True
     """Whether the setting slows down only kernel code."""
     price_key: str = ""
-    """Key in hello of the measured time of a call that this setting slows down; '' if none is
+    """Key in hello of the measured duration of a call that this setting slows down; '' if none is
     measured."""
     price_text: str = ""
-    """Name of the measured call, for the user."""
+    """Text on the measured duration, shown to the user."""
     baseline_price_us: float = 0.0
     work: tuple[str, str] = "", ""
-    """The kernel work that the setting causes: a key in KERNEL_WORK, and a prefix of the function's
+    """The kernel work that the setting causes: a key of KERNEL_WORK, and a prefix of the function's
     name."""
 
 
@@ -481,10 +479,10 @@ KERNEL_WORK = {
     ),
     "": ("in the kernel's function {}", "perf record -g -e cpu-clock:k, which shows its callers"),
 }
-"""Kinds of kernel work that samples show: text on the activity, to which the function is added, and
-a remedy, unless an entry of COSTLY_SETTINGS has one for this work."""
+"""Kinds of kernel work that samples show: a text to which the function is added, and a remedy. A
+remedy in COSTLY_SETTINGS has priority."""
 LOST_KERNEL_WORK = {"clock", "lock", "mitigation"}
-"""Kinds of kernel work that is pure loss, because no program needs its result."""
+"""Kinds of kernel work whose result no program needs, so that all of it is a loss."""
 CLOCK_CAPS: dict[str, tuple[str, str]] = {
     "scaling_max_freq": ("The limit scaling_max_freq", "cpupower frequency-set -u CLOCK"),
     "turbo off": ("Disabled turbo", "turbo on: 0 into /sys/devices/system/cpu/*pstate/no_turbo"),
@@ -498,20 +496,20 @@ remedy."""
 
 
 def cause_of(key: str) -> Cause:
-    """Returns the cause with this key; for a key unknown to this version, a cause named by the
+    """Returns the cause with this key; for a key unknown to this version, a cause named after the
     key."""
     return CAUSES.get(key) or Cause(key, key, CAUSES["unknown"].subject)
 
 
-# --- Episodes: states of certain CPUs, with a start and an end. Detectors give their evidence as
-# numbers, whose keys end with the unit, and as types of `belief`. `output/sentences.py` turns the
-# evidence into text.
+# --- Episodes: states of certain CPUs, with a start and an end. Evidence from detectors consists of
+# numbers, whose keys end with the unit, and of types from `belief`. `output/sentences.py` turns it
+# into text.
 
 _KIND_ORDER = [*KINDS]
 
 
 def severity_rank(kind: str) -> int:
-    """Returns the position of a kind in order of severity, worst first. Unknown kinds come last."""
+    """Returns the rank of a kind by severity, worst first. Unknown kinds are last."""
     return _KIND_ORDER.index(kind) if kind in KINDS else len(_KIND_ORDER)
 
 
@@ -527,7 +525,7 @@ class Episode:
     confidence: Confidence = "unknown"
     """Confidence in the cause, from `belief.confidence`."""
     is_calm: bool = False
-    """Whether the newest samples do not show the episode. If that lasts, it ends."""
+    """Whether the episode is absent from the newest samples. If that continues, it ends."""
 
     @property
     def lost_share(self) -> float:
@@ -540,7 +538,7 @@ class Episode:
         return depth / ceiling_hz if measure == "hz" and ceiling_hz else 0.0
 
     def span_s(self, since_ns: int, until_ns: int) -> float:
-        """Returns the length in s of the part of the episode between two raw times."""
+        """Returns how many seconds of the episode are between two raw times."""
         end_ns = until_ns if self.end_ns is None else min(self.end_ns, until_ns)
         return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 

@@ -1,8 +1,8 @@
 """The table of all numbers that perftop shows. Each number is declared once, here.
 
 Columns, panels, filters, sort orders, exports, rows of `diff`, text tables and help refer to keys
-of this table. Headings, units, digits and the better direction come from it.
-`evaluation.MetricRegistry` adds numbers that only some streams have: events that the user chose.
+of this table, and use its headings, units, digits and better direction. `evaluation.MetricRegistry`
+adds numbers that only some streams have: events that the user chose.
 
 A metric of a CPU has several formulas, one for each set of counters from which it can be computed.
 """
@@ -37,37 +37,36 @@ class Number:
     _: KW_ONLY
     scope: Scope = "cpu"
     title: str = ""
-    """Longer name, used where there is room."""
+    """Longer name, for places with more room."""
     digits: int = 1
-    """Number of decimals shown; for a ratio, those of the percentage. For clocks, the clock unit
-    sets it."""
+    """Number of decimals; of a ratio, decimals of the percentage. A clock uses those of the clock
+    unit."""
     better_sign: int = 0
     """1: more is better; -1: less is better; 0: neither."""
     export: str = ""
-    """Name of its column in exports and, after `perftop_`, in OpenMetrics; if empty, `column`
-    derives the name."""
+    """Column name in exports and, after `perftop_`, in OpenMetrics; if empty, `column` derives
+    it."""
     is_coarse: bool = False
-    """Whether the kernel samples the number once a tick. Such a number is shown without decimals
-    where space is limited."""
+    """Whether the kernel samples the number at each tick. Narrow places show it without
+    decimals."""
     is_small: bool = False
     """Whether the number is a share that matters even at a few per cent."""
     min_highlighted: float = inf
     """Minimum value at which the number is highlighted."""
     while_running: bool = False
-    """Whether the number describes the running time of a CPU, so that it means little for a CPU
-    that hardly ran."""
+    """Whether the number describes only the running time of a CPU, so that it means little for a
+    CPU that hardly ran."""
     is_sum: bool = False
-    """Whether the number of several CPUs together is the sum of their numbers, not the mean."""
+    """Whether the numbers of several CPUs are added up; otherwise, their mean is used."""
     counter: str = ""
-    """Key of the counter from which the number is read. Metrics of a CPU leave it empty."""
+    """Key of the counter that gives the number. Metrics of a CPU leave it empty."""
     is_unbounded: bool = False
-    """Whether the number grows with the length of a run, so that it can have any size. `digits`
-    then counts significant digits."""
+    """Whether the number grows with the length of a run, so that it can have any magnitude.
+    `digits` then counts significant digits."""
 
     @cached_property
     def is_rate(self) -> bool:
-        """Whether the number is a rate, which has no upper bound and is shown with a prefix such as
-        k or M."""
+        """Whether the number is a rate per second, which is shown with a prefix such as k or M."""
         return self.unit.endswith("/s")
 
     @property
@@ -81,22 +80,22 @@ class Number:
 
     @property
     def column(self) -> str:
-        """Name of the number in exports, with its unit."""
+        """Name of the number in exports, including its unit."""
         if self.export:
             return self.export
         ratio = self.unit == "ratio" and not self.key.endswith("_ratio")
         return f"{self.key}_ratio" if ratio else self.key
 
     def scale(self, clock: ClockUnit, *, brief: bool = False) -> tuple[float, int]:
-        """Returns the factor and the number of decimals with which values are shown. `brief`: space
-        is limited."""
+        """Returns the factor and the number of decimals for display. `brief`: space is limited."""
         if self.unit == "Hz":
             return clock.per_hz, clock.digits
         digits = 0 if brief and self.is_coarse else self.digits
         return _SCALES.get(self.unit, 1.0), digits
 
     def unit_name(self, clock: ClockUnit) -> str:
-        """Returns the unit shown after a value; empty for rates, whose heading has it."""
+        """Returns the unit shown after a value; '' for rates, which have the unit in their
+        heading."""
         if self.is_rate and self.unit not in _SHOWN_UNITS:
             return ""
         return clock.name if self.unit == "Hz" else _SHOWN_UNITS.get(self.unit, self.unit)
@@ -108,7 +107,7 @@ class Number:
         return f"{self.label} {self.unit_name(clock)}".rstrip()
 
     def text(self, value: float, clock: ClockUnit) -> str:
-        """Returns a value with its digits and without its unit; `n/a` where it is unknown."""
+        """Formats a value without its unit; `n/a` where it is unknown."""
         if not isfinite(value):
             return MISSING
         if self.unit == "B" or (self.is_rate and self.unit not in _SHOWN_UNITS):
@@ -121,7 +120,8 @@ class Number:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to compute a metric: the counters that it needs, and a ratio of two sums."""
+    """One way to compute a metric: the counters that it needs, and the two sums whose ratio it
+    is."""
 
     needs: tuple[str, ...]
     origin: str
@@ -137,22 +137,21 @@ class Metric(Number):
 
     Both sums are kept separately, so that one formula serves a sample, an interval, a core, a
     package and the machine: add the numerators, add the denominators, divide once. Therefore all
-    denominators of a metric must be in the same unit, which is seconds for times. Each CPU uses the
-    first variant whose counters it has. This choice is made once, from hello, and does not change
-    during a stream.
+    denominators of a metric must have the same unit, which is seconds for times. Each CPU uses the
+    first variant whose counters it has. This choice is made once, from hello.
     """
 
     variants: tuple[Variant, ...]
     source_metrics: tuple[str, ...] = ()
-    """Metrics from which, with the ceilings, `evaluation.lost_time` computes this metric. Its
-    variants only list the counters that a CPU must have."""
+    """Metrics from which `evaluation.lost_time` computes this metric, together with the ceilings.
+    Its variants only list the counters that a CPU must have."""
     low: float = 0.0
     high: float = inf
     """Bounds to which values are clipped, because read skew can make 1.0003 s of a full second."""
 
 
 def _time_share(origin: str, first: str, *more: str) -> Variant:
-    """Returns a variant: the sum of these counters of seconds, as a share of the elapsed time."""
+    """Returns a variant: the sum of counters in seconds, as a share of the elapsed time."""
 
     def seconds(q: Quantities) -> Floats:
         total = q[first]
@@ -164,20 +163,20 @@ def _time_share(origin: str, first: str, *more: str) -> Variant:
 
 
 def _quotient(part: str, whole: str, origin: str = "") -> tuple[Variant]:
-    """Returns a single variant: one counter divided by another."""
+    """Returns a tuple with one variant: one counter divided by another."""
     names = f"{part} / {whole}".replace("kernel_", "kernel ")
     return (Variant((part, whole), origin or names, lambda q: q[part], lambda q: q[whole]),)
 
 
 SMALL_SHARE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Upper ends among which a chart of small shares chooses its scale: few, so that the scale rarely
-changes, and none below 2 %, so that noise looks small."""
+"""Possible upper ends of the scale of a chart of small shares. They are few, so that the scale
+rarely changes, and at least 2 %, so that noise looks small."""
 _SCALES = {"ratio": 100.0, "B/s": 1e-9, "J": 1e-3, "G": 1e-9}
 _SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
 
 
 def significant(value: float, digits: int) -> str:
-    """Returns a number with `digits` significant digits, but at most four decimals."""
+    """Formats a number with `digits` significant digits, but at most four decimals."""
     whole_digits = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     return f"{value:.{max(0, min(4, digits - whole_digits))}f}"
 
@@ -335,7 +334,7 @@ METRICS: dict[str, Metric] = {
     )
 }  # fmt: skip
 INDEX = {key: i for i, key in enumerate(METRICS)}
-"""Position of each metric; it is the same in every stream."""
+"""Index of each metric, the same in every stream."""
 COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "smi")
 """Counters that are also exported as raw counts."""
 
@@ -372,7 +371,7 @@ RARE_METRICS: dict[str, Metric] = {
         ),
     )
 }  # fmt: skip
-"""Metrics that few CPUs support; only streams with their counters have them."""
+"""Metrics that few CPUs support. Only streams with their counters have them."""
 
 
 def _numbers_of(scope: Scope, *numbers: Number) -> dict[str, Number]:
@@ -448,11 +447,11 @@ MACHINE = _numbers_of(
     Number("load_15", "load 15", "1", "Load average of 15 minutes.", digits=2,
            counter="load_15"),
 )  # fmt: skip
-"""Numbers of the whole machine. Their keys are those of the object `machine` in a line of JSON."""
+"""Numbers of the whole machine. Their keys are those of the object `machine` in JSON lines."""
 
 
 def _of_package(number: Number) -> Number:
-    """Returns the number of one package that corresponds to a number of the machine."""
+    """Converts a number of the machine to the number of one package."""
     text = number.help.replace("of all packages", "of its package")
     text = text.replace("all packages", "its package").replace("the hottest package", "its package")
     text = text.replace("Traffic to memory", "Traffic of its package")

@@ -1,17 +1,17 @@
-"""Checks whether the counts of a sample are plausible, before its numbers are shown.
+"""Checks whether the counts of a sample are plausible, before numbers are computed from them.
 
-A check compares two counts of the same time. If they disagree, it marks one of the counters as
-suspect. Other programs can take programmable counters, so these are compared with fixed counters.
-No program reprograms APERF, MPERF and the TSC, so fixed counters are compared with them. The more
-reliable of two counters is called the witness. (`model.differences` rejects counters that advanced
-faster than any clock.)
+A check compares two counts of the same time. If they disagree, the less reliable counter is marked
+as suspect. The other one is called the witness. Programmable counters, which other programs can
+take, are compared with fixed counters. Fixed counters are compared with APERF, MPERF and the TSC,
+which no program changes. (`model.differences` rejects counters that advanced faster than any
+clock.)
 
-If perf multiplexed the events, their counts were scaled up, so they are estimates. Estimates are
-neither checked nor used as witnesses.
+Counts of multiplexed events are scaled up, so they are estimates. Estimates are neither checked nor
+used as witnesses.
 
-Siblings count events of the same core. The running times r0 and r1 of its threads come from fixed
-counters and bound an SMT event. If the event is outside the bounds, the event is suspect. The same
-bounds also show how many TSC ticks one tick of the event is worth.
+SMT events count for the whole core. The unhalted times r0 and r1 of the core's threads come from
+fixed counters and bound each SMT event. An event outside the bounds is suspect. The same bounds
+show how many TSC ticks one tick of the event is worth.
 
 Tolerances are shares of the span, plus the duration of the reads at both of its ends. Counters are
 read one after the other, so two of them never cover exactly the same span.
@@ -36,52 +36,52 @@ from perftop.model.smt import (
 )
 
 SLACK_SHARE = 0.01
-"""Share of the span by which two counts may differ. On real siblings, counts exceeded their bounds
-by up to 0.6 %, because the siblings are read one after the other."""
+"""Share of the span by which two counts may differ. On real siblings, which are read one after the
+other, counts exceeded their bounds by up to 0.6 %."""
 MIN_BUSY_S = 0.02
-"""Minimum busy time in s, by the operating system's account, in which a working counter must
-advance. The probe's own wake-ups take a thousandth of this time."""
+"""Minimum busy time in s, according to the kernel, in which a working counter must advance. The
+probe's own wake-ups take a thousandth of this time."""
 MIN_WORKED_S = 5e-6
-"""Minimum running time in s, by a witness, in which a working counter must advance: shorter than
-any wake-up, and longer than a tick of a crystal."""
+"""Minimum running time in s, according to a witness, in which a working counter must advance:
+shorter than any wake-up, longer than a tick of a crystal."""
 MAX_CLOCK_DIFFERENCE = 0.02
-"""Relative difference below which two clocks agree. Turbo and halts cause far larger ones."""
+"""Relative difference below which two clocks agree. Turbo and halts cause far larger
+differences."""
 SLOT_KEYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
-"""Counters of the four uses of an issue slot. Each slot has exactly one use."""
+"""Counters of the four possible uses of an issue slot. Each slot has exactly one use."""
 CHECKED_KEYS = {"ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", *SLOT_KEYS}
 WITNESSES = {
     "ref": ("cycles", "mperf"), "cycles": ("ref", "aperf"), "instructions": ("cycles",),
     "kernel_cycles": ("cycles",), "kernel_instructions": ("instructions",),
 }  # fmt: skip
-"""Keys of the witnesses of each counter. If a witness shows that the CPU worked, the counter must
-have advanced."""
+"""The witnesses of each counter. If a witness advanced, the counter must have advanced."""
 MAX_SLOT_ERROR = 0.02
-"""Maximum error of the sum of the counters in SLOT_KEYS, as a share of the issue slots. Each
-counter is a field with a resolution of 1 in 255."""
+"""Maximum error of the sum of the counters in SLOT_KEYS, as a share of the issue slots. The
+hardware reports each counter in steps of 1/255."""
 MAX_IDLE_DIFFERENCE = 0.5
-"""Maximum difference between the busy times of idle transitions and of /proc/stat, as a share of
-the span. The kernel counts the latter in ticks, and it is read a little later."""
+"""Maximum difference between busy times from idle transitions and from /proc/stat, as a share of
+the span. /proc/stat has a resolution of a tick, and it is read a little later."""
 MIN_IDLE_DIFFERENCE_S = 0.03
-"""Difference in s, of three ticks, that is always tolerated."""
+"""Difference in s that is always tolerated: three ticks."""
 MIN_RUN_SHARE = 0.1
-"""Minimum share of the span that a CPU must have run for its clocks to be compared for the first
-time."""
+"""Minimum share of the span for which a CPU must have run before its clocks are first compared."""
 MIN_TIME_DIFFERENCE = 1e-3
-"""Minimum difference between the running times of siblings, as a share of the span, that proves
-that one of them ran alone. Siblings with equal times may never have run alone: clock modulation
-halts both at once."""
+"""Minimum difference between the unhalted times of siblings, as a share of the span, that proves
+that one of them ran alone. Siblings with equal times may never have run alone, because clock
+modulation halts both at once."""
 
 
 class PlausibilityChecks:
-    """The checks of one stream that compare counters of one CPU. They remember on which CPUs a
-    counter has agreed with its witness, and doubt it only there. Elsewhere a hypervisor or an
-    unusual CPU model may let the two counters run at different rates."""
+    """Checks that compare counters of the same CPU. A counter is doubted only on CPUs where it has
+    agreed with its witness before, because a hypervisor or an unusual CPU model may let the two run
+    at different rates."""
 
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
         self._clock_agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
         self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_at.keys()
-        """Whether the stream has both idle transitions and /proc/stat, which are then compared."""
+        """Whether the stream has both idle transitions and /proc/stat, so that they can be
+        compared."""
         self._is_needed = self._traced or not CHECKED_KEYS.isdisjoint(counters.key_at)
 
     def check(self, counters: Counters, delta: Delta) -> None:
@@ -113,9 +113,9 @@ class PlausibilityChecks:
                 samples.mark_suspect(key, Doubt.SLOTS, is_wrong)
 
     def _check_clocks(self, samples: _CheckedSamples) -> Bools:
-        """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask,
-        (samples, CPUs), of the CPUs whose cycles have agreed with APERF so far; only (CPUs) if no
-        sample adds a CPU."""
+        """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask
+        of the CPUs whose cycles have agreed with APERF so far: (samples, CPUs), or (CPUs) if it is
+        the same in all samples."""
         ref = samples.increments("ref")
         if ref is not None and samples.counters.has_tsc:
             samples.mark_suspect("ref", Doubt.FAST, ref > samples.ticks + samples.slack)
@@ -141,7 +141,7 @@ class PlausibilityChecks:
 
 
 class _CheckedSamples:
-    """Samples and their doubts so far; arrays are (samples, CPUs)."""
+    """Samples and the doubts about them so far. Arrays are (samples, CPUs)."""
 
     def __init__(self, counters: Counters, delta: Delta) -> None:
         self.counters, self.delta = counters, delta
@@ -150,13 +150,13 @@ class _CheckedSamples:
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
         self.slack: Floats = (SLACK_SHARE + table.reads) * self.ticks
-        """TSC ticks by which two counts of the span may differ."""
+        """Tolerated difference of two counts, in TSC ticks."""
         hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
         self.worked_ticks = MIN_WORKED_S * hz
 
     def increments(self, key: str) -> Floats | None:
-        """Returns how far a counter advanced; NaN where it is suspect or an estimate, so that it
-        raises no doubt about other counters."""
+        """Returns a counter's increments; NaN where it is suspect or an estimate, so that it cannot
+        be a witness."""
         if key not in self._increments:
             increments = self.counters.increments(self.delta, key)
             if increments is not None and key in self.counters.multiplexed:
@@ -170,7 +170,7 @@ class _CheckedSamples:
         return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, increments, np.nan)
 
     def mark_suspect(self, key: str, code: Doubt, rows: Bools) -> None:
-        """Marks a counter as suspect in these rows. An earlier reason is kept."""
+        """Marks a counter as suspect in these rows. Earlier doubts are kept."""
         if np.count_nonzero(rows):
             codes = self.delta.doubts[..., self.counters.key_at[key]]
             codes[rows & (codes == 0)] = code
@@ -178,8 +178,8 @@ class _CheckedSamples:
 
 
 def _check_standstill(samples: _CheckedSamples) -> None:
-    """Marks as suspect the counters that do not advance while the CPU works. A hypervisor may
-    answer every read with the same number, or another program may have chosen another event."""
+    """Marks counters as suspect that do not advance while the CPU runs. A hypervisor may answer
+    every read with the same number, or another program may have chosen another event."""
     is_read = samples.ticks > 0
     for key, witnesses in WITNESSES.items():
         increments = samples.increments(key)
@@ -196,8 +196,8 @@ def _check_standstill(samples: _CheckedSamples) -> None:
 
 
 def _check_idle_accounts(samples: _CheckedSamples) -> None:
-    """Compares the busy time of idle transitions with that of /proc/stat. Spans of different length
-    are not compared, because /proc/stat was read late."""
+    """Compares busy time from idle transitions with busy time from /proc/stat, unless /proc/stat
+    was read so late that the spans differ."""
     counters, tables = samples.counters, samples.delta.tables
     busy_s, idle_s, iowait_s = map(samples.increments, ("busy_s", "stat_idle_s", "stat_iowait_s"))
     if busy_s is None or idle_s is None or iowait_s is None:
@@ -213,8 +213,8 @@ def _check_idle_accounts(samples: _CheckedSamples) -> None:
 
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
-    """Returns the seconds in which each CPU was not idle, by the operating system's account; None
-    if the stream does not have that account."""
+    """Returns the seconds in which each CPU was not idle, according to the kernel; None if the
+    stream has no idle times."""
     keys = "busy_s", "idle_s", "poll_s"
     busy_s, idle_s, poll_s = (counters.increments(delta, key) for key in keys)
     if busy_s is not None or idle_s is None:
@@ -230,26 +230,26 @@ class SiblingCounts:
     (samples, threads, cores), because numpy is slow along a last axis of length two."""
 
     rows: Ints
-    """(threads, cores): index in hello of each thread."""
+    """(threads, cores): index of each thread in `hello.topology`."""
     is_uneven: Bools
-    """(samples, cores): whether the siblings' counts cannot be compared, because the siblings were
-    read over different spans, or a count is an estimate."""
+    """Mask (samples, cores) of the cores that cannot be checked, because the siblings were read
+    over different spans or a count is an estimate."""
     run_shares: Floats
-    """Share of the span in which each thread ran."""
+    """Share of the span for which each thread was unhalted."""
     event_shares: Floats
-    """SMT event ticks per TSC tick of the span, for the event in use."""
+    """Ticks of the SMT event per TSC tick."""
 
 
 class SiblingChecks:
-    """The checks of one stream that compare siblings. They also learn the factors of SMT events.
-    `splitter` has the cores and the calibrations."""
+    """Checks that compare siblings, and learns the factors of SMT events. `splitter` provides the
+    cores and the calibrations."""
 
     def __init__(self, counters: Counters, splitter: Splitter) -> None:
         self._counters, self._splitter = counters, splitter
 
     def counts(self, delta: Delta, util: Floats, online: Bools) -> list[SiblingCounts]:
-        """Returns the counts of the SMT event in use, an element for each number of threads of a
-        core; [] if no event is in use."""
+        """Returns the counts of the SMT event in use, with one element for each number of threads
+        per core; [] if no event is in use."""
         key, groups = self._event_key(), list[SiblingCounts]()
         if key is None:
             return groups
@@ -265,10 +265,10 @@ class SiblingChecks:
         return groups
 
     def learn(self, siblings: list[SiblingCounts], delta: Delta) -> int:
-        """Takes samples as evidence for the factor (TSC ticks per count) of the SMT event in use,
-        up to the first sample that would change the factor (see `Calibration.add_evidence`).
-        Samples with suspect counts are used, too, because a wrong factor makes every count suspect.
-        Returns the number of samples used."""
+        """Learns the factor (TSC ticks per count) of the SMT event in use from samples, up to the
+        first sample that would change the factor (see `Calibration.add_evidence`). Returns the
+        number of samples used. Suspect samples are used, too, because a wrong factor makes every
+        count suspect."""
         key, samples = self._event_key(), len(delta.doubts)
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:
@@ -284,8 +284,9 @@ class SiblingChecks:
         return calibration.add_evidence(np.concatenate(rows, axis=1))
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
-        """Returns bounds of the factor, (samples, n, cores). With two threads, n is 2: each
-        thread's count gives bounds. With more threads, n is 1: all counts together give bounds."""
+        """Returns bounds of the factor, (samples, n, cores). With two threads, n is 2, because each
+        thread's count gives bounds. With more threads, n is 1, because only all counts together
+        give bounds."""
         counters, run_shares, event_shares = self._counters, group.run_shares, group.event_shares
         block = counters.columns[key].block
         span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz
@@ -297,7 +298,7 @@ class SiblingChecks:
         return factor_bounds(key, run_shares, event_shares, run_shares[:, ::-1], span_s)
 
     def check(self, siblings: list[SiblingCounts], delta: Delta) -> Codes:
-        """Returns the doubts of `delta`, with added doubts about SMT events."""
+        """Returns the doubts in `delta` plus those about SMT events."""
         key, doubts = self._event_key(), delta.doubts
         if key is None:
             return doubts
@@ -308,8 +309,8 @@ class SiblingChecks:
                 continue
             if not is_copied:
                 doubts, is_copied = doubts.copy(), True
-            # A program that takes the event counter of one thread also takes the sibling's. Without
-            # the first count, nothing supports the second.
+            # A program that takes the event counter of one thread also takes the sibling's, so if
+            # one count is wrong, the other cannot be trusted either.
             codes = np.where(codes == 0, codes.max(axis=1, keepdims=True), codes)
             np.copyto(codes, 0, where=group.is_uneven[:, None])
             codes_before = doubts[:, group.rows, index]
@@ -347,8 +348,8 @@ class SiblingChecks:
 
 
 def _event_bounds(key: str, run_shares: Floats) -> tuple[Floats, Floats]:
-    """Returns the lowest and highest possible event share of each CPU, (samples, threads, cores),
-    from the running shares of its threads."""
+    """Returns the lowest and highest possible share of the event, (samples, threads, cores), given
+    the unhalted share of each thread."""
     if key == "distributed":
         return run_shares / 2, run_shares
     if key == "one_thread":
@@ -357,8 +358,8 @@ def _event_bounds(key: str, run_shares: Floats) -> tuple[Floats, Floats]:
 
 
 def _threads_disagree(key: str, run_shares: Floats, event_shares: Floats, slack: Floats) -> Bools:
-    """Returns a mask (samples, 1, cores) of the cores whose two threads give different values of
-    ANY, the share of the span in which at least one thread ran."""
+    """Returns a mask (samples, 1, cores) of the cores whose two threads disagree about the share of
+    the span in which at least one thread ran."""
     if key == "distributed":
         any_ = event_shares[:, :1] + event_shares[:, 1:]
         low, high = (
@@ -371,15 +372,15 @@ def _threads_disagree(key: str, run_shares: Floats, event_shares: Floats, slack:
 
 
 def _sum_of_threads(run_shares: Floats) -> Floats:
-    """Returns the sums over threads, (samples, 1, cores). Along another axis, numpy would add up
-    more than two threads in another order, which changes the last digit."""
+    """Returns the sums over threads, (samples, 1, cores). Along another axis, numpy would add more
+    than two threads in another order, which changes the last digit."""
     return np.asarray(np.ascontiguousarray(run_shares.swapaxes(1, 2)).sum(axis=2)[:, None])
 
 
 def _event_bounds_of_many(
     run_shares: Floats, event_shares: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Returns bounds of the factor of an any-thread event, as `factor_bounds` does, for cores with
+    """Returns bounds of the factor of an any-thread event, like `factor_bounds`, but for cores with
     more than two threads."""
     share = mean_known(np.ascontiguousarray(event_shares.swapaxes(1, 2)))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,8 +1,8 @@
-"""Computes samples from frames, without impossible values. A sample is what changed from one frame
-to the next: the advance of counters, and the metrics, SMT states and turbo ceilings of that time.
+"""Computes samples from frames. A sample is the change from one frame to the next: increments of
+counters, metrics, SMT states and turbo ceilings. Impossible values are left out.
 
-Both live numbers and numbers read back from history come from here: a reader that resumes from an
-earlier state computes the same samples from the same frames.
+Live numbers and numbers from history are both computed here. A reader that resumes from a saved
+state computes the same samples from the same frames.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(slots=True)
 class SampleBatch:
-    """Consecutive samples that were computed together. All parts have a leading axis of samples."""
+    """Consecutive samples that were computed together. All arrays have a leading axis of
+    samples."""
 
     frames: Sequence[wire.Frame]
     """The frame at the end of each sample."""
@@ -52,17 +53,17 @@ class SampleBatch:
     time_ns: Ints
     """Start and end of each sample, in raw ns."""
     delta: Delta
-    """Differences, with NaN for suspect counters."""
+    """Increments; NaN for suspect counters."""
     trusted_delta: Delta
-    """Differences without the CPUs of cores whose SMT states are suspect, so that sums of these
-    differences can be split into states."""
+    """Increments without the cores whose SMT states are suspect, so that their sums can be split
+    into states."""
     values: Values
     split: Split
     ceilings: Ceilings
     lost: LostSeconds
     doubted_samples: Ints
-    """Indices of the samples in which a counter is suspect, or was not counted, on a CPU. A metric
-    over several samples leaves out those in which it is unknown."""
+    """Indexes of the samples with a counter that is suspect or was not counted on some CPU. A
+    metric over several samples leaves out the samples in which it is unknown."""
     cores: Cores
     best_traffic: Floats | None
     """(samples, packages): the highest memory traffic so far, in bytes per second; None if it is
@@ -73,27 +74,27 @@ class SampleBatch:
         return len(self.frames)
 
     def suspect_cpus(self, first: int, last: int) -> int:
-        """Returns the number of CPUs with a suspect counter in the samples from `first` up to but
-        not including `last`; a CPU counts once for each sample."""
+        """Returns the number of pairs of a CPU and a sample with a suspect counter, in the samples
+        from `first` up to but not including `last`."""
         doubted = self.doubted_between(first, last)
         return int(self.delta.doubts[doubted].any(axis=2).sum())
 
     def doubted_between(self, first: int, last: int) -> Ints:
-        """Returns the part of `doubted_samples` from `first` up to but not including `last`."""
+        """Returns the elements of `doubted_samples` from `first` up to but not including `last`."""
         if not len(self.doubted_samples):  # the usual case
             return self.doubted_samples
         begin, end = self.doubted_samples.searchsorted([first, last])
         return self.doubted_samples[begin:end]
 
     def with_records(self, first: int, last: int) -> Iterator[int]:
-        """Yields the indices of the samples, from `first` up to but not including `last`, whose
-        frame has records other than counters."""
+        """Yields the indexes of the samples whose frame has records, from `first` up to but not
+        including `last`."""
         for index in self.cached(_with_records):
             if first <= index < last:
                 yield index
 
     def cached(self, make: Callable[[SampleBatch], T]) -> T:
-        """Returns the result of `make` for the batch; `make` is called only once."""
+        """Returns `make(batch)`, which is computed only once for each batch."""
         value = self._computed.get(make)
         if value is None:
             value = self._computed[make] = make(self)
@@ -102,7 +103,7 @@ class SampleBatch:
 
 
 def task_snapshots(batch: SampleBatch) -> dict[int, TaskSnapshot]:
-    """Returns the records of the tasks in the samples that have one, by index of the sample."""
+    """Returns the task records in the batch, by index of the sample. Not every sample has one."""
     snapshots = (
         (index, TaskSnapshot.from_records(batch.frames[index].records))
         for index in batch.cached(_with_records)
@@ -115,8 +116,7 @@ def _with_records(batch: SampleBatch) -> list[int]:
 
 
 class Sample:
-    """One sample of a batch: the difference between a frame and the previous frame. Parts are
-    extracted from the batch on first use."""
+    """One sample of a batch. Its parts are extracted from the batch on first use."""
 
     def __init__(self, batch: SampleBatch, index: int) -> None:
         self.batch, self.index = batch, index
@@ -139,14 +139,13 @@ class Sample:
 
     @property
     def is_doubted(self) -> bool:
-        """Whether any counter is suspect."""
         doubted = self.batch.doubted_samples
         place = doubted.searchsorted(self.index)
         return bool(place < len(doubted) and doubted[place] == self.index)
 
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
-        """Returns the element of `make(batch)` for this sample; `make` is called only once for the
-        whole batch."""
+        """Returns the element for this sample of `make(batch)`, which is computed only once per
+        batch."""
         return self.batch.cached(make)[self.index]
 
 
@@ -156,7 +155,7 @@ class BySample(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class ReaderState:
-    """The state of a reader between two frames; it is never modified."""
+    """The immutable state of a reader between two frames."""
 
     counters: Counters
     online: Bools
@@ -180,8 +179,8 @@ class SampleReader:
         self.hello = hello
         self.counters = Counters(hello)
         self.evaluator = Evaluator(self.counters)
-        # An updated hello may list an online CPU that is in none of its cores, because the kernel
-        # lists no core for an offline CPU.
+        # An updated hello may list an online CPU but not its core, because the kernel lists no core
+        # for a CPU that is offline.
         listed_cpus = {cpu for core in hello.cores for cpu in core}
         rows_with_core = (row for row in hello.topology if row.online and row.core is not None)
         is_complete = all(row.cpu in listed_cpus for row in rows_with_core)
@@ -189,19 +188,19 @@ class SampleReader:
         self.splitter = Splitter(self.counters, self.cores)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.single_cpus = [[row.cpu] for row in hello.topology]
-        """For each CPU, a list of only that CPU, for episodes of single CPUs."""
+        """For each CPU, a list with only that CPU, for episodes of single CPUs."""
         self.online: Bools = np.array([row.online for row in hello.topology])
         self._checks = PlausibilityChecks(self.counters)
         self._siblings = SiblingChecks(self.counters, self.splitter)
         self._doubts = self.counters.empty_delta().doubts
-        """Doubt codes of the last sample alone, without the lasting doubts of earlier samples."""
+        """Doubt codes of the last sample alone, without lasting doubts of earlier samples."""
         self._taken_rows = self._doubts != 0
-        """(CPUs, counters): mask of the counters whose registers another program uses, according to
-        the notes of the probe."""
+        """Mask (CPUs, counters) of the counters whose registers another program uses, according to
+        notes from the probe."""
         self._carried_s: Floats = np.zeros(len(hello.topology))
-        """Stolen seconds of each CPU to be counted in later samples; see `distribute_steal`."""
+        """Stolen seconds of each CPU that count in later samples (see `distribute_steal`)."""
         self._was_read: Bools | bool = False
-        """Mask of the values that were ever read, or a single value for all of them."""
+        """Mask of the values that have ever been read, or one bool for all values."""
         self._has_started = False
         self.turbo = Turbo(self.counters, self.cores)
         self.memory = BestTraffic(self.counters)
@@ -214,8 +213,8 @@ class SampleReader:
         )  # fmt: skip
 
     def resume(self, state: ReaderState) -> SampleReader:
-        """Returns a reader in that state. It shares the current cores, calibrations and best memory
-        traffic with this reader."""
+        """Returns a reader that continues from that state. It shares cores, calibrations and the
+        best memory traffic with this reader."""
         reader = copy.copy(self)
         reader.counters = state.counters.copy()
         reader.online = state.online.copy()
@@ -229,9 +228,9 @@ class SampleReader:
         self.turbo.regroup(self.cores)
 
     def apply_hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
-        """Applies a hotplug note. Returns the index of the CPU that went offline or online, and
-        whether it is online now. Returns None for other notes, and for a CPU that hello did not
-        list, because such a CPU has no row in any frame."""
+        """Applies a hotplug note. Returns the index of its CPU and whether the CPU is online now.
+        Returns None for other notes, and for a CPU that is not in hello, because frames have no row
+        for it."""
         cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
         row = self.position.get(cpu) if isinstance(cpu, int) else None
         if note.kind != "hotplug" or row is None:
@@ -242,8 +241,8 @@ class SampleReader:
         return row, online
 
     def apply_ownership(self, note: wire.Note) -> None:
-        """Applies a note that another program started or stopped using the registers of counters.
-        The note's data are untrusted."""
+        """Applies a note that another program started or stopped using registers of counters. The
+        note is untrusted."""
         cpus, keys = note.data.get("cpus"), note.data.get("counters")
         if note.kind not in {"taken", "given-back"}:
             return
@@ -252,31 +251,32 @@ class SampleReader:
         rows = [self.position[cpu] for cpu in cpus if type(cpu) is int and cpu in self.position]
         key_at = self.counters.key_at
         columns = [key_at[key] for key in keys if isinstance(key, str) and key in key_at]
-        self._taken_rows = self._taken_rows.copy()  # states that `state` returned must not change
+        self._taken_rows = self._taken_rows.copy()  # states from `state` share the old array
         self._taken_rows[np.ix_(rows, columns)] = note.kind == "taken"
 
     def restore_best_traffic(self, batch: SampleBatch, sample: int) -> None:
-        """Sets the best memory traffic to its value at the end of this sample, because a batch is
-        computed before its first sample is used."""
+        """Sets the best memory traffic to its value after this sample, because a batch is computed
+        before its first sample is used."""
         if batch.best_traffic is not None:
             self.memory.best_rate = batch.best_traffic[sample]
 
     def skip(self, frames: Sequence[wire.Frame]) -> None:
-        """Reads frames without computing samples. They only set the baseline of the next sample."""
+        """Uses frames only as the baseline of the next sample."""
         if frames:
             self.counters.steps(frames)
 
     def batches(
         self, frames: Sequence[wire.Frame], before_ns: int = 0, *, learn: bool = False
     ) -> Iterator[SampleBatch]:
-        """Yields the samples of frames. The first frame of a stream is only a baseline, and has no
+        """Yields the samples of frames. The first frame of a stream is only a baseline and has no
         sample. `before_ns`: raw time at which the first sample begins. `learn`: the samples are
-        new, so calibration factors of counters are updated from them; a batch ends where a factor
+        new, so the factors of SMT events are updated from them; a batch ends where a factor
         changes.
 
-        The frames are computed together, but doubts and factors carry over from sample to sample,
-        so the result is the same as with one call for each frame. A caller that stops before the
-        last batch must not continue with later frames."""
+        Doubts and factors carry over from sample to sample, so the result is the same as with one
+        call per frame. A caller that stops before the last batch must not continue with later
+        frames.
+        """
         if not frames:
             return
         delta = self.counters.steps(frames)
@@ -352,8 +352,8 @@ class SampleReader:
         )  # fmt: skip
 
     def _partly_read(self, delta: Delta) -> Ints:
-        """Returns the indices of the samples that lack a counter that was read before. Metrics over
-        an interval leave such samples out."""
+        """Returns the indexes of the samples that lack a value which was read before. Metrics over
+        an interval leave out these samples."""
         if (unread := delta.unread_values) is None:
             self._was_read = True
             return np.zeros(0, int)
@@ -368,7 +368,7 @@ class SampleReader:
         return settled_s
 
     def _without_suspects(self, delta: Delta, doubted: Ints) -> Delta:
-        """Returns the differences without the cores whose states depend on a suspect counter."""
+        """Returns the increments without the cores whose states depend on a suspect counter."""
         keys = {"tsc", self.splitter.any_counter(), *self.evaluator.needed_counters("util")}
         indexes = [i for i, key in enumerate(self.counters.keys) if key in keys]
         whole = delta.copy()
@@ -380,13 +380,12 @@ class SampleReader:
         return whole
 
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
-        """Returns the turbo ceiling of each core. `values` are the metrics of the same span."""
+        """Returns the turbo ceiling of each core. `values`: the metrics of the same span."""
         return self.turbo.ceilings(delta, values["util"], self.online)
 
 
 class StackedSamples:
-    """Consecutive samples, with each of their parts as one array. The samples were usually computed
-    together, so that the arrays already exist."""
+    """Consecutive samples from one or more batches, whose parts can be read as one array."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[SampleBatch, int, int]] = []
@@ -402,6 +401,6 @@ class StackedSamples:
         self.count += last - first
 
     def part(self, part: Callable[[SampleBatch], Array]) -> Array:
-        """Returns one part of the samples, with a leading axis of samples."""
+        """Returns one part of all samples, with a leading axis of samples."""
         parts = [part(batch)[first:last] for batch, first, last in self._runs]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

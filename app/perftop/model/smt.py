@@ -1,5 +1,5 @@
 """The four SMT states of a physical core (neither thread runs, only the first, only the second,
-both), and the calibration of the events from which they are computed."""
+both), and the calibration of the events that measure them."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta
 from perftop.model.evaluation import Values
 
-# --- The number of TSC ticks per tick of an SMT event, called the event's factor.
+# --- Calibration. The factor of an SMT event is the number of TSC ticks per tick of the event.
 #
-# The factor is learned from the frames. Tables and CPUID give candidates for it, and some are
+# The factor is learned from the frames. Tables and CPUID give candidates, and some of them are
 # wrong: a table may give a workstation's crystal frequency for a server with the same model number.
 #
 # The siblings' counts bound the factor k from both sides, for example `(r0 - r1) / one0 <= k <= r0
 # / one0`. Here r0 and r1 are the siblings' reference cycles, and one0 is the count of the event on
-# sibling 0. A sample is evidence for the candidates within its bounds. If it has none, it was
-# disturbed, or another program took the counter; it is then evidence for no candidate.
+# sibling 0. A sample supports the candidates within its bounds. If there are none, it was
+# disturbed, or another program took the counter; it then supports no candidate.
 #
-# The first candidate that explains nearly as many samples as the best one is used. Older samples
+# The first candidate that nearly as many samples support as the best one is used. Older samples
 # have less weight. Live and replayed frames give the same result.
 
 MARGIN = 0.005
 """Tolerance of the bounds, as a share of the factor. Errors of reading and rounding are smaller."""
 MIN_COUNTED_SHARE = 0.02
-"""Minimum share of the span in which a thread must have run for its counts to bound the factor. In
-less time, errors of reading and rounding dominate."""
+"""Minimum share of the span for which a thread must have run, so that its counts bound the factor.
+In less time, errors of reading and rounding dominate."""
 MIN_SAMPLES = 3
 """Minimum number of samples for a decision, because a single sample may be disturbed."""
 MAX_DISTURBED_SHARE = 0.1
-"""Maximum share of samples that point to a wrong candidate, due to late reads or other programs."""
+"""Maximum share of samples that support a wrong candidate because of late reads or other
+programs."""
 HALVING_SAMPLES = 4096
 """Number of samples after which all sums are halved, so that recent samples weigh more."""
 MAX_TIGHT_WIDTH = 0.03
-"""Relative distance between two bounds below which no second candidate fits between them. The
-closest known candidates, for crystals of 24 and 25 MHz, are 4 % apart (a Cascade Lake-X of 3 GHz:
-125 and 120), and MARGIN is subtracted on both sides."""
+"""Relative distance between two bounds below which no two candidates fit between them. The closest
+known candidates, for crystals of 24 and 25 MHz, are 4 % apart (120 and 125 on a Cascade Lake-X of 3
+GHz), and MARGIN applies at both ends."""
 MAX_READ_DISTANCE_S = 300e-6
 """Maximum time in s between the reads of two siblings, and so the maximum difference of their
 spans."""
@@ -56,20 +57,19 @@ class _Candidate(NamedTuple):
 
 
 REFUSED_INDEX = -1
-"""Index of the outcome "all candidates are refused", in place of a candidate's index."""
+"""Stands for the index of a candidate if all candidates are refused."""
 
 
 @dataclass(slots=True)
 class Calibration:
-    """The calibration of one counter: the candidates for its factor, and the one in use."""
+    """The calibration of one counter: the candidates for its factor, and the candidate in use."""
 
     candidates: list[_Candidate]
     chosen: _Candidate | None = field(init=False)
-    """The candidate in use; None if all candidates are refused, because none explains the counts. A
-    factor that was settled is never refused: later contradictions mean that another program took
-    the counter."""
+    """The candidate in use; None if none explains the counts, so that all are refused. A settled
+    factor is never refused: later contradictions mean that another program took the counter."""
     _sums: list[float] = field(init=False)
-    """Sums of the evidence, in the order that `evidence_rows` describes."""
+    """Sums of the columns of `evidence_rows`."""
     _is_settled: bool = False
 
     def __post_init__(self) -> None:
@@ -87,13 +87,12 @@ class Calibration:
         return "settled" if self._is_settled else "uncalibrated"
 
     def evidence_rows(self, low: Floats, high: Floats) -> Ints:
-        """Returns the evidence of several samples as rows of counts of cores. `low` and `high`,
+        """Returns the evidence in several samples, as rows of numbers of cores. `low` and `high`,
         (samples, cores), are bounds of the factor; NaN where too little was counted.
 
-        A row has, in this order: for each candidate, the cores whose bounds include its factor; for
-        each candidate, those among them whose bounds leave no room for another candidate; the cores
-        that some candidate explains; and the cores that no candidate explains although their bounds
-        are tight.
+        The columns are: for each candidate, the cores whose bounds include it; for each candidate,
+        those of them whose bounds are too tight for a second candidate; the cores that some
+        candidate explains; the cores that no candidate explains although their bounds are tight.
         """
         is_known = np.isfinite(low) & np.isfinite(high) & (low <= high)
         is_tight = (high - low < MAX_TIGHT_WIDTH * high) & is_known
@@ -105,9 +104,9 @@ class Calibration:
         return np.asarray(evidence.sum(axis=-1).T)
 
     def add_evidence(self, evidence: Ints) -> int:
-        """Adds evidence, (samples, rows of a sample, counts of `evidence_rows`), up to the first
-        sample that would change the candidate in use or the state. If the very first sample does,
-        adds only that one. Returns the number of samples used."""
+        """Adds evidence, (samples, rows per sample, columns of `evidence_rows`), up to the first
+        sample that would change the candidate in use or the state. If that is the very first
+        sample, adds only this one. Returns the number of samples used."""
         samples, ways, numbers = map(int, evidence.shape)
         if not ways:
             return samples
@@ -124,7 +123,7 @@ class Calibration:
         return used_samples
 
     def _add_rows(self, rows: Ints) -> Ints:
-        """Adds rows of evidence. Returns, for each row, a code of the candidate in use and of the
+        """Adds rows of evidence. Returns, for each row, a code for the candidate in use and the
         state after it."""
         outcomes, count = [], len(self.candidates)
         while len(rows):
@@ -148,8 +147,8 @@ class Calibration:
 
 
 def _best_candidates(sums: Floats, count: int) -> Ints:
-    """Returns, for each row of `sums`, the index of the first candidate that explains nearly as
-    many samples as the best one. `count`: number of candidates."""
+    """Returns, for each row of `sums`, the index of the first candidate that nearly as many samples
+    support as the best one. `count`: number of candidates."""
     explains = sums[:, :count]
     room = np.maximum(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * sums[:, -2])
     is_near_best: Bools = explains >= (explains.max(axis=1) - room)[:, None]
@@ -157,7 +156,7 @@ def _best_candidates(sums: Floats, count: int) -> Ints:
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
-    """Returns a calibration for each counter that has candidates in hello, which lists the most
+    """Returns a calibration for each counter that has candidates in hello. Hello lists the most
     likely candidate first."""
     candidates_by_counter: dict[str, dict[float, _Candidate]] = {}
     for item in multipliers:
@@ -174,13 +173,15 @@ def factor_bounds(
 ) -> tuple[Floats, Floats]:
     """Returns the low and high bounds of a counter's factor, in TSC ticks per tick. `own_share`,
     `other_share`: unhalted shares of two siblings. `counted_ticks`: ticks of the counter per TSC
-    tick of the span. All arrays have the same shape."""
+    tick. All arrays have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s
-        if counter == "one_thread":  # alone, a thread ran for own_share - other to own_share
+        if (
+            counter == "one_thread"
+        ):  # a thread ran alone for a time between own_share - other_share and own_share
             low, high = np.maximum(own_share - other_share, 0), own_share
             counted_share = own_share
-        else:  # any_thread; or distributed, for which counted_ticks is the sum of both threads
+        else:  # for "distributed", counted_ticks is the sum of both threads
             total = own_share + other_share
             high = np.minimum(1.0, total) if counter == "any_thread" else total
             low = counted_share = np.maximum(own_share, other_share)
@@ -189,18 +190,18 @@ def factor_bounds(
     return np.where(is_usable, low, np.nan), np.where(is_usable, high, np.nan)
 
 
-# --- The four states of a physical core (neither, lp0 only, lp1 only, both) from the counts of its
-# siblings.
+# --- The four states of a physical core (neither, lp0 only, lp1 only, both), computed from its
+# siblings' counts.
 #
 # All values are fractions of each sibling's own span, so that reads at slightly different times do
-# not appear as states. With the unhalted fractions r0 and r1, and ANY the fraction in which at
+# not appear as states. With the unhalted fractions r0 and r1, and ANY, the fraction in which at
 # least one thread ran:
 #
 #     neither = 1 - ANY    lp0 = ANY - r1    lp1 = ANY - r0    both = r0 + r1 - ANY
 #
-# ANY is checked first. If ANY exceeds the bounds set by r0 and r1 by more than the tolerance, the
-# event from which ANY was computed is suspect; otherwise ANY is clamped to the bounds. Then no
-# state is negative and the four states sum to 1.
+# ANY is checked first. r0 and r1 bound ANY. If it is outside the bounds by more than the tolerance,
+# the event that gave it is suspect. Otherwise, ANY is clamped to the bounds, so that no state is
+# negative and the four states add up to 1.
 
 STATES = ("neither", "lp0", "lp1", "both")
 MAX_SPAN_DIFFERENCE = 0.02
@@ -209,13 +210,13 @@ may have come online in between, or may have been read late."""
 ANY_COUNTERS = ("one_thread", "any_thread", "distributed")
 """Counters from which ANY can be computed, best first."""
 TRACED_COUNTERS = ("neither_s", "lp0_s", "lp1_s", "both_s")
-"""Counters of core scope: seconds in each state, by the kernel's own account."""
+"""Counters of core scope: seconds in each state, from the kernel's idle transitions."""
 TOLERANCE = 0.01
 """Share of the span by which ANY may exceed its bounds. On real siblings, which are read one after
-the other, it exceeded them by up to 0.6 % (worst of 816); with a reprogrammed counter, by nearly
-the whole span."""
+the other, it exceeded them by up to 0.6 % (worst of 816). With a reprogrammed counter, it exceeded
+them by nearly the whole span."""
 METHODS = (None, "single", "one-thread", "any-thread", "distributed", "traced", "bounds")
-"""Methods to compute the states, by code."""
+"""Methods to compute the states. A method's code is its index."""
 SINGLE_METHOD, ANY_THREAD, TRACE, BOUNDS = (
     METHODS.index(name) for name in ("single", "any-thread", "traced", "bounds")
 )
@@ -230,7 +231,7 @@ class Split:
     high: Floats
     active_threads: Floats  # mean number of unhalted threads
     method_codes: Ints
-    """(cores): the code of each core's method, an index in METHODS."""
+    """(cores): code of the method used for each core."""
 
     @cached_property
     def method(self) -> list[str | None]:
@@ -238,12 +239,14 @@ class Split:
 
     @property
     def usual_method(self) -> str | None:
-        """The most frequent method of cores with several threads; None if there is no such core."""
+        """The most frequent method among cores with several threads; None if there is no such
+        core."""
         pairs = self.method_codes[self.method_codes > SINGLE_METHOD]
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
 
     def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
-        """Returns the mean share of a state over these cores, as far as known; else NaN."""
+        """Returns the mean share of a state over those of these cores for which it is known; NaN if
+        there are none."""
         shares = self.states[cores, STATES.index(state)]
         known_shares = shares[np.isfinite(shares)]
         return float(known_shares.mean()) if len(known_shares) else float("nan")
@@ -257,9 +260,9 @@ class Split:
 
 
 def exact_states(r0: Floats, r1: Floats, any_running: Floats) -> Floats:
-    """Returns the exact shares of STATES, (n, 4), clamped so that none is negative. `r0`, `r1`:
-    unhalted shares of two siblings; `any_running`: share in which at least one ran. NaN where one
-    of these is NaN."""
+    """Returns the shares of STATES, (n, 4), with `any_running` clamped so that none is negative.
+    `r0`, `r1`: unhalted shares of two siblings. `any_running`: share in which at least one ran. NaN
+    where an argument is NaN."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
     any_share = np.minimum(np.maximum(any_running, low), np.maximum(low, high))
@@ -283,12 +286,12 @@ def state_bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class CoreGroup:
-    """A group of cores with the same number of threads online."""
+    """The cores that have the same number of online threads."""
 
     cores: Ints
     by_thread: Ints
-    """(threads, cores): index in hello of each thread that is online. numpy is slow along a last
-    axis of length two."""
+    """(threads, cores): index in hello of each online thread. numpy is slow along a last axis of
+    length two."""
 
     @property
     def threads(self) -> int:
@@ -296,13 +299,13 @@ class CoreGroup:
 
 
 class Splitter:
-    """Splits the time of every core of one stream into SMT states."""
+    """Splits each core's time into SMT states."""
 
     def __init__(self, counters: Counters, cores: Cores) -> None:
         self._counters = counters
         self.calibrations = calibrations(counters.hello.multipliers)
         self._methods = set(counters.hello.smt_methods)
-        """Methods that hello allows; empty: all methods are allowed."""
+        """Methods that hello allows; if empty, all methods are allowed."""
         named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
         self._counted_keys = [key for key, method in named if self._is_allowed(method)]
         """Available counters from which ANY can be computed, best first."""
@@ -314,8 +317,8 @@ class Splitter:
         self._groups_by_size: tuple[bytes, list[CoreGroup]] = (b"", [])
 
     def groups(self, online: Bools) -> list[CoreGroup]:
-        """Returns the cores grouped by their number of online CPUs, the smallest number first.
-        Cores without an online CPU are left out."""
+        """Returns the cores, grouped by their number of online CPUs in ascending order. Cores
+        without an online CPU are left out."""
         online_bytes = online.tobytes()
         if self._groups_by_size[0] != online_bytes:
             cores_by_size: dict[int, list[tuple[int, list[int]]]] = {}
@@ -331,8 +334,8 @@ class Splitter:
         return self._groups_by_size[1]
 
     def split(self, delta: Delta, values: Values, online: Bools) -> Split:
-        """Returns the shares of the states over the span, or over each of several samples. For each
-        core, uses the best method that its counters allow."""
+        """Returns the shares of the states over the span, or over each of several samples. Each
+        core uses the best method that its counters allow."""
         util = values["util"]
         shape = (*util.shape[:-1], len(self._cores.lists))
         states, low, high = np.full((3, *shape, len(STATES)), np.nan)
@@ -362,7 +365,7 @@ class Splitter:
         counted, any_running = self._any_running(group.by_thread, r0, r1, delta)
         if (name := self.any_counter()) in self._counters.multiplexed:
             uncounted = self._counters.is_partly_counted(delta, name)
-            if np.count_nonzero(uncounted):  # use the states by idle transitions instead
+            if np.count_nonzero(uncounted):  # use the states from idle transitions instead
                 lacks_count = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
                 counted = np.where(lacks_count, 0, counted)
         split.states[..., cores, :] = shares = exact_states(r0, r1, any_running)
@@ -382,15 +385,14 @@ class Splitter:
         )
 
     def is_uneven(self, by_thread: Ints, delta: Delta) -> Bools:
-        """Returns a mask of the cores whose siblings were not read over the same span."""
+        """Returns a mask of the cores whose siblings were read over different spans."""
         ticks = delta.tables["cpu"].ticks.take(by_thread, axis=-1)
         longest, shortest = np.maximum.reduce(ticks, axis=-2), np.minimum.reduce(ticks, axis=-2)
         return np.asarray(longest - shortest > MAX_SPAN_DIFFERENCE * longest)
 
     def _traced_states(self, cores: Ints, delta: Delta) -> Floats:
-        """Returns (cores, 4): the shares of the time in each state, from the kernel's idle
-        transitions; NaN where these are not traced, or where the state of a sibling was unknown for
-        part of the span."""
+        """Returns the shares of the states from the kernel's idle transitions, (cores, 4); NaN
+        where they are not traced, or where a sibling's state was unknown for part of the span."""
         columns = [c for key in TRACED_COUNTERS if (c := self._counters.columns.get(key))]
         if len(columns) < len(TRACED_COUNTERS) or not self._is_allowed("traced"):
             return np.full((len(cores), 4), np.nan)
@@ -401,14 +403,15 @@ class Splitter:
             total = increments.sum(axis=-1)
             elapsed = table.ticks[..., rows] / self._counters.stamp_hz
             is_whole = (np.abs(total / elapsed - 1) <= TOLERANCE) & (rows >= 0)
-            # A value may step back by some ns between two reads; the sum of all four may not.
+            # One value may decrease by some ns between two reads, although the sum of all four
+            # cannot.
             positive = np.clip(increments, 0, None)
             shares = positive / positive.sum(axis=-1)[..., None]
         return np.where(is_whole[..., None], shares, np.nan)
 
     def _any_running(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
-        """Returns, for each pair of siblings, the method and ANY by that method; 0 and NaN without
-        a method. `pair`: (threads, cores)."""
+        """Returns, for each pair of siblings, the code of the method and ANY; 0 and NaN without a
+        method. `pair`: (threads, cores)."""
         name = self.any_counter()
         if name is None:
             return np.zeros(pair.shape[1], np.int64), np.full(pair.shape[1], np.nan)
@@ -420,7 +423,7 @@ class Splitter:
             first, second = r1 + first, r0 + second
         any_running = (first + second) / 2
         if np.count_nonzero(np.isnan(any_running)):
-            # If only one sibling has the counter, its estimate is used as the mean of both.
+            # If only one sibling has the counter, its value is used.
             any_running = np.where(
                 np.isnan(first), second, np.where(np.isnan(second), first, any_running)
             )
@@ -438,7 +441,7 @@ class Splitter:
 
     @property
     def counter_and_factor(self) -> tuple[str | None, float]:
-        """The counter from which ANY is computed, and its factor."""
+        """The counter from which ANY is computed, and the counter's factor."""
         key = self.any_counter()
         return key, 0.0 if key is None else self.factor(key)
 
@@ -446,12 +449,13 @@ class Splitter:
         return not self._methods or method in self._methods
 
     def factor(self, key: str) -> float:
-        """Returns the TSC ticks per counter tick; 1 if hello has no candidates for it."""
+        """Returns the TSC ticks per tick of the counter; 1 if hello has no candidates for the
+        factor."""
         calibration = self.calibrations.get(key)
         return calibration.factor if calibration else 1.0
 
     def shares(self, key: str, delta: Delta) -> Floats:
-        """Returns the ticks of a counter per TSC tick of the span, by CPU."""
+        """Returns the counter's ticks per TSC tick, by CPU."""
         column = self._counters.columns[key]
         increments = delta.tables[column.block].increments[..., column.first]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -487,8 +491,8 @@ def mean_known(values: Floats) -> Floats:
 
 
 def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:
-    """Returns the CPUs of each core of a topology that has changed since hello. The CPUs of a core
-    have the same package, die and core number."""
+    """Returns the CPUs of each core, for a topology that has changed since hello. CPUs belong to
+    the same core if their package, die and core number are the same."""
     cpus_by_core: dict[tuple[int | None, int | None, int | None], list[int]] = {}
     single_cores: list[list[int]] = []
     for row in topology:

@@ -1,7 +1,7 @@
 """The tasks on each CPU, the threads of the watched job, and the control groups with a CPU quota.
 
-All come from the records of frames. Records are untrusted: they are checked here, and names are
-made printable.
+They are read from the records of frames. Records are untrusted: they are checked here, and
+unprintable characters in names are replaced.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.base.text import safe_text
 
-# --- tasks and the watched job
+# --- Tasks and the watched job.
 
 MAX_NAME_LENGTH = 64
-"""Maximum length of a name in characters: as many as the kernel uses for its own threads."""
+"""Maximum length of a name in characters. The kernel's own threads have names of this length."""
 MAX_TASKS_PER_CPU = 64
-"""Maximum number of tasks kept for a CPU; a probe sends at least the three that ran most."""
+"""Maximum number of tasks that are used for a CPU. A probe sends three or more."""
 MAX_THREADS = 1024
-"""Maximum number of threads kept from a record; a probe sends fewer."""
+"""Maximum number of threads that are used from a record. A probe sends fewer."""
 MAX_POINTS = 256
-"""Maximum number of points kept for a thread. It matters only if samples are short."""
+"""Maximum number of points in a thread's history. Only very short samples reach it."""
 ACTIVITY_SPAN_NS = 2_000_000_000
 """Time in ns over which a thread's activity is computed: longer than one scan of all threads."""
 
@@ -43,7 +43,7 @@ class Task(NamedTuple):
 
 
 def parse_task(record: object) -> Task | None:
-    """Parses a task's record: PID, name and share. Returns None if the record is not valid."""
+    """Parses a task's record: PID, name and share. Returns None if the record is invalid."""
     fields = _task_fields(record)
     return None if fields is None else Task(*fields)
 
@@ -58,7 +58,7 @@ def _task_fields(record: object) -> tuple[int, str, float] | None:
 
 
 def safe_name(name: str) -> str:
-    """Returns a task's name, shortened and with control characters replaced."""
+    """Returns a task's name, shortened and with unprintable characters replaced."""
     if len(name) > MAX_NAME_LENGTH:
         name = name[:MAX_NAME_LENGTH]
     return name if name.isprintable() else "".join(c if c.isprintable() else "?" for c in name)
@@ -66,24 +66,24 @@ def safe_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A record of the tasks that ran on each CPU, as in the wire format: keys are CPU numbers as
-    text, values are unchecked."""
+    """A record of the tasks that ran on each CPU, in the wire format: keys are CPU numbers as text,
+    and values are unchecked."""
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
     """By CPU, the task that ran most: PID, name and share."""
     top_tasks: Mapping[str, Any] = field(default_factory=dict)
     """By CPU, a list of the tasks that ran most: PID, name and share of each."""
     waits: Mapping[str, Any] | None = None
-    """By CPU, the tasks' shares of waiting and switches per second; None without them."""
+    """By CPU, each task's share of waiting and switches per second; None without them."""
     ended_children: Mapping[str, Any] = field(default_factory=dict)
-    """Parents, by PID, of processes that started and ended between two scans: the parent's name,
+    """By PID, the parents of processes that started and ended between two scans: the parent's name,
     the share of CPU time that these children used, and the name of one child."""
     _activity_by_cpu: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
-    """Cached results of `activity_on`. Many refreshes show the same snapshot."""
+    """Cached results of `activity_on`, because many refreshes show the same snapshot."""
 
     @classmethod
     def from_records(cls, records: Mapping[str, object]) -> TaskSnapshot | None:
-        """Returns the snapshot in these records of a frame; None if there is none."""
+        """Returns the snapshot in a frame's records; None if there is none."""
         tasks = records.get("tasks")
         if not isinstance(tasks, dict):
             return None
@@ -97,15 +97,15 @@ class TaskSnapshot:
         )
 
     def parents_of_short_lived(self) -> list[tuple[Task, str]]:
-        """Returns the parents in `ended_children`, each with its children's share of CPU time and
-        the name of one child ('' if no name is known)."""
+        """Returns the parents in `ended_children`. Each has its children's share of CPU time and
+        the name of one child ('' if unknown)."""
         processes = []
         for pid, record in self.ended_children.items():
             match record:
                 case [str() as comm, int() | float() as share, str() as child] if (
                     _is_thread_id(pid) and 0 < share < inf
                 ):
-                    # Unlike a task's share, this may be above 1: children run on several CPUs.
+                    # May exceed 1, because children run on several CPUs.
                     processes.append((Task(int(pid), safe_name(comm), share), safe_name(child)))
         return processes
 
@@ -115,7 +115,7 @@ class TaskSnapshot:
 
     def top_task_keys(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
         """Returns the PID and name of the task that ran most on each of these CPUs; None where
-        unknown. Names are not sanitised: use them only for comparison."""
+        unknown. The names are unchecked: use them only for comparison."""
         records = [*map(self.tasks.get, map(str, cpus))]
         if columns := _columns(records, {int}, {str}, {float}):
             return [*zip(*columns[:2], strict=True)]
@@ -138,7 +138,7 @@ class TaskSnapshot:
         return activities
 
     def activity_rows(self, cpu: str) -> list[tuple[int, str, float, float, float]]:
-        """Returns the tasks of `activity_on` as plain rows: PID, name, share, wait and switches."""
+        """Returns the tasks of `activity_on` as tuples: PID, name, share, wait and switches."""
         records, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
         if type(records) is not list or not records:
             records = [self.tasks.get(cpu)]
@@ -154,7 +154,7 @@ class TaskSnapshot:
         return rows
 
     def columns(self, cpus: Sequence[str]) -> TaskColumns:
-        """Returns the tasks that `activity_on` returns, for all these CPUs, as columns."""
+        """Returns the tasks of `activity_on` for all these CPUs, as columns."""
         columns = self._uniform_columns(cpus)
         if columns is None:
             rows = [(i, *row) for i, cpu in enumerate(cpus) for row in self.activity_rows(cpu)]
@@ -163,8 +163,8 @@ class TaskSnapshot:
         return columns
 
     def _uniform_columns(self, cpus: Sequence[str]) -> TaskColumns | None:
-        """Returns the tasks of all these CPUs, or None if a record is not as a probe writes it.
-        Checking all records together takes a tenth of the time of `activity_rows`."""
+        """Returns the tasks of all these CPUs; None if a record does not have the probe's usual
+        form. Checking all records together takes a tenth of the time of `activity_rows`."""
         indexes = [index for index, cpu in enumerate(cpus) if cpu in self.top_tasks]
         listed_cpus = [cpus[index] for index in indexes]
         tasks: list[Any] = [*map(self.top_tasks.get, listed_cpus)]
@@ -175,7 +175,7 @@ class TaskSnapshot:
         if counts != [*map(len, waits)] or min(counts) == 0 or max(counts) > MAX_TASKS_PER_CPU:
             return None
         columns = _columns([*chain(*tasks)], {int}, {str}, {float})
-        # the probe does not know how long a task waited that it had not seen before
+        # a new task has no wait yet, so None is allowed
         columns += _columns([*chain(*waits)], {float, NoneType}, {float, NoneType})
         if len(columns) < len(TaskColumns._fields) - 1:
             return None
@@ -203,10 +203,10 @@ class TaskActivity(NamedTuple):
 
 
 class TaskColumns(NamedTuple):
-    """The tasks of several CPUs, as columns; numbers as in `Task` and `TaskActivity`."""
+    """The tasks of several CPUs, as columns. The numbers are those of `Task` and `TaskActivity`."""
 
     cpus: Ints
-    """Index of the CPU of each task among the CPUs asked for, in ascending order."""
+    """For each task, the index of its CPU in the list that was passed, in ascending order."""
     pids: Sequence[int]
     names: Sequence[str]
     shares: Floats
@@ -215,7 +215,8 @@ class TaskColumns(NamedTuple):
 
 
 def _columns(records: Sequence[Any], *types: set[type]) -> list[Any]:
-    """Returns the fields of records by column; an empty list if a field has none of its types."""
+    """Returns the fields of records by column; [] if a field does not have one of its allowed
+    types."""
     if {*map(type, records)} != {list} or {*map(len, records)} != {len(types)}:
         return []
     columns = [*zip(*records, strict=True)]
@@ -226,26 +227,27 @@ def _columns(records: Sequence[Any], *types: set[type]) -> list[Any]:
 
 
 def _bounded_number(value: object, max_value: float) -> float:
-    """Returns a number limited to `max_value`; NaN if the value is not finite or negative."""
+    """Returns a number limited to `max_value`; NaN if the value is not a finite number or is
+    negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         return nan
     return min(float(value), max_value)
 
 
 class RunningTasks:
-    """The latest record of the tasks on each CPU, and the time that the record covers."""
+    """The latest record of the tasks on each CPU, and the time that it covers."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
         self._cpus = cpus
         self.snapshot = TaskSnapshot()
         self.top_task_ids: Ints = np.zeros(len(cpus), np.int64)
-        """The result of `top_task_ids_of` for this record."""
+        """The IDs that `top_task_ids_of` returns for this record."""
         self.since_ns = self.time_ns = 0
         """Raw times between which the tasks ran; both are 0 before the first record."""
 
     def top_task_ids_of(self, snapshot: TaskSnapshot) -> Ints:
-        """Returns for each CPU an ID for the PID and name of the task that ran most; 0
-        where unknown."""
+        """Returns, for each CPU, a hash of the PID and name of the task that ran most; 0 where
+        unknown."""
         keys = [key or 0 for key in snapshot.top_task_keys(self._cpus)]
         return np.array([*map(hash, keys)], np.int64)
 
@@ -259,7 +261,7 @@ class RunningTasks:
 
 
 STOP_REASONS = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
-"""The reason why a thread is stopped, by its state."""
+"""Reasons why a thread is stopped, by its state."""
 
 
 class _ThreadSums(NamedTuple):
@@ -274,13 +276,13 @@ class _ThreadSums(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadActivity:
-    """The running time, waiting time and switches of one or several threads over some time."""
+    """Running time, waiting time and switches of one or several threads over some time."""
 
     elapsed_s: float = 0.0
     run_s: float = 0.0
     wait_s: float = 0.0
-    """Seconds in which the thread was ready but not running; NaN where the kernel does not report
-    them."""
+    """Time in s for which the thread was ready but not running; NaN where the kernel does not
+    report it."""
     voluntary: int = 0
     """Number of times that the thread gave up its CPU to sleep or to wait."""
     involuntary: int = 0
@@ -288,7 +290,7 @@ class ThreadActivity:
 
     @property
     def wait(self) -> float:
-        """Waiting time as a share of running and waiting time together; NaN if both are 0 or
+        """Waiting time as a share of running and waiting time together; NaN if both are 0 or the
         waiting time is unknown."""
         wanted_s = self.run_s + self.wait_s
         return self.wait_s / wanted_s if wanted_s > 0 else nan
@@ -334,8 +336,8 @@ class Thread:
 
 
 class WatchedJob:
-    """The watched job and its threads. The probe sends sums since the start of each thread; this
-    class takes differences."""
+    """The watched job and its threads. The probe sends sums since the start of each thread, from
+    which this class computes differences."""
 
     def __init__(self, name: str | None, record: str = "watched") -> None:
         """`name`: the PID or name that the user gave; None if no job is watched. `record`: key of
@@ -344,22 +346,22 @@ class WatchedJob:
         self._record = record
         self.threads: dict[int, Thread] = {}
         self.unlisted_threads = 0
-        """Number of threads of the job that the last record leaves out."""
+        """Number of the job's threads that the last record omits."""
         self.time_ns = 0
         self.last_threads: list[Thread] = []
         self.disk_ns: dict[int, int] = {}
-        """Time in ns for which each thread of the last record has waited for a disk; empty if it is
+        """Time in ns for which each thread in the last record has waited for a disk; empty if
         unknown."""
         self.states: dict[int, str] = {}
-        """The state of each thread in the last record, as one letter; empty if unknown."""
+        """State of each thread in the last record, as one letter; empty if unknown."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last record has no thread."""
+        """Whether the last record has no threads."""
         return self.time_ns > 0 and not self.last_threads
 
     def read_record(self, records: Mapping[str, object], time_ns: int) -> bool:
-        """Reads the records of a frame. Returns whether there is a record of the job."""
+        """Reads a frame's records. Returns whether there is a record of the job."""
         record = records.get(self._record)
         threads = record.get("threads") if isinstance(record, dict) else None
         if not isinstance(record, dict) or not isinstance(threads, dict):
@@ -436,20 +438,21 @@ class Quota:
 
     group: str
     cpus: float
-    """Number of CPUs that the quota allows."""
+    """The quota, as a number of CPUs."""
     period_count: int = 0
     throttled_count: int = 0
-    """Periods in which the quota was used up."""
+    """Number of periods in which the quota was used up."""
     throttled_s: float = 0.0
-    """Time for which the tasks of the group were throttled, summed over CPUs."""
+    """Time in s for which the group's tasks were throttled, summed over CPUs."""
     newest_s: float = 0.0
-    """The part of `throttled_s` that the newest record added."""
+    """Part of `throttled_s` that the newest record added."""
     newest_periods: tuple[int, int] = 0, 0
     """Periods and throttled periods that the newest record added."""
     _last_counts: tuple[int, int, int] | None = field(default=None, init=False)
 
     def add_record(self, cpus: float, counts: tuple[int, int, int]) -> None:
-        """Adds a record: periods, throttled periods and throttled time in us, all cumulative."""
+        """Adds a record of cumulative counts: periods, throttled periods and throttled time in
+        us."""
         self.cpus, self.newest_s, self.newest_periods = cpus, 0.0, (0, 0)
         before = self._last_counts or counts
         added = periods, throttled, throttled_us = [
@@ -468,17 +471,17 @@ class Quota:
 
 
 class Quotas:
-    """The quotas of a stream, and the processes to which they apply."""
+    """The CPU quotas in a stream, and the processes to which they apply."""
 
     def __init__(self) -> None:
         self.by_group: dict[str, Quota] = {}
         self._groups: dict[int, list[str]] = {}
-        """By PID, the groups whose quota applies, innermost first."""
+        """By PID, the groups whose quotas apply, innermost first."""
         self.newest_pids: dict[str, list[int]] = {}
-        """PIDs to which each group's quota applies, for the groups in the newest record."""
+        """For each group in the newest record, the PIDs to which its quota applies."""
 
     def read_records(self, records: Mapping[str, object]) -> None:
-        """Reads the records of a frame, which are untrusted."""
+        """Reads a frame's records, which are untrusted."""
         if "quotas" in records or "tasks" in records:
             self.newest_pids = {}
         match records.get("quotas"):
@@ -543,7 +546,8 @@ _OWNERS = (
     (re.compile(r".*/(?!user@)([^/]+\.(?:service|scope))"), "{}"),
     (re.compile(r".*/([^/]+\.slice)"), "{}"),
 )
-"""Patterns of a control group's path, and the owner's name, which includes the matched part."""
+"""Patterns of a control group's path, and the format of the owner's name, which includes the
+matched part."""
 _LONG_ID = re.compile(r"(?<![0-9a-z])([0-9a-f]{12})[0-9a-f]{8,}(?![0-9a-z])")
 
 
@@ -554,7 +558,7 @@ def is_group(watched: str) -> bool:
 
 @lru_cache(maxsize=256)
 def owner(group: str) -> str:
-    """Returns the owner of a control group: a job, a pod, a container or a unit. Without one,
+    """Returns the owner of a control group: a job, a pod, a container or a unit. If there is none,
     returns the group's path, with long identifiers cut to twelve digits, as container engines
     do."""
     for pattern, words in _OWNERS:
@@ -564,12 +568,12 @@ def owner(group: str) -> str:
 
 
 def short_owner(group: str) -> str:
-    """Like `owner`, but returns only the last part of a path."""
+    """Returns `owner`, but only the last part of a path."""
     return owner(group).rpartition("/")[2] or group
 
 
 def process_owner(details: Mapping[str, object]) -> str:
-    """Returns the owner of the process with these details, which are untrusted; '' if its control
-    group is unknown or the root group."""
+    """Returns the owner of a process; '' if its control group is unknown or the root group.
+    `details`: the untrusted record of the process."""
     group = details.get("group")
     return safe_text(owner(group), MAX_NAME_LENGTH) if isinstance(group, str) and group else ""

@@ -1,9 +1,9 @@
-"""The clock that turbo allows a core, and the limits that keep the clock lower.
+"""The clock that turbo allows a core, and lower clock limits that users and programs set.
 
 A clock is a mean over the time in which a CPU ran. With n active cores, turbo allows the clock
 f(n). So the mean of the allowed clock is between the greatest convex function below f and the least
-concave function above f, both at the mean of n. The time for which each core was active bounds this
-mean of n, in whatever order the cores were active.
+concave function above f, both at the mean of n. The active time of each core bounds this mean of n,
+in whatever order the cores were active.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from perftop.model.delta import MAX_HZ, Delta, distinct
 from perftop.model.kinds import CLOCK_CAPS
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
-"""Counters of a package's exact ceiling. Hybrid CPUs have one for each core type, whose list of
-CPUs shows where it applies."""
+"""Counters of a package's exact ceiling. Hybrid CPUs have one for each core type; its list of CPUs
+shows which cores have that type."""
 DEEP_SLEEPS = ("core_c3", "core_c6", "core_c7")
-"""Counters of the idle states in which a core is not active. In C1, a core is still active."""
+"""Counters of the idle states in which a core does not count as active. In C1, it does."""
 SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
-"""Core types and CPU models whose C6 counter also counts C7 (turbostat: "cc6 and deeper", by
+"""Core types and CPU models whose C6 counter includes C7 (turbostat: "cc6 and deeper", by
 CPUID.1AH): the small cores of hybrids, and Alder Lake-N, which has only small cores."""
 MIN_ACTIVE_SHARE = 0.001
 """Minimum share of the span for which a core must be active to count as active. A smaller share is
@@ -36,15 +36,15 @@ read skew and does not change a mean."""
 
 @dataclass(slots=True)
 class Ceilings:
-    """Mean turbo ceilings over a span in Hz, by core; with a leading axis, over each of several
+    """Mean turbo ceilings in Hz over a span, by core; with a leading axis, over each of several
     samples. NaN where unknown."""
 
     low_hz: Floats
-    """Lower bound of the ceiling, with which clocks are compared. Without a table, it is the base
-    clock."""
+    """Lower bound of the ceiling, with which clocks are compared. It is the base clock if no turbo
+    table is known."""
     high_hz: Floats
     hz: Floats
-    """`low_hz` where it comes from turbo, NaN elsewhere."""
+    """`low_hz` where it is a turbo clock, NaN elsewhere."""
 
     def __getitem__(self, samples: int | slice) -> Ceilings:
         return Ceilings(self.low_hz[samples], self.high_hz[samples], self.hz[samples])
@@ -54,7 +54,7 @@ class Ceilings:
 class ClockCaps:
     """The lowest clock limit that a user or program set, by core."""
 
-    hz: Floats  # infinite: no limit
+    hz: Floats  # index in kinds.CLOCK_CAPS
     cap_index: Ints  # index in kinds.CLOCK_CAPS
 
 
@@ -86,14 +86,14 @@ class Turbo:
         return ", ".join(dict.fromkeys(names)) or None
 
     def regroup(self, cores: Cores) -> None:
-        """Uses a new core list, after a hotplug."""
+        """Replaces the core list after hotplug."""
         self._cores, first, package = cores, cores.rows[:, 0], cores.package
         self._fastest = cores.max_of_threads(self._bounds)
         self._has_upper_bounds = bool(np.isfinite(self._fastest).any())
         self._has_ceiling = self.cpus[first]
         self._domains: list[tuple[TurboTable, Ints]] = []
         """Each turbo table, with the cores of one package that share it. The number of active cores
-        among these selects the table's step."""
+        among them determines the clock."""
         self._favoured = np.full(len(first), np.nan)
         for steps in self._tables:
             is_listed = steps.cpus[first] & (package >= 0)
@@ -108,7 +108,7 @@ class Turbo:
             self._exact.append((column.counter.key, np.flatnonzero(is_listed), package[is_listed]))
 
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
-        """Returns the ceilings. `util`: the share of the span in which each CPU ran."""
+        """Returns the ceilings. `util`: the share of the span for which each CPU ran."""
         low, high = np.full((2, *util.shape[:-1], len(self._has_ceiling)), np.nan)
         if not self.has_ceilings:
             return Ceilings(low, high, low)
@@ -123,14 +123,15 @@ class Turbo:
         for key, rows, indexes in self._exact:
             exact = self._gauge_means(key, "package", delta).take(indexes, axis=-1)
             low[..., rows] = high[..., rows] = exact
-        # Tables are valid for the best core. Other cores, and cores that firmware limits, never
-        # reach them.
+        # A table describes the best core. Cores that are slower, or that firmware limits, never
+        # reach its clocks.
         if self._has_upper_bounds:
             low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
         return Ceilings(low, high, np.where(self._has_ceiling, low, np.nan))
 
     def _table_clocks(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
-        """Returns low and high ceilings by the tables, in Hz; NaN for cores without a table."""
+        """Returns the low and high ceilings from turbo tables, in Hz; NaN for cores without a
+        table."""
         run = self._cores.threads(util, 0.0)
         core_online = self._cores.total(online.astype(float)) > 0
         min_active, max_active = self._active_shares(delta, run, core_online)
@@ -145,8 +146,8 @@ class Turbo:
         return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
 
     def _base_clocks(self, delta: Delta) -> Floats:
-        """Returns the base clock of each core. A single base clock for the machine does not fit all
-        core types, so hybrids need one for each CPU."""
+        """Returns the base clock of each core. Hybrids need one for each CPU, because the machine's
+        base clock does not apply to all core types."""
         counters = self._counters
         if "base_hz" in counters.columns:
             return self._max_clocks("base_hz", delta)
@@ -161,8 +162,8 @@ class Turbo:
         return self._cores.max_of_threads(self._gauge_means(key, "cpu", delta)[..., :-1])
 
     def _gauge_means(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
-        """Returns the mean of a gauge by row; NaN where unknown. The result ends with an extra NaN,
-        which index -1 (an unknown row) selects."""
+        """Returns the mean of a gauge by row; NaN where unknown. An extra NaN at the end is
+        selected by index -1 (an unknown row)."""
         means = self._counters.rates(delta, key)
         if means is None:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
@@ -171,9 +172,9 @@ class Turbo:
     def _active_shares(
         self, delta: Delta, run: Floats, core_online: Bools
     ) -> tuple[Floats, Floats]:
-        """Returns the lower and upper bounds of the share of the span in which each core was
-        active. Without counters of deep sleep, a core that did not run at all is assumed to have
-        slept deeply."""
+        """Returns the lower and upper bounds of the share of the span for which each core was
+        active. Without counters of deep sleep, a core that did not run is assumed to have slept
+        deeply."""
         if self._sleep_counters:
             share = self._awake_shares(delta)
             is_known = np.isfinite(share)
@@ -225,9 +226,8 @@ class Turbo:
 def _ceiling_range(
     steps: TurboTable, runs: Floats, min_active: Floats, max_active: Floats
 ) -> tuple[Floats, Floats]:
-    """Returns the low and high ceiling over the running time of each thread, (cores, threads).
-    `min_active` and `max_active`: bounds of the share of the span in which each core was active,
-    from `_active_shares`."""
+    """Returns the low and high ceiling during the running time of each thread, (cores, threads).
+    `min_active`, `max_active`: bounds of the share of the span for which each core was active."""
     always_active = max(1, int((min_active >= 1 - MIN_ACTIVE_SHARE).sum()))
     ever_active = max(always_active, int((max_active > MIN_ACTIVE_SHARE).sum()))
     if always_active == ever_active:
@@ -247,8 +247,8 @@ def _corners(steps: TurboTable, always_active: int, ever_active: int) -> tuple[C
 
 
 def _overlap_sums(shares: Floats, runs: Floats) -> Floats:
-    """Returns, for each share of the span in `runs`, how much all `shares` together can overlap
-    with it at most."""
+    """Returns, for each share in `runs`, an upper bound of its total overlap with all of
+    `shares`."""
     sorted_shares = np.sort(shares)
     counts_below = np.searchsorted(sorted_shares, runs)
     sums = np.concatenate([[0.0], np.cumsum(sorted_shares)])
@@ -256,21 +256,21 @@ def _overlap_sums(shares: Floats, runs: Floats) -> Floats:
 
 
 MAX_TABLES, MAX_STEPS, MAX_CORES = 256, 64, 1 << 16
-"""Maximum number of tables, of steps of a table, and of cores of a step, because hello is not
-trusted. No known table has more than 18 steps; each core may have its own table."""
+"""Maximum number of tables, of steps in a table, and of cores in a step, because hello is
+untrusted. No known table has more than 18 steps, but each core may have its own table."""
 UPPER_BOUND_ORIGIN = "cpufreq"
-"""Prefix of the origin of turbo tables that give only a maximum clock, not how many cores can reach
-it: the clock is then an upper bound."""
+"""Prefix of the origin of turbo tables that only give a maximum clock, without the number of cores
+that can reach it. Such a clock is an upper bound."""
 Points = list[tuple[float, float]]
 Corners = tuple[list[float], list[float]]
-"""The corners of a polygonal line: ascending numbers of active cores, and clocks in Hz."""
+"""Corners of a polygonal chain: ascending numbers of active cores, and clocks in Hz."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TurboTable:
-    """A turbo table; its clocks never rise with the number of active cores."""
+    """A turbo table. Its clocks never rise with the number of active cores."""
 
-    cores: Ints  # maximum active cores of each step; above the last, its clock still applies
+    cores: Ints  # maximum number of active cores of each step; more cores get the last step's clock
     hz: Floats
     cpus: Bools  # mask of the CPUs with this table
     origin: str = ""
@@ -298,7 +298,7 @@ class TurboTable:
 
 
 def lower_hull(points: Points) -> Points:
-    """Returns the lower convex hull of points that are ordered from left to right."""
+    """Returns the lower convex hull of points that are sorted by x."""
     hull: Points = []
     for x, y in points:
         while len(hull) > 1:
@@ -313,9 +313,8 @@ def lower_hull(points: Points) -> Points:
 def valid_tables(
     turbos: Sequence[wire.Turbo], cpus: Sequence[int]
 ) -> tuple[list[TurboTable], Floats]:
-    """Returns two results: the valid tables, where each CPU belongs to the first table that lists
-    it; and the upper bounds of the clock in Hz by CPU, from tables of origin `cpufreq`, NaN where
-    unknown."""
+    """Returns the valid tables, and each CPU's upper bound of the clock in Hz from tables of origin
+    `cpufreq`, NaN where unknown. If several tables list a CPU, it belongs to the first one."""
     numbers = np.array(cpus)
     free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)
     tables = []
