@@ -43,6 +43,7 @@ def test_options_of_other_tools_are_translated(typed: str) -> None:
 WRONG = {
     "stat -i 0": "-i/--interval: invalid duration '0' (at least 1ms)",
     "stat -i 5x": "-i/--interval: invalid duration '5x' (try 100ms, 1s, 5m)",
+    "stat -i .": "-i/--interval: invalid duration '.' (try 100ms, 1s, 5m)",
     "stat -n": "-n/--count: expected one argument; see perftop stat --help",
     "stat -n 0": "-n/--count: invalid count '0' (try 10)",
     "replay": "the following arguments are required: FILE; see perftop replay --help",
@@ -51,6 +52,7 @@ WRONG = {
     "export x --format xml": "--format: invalid choice: 'xml' (choose from",
     "doctor --check load=": "--check: 'load=' names no state",
     "doctor --check turbo=onn": "--check: unknown state 'onn'; it is turbo=on or turbo=off",
+    "diff a,b c,d": "; for groups: --a FILE … --b FILE …",
     "why 10s": "length of a measurement: --duration 10s",
     "why sh": "to measure a command: perftop why -- sh",
     "stat --listen x": "no option --listen; --listen is for exporter",
@@ -123,8 +125,8 @@ WRONG = {
     "serve --socket /x --group no-such-group": "there is no such group",
 }  # fmt: skip
 """Expected error message for each mistyped command line."""
-STATUSES = {"why 10s": 1, "record -o .": 1, "why sh": 1, "serve --socket /nonexistent/s": 1,
-            "stat --attach unix:/nonexistent/s": 3}  # fmt: skip
+STATUSES = {"why 10s": 1, "diff a,b c,d": 1, "record -o .": 1, "why sh": 1,
+            "serve --socket /nonexistent/s": 1, "stat --attach unix:/nonexistent/s": 3}  # fmt: skip
 """Exit statuses other than that of a usage error."""
 
 
@@ -157,6 +159,12 @@ def test_a_large_number_without_a_unit_is_questioned(capsys: pytest.CaptureFixtu
     assert "-i 100ms" in capsys.readouterr().err
     assert [options.parse_interval_ns(text) for text in ("60", "100s", "5m")] == [6e10, 1e11, 3e11]
     assert not capsys.readouterr().err
+
+
+def test_a_duration_may_be_written_as_in_other_tools() -> None:
+    texts = (".2", "2.", "1.5ms", "1 s", "5sec", "2min", "1h")
+    seconds = [options.parse_duration_ns(text) / 1e9 for text in texts]
+    assert seconds == [0.2, 2, 0.0015, 1, 5, 120, 3600]
 
 
 @pytest.mark.parametrize(("text", "size"), [("500M", 5e8), ("2G", 2e9), ("1kB", 1000)])

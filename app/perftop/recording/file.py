@@ -177,8 +177,8 @@ class Recording:
                     return message
                 offset += len(data)
         except wire.WireError as error:
-            raise _not_a_recording(self.path, error) from None
-        raise _cut_at_start(self.path, self.size)
+            raise _start_failure(self.path, error, self._bytes(0, WINDOW_BYTES)) from None
+        raise _start_failure(self.path, None, self._bytes(0, WINDOW_BYTES))
 
     def _message_length(self, offset: int) -> int | None:
         """Returns the length of the message at this offset; None if there is no complete
@@ -315,18 +315,18 @@ def _is_locked(file: BinaryIO) -> bool:
     return False
 
 
-def _not_a_recording(name: object, reason: wire.WireError) -> Failed:
-    """Returns the failure for a file whose first message cannot be decoded."""
-    if isinstance(reason, wire.ForeignDataError):
-        return Failed(
-            f"{name} is not a perftop recording; perftop record -o FILE makes one", DAMAGED
-        )
-    return Failed(f"cannot read {name}: {reason}", DAMAGED)
-
-
-def _cut_at_start(name: object, size: int) -> Failed:
-    what = "ends before its first sample" if size else "is empty"
-    return Failed(f"{name} {what}: nothing was recorded in it", DAMAGED)
+def _start_failure(name: object, reason: wire.WireError | None, start: bytes) -> Failed:
+    """Returns the failure for a file whose first message, the hello, cannot be decoded (`reason`)
+    or is incomplete (None). `start`: the first bytes of the file."""
+    text = f"cannot read {name}: {reason}"
+    if BLOCK_START.search(start) and "wire version" not in str(reason):
+        text = f"cannot read {name}: its first message, which describes all samples, is damaged"
+    elif reason is None:
+        problem = "ends before its first sample" if start else "is empty"
+        text = f"{name} {problem}: nothing was recorded in it"
+    elif isinstance(reason, wire.ForeignDataError):
+        text = f"{name} is not a perftop recording; perftop record -o FILE makes one"
+    return Failed(text, DAMAGED)
 
 
 def _message_fields(prefix: bytes) -> dict[str, object]:
@@ -461,14 +461,16 @@ class PipedRecording:
 
     def _read_messages(self, name: str) -> Iterator[wire.Message]:
         """Yields all messages. Raises Failed if there is none."""
+        start = b""
         try:
             while data := self._file.read1(READ_BYTES):
+                start = start or data
                 for message in self._reader.feed(data):
                     self.offset = self._reader.decoder.offset
                     yield message
         except wire.WireError as error:
             if not self.offset:
-                raise _not_a_recording(name, error) from None
+                raise _start_failure(name, error, start) from None
             self.damage = f"damaged after byte {self.offset}: {error}"
         except OSError as error:
             if not self.offset:
@@ -476,7 +478,7 @@ class PipedRecording:
             self.damage = f"unreadable after byte {self.offset}: {error.strerror or error}"
         else:
             if not self.offset:
-                raise _cut_at_start(name, self._reader.decoder.cut)
+                raise _start_failure(name, None, start)
             if self._reader.decoder.cut:
                 self.damage = f"cut after byte {self.offset}: the last message is incomplete"
             elif not self._reader.has_end:

@@ -37,8 +37,8 @@ MIN_SPAN_NS = 1_000_000
 """Minimum interval in ns; a shorter one would mostly measure the wake-ups of the probe."""
 LARGE_BARE_NUMBER_NS = 60_000_000_000
 """Interval in ns above which a number without a unit gets a warning."""
-_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
-             "h": 3_600_000_000_000}  # fmt: skip
+_UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "sec": 10**9, "m": 60 * 10**9,
+             "min": 60 * 10**9, "h": 3600 * 10**9}  # fmt: skip
 REMOTE_HELP = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
 METRICS_HELP = "print only these numbers: util, busy_hz, smt, power_w … (perftop help numbers)"
 DURATION_HELP = "stop after this time (default: run until Ctrl-C); not with CMD"
@@ -87,11 +87,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_duration_ns(text: str) -> int:
-    """Parses a duration such as `100ms`, `1s` or `2` (seconds). Returns ns."""
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m|h)?", text)
-    length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
+    """Parses a duration such as `100ms`, `1s` or `.5` (seconds). Returns ns."""
+    match = re.fullmatch(r"(?=\.?[0-9])([0-9]{0,9}\.?[0-9]{0,9}) ?([a-z]*)", text)
+    unit_ns = _UNITS_NS.get(match[2] or "s") if match else None
+    length = round(float(match[1]) * unit_ns) if match and unit_ns else 0
     if length < MIN_SPAN_NS:
-        hint = "at least 1ms" if match else "try 100ms, 1s, 5m"
+        hint = "at least 1ms" if unit_ns else "try 100ms, 1s, 5m"
         raise argparse.ArgumentTypeError(f"invalid duration {text!r} ({hint})")
     return length
 

@@ -211,7 +211,8 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
             if content == b"{":
                 content += file.read(MAX_JSON_BYTES)
     except OSError as error:
-        raise Failed(f"{failure_to(f'read {path}', error)}; nothing was compared") from None
+        hint = "for groups: --a FILE … --b FILE …" if "," in str(path) else "nothing was compared"
+        raise Failed(f"{failure_to(f'read {path}', error)}; {hint}") from None
     if not content.startswith(b"{"):
         if content and not path.is_file():
             raise Failed(f"{path} is a pipe: only JSON can be compared from one", USAGE)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base import END_SIGNALS
-from perftop.base.errors import USAGE, Failed, failure_to
+from perftop.base.errors import USAGE, Failed, failure_to, print_error
 from perftop.base.text import did_you_mean, supports_colour, supports_unicode
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
@@ -300,6 +300,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
     on_signal(END_SIGNALS, handle_signal)
     last_ends: dict[str, float] = {}
     """The end time of the newest printed episode of each machine."""
+    answering, silence_reasons = set[str](), dict[str, str]()
     # Waits until machines are known, and then until each has answered or failed. The machines of a
     # server are known when it has answered, for which its source limits the time.
     deadline_s = asyncio.get_running_loop().time() + MAX_FIRST_WAIT_S
@@ -313,6 +314,10 @@ async def _print_lines(source: Source, count: int | None) -> int:
         while not feeding.done() and count != 0:
             for machine in source.fleet.rows(TableSelection(), source.shown_time_s):
                 print(line_text(machine_line(machine, source.shown_time_s)))
+                if machine.is_answering:
+                    answering.add(machine.name)
+                else:
+                    silence_reasons[machine.name] = machine.why
                 last_end = last_ends.get(machine.name, 0.0)
                 for event in machine.ended:
                     if event.end is not None and event.end > last_end:
@@ -326,7 +331,9 @@ async def _print_lines(source: Source, count: int | None) -> int:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await feeding  # raises the exception that ended the source
-    return 128 + caught_signals[0] if caught_signals else 0
+    silent = [name for name in silence_reasons if name not in answering]
+    print_error(*(f"{name} never answered: {silence_reasons[name]}" for name in silent))
+    return 128 + caught_signals[0] if caught_signals else 1 if silent else 0
 
 
 def machine_line(machine: Machine, now: float) -> dict[str, Any]:

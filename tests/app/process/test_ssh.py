@@ -236,7 +236,7 @@ def test_a_fleet_shows_the_remote_machine_beside_a_host_with_an_unknown_key(
 ) -> None:
     result = run("fleet", "n7", "stranger", "--json", "-n", "3", "-i", "500ms",
                "--remote", f"{remote_machine}/my probe")  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 1, result.stderr
     results = {line["machine"]: line for line in lines(result.stdout, "machine")}
     assert results["n7"]["answers"]
     assert 0 <= results["n7"]["busy"] <= 1

@@ -156,6 +156,14 @@ def test_other_file_types_are_refused(tmp_path: Path, text: bytes, why: str) -> 
     assert refused.value.status == DAMAGED
 
 
+@pytest.mark.parametrize("changed_byte", [0, 1, 2, 100])
+def test_damage_to_the_first_message_is_reported(tmp_path: Path, changed_byte: int) -> None:
+    data = bytearray(GOLDEN.read_bytes())
+    data[changed_byte] ^= 0x10
+    with pytest.raises(Failed, match="its first message, which describes all samples, is damaged"):
+        open_recording(tmp_path, bytes(data))
+
+
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="No such file"):
         Recording(tmp_path / "nothing")

@@ -75,7 +75,8 @@ def test_all_machines_have_a_line_and_silent_ones_a_reason(
     hosts.set("n2", "refused")
     monkeypatch.setattr(screens, "MAX_FIRST_WAIT_S", MAX_WAIT_S)
     result = command.run_in_process("fleet", "n1", "n2", "--json", "-n", "2", "-i", "100ms")
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 1
+    assert result.stderr.startswith("perftop: n2 never answered: ")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["machine"] for line in lines if line["type"] == "machine"] == ["n2", "n1"] * 2
     silent, answers = lines[0], next(line for line in lines if line["machine"] == "n1")
@@ -103,7 +104,7 @@ class SilentSource:
 
 
 def test_an_episode_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert asyncio.run(screens._print_lines(SilentSource(), 3)) == 0  # type: ignore[arg-type]
+    assert asyncio.run(screens._print_lines(SilentSource(), 3)) == 1  # type: ignore[arg-type]
     kinds = [json.loads(line)["type"] for line in capsys.readouterr().out.splitlines()]
     assert kinds == ["machine", "episode", "machine", "machine"]
 
