@@ -98,9 +98,7 @@ class CorePage(ChartedView):
         return self._row is None or self.settings.cpu not in self._core.cpus
 
     def make_layout(self) -> None:
-        cores = enumerate(self.cores.rows)
-        self._row = next((row for row, core in cores if self.settings.cpu in core.cpus), None)
-        self.shown_charts = None
+        self._row, self.shown_charts = self.selected_row, None
         if self._row is None:
             return
         session, core, height = self.session, self._core, self.size.height

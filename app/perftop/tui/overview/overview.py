@@ -280,9 +280,7 @@ class Overview(ChartedView, CursorCanvas):
         """Selects the row at this index of the display order, even if its package is folded."""
         order = self._arrangement.order
         if order:
-            row = order[max(0, min(len(order) - 1, index))]
-            self.settings.cpu = self.cores.rows[row].cpus[0]
-            self.draw_selection()
+            self.select_row(order[max(0, min(len(order) - 1, index))])
 
     def action_move(self, steps: int) -> None:
         """Moves the cursor by cores, or, if all packages are folded, by packages."""

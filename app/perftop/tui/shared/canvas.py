@@ -388,14 +388,27 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         target = self.target_at(event.x, self.size.height - event.y)
         if isinstance(target, Episode):
             self.post_message(self.EpisodeClicked(target))
-        elif target is not None:
-            cpus = next((core.cpus for core in self.cores.rows if target in core.cpus), None)
-            if cpus is not None:
-                self.settings.cpu = cpus[0]
-                self.draw_selection()
+        elif target in self.cores.row_of_cpu:
+            self.select_row(self.cores.row_of_cpu[target])
         if event.chain == 2 and target is not None:
             self.post_message(self.Opened())
         return True
+
+    @property
+    def selected_row(self) -> int | None:
+        """Index of the selected core among the rows; None if the core has no row."""
+        cpu = self.settings.cpu
+        return None if cpu is None else self.cores.row_of_cpu.get(cpu)
+
+    def select_row(self, row: int) -> None:
+        self.settings.cpu = self.cores.rows[row].cpus[0]
+        self.draw_selection()
+
+    @property
+    def shown_positions(self) -> frozenset[int]:
+        """Positions of the CPUs that the user asked for and that match the filter."""
+        positions, mask = self.cores.shown_positions, self.settings.mask
+        return positions if mask is None else positions & mask
 
     # --- the Line API
 
@@ -465,8 +478,11 @@ class CursorCanvas(Canvas):
     the cursor is the selected core of all views."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
+    HAS_OWN_ITEMS: ClassVar[bool] = False
+    """Whether the items are not cores but, for example, CPUs or tasks."""
 
     _selected: object = None
+    """The selected item, as returned by `item_of_line`, in a view with HAS_OWN_ITEMS."""
 
     @abstractmethod
     def cpu_of_line(self, y: int) -> int | None:
@@ -477,9 +493,10 @@ class CursorCanvas(Canvas):
         return self.cpu_of_line(y)
 
     def _cursor_line(self) -> int:
-        """Returns the line of the selected item, else the first line of the selected core."""
-        lines = [y for y in range(self.line_count) if self.cpu_of_line(y) == self.settings.cpu]
-        matching_lines = (y for y in lines if self.item_of_line(y) == self._selected)
+        """Returns the first line of the selected item, else the first line that is no heading."""
+        selected = self._selected if self.HAS_OWN_ITEMS else self.settings.cpu
+        lines = [y for y in range(self.line_count) if self.item_of_line(y) is not None]
+        matching_lines = (y for y in lines if self.item_of_line(y) == selected)
         return next(matching_lines, lines[0] if lines else 0)
 
     def select_line(self, y: int, direction: int = 1) -> None:
@@ -498,14 +515,13 @@ class CursorCanvas(Canvas):
     def scroll_to_cursor(self) -> None:
         """Scrolls to the selected core and the headings directly above it."""
         y = first = self._cursor_line()
-        while first > 0 and self.cpu_of_line(first - 1) is None:
+        while first > 0 and self.item_of_line(first - 1) is None:
             first -= 1
         self.reveal_lines(first, y)
 
     def action_move(self, steps: int) -> None:
         y = self._cursor_line()
-        is_selected = y < self.line_count and self.cpu_of_line(y) == self.settings.cpu
-        current = self.item_of_line(y) if is_selected else None
+        current = self.item_of_line(y) if y < self.line_count else None
         while 0 <= y < self.line_count and self.item_of_line(y) in {None, current}:
             y += steps
         if 0 <= y < self.line_count:
@@ -521,7 +537,7 @@ class CursorCanvas(Canvas):
         if self.handle_footer_click(event):
             return
         y = self.line_at(event.y)
-        if y is not None and self.cpu_of_line(y) is not None:
+        if y is not None and self.item_of_line(y) is not None:
             self.select_line(y)
             if event.chain == 2:
                 self.post_message(self.Opened())

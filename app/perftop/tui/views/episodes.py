@@ -354,6 +354,9 @@ class Episodes(PaneledView, CursorCanvas):
         cpus = self._lines[y].cpus if y < len(self._lines) else []
         return cpus[0] if cpus else None
 
+    def item_of_line(self, y: int) -> object:
+        return id(self._lines[y]) if self._lines else None
+
     def _cursor_line(self) -> int:
         return next((i for i, e in enumerate(self._lines) if e is self._selected_episode), 0)
 
@@ -363,23 +366,16 @@ class Episodes(PaneledView, CursorCanvas):
             self._is_refused = False
             self.draw_selection()
 
-    def scroll_to_cursor(self) -> None:
-        self.reveal_lines(self._cursor_line(), self._cursor_line())
-
     def action_move(self, steps: int) -> None:
         self.select_line(self._cursor_line() + steps)
 
     def on_click(self, event: events.Click) -> None:
-        # the first click of the two was on another view
+        """Opens the episode at the second click if the first click was on another view. Other
+        clicks are handled by `CursorCanvas`."""
         if event.chain == 2 and self._is_from_click:
+            event.prevent_default()
             self.post_message(self.Opened())
-            return
         self._is_from_click = False
-        y = self.line_at(event.y)
-        if y is not None and self._lines:
-            self.select_line(y)
-            if event.chain == 2:
-                self.post_message(self.Opened())
 
     def handle_enter(self) -> bool:
         """Goes to the moment of the selected episode, and selects one of its cores, preferably the

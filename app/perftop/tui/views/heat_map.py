@@ -293,7 +293,7 @@ class HeatMap(PaneledView):
         is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.is_tiny
         self.side_width = round(SIDE_SHARE * self.size.width) if is_wide else 0
         groups, ids = package_groups(self.session, cores)
-        selected = self._selected_row()
+        selected = self.selected_row
         selected_package = None if selected is None else cores.rows[selected].package
         if self._is_zoomed and selected_package in ids:
             groups, ids = [groups[ids.index(selected_package)]], [selected_package]
@@ -339,7 +339,7 @@ class HeatMap(PaneledView):
             heat.legend(cell, self.width, [] if self.side_width else self._losers,
                         is_requested=self._worst_requested, ascii_=self.settings.ascii),
         ]  # fmt: skip
-        selected = self._selected_row()
+        selected = self.selected_row
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)
         first: PanelKind = "losses" if self._losers and not self.side_width else "who"
         panels = self.make_panels(self.spare_lines - FOOTER_LINES, first=first)
@@ -354,7 +354,7 @@ class HeatMap(PaneledView):
         for row, core in enumerate(self.cores.rows) if heat.suspect_positions else ():
             if not heat.suspect_positions.isdisjoint(core.positions):
                 before[row] = (DOUBTED_SIGN, "dim")
-        selected = self._selected_row()
+        selected = self.selected_row
         for loser in self._losers:
             if self._heat_layout.cell.blank_lines:
                 before[loser.row] = after[loser.row] = ring_side(loser)
@@ -362,11 +362,8 @@ class HeatMap(PaneledView):
                 before[loser.row] = episode_style.sign(loser.episode), loser.style
                 if loser.row == selected:
                     after[loser.row] = before[loser.row]
-        self._edges = (
-            ring_edges(self._heat_layout, self._losers)
-            if self._heat_layout.cell.blank_lines
-            else {}
-        )
+        has_rings = self._heat_layout.cell.blank_lines > 0
+        self._edges = ring_edges(self._heat_layout, self._losers) if has_rings else {}
         if selected is not None:
             before[selected] = cursor[0]
             after.setdefault(selected, cursor[1])
@@ -461,22 +458,13 @@ class HeatMap(PaneledView):
 
     # --- the cursor
 
-    def _selected_row(self) -> int | None:
-        """Returns the row of the selected core; None if it is not shown."""
-        cpu = self.settings.cpu
-        return next((i for i, p in enumerate(self.cores.rows) if p.cpus[0] == cpu), None)
-
-    def _select_row(self, row: int) -> None:
-        self.settings.cpu = self.cores.rows[row].cpus[0]
-        self.draw_selection()
-
     def draw_selection(self) -> None:
         self._worst_requested = False
         super().draw_selection()
 
     def scroll_to_cursor(self) -> None:
         """Scrolls to the selected core, including a heading directly above it."""
-        selected = self._selected_row()
+        selected = self.selected_row
         if selected in self._heat_layout.cell_positions:
             first = last = self._heat_layout.cell_positions[selected][1]
             last += self._heat_layout.cell.height - 1
@@ -486,42 +474,44 @@ class HeatMap(PaneledView):
 
     def action_cell(self, dx: int, dy: int) -> None:
         """Selects the next cell on this line, or the nearest cell on the next line with cells."""
-        spots, selected = self._heat_layout.cell_positions, self._selected_row()
-        if selected not in spots:
+        positions, selected = self._heat_layout.cell_positions, self.selected_row
+        if selected not in positions:
             return
-        x, y = spots[selected]
+        x, y = positions[selected]
         if dx:
-            candidates = [(abs(sx - x), row) for row, (sx, sy) in spots.items()
-                     if sy == y and (sx - x) * dx > 0]  # fmt: skip
+            candidates = [(abs(cell_x - x), row) for row, (cell_x, cell_y) in positions.items()
+                          if cell_y == y and (cell_x - x) * dx > 0]  # fmt: skip
             if candidates:
-                self._select_row(min(candidates)[1])
-        elif lines := {sy for _, sy in spots.values() if (sy - y) * dy > 0}:
+                self.select_row(min(candidates)[1])
+        elif lines := {cell_y for _, cell_y in positions.values() if (cell_y - y) * dy > 0}:
             self._select_nearest(x, min(lines, key=lambda line: abs(line - y)))
 
     def action_page(self, pages: int) -> None:
-        spots, selected = self._heat_layout.cell_positions, self._selected_row()
-        if selected in spots:
-            x, y = spots[selected]
+        positions, selected = self._heat_layout.cell_positions, self.selected_row
+        if selected in positions:
+            x, y = positions[selected]
             goal = y + pages * max(1, self.height - 1)
-            self._select_nearest(x, min((sy for _, sy in spots.values()),
-                                        key=lambda line: abs(line - goal)))  # fmt: skip
+            lines = {cell_y for _, cell_y in positions.values()}
+            self._select_nearest(x, min(sorted(lines), key=lambda line: abs(line - goal)))
 
     def _select_nearest(self, x: int, y: int) -> None:
+        """Selects the core in line `y` whose cell is nearest to column `x`."""
         positions = self._heat_layout.cell_positions
-        candidates = [(abs(sx - x), row) for row, (sx, sy) in positions.items() if sy == y]
-        self._select_row(min(candidates)[1])
+        candidates = [(abs(cell_x - x), row) for row, (cell_x, cell_y) in positions.items()
+                      if cell_y == y]  # fmt: skip
+        self.select_row(min(candidates)[1])
 
     def action_end(self, direction: int) -> None:
         rows = list(self._heat_layout.cell_positions)
         if rows:
-            self._select_row(rows[0] if direction < 0 else rows[-1])
+            self.select_row(rows[0] if direction < 0 else rows[-1])
 
     def action_worst(self) -> None:
         """Selects the core that loses most; when repeated, the next one."""
-        selected = self._selected_row()
+        selected = self.selected_row
         if rows := [loser.row for loser in self._losers]:
             next_index = rows.index(selected) + 1 if selected in rows else 0
-            self._select_row(rows[next_index % len(rows)])
+            self.select_row(rows[next_index % len(rows)])
         else:
             self._worst_requested = True
             self.draw()
@@ -542,6 +532,6 @@ class HeatMap(PaneledView):
                 if part.cells and 0 <= i < len(part.cells):
                     row = part.cells[i]
         if row is not None:
-            self._select_row(row)
+            self.select_row(row)
             if event.chain == 2:
                 self.post_message(self.Opened())

@@ -33,7 +33,7 @@ from perftop.tui.panels.panels import PaneledView
 from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import CursorCanvas
 from perftop.tui.shared.row_numbers import session_clock_unit
-from perftop.tui.shared.verdict import Verdict, verdict_at
+from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 
@@ -279,6 +279,7 @@ ViewRow = list[Run] | Flow | Thread
 
 class Neighbours(PaneledView, CursorCanvas):
     HAS_LANES: ClassVar[bool] = True
+    HAS_OWN_ITEMS: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("open", "fold", "try")
     OMITTED_PANEL = "losses"
 
@@ -315,50 +316,39 @@ class Neighbours(PaneledView, CursorCanvas):
         self._columns = flow_columns(max(20, self.width - 2))
         self._threads = thread_columns(self.width)
 
-    def _shown_rows(self) -> frozenset[int]:
-        shown_rows, mask = frozenset(self.session.selected), self.settings.mask
-        return shown_rows if mask is None else mask & shown_rows
-
-    def _make_flows(self, verdict: Verdict | None) -> list[Flow]:
-        report = verdict.report if verdict is not None else None
-        drawn_from = id(report), self._folded, self.settings.mask
-        if self._flows[0] != drawn_from:
-            rows = self._shown_rows()
-            flow_list = (
-                []
-                if report is None
-                else find_flows(self.session, report, rows, folded=self._folded)
-            )
+    def _make_flows(self, report: Report | None) -> list[Flow]:
+        inputs = id(report), self._folded, self.settings.mask
+        if self._flows[0] != inputs:
+            flows: list[Flow] = []
+            if report is not None:
+                positions = self.shown_positions
+                flows = find_flows(self.session, report, positions, folded=self._folded)
             if report is not self._report:
                 self._checked_report = report and with_checks(self.session, report)
-            self._report, self._flows = report, (drawn_from, flow_list)
+            self._report, self._flows = report, (inputs, flows)
         return self._flows[1]
 
     def make_lines(self) -> None:
-        verdict = verdict_at(
-            self.session, self.interval, is_range=self.settings.range_ns is not None
-        )
-        shown = self._make_flows(verdict)
+        is_range = self.settings.range_ns is not None
+        verdict = verdict_at(self.session, self.interval, is_range=is_range)
+        report = verdict.report if verdict is not None else None
+        shown = self._make_flows(report)
         self._rows, self.header_lines = [*shown], []
         if not shown:
-            text = NO_LOSS_TEXT if verdict is None or verdict.report is not None else verdict.text
+            text = NO_LOSS_TEXT if verdict is None or report is not None else verdict.text
             self._rows = [[(f" {text}", "text")]]
-        self._add_job(verdict.report if verdict is not None else None)
+        self._add_job(report)
         self.line_count = len(self._rows)
         row = self._rows[self._cursor_line()]
         selected = row if isinstance(row, Flow) else None
-        if selected is None or verdict is None or verdict.report is None:
+        if selected is None or verdict is None or report is None:
             self._details, self._detailed_flow = [], None
         elif self._detailed_flow != (self._flows[0], selected):
             self._detailed_flow = self._flows[0], selected
             is_largest = next(flow for flow in shown if flow.cause == selected.cause) is selected
-            duration_text = verdict.duration_text if verdict.cause[1] == selected.cause else ""
+            duration = verdict.duration_text if verdict.cause[1] == selected.cause else ""
             self._details = flow_details(
-                self.session,
-                verdict.report,
-                selected,
-                is_largest=is_largest,
-                cause_duration=duration_text,
+                self.session, report, selected, is_largest=is_largest, cause_duration=duration
             )
         feet = self._detail_lines(selected, shown)
         if not self.is_tiny:
@@ -447,8 +437,8 @@ class Neighbours(PaneledView, CursorCanvas):
         self.header_lines += [
             job_line(job, title, threads, session, interval, span_ns, unit, self.width)
         ]
-        rows = self._shown_rows()
-        if shown := [thread for thread in threads if position[thread.cpu] in rows]:
+        positions = self.shown_positions
+        if shown := [thread for thread in threads if position[thread.cpu] in positions]:
             heading: list[Run] = [(" ", "text"), *columns.headings(self._threads)]
             self._rows += [[], heading, *shown]
 
@@ -472,12 +462,6 @@ class Neighbours(PaneledView, CursorCanvas):
     def handle_enter(self) -> bool:
         self.settings.cpu = self.cpu_of_line(self._cursor_line()) or self.settings.cpu
         return True
-
-    def _cursor_line(self) -> int:
-        """Returns the line of the selected flow or thread; else the first one."""
-        lines = [y for y in range(self.line_count) if self.item_of_line(y) is not None]
-        same = (y for y in lines if self.item_of_line(y) == self._selected)
-        return next(same, lines[0] if lines else 0)
 
     def cpu_of_line(self, y: int) -> int | None:
         row = self._rows[y] if 0 <= y < len(self._rows) else []

@@ -176,6 +176,7 @@ def number_column(number: Number, clock: ClockUnit) -> Column:
 
 class Table(PaneledView, CursorCanvas):
     HAS_LANES: ClassVar[bool] = True
+    HAS_OWN_ITEMS: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 
@@ -208,12 +209,11 @@ class Table(PaneledView, CursorCanvas):
         session = self.session
         self._cpu_columns = CpuColumns(session)
         self._known_columns, self._row_episodes = self._cpu_columns.columns(), RowEpisodes(session)
-        mask, shown_rows = self.settings.mask, frozenset(session.selected)
-        visible_rows = shown_rows if mask is None else shown_rows & mask
         by_core = [core.positions for core in self.cores.rows]
         groups = self.cores.rows_by_group.values()
         rows = [row for group in groups for i in group for row in by_core[i]]
-        self._rows = np.array([row for row in rows if row in visible_rows], np.intp)
+        shown = self.shown_positions
+        self._rows = np.array([row for row in rows if row in shown], np.intp)
         self._offline_rows = [session.position[cpu] for cpu in self.cores.offline_cpus]
         self._page.name_columns = name_columns(session)
         # Without columns until the first layout.
@@ -237,17 +237,10 @@ class Table(PaneledView, CursorCanvas):
         self._page.read(self._cpu_columns, self.session, self.interval)
         self._positions_by_line = [*self._ordered_positions(), *self._offline_rows]
         self.line_count = len(self._positions_by_line)
-        first = self._cpu_columns.first_cpus
-        if (
-            self._selected not in self._positions_by_line
-            or first[self._selected] != self.settings.cpu
-        ):
-            matching_rows = (
-                row for row in self._positions_by_line if first[row] == self.settings.cpu
-            )
-            self._selected = next(
-                matching_rows, self._positions_by_line[0] if self._positions_by_line else 0
-            )
+        first, shown, cpu = self._cpu_columns.first_cpus, self._positions_by_line, self.settings.cpu
+        if self._selected not in shown or first[self._selected] != cpu:
+            matching_rows = (row for row in shown if first[row] == cpu)
+            self._selected = next(matching_rows, shown[0] if shown else 0)
         self.footer_lines = self.make_panels(self.spare_lines)
 
     def _ordered_positions(self) -> list[int]:
@@ -286,17 +279,8 @@ class Table(PaneledView, CursorCanvas):
 
     def item_of_line(self, y: int) -> int | None:
         """Returns the position of the CPU on line `y`; None for CPUs whose core is unknown."""
-        known_lines = min(
-            len(self._rows), len(self._positions_by_line)
-        )  # the CPUs may have changed
-        return self._positions_by_line[y] if y < known_lines else None
-
-    def _cursor_line(self) -> int:
-        return (
-            self._positions_by_line.index(self._selected)
-            if self._selected in self._positions_by_line
-            else 0
-        )
+        rows = self._positions_by_line[: len(self._rows)]  # the CPUs may have changed
+        return rows[y] if y < len(rows) else None
 
     # --- columns
 
