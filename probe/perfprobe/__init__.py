@@ -1,4 +1,3 @@
-"""perfprobe: reads the raw counters of this machine and writes them as a stream; perfprobe.wire
-describes the stream."""
+"""Reads the raw counters of this machine and writes them as a stream (see perfprobe.wire)."""
 
 __version__ = "0.2.0"

@@ -57,8 +57,7 @@ def _report_failure(text: str, status: int) -> int:
 
 
 def _discard_stdout() -> None:
-    """Redirects stdout to /dev/null, so that the interpreter does not report at exit that its flush
-    failed."""
+    """Redirects stdout to /dev/null, so that the interpreter's last flush cannot fail."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 

@@ -15,8 +15,7 @@ class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a mist
 
 
 class MsrsNotRestored(Exception):  # noqa: N818 - a state of the machine, not a mistake
-    """MSRs that perfprobe had programmed could not be restored; the text names them and the
-    remedy."""
+    """Programmed MSRs could not be restored; the text names them and the remedy."""
 
 
 class OutputError(Exception):

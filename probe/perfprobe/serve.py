@@ -59,8 +59,7 @@ class OrderParser:
 
 
 def _order_number(line: bytes, word: bytes) -> int:
-    """Returns the number in an order that starts with `word`; 0 if the line is not such an
-    order."""
+    """Returns the number in an order that starts with `word`; 0 for any other line."""
     digits = line.removeprefix(word)
     strict = line.startswith(word) and digits.isdigit() and len(digits) <= MAX_DIGITS
     return int(digits) if strict else 0
@@ -146,8 +145,7 @@ def asked_to_end(stop: int) -> bool:
 
 
 def _closes_with_parent(fd: int) -> bool:
-    """Returns whether stdin closes when the parent ends: a pipe or a socket does, a terminal or
-    /dev/null does not."""
+    """Returns whether a descriptor, a pipe or socket, closes when the parent process ends."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:

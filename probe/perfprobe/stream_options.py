@@ -27,8 +27,7 @@ _OPTIONS = (
 
 
 def forwarded_options(options: argparse.Namespace) -> list[str]:
-    """Returns the options --cpus, --smt-method, --events and --no-multiplex as arguments of
-    perfprobe."""
+    """Returns --cpus, --smt-method, --events and --no-multiplex as arguments of perfprobe."""
     only = [] if options.cpus is None else ["--cpus", options.cpus]
     only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
     only += [] if options.events is None else [f"--events={options.events}"]
@@ -36,8 +35,7 @@ def forwarded_options(options: argparse.Namespace) -> list[str]:
 
 
 def sysroot() -> argparse.ArgumentParser:
-    """Returns a parent parser with the option --sysroot, for verbs that read the machine's
-    files."""
+    """Returns a parent parser with the option --sysroot, for verbs that read files."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
@@ -50,9 +48,8 @@ def add_options(
     parser: argparse.ArgumentParser, sample: Callable[[str], Any], default: str, *,
     events: bool = True,
 ) -> Any:  # fmt: skip
-    """Adds the options of a stream to a parser. `sample` parses the argument of --sample. Without
-    `events`, --events and --no-multiplex are left out. Returns the group of --watch, for options
-    that exclude it."""
+    """Adds the options of a stream to a parser. `sample` parses --sample; without `events`,
+    --events and --no-multiplex are left out. Returns --watch's group of exclusive options."""
     for names, output, text in _OPTIONS:
         if "--events" in names and not events:
             continue

@@ -9,16 +9,14 @@ from perfprobe.errors import UsageError
 from perfprobe.wire import Cpu
 
 MAX_CPU = 1 << 16
-"""Exclusive upper bound of CPU numbers, and maximum number of CPUs in a list, so that a wrong list
-cannot exhaust memory."""
+"""Exclusive upper bound of CPU numbers, and maximum number of CPUs in a list."""
 
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+)/([0-9]+))?)?")
 _PACKAGE_AND_CORE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 
 
 def parse(text: str) -> list[int]:
-    """Returns the CPUs in a kernel list such as "0-3,8" or "0-31:1/2" (the first of every two),
-    ascending."""
+    """Returns the CPUs of a kernel list, ascending: "0-3,8", or "0-31:1/2" for every second CPU."""
     cpus: set[int] = set()
     named_count = 0
     for item in re.split(r"[,\s]+", text.strip()):
@@ -148,6 +146,6 @@ def _quote(text: str) -> str:
 
 
 def _shorten(text: str) -> str:
-    """Returns the user's text, printable and short enough for one line of a message."""
+    """Returns a user's text, printable and short enough for one line of a message."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable if len(printable) <= 40 else printable[:39] + "…"

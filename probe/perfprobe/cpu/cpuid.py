@@ -31,13 +31,12 @@ class Leaves(Protocol):
 
 
 def read_no_leaf(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:  # noqa: ARG001
-    """Returns None for each leaf: the `Leaves` of a machine that has no cpuid driver."""
+    """The `Leaves` of a machine without a cpuid driver: no leaf can be read."""
     return None
 
 
 def leaves_from_driver(root: Path, cpu: int) -> Leaves:
-    """Returns a reader of a CPU's leaves, by the kernel's cpuid driver. Leaves are cached, because
-    a read wakes the CPU."""
+    """Returns a function that reads each leaf of a CPU once, by the kernel's cpuid driver."""
     path = f"{root}/dev/cpu/{cpu}/cpuid"
 
     @functools.cache
@@ -105,8 +104,7 @@ _FEATURE_BITS = {
 
 
 def has_feature(leaves: Leaves, feature: str) -> bool | None:
-    """Returns whether the CPU has the feature; None if CPUID cannot be read, False if the leaf is
-    missing."""
+    """Returns whether the CPU has the feature (False without the leaf); None without CPUID."""
     number, register, bit = _FEATURE_BITS[feature]
     registers = read_leaf(leaves, number)
     if registers is not None:

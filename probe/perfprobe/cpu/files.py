@@ -19,15 +19,14 @@ def open_file(path: str | Path) -> int:
 
 
 def read_text(path: str, limit: int = MAX_SMALL_BYTES) -> str:
-    """Returns the content of a small file; empty if it cannot be read or is longer than `limit`
-    bytes."""
+    """Returns the content of a small file; empty if unreadable or longer than `limit` bytes."""
     content = read_head(path, limit + 1)
     return content if len(content) <= limit else ""
 
 
 def read_head(path: str, limit: int) -> str:
-    """Returns the first `limit` bytes of a file; empty if it cannot be read. `path` is a string,
-    because thousands of files are read and Path objects are slow."""
+    """Returns the first `limit` bytes of a file; empty if it cannot be read. Callers read thousands
+    of files, so `path` is a string: Path objects are slow."""
     chunks = []
     try:
         fd = open_file(path)
@@ -49,8 +48,7 @@ class OpenFile:
         self._path, self._fd = path, -1
 
     def read(self, limit: int) -> str:
-        """Returns the file's current content; empty if it cannot be read or is longer than `limit`
-        bytes."""
+        """Returns the current content; empty if unreadable or longer than `limit` bytes."""
         content = b""
         try:
             self._fd = self._fd if self._fd >= 0 else open_file(self._path)
@@ -76,8 +74,8 @@ def read_number(path: str) -> int | None:
 
 
 def parse_natural(content: str | bytes | None) -> int | None:
-    """Returns the decimal number in the text, below 10**18 so that it fits into 64 bits; None for
-    anything else, such as the -1 that firmware writes for an unknown value."""
+    """Returns the decimal number in the text if it is below 10**18 (it then fits into 64 bits);
+    None for any other text, such as the -1 that firmware writes for an unknown value."""
     digits = (content or "").strip()
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
 
@@ -99,8 +97,7 @@ def file_names(directory: str) -> list[str]:
 
 
 def numbered_entries(directory: str, prefix: str) -> list[int]:
-    """Returns the numbers of a directory's entries named `prefix` and a number (cpu0, cpu1),
-    ascending."""
+    """Returns the numbers in a directory's names of the form `prefix` and number, ascending."""
     pattern = re.compile(prefix + "([0-9]{1,5})")
     matches = map(pattern.fullmatch, file_names(directory))
     return sorted({int(match[1]) for match in matches if match})

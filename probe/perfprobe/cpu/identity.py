@@ -1,5 +1,4 @@
-"""The identity of the machine: names, kernel, CPU model, hypervisor. Reads only files below
-`root`."""
+"""Names of the machine below `root`, of its kernel, CPU model and hypervisor."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ def clocksource(root: Path = Path("/")) -> str | None:
 
 
 def read_identity(root: Path = Path("/")) -> Identity:
-    """Returns the identity of the first CPU in /proc/cpuinfo; a hybrid's types share family and
-    model."""
+    """Returns the first CPU's identity; all core types of a hybrid have its family and model."""
     fields = _first_record(root)
     return Identity(
         vendor=_clean_name(fields.get("vendor_id") or fields.get("CPU implementer", "")),
@@ -71,8 +69,7 @@ def read_identity(root: Path = Path("/")) -> Identity:
 
 
 def machine_names(root: Path = Path("/")) -> dict[str, str | None]:
-    """Returns the names of machine, CPU model, kernel and hypervisor, with which the JSON output of
-    several commands begins."""
+    """Returns the names with which the JSON output of several commands begins."""
     return {
         "host": hostname(root),
         "model": read_identity(root).name or None,
@@ -142,8 +139,7 @@ def _parse_fields(block: str) -> dict[str, str]:
 
 
 def _first_line(path: str) -> str | None:
-    """Returns the first line of a file, printable and at most 256 characters long, because it is
-    shown on a terminal; None if there is none."""
+    """Returns a file's first line, printable and at most 256 characters long; None if empty."""
     return _clean_name(read_word(path).partition("\n")[0]) or None
 
 

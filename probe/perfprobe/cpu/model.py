@@ -1,6 +1,6 @@
 """Finds the events that a CPU can count, and candidates for the rates of its reference clocks. The
-model's row in model_tables is reduced to the events and registers that CPUID reports. A model that
-is not in the tables has only these."""
+model's row in model_tables is reduced to the events and registers that CPUID reports; a model
+without a row has only the events and registers of CPUID."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ def with_preferred_method(uarch: Uarch, method: str | None) -> Uarch:
 
 
 def _unknown_uarch(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> Uarch:
-    """Returns the microarchitecture of a model that is not in the tables: only the architectural
-    events and registers."""
+    """Returns the microarchitecture of a model without a row: only what CPUID reports."""
     pmu = cpuid.perfmon(leaves)
     events: dict[str, Event] = {}
     if pmu is not None:

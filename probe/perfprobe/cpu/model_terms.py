@@ -93,8 +93,7 @@ class ThermalRegisters:
     core_msr: int
     package_msr: int | None
     tjmax_msr: int | None
-    """The MSR that has TjMax in bits 23:16; bits 22:16 of the thermal status are degrees below
-    TjMax."""
+    """The MSR with TjMax in bits 23:16; bits 22:16 of the thermal status are degrees below it."""
     status_bits: tuple[tuple[int, str, str], ...]
     """Number, name and CPUID feature of each status bit. The next higher bit is its sticky log."""
 
@@ -157,10 +156,9 @@ class Uarch:
     bclk_hz: float | None = None
     """Bus clock in Hz: the base frequency is this clock times bits 15:8 of MSR CEH."""
     crystals_hz: tuple[float, ...] = ()
-    """Possible frequencies of the core crystal in Hz, likeliest first."""
+    """Possible frequencies of the core crystal in Hz, the likeliest first."""
     uses_base_clock_for_aperf: bool = False
-    """Whether MPERF counts at the nominal base frequency instead of the TSC's rate (turbostat's
-    tsc_tweak)."""
+    """Whether MPERF counts at the base frequency, not the TSC's rate (turbostat: tsc_tweak)."""
     core_type: str | None = None
     slots_per_cycle: int | None = None
     """Dispatch slots per cycle; None if unknown."""

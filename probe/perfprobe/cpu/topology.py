@@ -52,7 +52,7 @@ def read_cpus(root: Path = Path("/")) -> list[Cpu]:
 
 
 def no_cpus_message(root: Path) -> str:
-    """Returns the message for a sysfs tree that lists no CPU."""
+    """Returns the message for the user if `root` lists no CPU."""
     return f"no CPUs can be found below {root}: there is no readable /proc or /sys"
 
 
@@ -89,8 +89,7 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
 
 
 def packages(rows: Sequence[Cpu]) -> list[list[int]]:
-    """Returns the CPUs of each package, in order. CPUs whose package is unknown (id -1) form the
-    last group."""
+    """Returns the CPUs of each package, in order; CPUs of an unknown package (id -1) are last."""
     by_cpu = {row.cpu: row for row in rows}
     groups = cores(rows)
     grouped_cpus = {cpu for group in groups for cpu in group}
@@ -264,8 +263,7 @@ def _numa_nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
 
 
 def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
-    """Returns the core type of each CPU of a hybrid, from its PMUs, else from the CPUs' capacities
-    or base clocks."""
+    """Returns the core type of a hybrid's CPUs, from PMUs, else from capacities or base clocks."""
     types: dict[int, str] = {}
     for pmu, name in HYBRID_PMUS:
         for cpu in files.read_cpu_list(f"{root}/sys/devices/{pmu}/cpus"):
@@ -293,8 +291,7 @@ def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
 
 
 def _type_names(values: set[int]) -> dict[int, str]:
-    """Returns the core type for each capacity (or base clock), P for the largest; empty if all are
-    of one type, or if there are more than three types."""
+    """Returns the core type by capacity or base clock (P: largest) of two or three types."""
     largest_values: list[int] = []
     type_numbers: dict[int, int] = {}
     for value in sorted(values, reverse=True):

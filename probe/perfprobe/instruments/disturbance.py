@@ -22,7 +22,7 @@ each interrupt vector, with 11 bytes for each CPU."""
 MAX_INTERRUPT_NAMES = 3
 """Maximum number of interrupt sources that a report names; it has the sum of all sources, too."""
 MIN_BUSY_SHARE = 0.02
-"""Share of its time above which an SMT sibling counts as busy; the kernel's timers need less."""
+"""Share of time above which an SMT sibling counts as busy; timers of the kernel use less."""
 
 IDLE_FIELDS = (STAT_FIELDS.index("idle"), STAT_FIELDS.index("iowait"))
 STEAL_FIELDS = (STAT_FIELDS.index("steal"),)
@@ -69,8 +69,7 @@ def read_ticks(root: Path = Path("/")) -> Ticks:
 
 
 def parse_interrupts(text: str, cpu: int) -> dict[str, int]:
-    """Returns the counts of one CPU in the text of /proc/interrupts, by device or kind of
-    interrupt."""
+    """Returns a CPU's interrupts in the text of /proc/interrupts, by device or kind."""
     table, counts = parse_table(text), dict[str, int]()
     for label, count in table.counts(cpu).items():
         words = table.description(label).split()
@@ -92,8 +91,7 @@ def _idle_s(root: Path, cpu: int) -> float | None:
 
 
 def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
-    """Returns the seconds of CPU time in these fields of /proc/stat; None if it does not list the
-    CPU."""
+    """Returns a CPU's seconds in these fields of /proc/stat; None if it does not list the CPU."""
     first, last = before.get(cpu), after.get(cpu)
     if first is None or last is None:
         return None
@@ -101,8 +99,7 @@ def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int
 
 
 def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
-    """Returns the share of CPU time in these fields of /proc/stat; None if it does not list the CPU
-    or no tick passed."""
+    """Returns a CPU's share of time in these fields of /proc/stat; None if unknown."""
     part = seconds_of_ticks(before, after, cpu, fields)
     whole = seconds_of_ticks(before, after, cpu, range(len(STAT_FIELDS)))
     return part / whole if part is not None and whole is not None and whole > 0 else None
@@ -111,9 +108,8 @@ def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int])
 def changes_during(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> dict[str, float | None]:
-    """Returns the CPU's idle and stolen seconds, interrupts and context switches between two
-    readings, and the summed idle seconds of `siblings`, the other threads of its core. Values that
-    the kernel does not count are None."""
+    """Returns idle and stolen seconds, interrupts and context switches of a CPU between two
+    readings, and the summed idle seconds of `siblings`, the core's other CPUs; None if unknown."""
     idle = [
         seconds_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS) for sibling in siblings
     ]
@@ -135,8 +131,7 @@ def changes_during(
 def disturbances_during(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts, root: Path = Path("/")
 ) -> list[dict[str, Any]]:
-    """Returns the disturbances between two readings. `siblings` are the other threads of the CPU's
-    core."""
+    """Returns the disturbances between two readings; `siblings` are the core's other CPUs."""
     lasting = (conditions.governor_item(root, [cpu]), conditions.turbo_item(root))
     disturbances = [
         *_lasting_conditions(*lasting),
@@ -164,8 +159,7 @@ def _lasting_conditions(*items: ConditionItem) -> Iterator[Disturbance]:
 def _disturbances(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> Iterator[Disturbance]:
-    """Yields busy siblings, interrupts, switches to other tasks, and time that the hypervisor
-    stole."""
+    """Yields busy siblings, interrupts, switches to other tasks, and stolen time."""
     for sibling in siblings:
         asleep = share_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS)
         if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:

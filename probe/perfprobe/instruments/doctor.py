@@ -71,8 +71,7 @@ def _cpus_check(root: Path) -> Check:
 
 
 def _proc_checks(root: Path) -> Iterator[Check]:
-    """Yields a failed check if /proc is not mounted, as in a chroot, since most checks need it;
-    otherwise nothing."""
+    """Yields a failed check if /proc, which most checks need, is not mounted; otherwise nothing."""
     try:
         (root / "proc/stat").open("rb").close()
     except OSError as error:
@@ -106,13 +105,12 @@ COUNTERS_NEEDED = {
     "IPC": ({"instructions", "cycles"},),
     "halts": ({"ref"},),
 }
-"""By number that perftop shows: alternative sets of counter keys. The number needs all counters of
-one set."""
+"""Sets of counters from which perftop computes each number; one complete set is enough."""
 
 
 def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[Missing]) -> Check:
-    """Returns the check of perf counters, updated after a stream was opened that has the counters
-    `keys` and lacks those in `missing`. Returns other checks unchanged."""
+    """Returns the check of perf counters, updated from a stream that has the counters `keys` and
+    lacks those in `missing`. Returns other checks unchanged."""
     if check.what != PERF_CHECK or check.state == "not usable":
         return check
     lost = [name for name, sets in COUNTERS_NEEDED.items() if not any(s <= {*keys} for s in sets)]

@@ -124,9 +124,8 @@ smaller step looks like 1."""
 
 def common_step(differences: Iterable[int]) -> float | None:
     """Returns a clock's step, from differences between its readings; 1 if all steps are possible,
-    None if too few differences are distinct. A step need not be a whole number: 10 ns of a 2.45 GHz
-    clock are 24.5 ticks. Readings are then rounded, so each difference is within 1 of a
-    multiple."""
+    None if too few differences are distinct. A step need not be whole: 10 ns of a 2.45 GHz clock
+    are 24.5 ticks. Readings are whole, so each difference is within 1 of a multiple."""
     distinct = sorted({abs(d) for d in differences} - {0})[:MAX_DIFFERENCES]
     if len(distinct) < MIN_DISTINCT:
         return None
@@ -158,9 +157,8 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
 
 
 def _is_multiple_of(distinct: list[int], step: float, error: float) -> bool:
-    """Returns whether the differences are multiples of the step `step`, which is known with this
-    error. Differences whose error exceeds half a step are ignored; at least MIN_DISTINCT others
-    must agree."""
+    """Returns whether the differences are multiples of `step`, which is known with this error.
+    Differences whose error exceeds half a step do not count; MIN_DISTINCT others must agree."""
     agreeing = 0
     for difference in distinct:
         multiple = round(difference / step)
@@ -202,8 +200,7 @@ class RepeatLimits:
     max_round_s: float = math.inf
     """Maximum time of each round except the first."""
     min_s: float = 0.0
-    """Minimum time before a mean counts as stable, because disturbances are as rare as the kernel's
-    timer ticks or rarer."""
+    """Minimum time before a mean counts as stable: disturbances may be as rare as timer ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +250,7 @@ def repeat_until_stable(
 
 
 def _samples_left(limits: RepeatLimits, size: int, round_s: float, left_s: float) -> int:
-    """Returns how many samples fit into the time left if `size` samples take `round_s`, as in the
-    last round."""
+    """Returns how many samples fit into the time left if `size` samples take `round_s`."""
     if left_s <= 0:
         return 0
     round_s = max(round_s, 1e-9)  # a coarse clock may not advance in a short round

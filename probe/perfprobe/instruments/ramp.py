@@ -34,17 +34,15 @@ ISAS = ("scalar", "avx2", "avx512")
 """Kinds of code that the work may consist of, in the order of the PP_RAMP_ numbers."""
 RUNS = 5
 STEP_CYCLES = 3
-"""Cycles of a multiplication on most cores. The length of a piece is computed from it on all
-cores."""
+"""Cycles of a multiplication on most cores, from which the length of a piece is computed."""
 PIECE_S = 5e-6
 """Length of a piece in s at the TSC's rate; real clocks are 0.3 to 2 times as fast. The shortest
 known halt for a change of clock takes 6 us."""
 GROWTH, MAX_PIECES_S = 100, 1e-3
 """Upper bounds of a chunk's length: the time so far divided by GROWTH, and MAX_PIECES_S in s."""
 MAX_STAMP_SHARE = 0.05
-"""Maximum share of a piece's time for a stamp and a read of the cycle counter, because that share
-can only be subtracted roughly. RDPMC takes some 40 ns, ten times as long if a hypervisor emulates
-it."""
+"""Maximum share of a piece's time for a stamp and a read of the cycle counter, because it is
+subtracted only roughly. RDPMC takes some 40 ns, ten times as long if a hypervisor emulates it."""
 MAX_UNCOUNTED_SHARE = 1e-3
 """Maximum share of a run for which the kernel may have switched the cycle counter off; the measured
 clock would be too low by that share."""
@@ -52,8 +50,7 @@ COUNTER_TAKEN = Trouble(
     "the kernel gave the counter to other programs while it was needed", "stop the other tool"
 )
 STAMP_KEYS = ("begin", "end", "longest_at")
-"""Keys of a chunk's TSC stamps; they are reported in ticks since the first stamp. COUNT_KEYS are
-the chunk's other values."""
+"""Keys of a chunk's TSC stamps, in ticks since the first; COUNT_KEYS are the other values."""
 COUNT_KEYS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
 UNCOUNTED: dict[str, None] = {"cycles": None, "longest_cycles": None}
 _MAX_CLOCK_RATIO = 8
@@ -77,8 +74,7 @@ def measure_runs(
     work: Workload, tsc_hz: float, cpu: int, siblings: Sequence[int]
 ) -> tuple[list[dict[str, Any]], Trouble | None]:
     """Returns the results of all runs, and the reason if cycles were not counted. Either all runs
-    have cycles or none, so that their clocks are comparable. `siblings` are the other threads of
-    the CPU's core."""
+    have cycles or none, so that they are comparable. `siblings` are the core's other CPUs."""
     parent = os.getppid()
     runs: list[dict[str, Any]] = []
     with _counter(cpu, tsc_hz) as (counter, trouble):
@@ -108,8 +104,7 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
 
 
 def _counter_trouble(counter: int, tsc_hz: float) -> Trouble | None:
-    """Returns why the counter cannot be read between pieces, found by a short run; None if it
-    can."""
+    """Returns why a short run could not read the counter between pieces; None if it could."""
     _, _, result = _run_load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
     if result.uncounted:
         return COUNTER_TAKEN
@@ -179,8 +174,7 @@ def _block_count(tsc_hz: float) -> int:
 NEEDED_FEATURES = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
 MIN_S, MAX_S = 1.0, 60.0
 MAX_IDLE_S = 0.5
-"""Maximum sleep before a run, in s: enough for the deepest idle state, and for governors to lower
-the clock again."""
+"""Maximum sleep in s before a run: enough for the deepest idle state and for governors."""
 
 _THREE_CYCLE_MODELS = (
     "Nehalem", "Westmere", "Sandy Bridge", "Ivy Bridge", "Haswell", "Broadwell", "Skylake",

@@ -174,8 +174,7 @@ def guarantees(method: Method, leaves: Leaves) -> str | None:
 
 EPSILON = 0.001
 PASSES = 5
-"""Number of passes, each of which measures every method once, so that a method's error includes
-slow drift."""
+"""Number of times that every method is measured, so that its error includes slow drift."""
 WARM_UP_S = 0.01
 """Time in s for which a method runs before it is measured, so that the core reaches its clock."""
 LIMITS = RepeatLimits(max_s=0.03, max_samples=1_000_000, max_round_s=0.004, min_s=0.012)

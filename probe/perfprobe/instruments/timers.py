@@ -43,8 +43,7 @@ MAX_CPUS = 64
 
 
 class Exchange(NamedTuple):
-    """TSC values of one message and its reply, in order: `sent` and `back` on the first CPU, `seen`
-    on the other CPU."""
+    """TSC values of a message and its reply: `sent` and `back` here, `seen` on the other CPU."""
 
     sent: int
     seen: int
@@ -60,8 +59,7 @@ class OffsetBounds(NamedTuple):
 
 def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> OffsetBounds | None:
     """Returns the bounds in ticks of the offset between two TSCs; None without exchanges, or if no
-    constant offset fits all of them. The TSC advances by `step` ticks at a time, so a value may be
-    up to `step` too low."""
+    constant offset fits them. A TSC that advances by `step` ticks may be up to `step` too low."""
     rows = list(exchanges)
     if not rows:
         return None

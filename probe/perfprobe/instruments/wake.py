@@ -36,8 +36,7 @@ WAKE_UPS_PER_ROW = 400
 PAUSE_S = 2e-3
 """Sleep in s before a wake-up, long enough for the kernel to choose the deepest idle state."""
 MAX_ROW_S = 4.0
-"""Maximum time in s for one row of the output; on a busy CPU a row may end before all its wake-ups
-are done."""
+"""Maximum time in s for a row of the output; a row of a busy CPU has fewer wake-ups."""
 NO_STAMP = bytes(8)
 QUANTILES = {"least": 0.0, "median": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
@@ -222,8 +221,7 @@ def _limit_idle_states(state: IdleState | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def minimal_timer_slack() -> Iterator[None]:
-    """Sets this thread's timer slack to 1 ns until the block ends; by default the kernel delays
-    timers by up to 50 us."""
+    """Sets this thread's timer slack to 1 ns (the default is 50 us) until the block ends."""
     path = "/proc/self/timerslack_ns"
     slack = files.read_word(path)
     with contextlib.suppress(OSError):

@@ -63,8 +63,7 @@ def perf_trouble(root: Path) -> Trouble | None:
 
 
 def root_remedy(root: Path, *capabilities: str) -> str:
-    """Returns the remedy if the kernel requires root or these capabilities, some of which root in a
-    container lacks."""
+    """Returns the remedy if root or these capabilities are needed; root may lack some of them."""
     if identity.is_in_user_namespace(root):
         return "start perftop outside this user namespace, as root"
     if os.geteuid() == 0:
@@ -117,8 +116,8 @@ def hidden_tasks_trouble(root: Path) -> Trouble | None:
 
 
 def hidepid_level(root: Path) -> str:
-    """Returns the value of /proc's mount option hidepid if it hides other users' processes from
-    this user (who may see them with CAP_SYS_PTRACE); empty if none are hidden."""
+    """Returns the level of /proc's mount option hidepid if it hides other users' processes from a
+    user without CAP_SYS_PTRACE; empty if none are hidden."""
     options = ""
     for line in files.read_text(f"{root}/proc/self/mountinfo", MAX_MOUNTS_BYTES).splitlines():
         mount, _, filesystem = line.partition(" - ")
@@ -151,9 +150,8 @@ _REAL_ROOT = Path("/")
 
 
 def drop_capabilities(root: Path, source: str) -> None:
-    """Drops the capabilities of the calling thread that perfprobe no longer needs. Modules for
-    later use are imported first, because root without capabilities cannot read a user's home, where
-    they may be installed."""
+    """Drops the calling thread's capabilities that perfprobe no longer needs. Modules are imported
+    first: without capabilities, root cannot read a user's home, where they may be installed."""
     if not source.startswith("sim") and own_status(_REAL_ROOT, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
     keep = sum(1 << capability for capability in set(needed_capabilities(root, source)))

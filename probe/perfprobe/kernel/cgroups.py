@@ -70,15 +70,13 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
 
 
 def read_counts(path: str) -> dict[str, int]:
-    """Returns the numbers by name in a file with lines such as "frozen 1"; empty if it cannot be
-    read."""
+    """Returns the numbers by name in a file of lines such as "frozen 1"; empty if unreadable."""
     return {name: int(n) for name, n in _COUNT.findall(files.read_text(path, MAX_STAT_BYTES))}
 
 
 def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
-    """Returns the CPUs that the cpuset of a process allows, as a list such as "0-3,8"; '' if
-    unknown, or if the process is in the root group. `cgroup_file` is the text of its
-    /proc/PID/cgroup."""
+    """Returns the CPUs that the cpuset of a process allows, such as "0-3,8"; '' if unknown, or for
+    the root group. `cgroup_file` is the text of /proc/PID/cgroup."""
     group = hierarchy.group_in(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None or group == "/":
         return ""
@@ -88,9 +86,8 @@ def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
 
 
 def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
-    """Returns whether a task's control group is frozen; `cgroup_file` is the text of its
-    /proc/PID/cgroup. The state of a frozen task is D (as in a wait for a disk) in version 1, and S
-    (as in a sleep) in version 2."""
+    """Returns whether a task's control group is frozen. A frozen task's state is D (waits for a
+    disk) in version 1, S (sleeps) in version 2. `cgroup_file` is the text of /proc/PID/cgroup."""
     group = hierarchy.group_in(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None:
         return False
@@ -104,8 +101,7 @@ def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
 
 UNIT_SUFFIXES = (".service", ".slice", ".scope")
 MAX_SEARCHED_GROUPS = 4096
-"""Maximum number of groups among which a unit is searched for, and maximum number of subgroups of a
-group."""
+"""Maximum number of groups that are searched for a unit, or for the subgroups of a group."""
 MAX_PROCS_BYTES = 1 << 20
 
 
@@ -167,8 +163,7 @@ REREAD_SCANS = 5
 """Number of scans after which a group that had no quota is read again."""
 
 QuotaUsage = list[float | int]
-"""A group's quota in CPUs; then its periods, throttled periods and throttled microseconds so far,
-summed over CPUs."""
+"""A group's quota in CPUs, its periods, throttled periods, and throttled us over all CPUs."""
 
 
 class Quotas:
@@ -178,10 +173,9 @@ class Quotas:
         self._proc = f"{root}/proc"
         self._hierarchy = hierarchy(root, "cpu")
         self._groups: dict[str, tuple[int, str | None, int]] = {}
-        """By PID: the scan in which the group was read, the group, and the number of scans after
-        which it is read again."""
+        """By PID: the scan that read the group, the group, and the scans until the next read."""
         self._unlimited_since: dict[str, int] = {}
-        """By group without a quota, the scan in which that was read."""
+        """By group without a quota: the scan that found that."""
         self._scan_count = 0
         self._recorded_groups: dict[str, list[str]] = {}
         """The groups of each PID in the last record."""
@@ -193,8 +187,8 @@ class Quotas:
         return {"groups": {**usages}, "pids": {**self._recorded_groups}} if usages else {}
 
     def record_again(self) -> dict[str, dict[str, object]]:
-        """Returns the record with the groups of the last one and their present counts, although
-        their processes may have ended since; empty if there are no such groups."""
+        """Returns the last record's groups with their present counts, even if their processes have
+        ended; empty if there are none."""
         if (hierarchy := self._hierarchy) is None:
             return {}
         names = dict.fromkeys(chain.from_iterable(self._recorded_groups.values()))

@@ -88,8 +88,7 @@ def call_time_text(call: Callable[[], int]) -> str:
 
 
 def is_turbo_on(root: Path) -> bool | None:
-    """Returns whether turbo is on, by intel_pstate's no_turbo or cpufreq's boost; None if there is
-    neither file."""
+    """Returns whether turbo is on, by no_turbo or boost; None if there is neither file."""
     off = read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo")
     boost = read_number(f"{root}/{CPU_DIRECTORY}/cpufreq/boost")
     if off is None and boost is None:
@@ -103,23 +102,20 @@ def governor(root: Path, cpu: int) -> str:
 
 
 def idle_state_paths(root: Path, cpu: int) -> list[str]:
-    """Returns the directories of the CPU's idle states, the lightest first; empty without a cpuidle
-    driver."""
+    """Returns the directories of the CPU's idle states, lightest first; empty without cpuidle."""
     directory = f"{root}/{CPU_DIRECTORY}/cpu{cpu}/cpuidle"
     return [f"{directory}/state{n}" for n in numbered_entries(directory, "state")]
 
 
 def _read_value(path: str) -> str:
-    """Returns the value in a file; in a list such as "always [madvise] never", the value in
-    brackets."""
+    """Returns a file's value; in a list such as "always [madvise] never", the bracketed one."""
     content = read_word(path)
     chosen = _BRACKETED.search(content)
     return chosen[1] if chosen else content
 
 
 def _vulnerabilities(root: Path) -> str:
-    """Returns the names of CPU vulnerabilities without a mitigation, or "nothing"; '' if the kernel
-    does not report them."""
+    """Returns the CPU's unmitigated vulnerabilities, or "nothing"; '' if none are reported."""
     states = _vulnerability_states(root)
     open_to = [name for name, state in states.items() if state.startswith("Vulnerable")]
     return ", ".join(open_to) or ("nothing" if states else "")
@@ -152,8 +148,7 @@ def _costly_mitigations(root: Path) -> str:
 
 
 def _deepest_idle_state(root: Path) -> str:
-    """Returns the name and exit latency of the enabled idle state with the longest exit latency; ''
-    if there is none."""
+    """Returns name and exit latency of the enabled idle state that takes longest to leave."""
     latencies = [(read_number(f"{path}/latency") or 0, read_word(f"{path}/name"))
                  for path in idle_state_paths(root, 0)
                  if not read_number(f"{path}/disable")]  # fmt: skip
@@ -181,8 +176,7 @@ _MESSAGES = {
 
 
 class KernelLog:
-    """Reads the kernel's messages since this object was created; none if this process may not read
-    the log."""
+    """Reads kernel messages from now on; none if this process may not read the log."""
 
     def __init__(self, root: Path) -> None:
         self._fd = -1

@@ -49,8 +49,7 @@ class SmtTimes:
 
 
 class IdleTrace:
-    """Owns the loaded BPF program, which stays in the kernel until `close` or the end of this
-    process."""
+    """The loaded BPF program; it stays in the kernel until `close` or the end of this process."""
 
     def __init__(self, core_map: Mapping[int, tuple[int, int]], *, learn: bool = True) -> None:
         """`core_map` has, by CPU, the number of its core (any numbering) and its LP, 0 or 1. A CPU
@@ -89,8 +88,7 @@ class IdleTrace:
                 check_result(lib.pp_idle_settle(self._open(), cpu))
 
     def mark_offline(self, cpu: int) -> None:
-        """Counts a CPU as idle from now on, because it went offline; the kernel has no idle
-        transition for that."""
+        """Counts a CPU that went offline as idle; the kernel has no idle transition for that."""
         check_result(lib.pp_idle_offline(self._open(), cpu))
 
     def smt_times(self, core: int) -> SmtTimes:
@@ -147,8 +145,7 @@ def trace_trouble(error: OSError) -> Trouble:
 
 
 def _open_error(errno_value: int, log: str) -> OSError:
-    """Returns the error for an errno. The first line of `log` is the call that failed; the rest is
-    the verifier's log."""
+    """Returns the error for an errno. `log` is the call that failed, then the verifier's log."""
     call, _, words = log.partition("\n")
     error = OSError(errno_value, trouble_text(errno_value, call))
     if words.strip():

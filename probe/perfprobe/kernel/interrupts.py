@@ -1,9 +1,7 @@
 """Reports interrupts and softirqs that use a noticeable share of a CPU's time, from /proc.
-
 /proc/stat has each CPU's time in interrupts and softirqs, in ticks. /proc/interrupts and
-/proc/softirqs are read only while some CPU spends at least MIN_SHARE of its time in them: on a
-large machine the kernel needs milliseconds to print /proc/interrupts.
-"""
+/proc/softirqs are read only while some CPU spends MIN_INTERRUPT_SHARE of its time in them, because
+on a large machine the kernel needs milliseconds to print /proc/interrupts."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from perfprobe.kernel.task_files import TICK_NS
 MIN_INTERRUPT_SHARE = 0.03
 """Minimum share of a CPU's time in interrupts and softirqs from which they are recorded."""
 MAX_LINES = 4
-"""Maximum number of interrupt lines, and of kinds of softirqs, recorded for a CPU: those with the
-most interrupts."""
+"""Maximum number of interrupts, and of kinds of softirqs, recorded for a CPU."""
 COLUMN_WIDTH = 11
 """Width in characters of a CPU's column in /proc/interrupts and /proc/softirqs."""
 MAX_NAME_CHARS = 40
@@ -49,7 +46,7 @@ class Interrupts:
 
     def record(self) -> dict[str, Any]:
         """Returns the frame's record "interrupts" for the time since the last call; empty at the
-        first call, and if no CPU spent MIN_SHARE of that time in interrupts and softirqs."""
+        first call, and if no CPU spent MIN_INTERRUPT_SHARE of that time in them."""
         before, before_ns = self._last_ticks, self._read_ns
         text = self._stat.read(MAX_STAT_BYTES)
         self._read_ns = self._now_ns()
@@ -97,9 +94,8 @@ def parse_ticks(text: str) -> dict[int, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class InterruptTable:
-    """The content of /proc/interrupts or /proc/softirqs: a line for each interrupt, a column of
-    fixed width for each CPU. The file has a megabyte on a large machine, so columns are parsed only
-    on request."""
+    """/proc/interrupts or /proc/softirqs: a line for each interrupt, a column of fixed width for
+    each CPU. It has a megabyte on a large machine, so columns are parsed only on request."""
 
     cpus: list[int]
     """The CPU of each column."""
@@ -118,8 +114,7 @@ class InterruptTable:
         return self.lines[label][COLUMN_WIDTH * len(self.cpus) :].strip()
 
     def largest_rises(self, last: InterruptTable, cpu: int) -> list[tuple[str, int]]:
-        """Returns the names of a CPU's interrupts whose counts rose most since the table `last`,
-        and their increases."""
+        """Returns a CPU's interrupts whose counts rose most since `last`, and their increases."""
         last_counts, rises = last.counts(cpu), {}
         for label, count in self.counts(cpu).items():
             last_count = last_counts.get(label, "")
@@ -131,8 +126,7 @@ class InterruptTable:
         return [(self._interrupt_name(label), rises[label]) for label in labels[:MAX_LINES]]
 
     def _interrupt_name(self, label: str) -> str:
-        """Returns the name of the interrupt in a line, after its number if it has one:
-        "36 eth0-rx-1"."""
+        """Returns an interrupt's name, after its number if it has one: "36 eth0-rx-1"."""
         description = self.description(label)
         if label.isdecimal():
             match = _ACTION.fullmatch(description)

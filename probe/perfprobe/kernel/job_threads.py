@@ -226,8 +226,7 @@ class WatchedJob:
 
 
 def parse_pid(text: str) -> str | None:
-    """Returns the PID in the text; None if the text is a name. Raises ValueError if it is
-    neither."""
+    """Returns the PID in the text; None for a name. Raises ValueError if it is neither."""
     if text.isascii() and text.isdigit():
         return text.lstrip("0") or "0"
     size = len(text.encode(errors="replace"))

@@ -115,8 +115,7 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
 
 
 def parse_stalled_us(text: str) -> int | None:
-    """Returns the time in us for which some task was stalled, from the text of a PSI file; None if
-    it has no such time."""
+    """Returns the us for which some task was stalled, from a PSI file's text; None if unknown."""
     match = _STALLED.search(text)
     return int(match[1]) if match else None
 

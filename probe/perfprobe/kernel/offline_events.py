@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 KERNEL_PORT, KERNEL_GROUP = 0, 1
-"""Netlink port of the kernel, and the multicast group of its own events; udev uses another
-group."""
+"""Netlink port of the kernel, and the multicast group of its events (not udev's)."""
 NETLINK_KOBJECT_UEVENT = 15
 MAX_EVENT_BYTES = 4096
 """Maximum length of an event, in bytes; the kernel's own limit is 2048."""
@@ -39,8 +38,7 @@ class OfflineEvents:
         self._events, self._is_readable = events, is_readable
 
     def read_offline(self, cpus: Collection[int]) -> set[int]:
-        """Returns those of `cpus` that may have gone offline since the last call, even if they are
-        online again."""
+        """Returns those of `cpus` that may have been offline since the last call."""
         offline: set[int] = set()
         while self._events is not None and self._is_readable():
             try:

@@ -31,12 +31,10 @@ MIN_KERNEL_SHARE = 0.15
 MAX_CPUS = 16
 """Maximum number of CPUs that are sampled at once: those that spend most time in the kernel."""
 MIN_PERIOD_NS, PERIOD_PER_CPU_NS = 4_000_037, 1_000_003
-"""Minimum time in ns between two samples of a CPU, and its increase for each sampled CPU; together
-the CPUs have at most 1000 samples a second. Both are primes, so that samples do not stay in step
-with a timer."""
+"""Minimum time in ns between two samples of a CPU, and the additional time for each sampled CPU, so
+that all CPUs have at most 1000 samples a second. Primes do not stay in step with a timer."""
 MAX_FUNCTIONS = 16
-"""Maximum number of pairs of function and process in a record. Functions with a known kind of work
-come first, then those with most time."""
+"""Maximum number of reported functions of processes: known kinds first, then by time."""
 MAX_NAME = 64
 MAX_CACHED_NAMES = 4096
 """Maximum number of addresses whose function names are cached."""
@@ -170,11 +168,11 @@ class KernelProfile:
             self._kallsyms_fd = files.open_file(KALLSYMS)
         self._symbols: Symbols | None = None
         self._reader = Thread(target=self._read_symbols, daemon=True)
-        """Reads the names of functions, which takes 0.2 s. It starts after two consecutive calls of
-        `record` in which some CPU spent MIN_KERNEL_SHARE of its time in the kernel."""
+        """Reads the names of functions, in 0.2 s. It starts after two consecutive calls of `record`
+        with some CPU above MIN_KERNEL_SHARE."""
         self._since_ns = 0
         self._had_symptom = False
-        """Whether the last call of `record` found such a CPU."""
+        """Whether some CPU was above MIN_KERNEL_SHARE at the last call of `record`."""
         self._is_refused = False
 
     def record(self, kernel_shares: Mapping[int, float], now_ns: int) -> dict[str, Any]:

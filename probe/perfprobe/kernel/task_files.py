@@ -17,8 +17,7 @@ from perfprobe.cpu import cpu_sets, files
 BATCH_ENTRIES = 64  # directory entries that are read at once, in less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 MAX_STAT_BYTES = 1024
-"""Bytes that are read of a stat file, enough for a name of 64 bytes and the numbers up to the
-CPU."""
+"""Maximum bytes read of a stat file: a name of 64 bytes, and the numbers up to the CPU."""
 MAX_COMM = 64
 TASK_ENDED = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
@@ -58,8 +57,7 @@ def parse_stat(data: bytes) -> TaskStat | None:
 
 
 def parse_state(data: bytes) -> str:
-    """Returns the task's state (R, S, D, T, t … as in proc(5)) from the content of a stat file; ''
-    if it has none."""
+    """Returns the task's state (R, S, D, T … as in proc(5)) in a stat file's content, or ''."""
     return data[data.rfind(b")") + 1 :].lstrip()[:1].decode(errors="replace")
 
 
@@ -135,8 +133,7 @@ class TaskRates(NamedTuple):
 
 
 class SchedSums(NamedTuple):
-    """A task's running time, waiting time and context switches since its start, read at `read_ns`;
-    None if unknown."""
+    """A task's running time, waiting time and context switches until `read_ns`, if known."""
 
     read_ns: int
     run_ns: int | None
@@ -201,13 +198,11 @@ def parse_switches(status: bytes) -> tuple[int | None, int | None]:
 
 MAX_COMMAND = 200
 RESEND_NS = 60_000_000_000
-"""Time in ns after which details of a process are sent again: frames may get lost, and its threads
-and affinity change."""
+"""Time in ns after which a process's details, which may be lost or change, are sent again."""
 MAX_DETAILS = 32  # maximum number of processes with details in one record; each takes some 0.1 ms
 
 ProcessId = tuple[int, int, str]
-"""PID, start time (as in Stat) and name of a process. The name changes when the process executes
-another program."""
+"""PID, start ticks and name of a process; another program has another name."""
 
 
 class SentDetails:
@@ -217,8 +212,7 @@ class SentDetails:
         self._sent_ns: dict[ProcessId, int] = {}
 
     def due_processes(self, processes: Iterable[ProcessId], now_ns: int) -> list[ProcessId]:
-        """Returns the processes whose details were not sent within RESEND_NS, at most MAX_DETAILS,
-        and marks them as sent."""
+        """Returns at most MAX_DETAILS processes whose details are due, and marks them as sent."""
         self._sent_ns = {key: at for key, at in self._sent_ns.items() if now_ns - at < RESEND_NS}
         new = [key for key in dict.fromkeys(processes) if key not in self._sent_ns][:MAX_DETAILS]
         self._sent_ns |= dict.fromkeys(new, now_ns)

@@ -49,21 +49,17 @@ if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import WatchedJob
 
 SCAN_PERIOD_NS = 1_000_000_000
-"""Minimum time in ns from the end of a scan to the next scan. Ticks of 10 ms are too coarse for a
-shorter time."""
+"""Minimum time in ns between two scans; ticks of 10 ms are too coarse for a shorter one."""
 PAUSE_FACTOR = 100
-"""Minimum pause after a scan, as a multiple of the scan's CPU time, so that scans use at most 1 %
-of a CPU."""
+"""Minimum pause after a scan, in units of its CPU time: scans use at most 1 % of a CPU."""
 MAX_SLICE_NS = 2_000_000  # maximum length in ns of a slice of a scan, which may delay a frame
 MIN_TASK_SHARE = 0.02
-"""Minimum share of a CPU from which a task is reported: user and system time are each rounded to
-ticks of 10 ms."""
+"""Minimum reported share of a CPU: user and system time are rounded to ticks of 10 ms."""
 TASKS_PER_CPU = 3
 """Number of reported tasks for each CPU. If tasks ran on few CPUs, more are reported, up to
 MAX_WAITS in total: among tasks that share a CPU, those that ran least waited most."""
 MAX_PARENTS = 8
-"""Maximum number of processes whose ended children are reported; those with the most time are
-reported."""
+"""Maximum number of processes, those with the most time, whose ended children are reported."""
 CHECK_SPAN_NS, CHECK_INTERVAL_NS = 3_000_000_000, 100_000_000
 """Time in ns after the first scan that finds a watched process, for which perfprobe checks whether
 watched processes move to another control group; and time between two checks."""
@@ -72,8 +68,7 @@ MAX_CHECKED = 8
 POWER_MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
 """Names of programs that may lower limits of power and clock while the machine runs."""
 MAX_WAITS = 64
-"""Maximum number of tasks, the busiest, whose waiting times are reported. Each costs reads of two
-files, some 20 us."""
+"""Maximum number of tasks, the busiest, whose waits are reported; each takes some 20 us."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,15 +88,14 @@ class _TaskReading:
     sums: SchedSums | None = None
     """Sums of running and waiting time; None if they were not read."""
     may_wait: bool = False
-    """Whether the task may have waited for a CPU before this read. The next scan then reads it even
-    if it hardly runs."""
+    """Whether the task may have waited for a CPU; if so, the next scan reads it even if idle."""
     threads: dict[str, _TaskReading] = field(default_factory=dict)
     """By thread id."""
 
     def has_rested(self, now_ns: int, clock_ns: int | None) -> bool:
         """Returns whether a process has run too little since this read to be reported, by its CPU
-        clock. If so, the reading stays valid and is moved to the present time. A process whose
-        threads are read must not have run at all, because its clock is the sum of all threads."""
+        clock; the reading is then valid until the present. A process whose threads are read must
+        not have run at all, because its clock is the sum of all threads."""
         if self.clock_ns is None or clock_ns is None or self.is_in_queue:
             return False
         most_ns = 0 if self.threads else MIN_TASK_SHARE * (now_ns - self.valid_until_ns)
@@ -137,8 +131,8 @@ class _RunningTask:
         return self.reading.stat
 
     def compute_rates(self) -> bool:
-        """Computes `rates` and the reading's `may_wait`. Returns whether the task ran or waited
-        for at least MIN_SHARE of the time."""
+        """Computes `rates` and the reading's `may_wait`. Returns whether the task ran or waited for
+        at least MIN_TASK_SHARE of the time."""
         last, now = self.previous, self.reading
         start_ticks = None if last is None or last.stat is None else last.stat.start_ticks
         is_same = last is not None and start_ticks == self.stat.start_ticks
@@ -227,8 +221,7 @@ class TaskScanner:
             self._next_ns = self._now_ns() + max(SCAN_PERIOD_NS, rest_ns)
 
     def next_check_s(self) -> float:
-        """Returns the next time for `check_moved_processes`, in s of time.monotonic(); infinity if
-        no check is needed."""
+        """Returns when `check_moved_processes` is due, in s of time.monotonic(), or infinity."""
         return self._check_due_ns / 1e9
 
     def check_moved_processes(self) -> bool:
@@ -250,8 +243,7 @@ class TaskScanner:
         return joined
 
     def final_quotas(self) -> dict[str, Any]:
-        """Returns a record with the present quota counts, for a process that has ended; usually
-        empty."""
+        """Returns the present quota counts of a process that has ended; usually empty."""
         quotas = self._quotas.record_again()
         return {"quotas": quotas} if quotas else {}
 
@@ -397,8 +389,7 @@ class TaskScanner:
         return self._watch.pids if self._watch is not None else []
 
     def _clock_ns(self, pid: str) -> int | None:
-        """Returns the CPU time of all threads of a process; None if it has ended, or its clock
-        cannot be read."""
+        """Returns the CPU time of a process's threads; None if it has ended or is unreadable."""
         if not self._is_own_namespace:
             return None
         try:
@@ -414,9 +405,8 @@ class TaskScanner:
         started_after_ns: int | None = None,
         clock_ns: int | None = None,
     ) -> _TaskReading | None:
-        """Reads the stat file `path` of a process or thread; None if it has ended. `last` is the
-        previous reading. Without one, the task started after `started_after_ns` (None:
-        unknown)."""
+        """Reads the stat file `path` of a process or thread; None if it has ended. Without `last`,
+        the previous reading, the task started after `started_after_ns` (None: unknown)."""
         try:
             stat = parse_stat(read_file(path))
         except TASK_ENDED:

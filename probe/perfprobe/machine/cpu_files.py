@@ -89,8 +89,7 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
 # --- cpufreq --------------------------------------------------------------------------------------
 
 MAX_READ_NS = 500_000
-"""Maximum time of a read in ns. A slower file is not used: on some models a read interrupts the
-core."""
+"""Maximum time of a read in ns. On some models a read interrupts the core and takes longer."""
 CPUFREQ_COUNTERS = {
     "scaling_cur_freq": Counter(
         "cpufreq_hz", "clock, by cpufreq", "Hz", "cpufreq", "gauge", scale=1e3

@@ -56,15 +56,13 @@ def drop_duplicate_counters(parts: Iterable[Part]) -> list[Part]:
 
 
 def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
-    """Returns the entries of `missing` without keys that one of these counters provides on all
-    CPUs."""
+    """Returns `missing` without keys that one of the counters provides on all CPUs."""
     everywhere = {counter.key for counter in counters if counter.cpus is None}
     return [item for item in missing if item.what not in everywhere]
 
 
 def restrict_to_cpus(counter: Counter, cpus: Sequence[int], cpu_count: int) -> Counter:
-    """Returns the counter, restricted to these CPUs; unchanged if they are all CPUs of the
-    machine."""
+    """Returns the counter, restricted to these CPUs unless they are all of the machine."""
     return counter if len(cpus) == cpu_count else replace(counter, cpus=[*cpus])
 
 
@@ -81,8 +79,7 @@ def join_missing(lacking: Iterable[tuple[int, str, Trouble]], cpu_count: int) ->
 
 
 class ReducedPart:
-    """A part without some of its counters (the keys `without`). No slot may fill both removed and
-    kept columns."""
+    """A part without the counters `without`. No slot may fill both removed and kept columns."""
 
     def __init__(self, part: Part, without: Collection[str]) -> None:
         self._part = part
@@ -146,8 +143,7 @@ class RowReaders:
         self._offsets = offsets
 
     def open(self, cpu: int) -> list[RowPlan]:
-        """Opens all parts for a CPU, and returns the plans of all rows that its thread must
-        read."""
+        """Opens all parts for a CPU, and returns the plans of all rows that its thread reads."""
         row = self._row_index[cpu]
         self._plans[cpu] = [self._open_row("cpu", row, cpu)]
         for name, part in self._chosen.items():
@@ -189,8 +185,7 @@ class RowReaders:
         return self._offsets[name].heads + row * wire.HEAD
 
     def _plans_with_shared_rows(self, cpu: int) -> list[RowPlan]:
-        """Returns the CPU's row plans, after adding those of its core and package if no other CPU
-        reads them."""
+        """Returns the CPU's row plans, with the rows of its core and package that no CPU reads."""
         for scope in SHARED_SCOPES:
             if scope not in self._offsets:
                 continue

@@ -43,11 +43,9 @@ if TYPE_CHECKING:
 
 
 MIN_RING, RING_BATCHES = 64, 4
-"""Minimum size of a lane's ring, in rounds and in batches of maximum length: the main thread may be
-late by three batches."""
+"""Minimum size of a lane's ring, in rounds and in longest batches: three may be late."""
 SCAN_EARLY_NS = 50_000_000
-"""Maximum time in ns by which a scan of tasks begins early, at the end of a batch, to save a
-wake-up."""
+"""Maximum ns by which a scan of tasks begins early, at a batch's end, to save a wake-up."""
 MAX_SCAN_DELAY_S = 1.0
 """Maximum time in s for which a scan of tasks waits for the end of a batch."""
 FIRST_ROUND_PART, MIN_FIRST_ROUND_NS, LANE_START_NS = 8, 25_000_000, 500_000
@@ -98,7 +96,7 @@ class SourceInfo:
 class _Round:
     drained: DrainedRound
     late_rounds: int
-    """The value of `Sampler.late` when the round was drained."""
+    """The value of `Sampler.late_rounds` when the round was drained."""
     data: bytearray
     """The data of the frame; blocks that the main thread reads are 0."""
 
@@ -204,8 +202,7 @@ class Machine:
         self._batches.set_batch_length(batch_ns)
 
     def poll(self) -> list[Frame | Note]:
-        """Returns the frames of all complete rounds. Only the last frame has the blocks that the
-        main thread reads."""
+        """Returns the frames of all complete rounds, the last with the main thread's blocks."""
         if self._tasks.check_moved_processes() and time.monotonic() < self._batch_due():
             return []
         rounds = self._drain_rounds()
@@ -258,8 +255,7 @@ class Machine:
 
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
         """Starts the threads of CPUs that came online since the last batch, and ends those of CPUs
-        that went offline, even if they are online again. Returns the notes. Costs two system
-        calls."""
+        that went offline, even if they are online again. Returns notes on both."""
         gone = self._offline_events.read_offline(self._attached_cpus)
         text = self._read_online()
         if text == self._online_text and not gone:
@@ -362,8 +358,6 @@ class Machine:
         missing: Sequence[Missing],
         info: SourceInfo,
     ) -> wire.Hello:
-        """Returns the hello message. `missing` lists what was missing before the parts were
-        made."""
         root, (raw_ns, tsc, wall_ns) = self._root, self._start_clocks
         tsc_hz = tsc_rate.calibrate() if self._is_this_machine else None
         cores = topology.cores(rows)

@@ -9,8 +9,7 @@ msgpack would delay the start of perfprobe.
 from __future__ import annotations
 
 MAX_BATCH_NS = 1_000_000_000
-"""Maximum length of a batch in ns: frames that are not written yet are lost if perfprobe is
-killed."""
+"""Maximum length of a batch in ns; a killed perfprobe loses the frames not yet written."""
 MAX_BATCH_FRAMES = 256
 """Maximum number of frames in a batch: four batches a second, if samples are taken every 1 ms."""
 MAX_BATCH_BYTES = 4 << 20
@@ -41,12 +40,10 @@ class BatchSchedule:
         self._rounds = 1
         self._single_rounds_left = SINGLE_ROUND_BATCHES
         self._last_drained = self._counted_from = -1
-        """Last drained round, and the round from which batches are counted; -1 before the first
-        round."""
+        """Last drained round, and the round before the first batch; -1 before round 0."""
 
     def set_batch_length(self, batch_ns: int) -> None:
-        """Sets the length of batches, at most `max_rounds`; the first of them begins after the last
-        drained round."""
+        """Sets the length of batches, at most `max_rounds`, after the last drained round."""
         self._rounds = max(1, min(sample_count(batch_ns, self._period_ns), self.max_rounds))
         self._counted_from = self._last_drained
 

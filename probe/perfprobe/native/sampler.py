@@ -20,8 +20,7 @@ from perfprobe.errors import check_result
 
 @dataclass(frozen=True, slots=True)
 class BlockOffsets:
-    """Offsets, in u64 words of the frame, of a block's regions: row heads, valid bits and
-    values."""
+    """Offsets of a block's row heads, valid bits and values, in u64 words of the frame."""
 
     block: wire.Block
     row_count: int
@@ -79,8 +78,7 @@ class Slot:
     kind: int
     column: int
     fd: int
-    """The descriptor to read, which the caller may close only after detach or close; for some
-    kinds, another number."""
+    """The descriptor to read, open until detach or close; for some kinds, another number."""
     arg: int = 0
     """The meaning depends on the kind (pp_sampler.h)."""
     count: int = 1
@@ -122,8 +120,7 @@ class ProcStatText:
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """A row that a lane fills: the offsets of its head, valid bits and values in u64 words of the
-    frame, and its slots."""
+    """A row that a lane fills: its slots, and its offsets in u64 words of the frame."""
 
     head: int
     valid: int
@@ -153,9 +150,8 @@ class Sampler:
         ring_rounds: int = 64,
         first_delay_ns: int = 0,
     ) -> None:
-        """With `check_cpu`, a row is valid only if it was read on its own CPU. `ring_rounds` is the
-        number of rounds in a lane's ring. `first_delay_ns` is the time from now to round 0; 0: one
-        period."""
+        """With `check_cpu`, a row is valid only if its own CPU read it. A lane's ring has
+        `ring_rounds` rounds. Round 0 is due after `first_delay_ns` (0: one period)."""
         self.stamp: Literal["tsc", "raw"] = stamp
         """Unit of the stamps: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
         kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
@@ -177,8 +173,7 @@ class Sampler:
         self._cpus: set[int] = set()
         self._closed = False
         self.late_rounds = 0
-        """Number of rounds without a frame, because no CPU had a sample or the round was not
-        drained in time."""
+        """Number of rounds without a frame: no CPU had a sample, or draining was too late."""
         self.frame = memoryview(ffi.buffer(self._buffer, 8 * frame_words)).cast("B")
         """The last drained round; draining the next round overwrites it."""
 
@@ -240,8 +235,7 @@ class Sampler:
         return None
 
     def stats(self, cpu: int) -> Any:
-        """Returns the pp_stats of a CPU. Raises OSError (ENOENT) for a CPU that was never
-        attached."""
+        """Returns the pp_stats of a CPU. Raises OSError (ENOENT) if it was never attached."""
         out = ffi.new("pp_stats *")
         check_result(lib.pp_get_stats(self._open(), cpu, out))
         return out

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 Bracket = tuple[int, int, int]
 SPAN_S = 0.04
-"""Length of the measurement in s. Brackets are some 0.1 us wide, so the rate has an error of a few
-parts in a million."""
+"""Length of the measurement in s. Brackets of 0.1 us leave an error of a few millionths."""
 TRIES = 9
 raw_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW)
 """Returns ns of CLOCK_MONOTONIC_RAW; a partial, because calls of a Python function are slower."""
@@ -60,9 +59,8 @@ def read_bracket() -> Bracket:
 
 
 def narrowest_bracket(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
-    """Calls `inner` between two calls of `outer`, TRIES times. Returns, of the try with the
-    smallest difference between the outer values: the inner value, the middle of the outer values,
-    and their difference."""
+    """Calls `inner` between two calls of `outer`, TRIES times. Returns from the shortest try: the
+    inner value, the middle of the outer values, and their difference."""
     best = (0, 0, 1 << 62)
     for _ in range(TRIES):
         before, value, after = outer(), inner(), outer()

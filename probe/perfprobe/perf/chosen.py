@@ -35,10 +35,9 @@ from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
 GENERIC_EVENT = (1 << 32) - 1
-"""Bits of a generic event's config with the event's number; other bits select a hybrid's PMU."""
+"""Bits of a generic event's config that are its number; the others select a hybrid's PMU."""
 TRIAL_NS = 20_000_000
-"""Duration in ns of a trial count of a group, longer than the 4 ms after which the kernel rotates
-groups."""
+"""Duration in ns of a trial count of a group; the kernel rotates groups after 4 ms."""
 MIN_COUNTED_SHARE = 0.99
 """A group fits if it was on the counters for at least this share of a trial."""
 NO_ROOM_TROUBLE = Trouble(
@@ -53,8 +52,7 @@ OTHER_CORES_TROUBLE = Trouble("cores of this type have no such event")
 
 
 def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
-    """Returns the groups of events that the argument of -e names. Raises ValueError for unknown
-    names."""
+    """Returns the groups of events in the argument of -e. Raises ValueError for unknown names."""
     # Imported here, because only -e needs the catalogue.
     from perfprobe.perf.event_catalogue import Catalogue
 
@@ -77,8 +75,7 @@ def always_counted_key(group: Sequence[ChosenEvent]) -> str | None:
 def always_counted_keys(
     chosen_groups: Sequence[Sequence[ChosenEvent]], counters: Iterable[Counter]
 ) -> dict[str, str]:
-    """Returns, by key of a chosen event, the key of perftop's own counter for it (among `counters`,
-    on all CPUs)."""
+    """Returns, by key of a chosen event, the key of perftop's own counter for it, if any."""
     counted = {counter.key for counter in counters if counter.cpus is None}
     keys = ((group[0].request.key, always_counted_key(group)) for group in chosen_groups)
     return {key: known for key, known in keys if known in counted and known is not None}
@@ -171,8 +168,7 @@ class GroupOpener:
         return [*many, *braced, *whole]
 
     def _groups_fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
-        """Returns whether all groups can be counted at the same time, by trials on one CPU of each
-        PMU."""
+        """Returns whether all groups fit at the same time, by trials on one CPU of each PMU."""
         cpus: dict[str | None, int] = {}
         for row in self._online:
             pmu = self._pmu_of_cpu[row.cpu]
@@ -181,8 +177,8 @@ class GroupOpener:
         return all(share >= MIN_COUNTED_SHARE for share in shares)
 
     def _counted_shares(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> list[float]:
-        """Returns each group's share of time on the counters of a CPU while all groups are open; 1
-        if that cannot be tried."""
+        """Returns each group's share of time on the counters of a CPU while all are open; 1 for a
+        group that cannot be tried."""
         with ExitStack() as stack:
             opened: list[Group | None] = []
             for group in groups:
@@ -242,8 +238,8 @@ class GroupOpener:
         )  # fmt: skip
 
     def _drop_if_unfit(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
-        """Returns the opened events of a CPU. If pinned events leave no counter for them, closes
-        them and returns only the reason."""
+        """Returns a CPU's opened events; if pinned events leave no counter for them, closes them
+        and returns only the reason."""
         cpu, opened_events = opened
         if opened_events.group is None or not any(event.is_core for event in opened_events.events):
             return opened_events
@@ -297,8 +293,7 @@ SLOTS_TROUBLE = (
     "the counters of slots are there but do not add up: the hypervisor does not pass them on"
 )
 MAX_SLOTS_ERROR = 0.05
-"""Maximum difference in a trial between the slots and the sum of their four parts, as a share of
-the slots."""
+"""Maximum difference in a trial between the slots and their four parts, relative to the slots."""
 
 
 def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:

@@ -65,8 +65,7 @@ MSR_COUNTERS = (
 
 
 class EventPlanner:
-    """Plans which events to open on each CPU. CPUID is read once for each core type, on a CPU of
-    that type."""
+    """Plans which events to open on each CPU, by the CPUID of one CPU of each core type."""
 
     def __init__(
         self,
@@ -75,8 +74,7 @@ class EventPlanner:
         leaves_of: Callable[[int], Leaves] = affinity.cpuid_leaves,
         method: str | None = None,
     ) -> None:
-        """`leaves_of` returns the CPUID leaves of a CPU; `method` is the SMT method that the user
-        asked for."""
+        """`leaves_of` returns a CPU's CPUID leaves; `method` is the user's SMT method."""
         self._root = root
         self.pmus = perf_pmus.core_pmus(root)
         self._has_smt = any(len(row.siblings) > 1 or not row.online for row in rows)
@@ -116,15 +114,13 @@ class EventPlanner:
         return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
 
     def counters(self) -> list[Counter]:
-        """Returns CORE_COUNTERS, with smt_contention scaled by this model's dispatch slots per
-        cycle."""
+        """Returns CORE_COUNTERS; smt_contention is scaled by the dispatch slots per cycle."""
         slots = next(filter(None, (u.slots_per_cycle for u, _ in self._types.values())), 1)
         scale = 1 / slots
         return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE_COUNTERS]
 
     def msr_events(self, _row: Cpu) -> list[Event]:
-        """Returns the events of the msr PMU's group; empty if the PMU has only the TSC, which is in
-        the stamps anyway."""
+        """Returns the events of the msr PMU's group; empty if it has only the TSC."""
         if self._msr is None:
             return []
         names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
@@ -167,8 +163,7 @@ def smt_events(uarch: Uarch, leaves: Leaves, pmu_type: int) -> list[Event]:
 
 
 def smt_methods(keys: set[str]) -> list[str]:
-    """Returns the methods of measuring the SMT states that are possible with these counters, best
-    first."""
+    """Returns the methods of measuring the SMT states by these counters, best first."""
     return [*(name for name, key in METHOD_EVENTS.items() if key in keys), "bounds"]
 
 
@@ -212,8 +207,7 @@ def open_parts(
 
 
 def no_clock_trouble(parts: Sequence[Part]) -> Missing | None:
-    """Returns why the perf source cannot be used: no CPU counts reference cycles or cycles; None if
-    some CPU does."""
+    """Returns why no CPU counts reference cycles or cycles; None if some CPU does."""
     core = parts[0]
     if any(counter.key in ESSENTIAL_KEYS for counter in core.counters):
         return None

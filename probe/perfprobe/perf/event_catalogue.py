@@ -109,23 +109,20 @@ class ListedEvent:
 
 class Catalogue:
     def __init__(self, root: Path, *, installed: bool = True) -> None:
-        """With `installed`, events of an installed perf are included; perf lists events of this
-        machine's CPU only."""
+        """With `installed`, includes the events that perf lists for this machine's CPU."""
         self._root, self._installed = root, installed
         self.cores = perf_pmus.core_pmus(root)
 
     @functools.cached_property
     def perf_listing(self) -> Mapping[str, list[ListedEvent]]:
-        """Events that perf lists for this machine's core PMUs, by name in lower case; empty without
-        perf."""
+        """Events that perf lists for this machine's core PMUs, by name in lower case."""
         pmus = {pmu.name for pmu in self.cores}
         listed = perf_events() if pmus and self._installed else {}
         present = {name: [n for n in events if n.pmu in pmus] for name, events in listed.items()}
         return {name: events for name, events in present.items() if events}
 
     def find(self, request: EventRequest) -> ChosenEvent:
-        """Returns the event with this name. Raises ValueError with a message for the user if there
-        is none."""
+        """Returns the event with this name. Raises ValueError if there is none."""
         if request.pmu:
             return self._find_by_terms(request)
         word = ALIASES.get(request.catalogue_name, request.catalogue_name)
@@ -281,8 +278,7 @@ _IGNORED_TERMS = ("period", "freq", "name", "metric-id", "long_desc", "desc")
 
 def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[ListedEvent]]:
     """Returns the events of `perf list -j` that have an encoding, by name in lower case; empty
-    without perf, or if perf is too old to list encodings. `run` returns perf's output; tests
-    replace it."""
+    without a recent perf. `run` returns perf's output; tests replace it."""
     import json  # imported here, like subprocess, so that perfprobe starts sooner
     import subprocess
 
@@ -332,9 +328,8 @@ WATCHDOG_EVENT = "cycles"
 def list_events(
     root: Path, word: str | None, catalogue: Catalogue | None = None, kernel: Kernel | None = None
 ) -> dict[str, Any]:
-    """Returns the JSON output of `events`: the events whose name or description contains this word
-    (None: all events). With a kernel, each event of a core is opened for a trial, if this process
-    may do so."""
+    """Returns the JSON output of `events`: events whose name or description contains this word
+    (None: all). With a kernel, each event of a core is opened for a trial, if permitted."""
     catalogue = catalogue or Catalogue(root)
     software = (
         _event_row(known.name, known.description, known.unit, known.scale, "software", None, [])
@@ -368,8 +363,7 @@ def list_events(
 def _refusal_text(
     root: Path, catalogue: Catalogue, row: dict[str, Any], kernel: Kernel
 ) -> str | None:
-    """Returns why the kernel refuses to open an event on the first CPU of its PMU; None if it does
-    not."""
+    """Returns why the kernel refuses an event on the first CPU of its PMU; None if it does not."""
     pmu = next((pmu for pmu in catalogue.cores if pmu.name == row["pmu"]), None)
     with suppress(ValueError):
         event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).event_on(pmu)
@@ -381,7 +375,7 @@ def _refusal_text(
 
 def _hardware_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
     """Yields rows for the events of each core PMU: generic events, then those that the PMU lists,
-    then those that perf lists. `users` are the known programs that have an event open."""
+    then those that perf lists."""
     perf = catalogue.perf_listing
     watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
     for pmu in catalogue.cores:

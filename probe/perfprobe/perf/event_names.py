@@ -33,7 +33,7 @@ class EventRequest:
     """The text between the slashes, such as "event=0xd1,umask=1"."""
     user_only: bool = False
     kernel_only: bool = False
-    """Both false: both rings are counted."""
+    """If both are false, both rings are counted."""
     key: str = ""
     """The counter's key on the wire."""
 
@@ -42,8 +42,7 @@ class EventRequest:
 
 
 def parse_groups(text: str) -> list[list[EventRequest]]:
-    """Returns the groups of events in the list; an event outside braces is a group of its own.
-    Raises ValueError."""
+    """Returns the list's groups; an event outside braces is one of its own. Raises ValueError."""
     groups = [_parse_group(item) for item in _split_at_commas(text)]
     names = [event.name for group in groups for event in group]
     if len(names) > MAX_EVENTS:

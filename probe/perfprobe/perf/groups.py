@@ -14,8 +14,7 @@ from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group to open: its CPU, and its events with their columns (not counting the columns of
-    times)."""
+    """A group to open: its CPU, and its events with their columns (after those of times)."""
 
     cpu: int
     events: Sequence[tuple[Event, int]]

@@ -31,7 +31,7 @@ from perfprobe.native.affinity import pinned_to
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
 CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # numbers of PERF_COUNT_HW_ events
 COUNTED_KEYS = {CYCLES: "cycles", INSTRUCTIONS: "instructions", REF_CYCLES: "ref"}
-"""Keys of the generic events that perftop always counts, in all rings, by event number."""
+"""Keys of the generic events that perftop always counts, by event number."""
 NO_LEADER = -1
 TIME_COLUMNS = 2
 
@@ -48,14 +48,12 @@ class Event:
     config1: int = 0
     config2: int = 0
     role: str = ""
-    """Events with the same role are alternatives: the first that can be opened is used. Empty: the
-    key is the role."""
+    """Of events with one role, the first that can be opened is used. Empty: the key."""
     is_core: bool = True
-    """Whether the event belongs to a core's PMU, so that it can exclude rings and guests, and needs
-    one of few counters."""
+    """Whether a core's PMU, which has few counters and can exclude rings and guests, counts it."""
     pinned: bool = False
-    """Whether the event's group must stay on the counters all the time. If that is impossible, the
-    kernel does not count the group at all. Only for a leader."""
+    """Whether the group, of which it is the leader, must stay on the counters all the time. If that
+    is impossible, the kernel does not count it at all."""
 
     @property
     def role_or_key(self) -> str:
@@ -75,10 +73,9 @@ class Trial:
 
 
 class Group:
-    """Open events that are read together. The first of `fds` is the leader; the group closes all
-    descriptors. Slots of the sampler refer to the group by its address. With `timed`, the first two
-    columns are the times for which it was enabled and counting. With `mapped`, it may be read by
-    RDPMC."""
+    """Open events that are read together; the first of `fds` is the leader. The group closes all
+    descriptors, and slots of the sampler have its address. With `timed`, the first two columns are
+    the times for which it was enabled and counting; with `mapped`, RDPMC may read it."""
 
     def __init__(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> None:
         out = ffi.new("pp_perf_group **")
@@ -235,8 +232,7 @@ SPIN_NS = 2_000_000
 FIT_NS = 100_000
 """Duration in ns of a trial of a pinned group, which is on the counters at once or never."""
 MAX_TRIALS = 3
-"""Number of trials after which implausible counts are a failure. A hypervisor may take the CPU away
-during one trial."""
+"""Number of implausible trials that are a failure; a hypervisor may have spoiled fewer."""
 MAY_NOT_ADVANCE = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
 """Keys of events whose count may be 0 after a trial."""
 NOT_COUNTING = Trouble("the counter is there but does not count")
@@ -383,14 +379,12 @@ class _GroupAttempt:
         self.refused: dict[str, Trouble] = {}
         self.host_only = may_run_guests(root)
         self.unfit = False
-        """Whether the group would not fit even if all counters were free. If so, no event is
-        opened."""
+        """Whether the group does not fit even on free counters; no event is then opened."""
         self._kernel, self._cpu, self._wanted, self.root = kernel, cpu, wanted, root
         self._fds: list[int] = []
 
     def open_group(self, *, timed: bool, mapped: bool = True) -> Group | None:
-        """Opens the events, and returns the enabled group; None if no event could be opened, or if
-        the events do not fit."""
+        """Opens the events, and returns the enabled group; None if none could be opened."""
         try:
             self._open_all()
             if not self._fds:
@@ -561,8 +555,7 @@ def _unserved_keys(
 T = TypeVar("T")
 R = TypeVar("R")
 MAX_THREADS = 32
-"""Maximum number of threads that open and try events; a thread spends most of its time on the CPU
-of the trial."""
+"""Maximum number of threads that open and try events, most of the time on the trial's CPU."""
 
 
 def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:

@@ -82,8 +82,7 @@ def encode_term(path: str, term: str, value: int) -> ConfigWords:
 
 
 def _term_bits(path: str, term: str) -> tuple[str, list[int]]:
-    """Returns the name of the config word that a term fills, and its bits in the word, ascending.
-    Raises TermError."""
+    """Returns the config word that a term fills, and its bits, ascending. Raises TermError."""
     match = _FORMAT.fullmatch(files.read_word(f"{path}/format/{term}"))
     if match is None:
         raise TermError(f"the PMU has no term {term!r}")
@@ -102,8 +101,7 @@ def _term_bits(path: str, term: str) -> tuple[str, list[int]]:
 
 PMU_DIRECTORY = "sys/bus/event_source/devices"
 CORE_PMU_TYPES = (("cpu", None), *topology.HYBRID_PMUS)
-"""Names of core PMUs and their core types. Hybrids have the PMUs with a type, other machines the
-first."""
+"""Names of core PMUs and their core types. Only hybrids have the PMUs with a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +243,7 @@ class ChosenEvent:
     unit: str
     scale: float
     events: dict[str | None, Event] = field(default_factory=dict)
-    """The event to open, by name of the core PMU; under None, an event that is the same on all
-    CPUs."""
+    """The event to open, by core PMU; under None, an event that is the same on all CPUs."""
     trouble: Trouble | None = None
     """The reason why no CPU can count the event."""
 

@@ -77,8 +77,7 @@ _PCU_CODES_BY_MODEL: Mapping[int, Mapping[str, int]] = {
 
 
 def pcu_codes(vendor: str, family: int | None, model: int | None) -> Mapping[str, int]:
-    """Returns the PCU's event codes of a CPU model by counter key, the most informative first;
-    empty if unknown."""
+    """Returns a model's event codes of the PCU by counter key, the most informative first."""
     if vendor != "GenuineIntel" or family != 6 or model is None:
         return {}
     return _PCU_CODES_BY_MODEL.get(model, {})
@@ -129,8 +128,7 @@ PCU = UncoreKind("uncore_pcu", "package", "1", {}, max_events=PCU_COUNTERS)
 def uncore_parts(
     root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: Kernel
 ) -> list[PerfPart]:
-    """Returns a part for each existing uncore PMU except memory controllers. Missing PMUs are not
-    reported."""
+    """Returns a part for each uncore PMU here, except memory controllers."""
     parts = []
     for kind in (*UNCORE_KINDS, PCU):
         pmu = perf_pmus.find_pmu(root, kind.pmu)
@@ -232,11 +230,9 @@ HBM_TROUBLE = "memory traffic is that of DDR: the unit of the HBM counts is not 
 UNIT_BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
 LINE_BYTES = 64
 CLOCK_KEY, CLOCK_EVENT = "memory_clock", "clockticks"
-"""Key and event of the clock of a memory channel, half the rate of its transfers. Only drivers of
-Intel servers list it."""
+"""Key and event of a memory channel's clock, half its transfer rate; Intel servers list it."""
 AMD_PMU, CAS_COMMANDS, RDWR_MASKS = "amd_umc", 0x0A, (1, 2)
-"""AMD's memory controllers: PMU, event code of column accesses (a cache line each), and rdwrmask of
-reads and of writes."""
+"""AMD's memory controllers: PMU, event code of 64-byte accesses, masks of reads and writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,8 +412,7 @@ def _package_readers(controllers: Iterable[Controller], package: Sequence[int]) 
 def _scale_trouble(
     controllers: Sequence[Controller], package_readers: Sequence[Readers]
 ) -> Trouble | None:
-    """Returns why the counts of memory controllers cannot be added up or compared between packages;
-    None if they can."""
+    """Returns why counts of memory controllers cannot be added up or compared, if so."""
     if len({controller.scale for controller in controllers}) > 1:
         return Trouble("its memory controllers count in different units")
     numbers = {len(readers) for readers in package_readers}

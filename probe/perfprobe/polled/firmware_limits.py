@@ -42,8 +42,7 @@ MORE_SOURCE_NAMES = "VRHOT", "TDC of memory", "SoC and DIMM power"
 """Names of the next bits on models 50h to 5Fh of family 1Ah, from AMD's E-SMI library."""
 TEMPORARY_ERRNOS = {errno.EBUSY, errno.EINTR}
 MAX_ANSWER_NS = 3_000_000
-"""Maximum time in ns of the quickest answer to a message. A slower message would delay frames and
-is not used."""
+"""Maximum time in ns of the quickest answer to a message; a slower one would delay frames."""
 
 LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "gauge", scale=1e6)
 LIMITS = Counter(
@@ -61,8 +60,7 @@ SendMessage = Callable[[int, int], int]
 
 
 class Mailbox:
-    """The device /dev/hsmp, opened read-only so that the driver refuses messages that change
-    settings."""
+    """The device /dev/hsmp, opened read-only: messages that change settings are refused."""
 
     def __init__(self, path: Path) -> None:
         """Opens the device. Raises OSError."""
@@ -79,8 +77,7 @@ class Mailbox:
 
 
 def _has_limit_table(root: Path) -> bool:
-    """Returns whether the CPU is of models 50h to 5Fh of family 1Ah, which have the table of
-    metrics."""
+    """Returns whether the CPU (family 1Ah, models 50h to 5Fh) has the table of metrics."""
     cpu = read_identity(root)
     return cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
 
@@ -101,8 +98,7 @@ class Hsmp:
         self._sockets = package_ids(rows)
         self.rows = len(self._sockets)
         self._failed_messages: set[tuple[int, int]] = set()
-        """Pairs of socket and message that failed. They are not sent again, because the kernel logs
-        each failure."""
+        """Pairs of socket and message that failed once; the kernel logs each failure."""
         self._poll_counts = [[0] * (1 + SOURCE_BITS) for _ in self._sockets]
         self._fabric_max = [0] * self.rows
         """The highest fabric clock of each socket so far; no message returns its upper limit."""
@@ -171,8 +167,7 @@ class Hsmp:
             return None
 
     def _counter_values(self, message: int, row: int, answer: int | None) -> list[int | None]:
-        """Returns the values of the message's counters in a row. Each answer is one poll of the
-        source bits."""
+        """Returns the values of the message's counters in a row; each answer is one poll."""
         if message == PROCHOT:
             return [answer]
         if message == FABRIC_CLOCKS:
@@ -215,8 +210,7 @@ ReadTable = Callable[[int, int], bytes]
 
 
 class HsmpTable:
-    """Reads how long each limit lowered the clock of a socket, from the firmware's table of
-    metrics."""
+    """Reads from the table of metrics how long each limit lowered a socket's clock."""
 
     def __init__(
         self,
@@ -262,8 +256,7 @@ class HsmpTable:
         return table.raw
 
     def _unusable_reason(self) -> str | None:
-        """Returns why the table cannot be used; None if it can. A table of more than TABLE_BYTES
-        has an unknown layout."""
+        """Returns why the table cannot be used, for example an unknown layout; None if it can."""
         socket = next((socket for socket in self._sockets if socket is not None), 0)
         start_ns = time.monotonic_ns()
         try:
@@ -322,8 +315,7 @@ PLR_COUNTER = Counter(
     columns=1 + len(PLR_BITS), parts=list(PLR_BITS),
 )  # fmt: skip
 READ_PERIOD_S = 1.0
-"""Minimum time in s between reads. They are slow, because the driver asks the power unit about each
-CPU."""
+"""Minimum time in s between reads, for which the driver asks the power unit about each CPU."""
 MAX_STATUS_BYTES = 1 << 17
 """Maximum size in bytes of a file: lines of a thousand CPUs, with reasons."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
@@ -402,8 +394,7 @@ class LimitStatus:
                     self._poll_counts[row][1 + i] += part in now[package] and part not in before
 
     def _parse_lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
-        """Yields the package and the names of the bits in each line of a file. A die belongs to the
-        package of its CPUs."""
+        """Yields package and names of bits of each line; a die is in the package of its CPUs."""
         lines = [line.split() for line in text.splitlines() if line.strip()]
         numbers = [match for words in lines if (match := _CPU.fullmatch(words[0]))]
         first = next((self._package.get(int(number[1])) for number in numbers), None)

@@ -1,5 +1,4 @@
-"""Blocks that the main thread reads once a batch (before each write of frames), because any CPU can
-read them."""
+"""Blocks that the main thread reads, once a batch, because any CPU can read them."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ Values = Sequence[int | None]
 
 
 class PolledBlock(Protocol):
-    """A block that the main thread reads, with at most 64 columns. A block without counters is not
-    sent."""
+    """A block of at most 64 columns that the main thread reads; not sent without counters."""
 
     @property
     def block(self) -> wire.Block: ...
@@ -40,8 +38,7 @@ class PolledBlock(Protocol):
 
 
 class ReadPace:
-    """Decides when a slow read is due: at most once in `period_s`, and for at most 1 % of the main
-    thread's time."""
+    """Decides when a slow read is due: once in `period_s`, for at most 1 % of the thread's time."""
 
     PAUSE_FACTOR = 100
     """Minimum pause after a read, as a multiple of the time that the read took."""
@@ -51,8 +48,7 @@ class ReadPace:
 
     @contextlib.contextmanager
     def timed_read(self) -> Iterator[bool]:
-        """Yields whether the read is due. The caller reads inside the `with` block, whose time is
-        measured."""
+        """Yields whether the read is due; measures the block, in which the caller reads."""
         start_s = self._clock()
         due = start_s >= self._next_s
         yield due
@@ -63,8 +59,7 @@ class ReadPace:
 
 
 def open_file(path: Path) -> int | None:
-    """Opens a file; None if it cannot be opened or read. Files of PSI can be opened but not read if
-    PSI is switched off."""
+    """Opens a file; None if it cannot be read (as files of PSI that is switched off)."""
     try:
         fd = files.open_file(path)
     except OSError:
@@ -84,8 +79,7 @@ def read_content(fd: int, limit: int = MAX_SMALL_BYTES) -> str | None:
 
 
 def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
-    """Returns the kernel's number of each package, in the order of packages in hello; None if
-    unknown."""
+    """Returns the kernel's number of each package in hello's order; None if unknown."""
     by_cpu = {row.cpu: row.package for row in rows}
     return [
         next((by_cpu[cpu] for cpu in group if by_cpu[cpu] is not None), None)

@@ -36,8 +36,7 @@ class Zone:
     files: dict[str, int]
     """Descriptors of open files, by counter key."""
     wrap_uj: int
-    """Energy in uJ at which the zone's counter wraps. It is not a power of two, so increases are
-    added up here."""
+    """Energy in uJ at which the counter wraps: no power of two, so increases are added up."""
     last_uj: int | None = None
     total_uj: int = 0
     memory_zone: Zone | None = None
@@ -50,8 +49,7 @@ class Zone:
         return value if value is None or key != "energy_j" else self._add_reading(value)
 
     def _add_reading(self, now_uj: int) -> int:
-        """Adds the energy since the previous reading, allowing for a wrap of the counter. Returns
-        the total in uJ."""
+        """Adds the energy since the previous reading, also across a wrap. Returns the sum in uJ."""
         if self.last_uj is not None:
             self.total_uj += (now_uj - self.last_uj) % self.wrap_uj
         self.last_uj = now_uj
@@ -83,8 +81,7 @@ class Powercap:
             _close_zone(zone)
 
     def _open_zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
-        """Opens the zones of packages, with the files of the wanted keys. Returns them by
-        package."""
+        """Opens the zones of packages and the files of the wanted keys; returns them by package."""
         zones: dict[int | None, Zone] = {}
         for number in files.numbered_entries(base, "intel-rapl:"):
             path = f"{base}/intel-rapl:{number}"

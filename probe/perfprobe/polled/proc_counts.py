@@ -21,8 +21,7 @@ from perfprobe.polled.polling import Values, open_file, read_content
 from perfprobe.wire import Counter, Missing
 
 MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
-"""Bounds of the number of bytes that are read of /proc/stat, whose first lines are those of
-CPUs."""
+"""Bounds of the bytes read of /proc/stat, whose first lines are those of CPUs."""
 LINE_BYTES = 256
 """Maximum length in bytes of a CPU's line in /proc/stat: ten numbers of 20 digits."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -39,8 +38,7 @@ def proc_mount_remedy(root: Path) -> str | None:
 
 
 class ProcStat:
-    """The block "stat". An offline CPU has no line in /proc/stat, so its row has no valid
-    column."""
+    """The block "stat". The row of an offline CPU, which has no line, has no valid column."""
 
     def __init__(self, root: Path, cpus: Sequence[int]) -> None:
         self._cpus = cpus
@@ -173,8 +171,7 @@ def parse_loads(text: str) -> list[int | None]:
 
 
 def parse_totals(text: str) -> list[int | None]:
-    """Returns the first number in each line of TOTAL_KEYS, from the text of /proc/stat, whose last
-    line may be cut off."""
+    """Returns the first number of the lines TOTAL_KEYS in /proc/stat, whose end may be cut."""
     lines = "\n" + text.rpartition("\n")[0]
     rests = [lines.rpartition(f"\n{name} ")[2] for name in TOTAL_KEYS]
     return [files.parse_natural(rest.partition("\n")[0].partition(" ")[0]) for rest in rests]

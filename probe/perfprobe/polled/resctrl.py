@@ -163,8 +163,7 @@ class Resctrl:
         return text or None
 
     def _control_groups(self) -> Iterator[str]:
-        """Yields the control groups as paths below the mount point, the default group ('')
-        first."""
+        """Yields the control groups as paths below the mount point, the default group '' first."""
         yield ""
         names = (name for name in files.file_names(self._directory) if name not in NOT_GROUPS)
         base = self._directory
@@ -186,8 +185,7 @@ class Resctrl:
         return files.numbered_entries(f"{self._directory}/mon_data", "mon_L3_")
 
     def _is_usable(self, name: str) -> bool:
-        """Returns whether the default group has a number for any L3 in this kind of file; otherwise
-        reports the reason."""
+        """Returns whether this file of the default group has a number; if not, reports why."""
         values = [self._read_count("", number, name) for number in self._domains]
         if any(isinstance(value, int) for value in values):
             return True

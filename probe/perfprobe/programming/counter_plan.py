@@ -29,7 +29,7 @@ MAX_FIXED = 16
 """Maximum number of fixed counters: each has a nibble (4 bits) of FIXED_CTR_CTRL."""
 SELECTS = frozenset(range(0x186, 0x186 + MAX_GENERAL)) | frozenset(range(0xC0010200, 0xC001020C, 2))
 SHARED_REGISTERS = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
-"""Registers with bits of several counters."""
+"""Registers with bits of several counters, which keep the bits of other programs."""
 
 IN_USE_FIX = (
     "stop the other user (perf, the NMI watchdog: sudo sysctl kernel.nmi_watchdog=0), "
@@ -65,8 +65,7 @@ class CounterPlan:
 
     @property
     def control_registers(self) -> list[int]:
-        """All registers that control the CPU's counters, in the order in which they are
-        written."""
+        """The registers that control the CPU's counters, in the order of writing."""
         bank = self.bank
         general = min(self.budget.general_count, MAX_GENERAL)
         results = [bank.first_select + bank.address_step * n for n in range(general)]
@@ -214,8 +213,7 @@ def planned_changes(plan: CounterPlan, values: Mapping[int, int]) -> Changes:
 
 
 def program(registers: Registers, changes: Changes) -> None:
-    """Writes the changed registers. Raises MsrError at the first write that fails; the caller must
-    restore."""
+    """Writes the changed registers. Raises MsrError if one fails; the caller must restore."""
     for register, change in changes.items():
         if change.before != change.ours:
             registers.write(register, change.ours)

@@ -45,8 +45,7 @@ class JournalEntry:
 
     @property
     def is_live(self) -> bool:
-        """Whether the process that wrote the journal still runs. A later process with its PID does
-        not count."""
+        """Whether the process that wrote the journal, not a later one with its PID, still runs."""
         return start_time(self.pid) == self.started
 
 
@@ -300,9 +299,8 @@ def _parse_entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Jou
 
 
 def is_plausible(register: int, change: Change) -> bool:
-    """Returns whether perftop may have made this change, so that restoring it starts no counter and
-    no interrupt. In shared registers perftop only sets enabling bits, so restoring only clears
-    bits."""
+    """Returns whether perftop may have made this change: restoring it starts no counter and no
+    interrupt. In shared registers perftop only sets, and restores only clear, enabling bits."""
     before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
         fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))

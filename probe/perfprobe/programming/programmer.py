@@ -43,17 +43,15 @@ class Programmer:
         self.refused_cpus: dict[int, MsrError] = {}
         """CPUs that are not programmed, and the reasons."""
         self.unrestored = ""
-        """After `end`: a message about the registers that could not be restored, with the
-        remedy."""
+        """After `end`: the message about registers that could not be restored, with remedy."""
         self.notes: list[str] = []
         """Messages for the user, one line each."""
 
     # --- starting ---------------------------------------------------------------------------
 
     def begin(self, plans: Mapping[int, CounterPlan], online: Iterable[int]) -> None:
-        """Programs the online CPUs by these plans. Raises InUseError if another program counts on
-        all of them, and another MsrError if registers cannot be written; all registers then have
-        their previous values."""
+        """Programs the online CPUs. Raises InUseError if another program counts on all of them,
+        another MsrError if registers cannot be written; all then have their previous values."""
         self._plans = plans
         try:
             self._begin(online)
@@ -82,8 +80,7 @@ class Programmer:
                 counter_plan.program(device, self._changes[cpu])
 
     def _plan_changes(self, online: Iterable[int]) -> None:
-        """Opens the MSRs of the CPUs, checks whether other programs count, and plans the
-        changes."""
+        """Opens the CPUs' MSRs, checks whether other programs count, and plans changes."""
         for cpu in online:
             plan = self._plans[cpu]
             try:
@@ -153,8 +150,7 @@ class Programmer:
     # --- checks while counting ----------------------------------------------------------------
 
     def device(self, cpu: int) -> Registers | None:
-        """Returns the MSRs of a programmed CPU; None if it is not programmed. Programs a CPU that
-        has come online again."""
+        """Returns a programmed CPU's MSRs, after programming a CPU that came online; or None."""
         if cpu not in self._devices and cpu in self._plans and cpu not in self.refused_cpus:
             try:
                 self._reprogram(cpu)
@@ -198,8 +194,7 @@ class Programmer:
     # --- ending ------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Restores all registers. May be called again. `unrestored` reports registers that could
-        not be restored."""
+        """Restores all registers, and sets `unrestored` if some could not be. Idempotent."""
         left: dict[int, Changes] = {}
         troubles: dict[int, MsrError] = {}
         for cpu, changes in self._changes.items():

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import WatchedJob
 
 READ_ORDER = ("ref", *METHOD_EVENTS.values(), "cycles", "kernel_cycles", "instructions")
-"""Order in which counters are read: those that are divided by each other are close together. Other
-keys follow."""
+"""Order of reading: counters that are divided by each other are close together."""
 
 
 class ProgrammedPart(RegisterPart):
@@ -234,8 +233,7 @@ class RegisterCheck:
         return time.monotonic() + (self._checked_ns + PERIOD_NS - raw_ns()) / 1e9
 
     def check_cpus(self) -> list[Note]:
-        """Checks the CPUs that are due, and returns notes on counters that were taken or given
-        back."""
+        """Checks the due CPUs; returns notes on counters that were taken or given back."""
         count = len(self._queue)
         passed_ns = raw_ns() - self._checked_ns
         number = min(count, passed_ns * count // PERIOD_NS)

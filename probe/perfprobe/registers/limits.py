@@ -1,6 +1,5 @@
 """MSRs that show a CPU's allowed clock and its limits, and tables of turbo ratios. Of status
-registers only the present state is read, not the sticky bits next to it, which the kernel
-clears."""
+registers only the present state is read, not the sticky bits, which the kernel clears."""
 
 from __future__ import annotations
 
@@ -20,9 +19,8 @@ from perfprobe.wire import Counter, Missing, Step
 MODULATION = 0x19A  # MSR IA32_CLOCK_MODULATION
 MISC_ENABLE, TURBO_DISABLED = 0x1A0, 38
 TDP_CONTROL, TDP_NOMINAL, TDP_RATIO = 0x64B, 0x648, 16
-"""Registers of config-TDP, as turbostat reads them. The lowest two bits of TDP_CONTROL are the
-level in use. Level n > 0 has the register TDP_NOMINAL + n, with its ratio from bit TDP_RATIO
-on."""
+"""Registers of config-TDP, as in turbostat. The lowest two bits of TDP_CONTROL are the level in
+use. Level n > 0 has its ratio in register TDP_NOMINAL + n, from bit TDP_RATIO on."""
 HWP_ENABLE, HWP_CAPABILITIES, HWP_REQUEST = 0x770, 0x771, 0x774
 
 HWP_FIELDS = {
@@ -37,8 +35,7 @@ POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("pow
 LIMIT_BITS, LIMIT_ENABLE = 15, 15
 """Width of a power limit in bits, and the position of its enabling bit after its first bit."""
 DEFAULT_TIME_EXPONENT = 10
-"""Exponent of RAPL's unit of time (2**-10 s) if the register has 0, as in turbostat's
-rapl_probe_intel."""
+"""Exponent of RAPL's unit of time (2**-10 s) if the register has 0, as in turbostat."""
 
 THRESHOLD_BITS = {6, 8}
 """Thermal status bits of temperature thresholds that the OS has set; they limit nothing."""
@@ -278,8 +275,7 @@ def _split_bytes(words: Sequence[int]) -> bytes:
 
 
 def _ratio_deltas(word: int) -> Iterator[tuple[int, int]]:
-    """Yields the steps in Knights Landing's register: the first is absolute, the others are deltas
-    from the previous step."""
+    """Yields the steps of Knights Landing's register: one absolute, then deltas to the previous."""
     cores, ratio = word >> 1 & 0x7F, word >> 8 & 0xFF
     yield cores, ratio
     for shift in range(16, 64, 8):

@@ -103,8 +103,7 @@ class RegisterSurvey:
                 self.missing.append(table)
 
     def cpus(self, kind: CpuKind) -> list[int] | None:
-        """Returns the CPUs of a kind, as the field `cpus` of messages; None if there is only one
-        kind."""
+        """Returns a kind's CPUs for a message's field `cpus`; None if there is only one kind."""
         return None if len(self.kinds) == 1 else kind.cpus
 
     def parts(
@@ -143,8 +142,7 @@ class RegisterSurvey:
         ]  # fmt: skip
 
     def _part(self, scope: Scope, registers: FindReadings) -> RegisterPart | None:
-        """Returns a part with the registers that each kind of CPU can read; None if there are
-        none."""
+        """Returns a part with the registers that each kind of CPU can read; None without any."""
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:

@@ -1,5 +1,4 @@
-"""Parts (see machine/parts.py) whose counters are MSRs, the MSRs of CPU models, and the grouping of
-CPUs by core type."""
+"""Parts (see machine/parts.py) whose counters are MSRs, by CPU model and core type."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ class CpuKind:
 def cpu_kinds(
     root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
 ) -> Iterator[CpuKind]:
-    """Yields a kind for each core type. Offline CPUs, whose type is unknown, are included if there
-    is only one type."""
+    """Yields each core type's kind; offline CPUs, of unknown type, only if there is one type."""
     types = sorted({row.type or "" for row in rows if row.online})
     for name in types:
         members = [row for row in rows if (row.type or "") == name or len(types) == 1]
@@ -58,8 +56,7 @@ UNREADABLE_REASON = "this CPU does not have the register, or its hypervisor hide
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A counter that is read from an MSR: the whole register, a bit field of it, or polls of the
-    status bits in a mask."""
+    """A counter that is read from an MSR: the register, a bit field, or polls of masked bits."""
 
     counter: Counter
     register: int
@@ -157,8 +154,7 @@ def msr_counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.0) ->
 
 
 def tsc_reading() -> Reading:
-    """Returns a reading that counts the TSC. Under a sysroot the stamps of samples do not count
-    it."""
+    """Returns the reading of the TSC, which stamps under a sysroot do not count."""
     return Reading(
         Counter("tsc", "time-stamp counter", "cycles", msr.register_name(msr.TSC)), msr.TSC
     )
@@ -197,8 +193,7 @@ def residency_readings(uarch: Uarch, scope: Scope) -> list[Reading]:
 def readable_readings(
     device: Registers, candidates: Sequence[Reading | MissingCounter]
 ) -> tuple[list[Reading], dict[str, str]]:
-    """Returns the readings whose register can be read on this CPU, and by key the reasons why
-    others cannot."""
+    """Returns the readings that this CPU allows, and by key why it does not allow others."""
     usable: list[Reading] = []
     missing: dict[str, str] = {}
     for candidate in candidates:

@@ -21,9 +21,8 @@ class Source(Protocol):
         """Returns the frames and notes that are ready, oldest first. Never blocks."""
 
     def set_batch_length(self, batch_ns: int) -> None:
-        """Sets the time between two calls of `poll`, within bounds of the source; the last frame of
-        a poll has the blocks that are read once a batch. By default `poll` is due at every
-        sample."""
+        """Sets the time between two calls of `poll`, within bounds of the source (by default one
+        sample); the last frame of a poll has the blocks that are read once a batch."""
 
     def close(self) -> None:
         """Stops sampling and restores changed MSRs. May be called twice."""

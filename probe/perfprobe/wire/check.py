@@ -41,8 +41,7 @@ class ForeignDataError(WireError):
 
 
 def check_hello(hello: Hello) -> None:
-    """Raises WireError if the parts of a hello message contradict each other, because frames would
-    be misread."""
+    """Raises WireError if parts of a hello contradict each other: frames would be misread."""
     cpus = [row.cpu for row in hello.topology]
     if not cpus or len(set(cpus)) != len(cpus):
         raise WireError("hello: no CPUs, or one CPU twice")
@@ -166,9 +165,8 @@ def block_sizes(hello: Hello) -> list[BlockSize]:
 
 
 def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
-    """Makes a frame from a decoded map. Skips blocks that hello did not announce; raises WireError
-    for a block of another size than announced. It is faster than `load`, because most messages of a
-    stream are frames."""
+    """Makes a frame from a decoded map, faster than `load`, because most messages are frames. Skips
+    blocks that hello did not announce; raises WireError for a block of another size."""
     seq, time_ns = body.get("seq"), body.get("time_ns")
     lost, late = body.get("lost", 0), body.get("late", 0)
     given, records = body.get("blocks"), body.get("records", {})
@@ -194,8 +192,7 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
 
 
 def load_packed(body: dict[str, Any]) -> Packed:
-    """Makes a packed message from a decoded map. It is faster than `load`, because most messages of
-    a recording are packed."""
+    """Makes a packed message from a decoded map; faster than `load`, for recordings."""
     time_ns, first, crc, data = map(body.get, ("time_ns", "first", "crc", "data"))
     if (type(time_ns), type(first), type(crc), type(data)) != (int, bool, int, bytes):
         raise WireError("a damaged packed message (a field has a wrong type)")

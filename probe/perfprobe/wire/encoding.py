@@ -28,8 +28,7 @@ from perfprobe.wire.messages import VERSION, Bye, Bytes, Frame, Hello, Message, 
 MAX_ELEMENTS = 1 << 15
 """Maximum number of elements in one list or map."""
 MAX_HELLO_ELEMENTS = 1 << 19
-"""Maximum number of elements in a hello; 8192 CPUs need half of it. An element takes up to 120
-bytes of memory."""
+"""Maximum number of elements in a hello, of up to 120 bytes each; 8192 CPUs need half of it."""
 MAX_UNCOUNTED_ARRAY = 1 << 12
 """Maximum length of a list in a message whose elements are not counted. msgpack allocates a list
 when it has read its length, at up to 1024 levels of nesting: 32 MB in total."""
@@ -82,8 +81,7 @@ def first_fields(data: bytes, start: int) -> dict[str, object]:
 
 
 def _encoded_sizes() -> list[int]:
-    """Returns, by first byte of a msgpack element, its size in bytes; 0 if a length follows, or for
-    lists and maps."""
+    """Returns a msgpack element's size in bytes by its first byte; 0 if a length follows."""
     steps = [1] * 256
     steps[0xA0:0xC0] = range(1, 33)
     for first, size in zip((*range(0xCA, 0xD4),), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9), strict=True):
@@ -104,9 +102,8 @@ _TEXT = 0xD9
 
 
 def _check_count(data: bytes, limit: int) -> None:
-    """Raises WireError if the bytes have more than `limit` elements, if their lists and maps claim
-    more, or if they have more than MAX_TEXT bytes of text. Does not examine nesting, because this
-    must be fast."""
+    """Raises WireError if the bytes have more than `limit` elements, claim more, or have more than
+    MAX_TEXT bytes of text. Ignores nesting, because this must be fast."""
     offset, end, claimed, text, sizes = 0, len(data), 1, 0, _SIZES
     for _ in range(limit):
         if offset >= end:
@@ -182,8 +179,7 @@ def _crc(covered: Bytes) -> bytes:
 
 
 def without_check(end: bytes) -> bytes:
-    """Returns the last bytes of a message without the key `check` and the checksum, if it has
-    one."""
+    """Returns a message's last bytes without the key `check` and its checksum, if any."""
     length = len(_CRC_HEAD) + CRC_BYTES
     return end[:-length] if end[-length:-CRC_BYTES] == _CRC_HEAD else end
 
@@ -201,8 +197,7 @@ class Decoder:
     """Decodes the bytes of a stream, in pieces of any length, to messages. Memory is bounded."""
 
     def __init__(self, hello: Hello | None = None, *, checked: bool = False) -> None:
-        """With `hello`, continues a stream whose hello was read before; `checked` is whether that
-        hello had a checksum."""
+        """With `hello`, continues its stream; `checked`: that hello had a checksum."""
         self.hello = hello
         self.checked = checked
         """Whether hello had a checksum; if so, all messages must have one."""
@@ -216,8 +211,7 @@ class Decoder:
 
     @property
     def cut(self) -> int:
-        """Number of bytes after the last whole message; not 0 at the end of a stream that was cut
-        off."""
+        """Number of bytes after the last whole message; not 0 after a stream that was cut."""
         return len(self._buffer)
 
     def feed(self, data: Bytes) -> Iterator[Message]:
@@ -234,8 +228,7 @@ class Decoder:
 
     def _next_message(self) -> tuple[int, int] | None:
         """Returns the start and end of the first message's body; None if it is not complete.
-        msgpack's Unpacker is not used, because it would wait for all bytes that a wrong length
-        claims."""
+        msgpack's Unpacker would wait for all bytes that a wrong length claims."""
         rest = self._buffer
         if not rest:
             return None

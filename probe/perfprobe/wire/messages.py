@@ -1,5 +1,4 @@
-"""The messages of a stream and their parts, as dataclasses; the docstring of perfprobe.wire
-describes all fields."""
+"""The messages of a stream and their parts; perfprobe.wire describes all fields."""
 
 from __future__ import annotations
 

@@ -75,8 +75,7 @@ class Outbox:
             self.lost += 1
 
     def flush(self) -> None:
-        """Writes as much of the queue as the descriptor accepts. Raises EndedError if the reader
-        has closed its end."""
+        """Writes what the descriptor accepts of the queue. Raises EndedError without a reader."""
         while self._queue:
             parts: list[Bytes] = [data for _, data in islice(self._queue, MAX_PARTS)]
             parts[0] = memoryview(parts[0])[self._sent :]

@@ -15,8 +15,7 @@ MAX_WAIT_S = 0.5
 """Maximum wait for a sample of all CPUs, in s. On a loaded machine samples are late, and a thread
 that has ended delivers none."""
 RECENT_FRAMES = 3
-"""Number of latest frames in which each row is searched for a read; a row may be missing from some
-frames."""
+"""Number of latest frames in which a row's read is searched; some frames may lack the row."""
 UNUSABLE_ROW_FLAGS = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
 GROUP_TIME_KEYS = ("perf_enabled_s", "perf_running_s")
 
@@ -41,8 +40,7 @@ class BlockCounter:
 
 @dataclass(frozen=True, slots=True)
 class CounterAdvance:
-    """How far a counter advanced between two reads, in its unit; `begin` and `end` are TSC stamps
-    of the reads."""
+    """A counter's advance between two reads, in its unit; `begin` and `end` are TSC stamps."""
 
     begin: int
     end: int

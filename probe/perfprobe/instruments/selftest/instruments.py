@@ -29,8 +29,7 @@ COPY_BYTES, COPY_S = 128 << 20, 0.5
 for which copies are repeated, in s."""
 READ_KEY = "memory_read_bytes"
 MIN_READ_SHARE = 0.8
-"""Minimum share of the copied bytes that must have been read from memory; the rest may be in a
-large L3."""
+"""Minimum share of the copied bytes that is read from memory; a large L3 may have the rest."""
 KEY_STEMS = ("memory_", "hbm_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
 """Prefixes of the keys of counters that are reported even if they are missing."""
 MAX_ROWS = 64
@@ -65,8 +64,7 @@ def copy_memory(log: FrameLog) -> CopyRun:
 
 
 def counter_rows(log: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
-    """Returns a row of the report for each counter of a core, package or L3, and for each that is
-    missing."""
+    """Returns a row for each counter of a core, package or L3, and for each missing counter."""
     absent = [
         {"counter": missing.what, "verdict": "not there", "why": missing.why}
         for missing in log.hello.missing
@@ -106,8 +104,7 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
 
 
 def rows_with_counter(log: FrameLog, key: str) -> list[int]:
-    """Returns the rows of the counter's block in which the counter has values: all rows, or one row
-    for each L3."""
+    """Returns the rows of its block in which the counter has values: all, or one for each L3."""
     every = range(log.rows(key))
     if not key.startswith("l3_"):
         return [*every]
@@ -280,8 +277,7 @@ def _judged_row(
 
 def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
     """Returns a counter's values in all rows while memory was copied: rates of a counter, values of
-    a gauge, or the number of polls of flags and the bits that were set. None if nothing was
-    read."""
+    a gauge, the polls and set bits of flags. None if nothing was read."""
     counter, topology = log.counters[key].counter, log.hello.topology
     rows = rows_with_counter(log, key)
     if _scope_text(log, key) == "cpu":
@@ -348,9 +344,8 @@ def _contradictions(
 
 
 def _calibration_row(log: FrameLog, span: CopyRun) -> dict[str, Any]:
-    """Returns the row of the report on calibration: the TSC ticks in a tick of an SMT event on the
-    CPU that copied memory. any_thread counts all that time, the other events only while no sibling
-    worked."""
+    """Returns the row on calibration: the TSC ticks in a tick of an SMT event on the CPU that
+    copied memory. any_thread counts all that time, other events only while no sibling worked."""
     name = "calibration"
     row = next(i for i, cpu in enumerate(log.hello.topology) if cpu.cpu == span.cpu)
     key = next((k for k in ("any_thread", "one_thread", "distributed") if k in log.counters), "")

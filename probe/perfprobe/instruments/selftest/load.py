@@ -51,8 +51,7 @@ class WorkSpan:
 
 @dataclass(frozen=True, slots=True)
 class LoopRun:
-    """A run of a loop. Each of `mark_stamps` is the TSC after another `turns_per_mark`
-    iterations."""
+    """A run of a loop; `mark_stamps` are TSC values, `turns_per_mark` iterations apart."""
 
     kind: int
     turns_per_mark: int
@@ -60,14 +59,12 @@ class LoopRun:
     span: WorkSpan
 
     def turns_between(self, begin: int, end: int) -> float | None:
-        """Returns the number of loop iterations between two TSC stamps; None if a stamp is outside
-        the run."""
+        """Returns the loop iterations between two TSC stamps; None if one is outside the run."""
         first, last = self._turns_at(begin), self._turns_at(end)
         return None if first is None or last is None else (last - first) * self.turns_per_mark
 
     def _turns_at(self, stamp: int) -> float | None:
-        """Returns the position of a TSC stamp among the marks, interpolated; None if it is outside
-        them."""
+        """Returns the interpolated position of a TSC stamp among the marks; None outside them."""
         marks = self.mark_stamps
         if not marks[0] <= stamp <= marks[-1]:
             return None
@@ -85,8 +82,7 @@ chain_instructions = lib.pp_known_chain
 
 
 def run_loop(kind: int, turns: int, marks: int) -> LoopRun:
-    """Runs a loop of this kind in the calling thread: `turns` iterations before each of the
-    marks."""
+    """Runs a loop in the calling thread: `turns` iterations before each of the marks."""
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_work_span *")
     check_result(lib.pp_known_run(kind, turns, c_marks, marks, out))
@@ -159,8 +155,7 @@ START_DELAY_NS = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class ChainRun:
-    """A run of a loop of dependent instructions, and the cycles of each of them (None if
-    unknown)."""
+    """A run of dependent instructions, and the cycles of each of them (None if unknown)."""
 
     run: LoopRun
     cycles_per_instruction: int | None
@@ -233,9 +228,8 @@ def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
 
 
 def _other_tasks_s(busy_s: float | None, own_spans: Sequence[WorkSpan]) -> float:
-    """Returns an upper bound of the seconds that other tasks ran on a CPU that was busy for
-    `busy_s` by /proc/stat, which counts ticks; so two standard deviations and two ticks are
-    added."""
+    """Returns an upper bound of the seconds that other tasks ran on a CPU. /proc/stat, by which it
+    was busy for `busy_s`, counts ticks, so two ticks and two standard deviations are added."""
     if busy_s is None:
         return math.inf
     ours = sum(span.cpu_ns for span in own_spans) / 1e9

@@ -1,6 +1,5 @@
-"""Checks counters of CPUs, and of cores with two threads, that sleep and work in a known pattern;
-the counters are read before and after the whole pattern. lp0 and lp1 are the first and second CPU
-of a core."""
+"""Checks counters of CPUs, and of cores with two threads (lp0 and lp1), that sleep and work in a
+known pattern. The counters are read before and after the whole pattern."""
 
 from __future__ import annotations
 
@@ -122,8 +121,7 @@ def _ticking_outcome(
 
 
 def _best_factor(log: FrameLog, key: str, amount: float, expected: float) -> float:
-    """Returns the candidate for the counter's factor (TSC ticks in a tick) that fits the expected
-    ticks best."""
+    """Returns the candidate for the TSC ticks in a tick of the counter that fits best."""
     return min(tick_factors(log, key), key=lambda factor: abs(amount * factor - expected))
 
 

@@ -37,11 +37,9 @@ class Outcome:
     scale: float
     """The value to which errors are relative: the expected value; the whole span if it is 0."""
     max_loss: float = 0.0
-    """Upper bound of the amount by which other tasks or the hypervisor may have lowered the
-    count."""
+    """Upper bound of the loss that other tasks or the hypervisor may have caused."""
     max_gain: float = 0.0
-    """Upper bound of the amount by which other tasks or the hypervisor may have raised the
-    count."""
+    """Upper bound of the gain that other tasks or the hypervisor may have caused."""
     conclusive: bool = True
     """Whether a right count proves that the counter works, because other tasks hardly ran."""
 

@@ -171,8 +171,7 @@ def tick_factors(log: FrameLog, key: str) -> list[float]:
 
 
 def _time_measure(key: str, *, busy: bool) -> Measure:
-    """Returns the measure of a busy time (`busy`) or idle time of a CPU that worked without a
-    pause."""
+    """Returns the measure of a CPU's busy (`busy`) or idle time during work without a pause."""
 
     def measure(window: LoopWindow) -> Outcome | None:
         moved = window.advance(key)

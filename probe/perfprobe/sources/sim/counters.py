@@ -104,8 +104,7 @@ def _thousandth(row: Row) -> Callable[[Ints], Any]:
 
 
 def stat_columns() -> list[SimCounter]:
-    """Returns the counters of the block "stat", as in /proc/stat. Interrupt times are fixed shares
-    of the kernel's time."""
+    """Returns the counters of the block "stat"; interrupts have a fixed share of kernel time."""
 
     def ticks(ns: Ints) -> Ints:
         return ns // STAT_NS

@@ -107,8 +107,7 @@ def demo(script: Script) -> None:
 
 
 def _start_job(script: Script, calm: Stage, cpus: list[int]) -> Stage:
-    """Adds the start of a job: the clocks of its idle cores need some 60 ms to rise. Returns the
-    stage after the rise."""
+    """Adds a job's start (clocks rise for some 60 ms) and run; returns the stage of the run."""
     goal = copy.deepcopy(calm)
     goal.run(cpus, LAMMPS)
     script.add_climb(goal, [cpu for cpu in cpus if not calm.tasks[cpu]])

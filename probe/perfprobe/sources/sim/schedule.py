@@ -85,8 +85,7 @@ class ScheduleCells:
         return ScheduleCells(*(getattr(self, name)[index : index + 1] for name in _NAMES))
 
     def unhalted_ns(self, x: Any) -> Ints:
-        """Returns the time in ns for which the core was not halted in the first x ns of the
-        cell."""
+        """Returns the ns for which the core was not halted in the first x ns of the cell."""
         if not self.halt.any():
             return np.asarray(x + 0 * self.halt)
         whole, rest = np.divmod(x, self.halt_period)
@@ -167,8 +166,7 @@ MAX_CHUNK_SLOTS = 16_384  # maximum number of cells times slots that are compute
 
 
 def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
-    """Returns 48 random bits for each cell (first axis) and item, from splitmix64 of their
-    numbers."""
+    """Returns 48 random bits for each cell (first axis) and item, by splitmix64."""
     key = (seed * 0xD1342543DE82EF95 + stream * 0x2545F4914F6CDD1D) & (2**64 - 1)
     z = cells.astype(np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15)
     z = z + items.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(key)
@@ -248,8 +246,7 @@ class Schedule:
         return np.minimum(start, CELL_NS - length), length
 
     def _per_core(self, number: Ints, stage: Ints) -> dict[str, Ints]:
-        """Returns the clock and the halts of each core in each cell, and the SMI that stops all
-        cores."""
+        """Returns each core's clock and halts in each cell, and the SMI that stops all cores."""
         tables = self.tables
         bits = noise(self._seed, 2, number, self._cores)
         wobble = (bits & 0xFFFF) * (tables.wobble_mhz[stage] + 1) >> 16

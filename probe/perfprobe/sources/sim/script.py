@@ -106,16 +106,14 @@ class Stage:
         self.run(range(machine.cpus), IDLE)
 
     def run(self, cpus: Sequence[int], load: Load, *tasks: TaskShare) -> None:
-        """Puts a load on these CPUs. `tasks` do the work; by default one task with the load's
-        name."""
+        """Puts a load on these CPUs, done by `tasks` (default: one with the load's name)."""
         for name in LOAD_FIELDS:
             self.slot[name][cpus] = getattr(load, name)
         for cpu in cpus:
             self.tasks[cpu] = tasks or ((TaskShare(load.comm),) if load.comm else ())
 
     def limit_power(self, package: int, drop_mhz: int) -> list[int]:
-        """Lowers the clock of a package by `drop_mhz`, because it is at its power limit. Returns
-        its cores."""
+        """Lowers a package's clock by `drop_mhz` for its power limit. Returns its cores."""
         cores = self.machine.cores_of(package)
         self.drop_mhz[cores] = drop_mhz
         self.limits[package, PL1_BIT] = 9
@@ -137,8 +135,7 @@ class Stage:
         return np.asarray(duty.reshape(self.machine.smt, -1).max(axis=0) >= MIN_ACTIVE_DUTY)
 
     def ceilings(self) -> Ints:
-        """Returns the clock in MHz that turbo allows the P cores of each package; only active P
-        cores count."""
+        """Returns the MHz that turbo allows each package, by its number of active P cores."""
         active = self.active_cores()
         active[self.machine.p_cores :] = False
         per_package = active.reshape(self.machine.packages, -1).sum(axis=1)
@@ -253,8 +250,7 @@ class Tables:
         self.first_c = self._first_c(cells)
 
     def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
-        """Returns each package's temperature in °C at the start of each stage of a repeated
-        script."""
+        """Returns packages' temperatures in °C at each stage's start, once the script repeats."""
         first = np.empty_like(self.target_c)
         now = self.target_c[-1]
         for _ in range(2):
@@ -268,14 +264,12 @@ class Tables:
         return np.asarray(np.searchsorted(self._ends, cells % self._ends[-1], side="right"))
 
     def integrals(self, rates: Ints, divisor: int) -> list[Integral]:
-        """Returns an integral over time for each column of `rates`, whose first axis is the
-        stage."""
+        """Returns a time integral of each column of `rates`, which has a row for each stage."""
         return [Integral(self.stages, column, 1, divisor) for column in rates.T.tolist()]
 
 
 def approach_exponentially(
     now: NDArray[np.float64], target: NDArray[np.float64], seconds: float
 ) -> NDArray[np.float64]:
-    """Returns the temperature `seconds` after `now`; it approaches `target` with a time constant of
-    1.5 s."""
+    """Returns the temperature `seconds` after `now`, with a time constant of 1.5 s."""
     return np.asarray(target + (now - target) * np.exp(-seconds / 1.5))

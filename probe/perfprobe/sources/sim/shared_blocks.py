@@ -113,8 +113,7 @@ _NO_CLOCK = "no cpufreq driver (usual in a guest): no clock from the system"
 
 
 def guest_columns() -> list[SimCounter]:
-    """Returns the counters of a guest's CPUs: busy time, which includes stolen time, and idle
-    time."""
+    """Returns the counters of a guest's CPUs: idle time, and busy time with stolen time."""
     return [
         sim_counter("busy_s", "not idle", "s", lambda t: t[Row.RUN] + t[Row.STEAL], scale=1e-9),
         sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, scale=1e-6),
@@ -171,8 +170,7 @@ class LoadAverages:
         self._means = [self._demand[0]] * len(LOADS)
 
     def values_at(self, seconds: float, stage: int) -> Words:
-        """Returns the load averages at this time, in hundredths. Successive times must not
-        decrease."""
+        """Returns the load averages in hundredths. Successive times must not decrease."""
         passed, self._seconds = seconds - self._seconds, seconds
         for i, minutes in enumerate(LOADS):
             distance = self._demand[stage] - self._means[i]

@@ -104,9 +104,8 @@ STAT_WIDTH_NS = 30_000
 
 
 class SimSource:
-    """A simulated `Source`. `select` has the selected CPUs, or is a function from the topology to
-    them (None: all). `watch` is the PID or name of the watched job, `events` the argument of
-    -e."""
+    """A simulated `Source`. `select` has the selected CPUs or returns them for a topology (None:
+    all). `watch` is the watched job's PID or name, `events` the argument of -e."""
 
     def __init__(
         self, spec: Spec, sample_ns: int, select: SelectCpus = None, watch: str | None = None,

@@ -117,7 +117,7 @@ class SimWatchedJob:
         """By CPU and place: ns x 1000 of work, ns x 1000 of waiting, and the number of sleeps."""
 
     def follow(self, cursor: ScheduleCursor, since_ns: int, until_ns: int) -> None:
-        """Adds the times up to the end of each stage in (since_ns, until_ns]."""
+        """Adds the times until the ends of stages in (since_ns, until_ns]."""
         for end_ns, stage in self._schedule.tables.stages.ends_between(since_ns, until_ns):
             self._add(stage, cursor.up_to(end_ns))
 
@@ -155,8 +155,7 @@ def pid_of(cpu: Number, place: Number, cpus: int) -> Number:
 
 
 def _per_task(tasks: TaskTable, width: int, value: Callable[[TaskShare], int]) -> Ints:
-    """Returns the value of a function for each task, by stage, CPU and place; 0 if there is no
-    task."""
+    """Returns a function's value for each task, by stage, CPU and place; 0 without a task."""
     table = np.zeros((len(tasks), len(tasks[0]), width), np.int64)
     for stage, row in enumerate(tasks):
         for cpu, members in enumerate(row):

@@ -1,5 +1,4 @@
-"""True values of a simulated machine (`perfprobe truth`), computed from its schedule, not from its
-counters."""
+"""True values of a simulated machine (`perfprobe truth`), by its schedule, not its counters."""
 
 from __future__ import annotations
 
