@@ -1,6 +1,5 @@
-"""Possible losses: those that were measured, so that the rest can be ruled out, and those that
-cannot be measured here.
-"""
+"""The losses that `perftop why` could measure, so that they can be ruled out, and those that cannot
+be measured here."""
 
 from __future__ import annotations
 
@@ -22,20 +21,19 @@ from perftop.session.values import lasting_reasons, names_by_reason, why_unknown
 MIN_SHARE = 0.01
 """Minimum cost of a named cause, as a share of the time."""
 MIN_LONG_WAIT_S = 1e-3
-"""Minimum time in s of the watched job's longest wait that is reported beside the sum. Noise that
-costs little on each CPU costs much if thousands wait for the slowest."""
+"""Minimum length in s of the job's longest wait that is reported beside the sum. A short wait on
+each CPU costs much if thousands of threads wait for the slowest."""
 INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
 _EPISODE_NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST_NAME: "memory bandwidth",
     "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
 }  # fmt: skip
-"""Names, by key, of the numbers without which causes can go undetected."""
+"""Names of the numbers, by key, without which causes can go undetected."""
 OWN_WAITS = ("a program's own waits (locks, disks, network)", "not counted", None)
 SLEEP = ("why it slept", "locks, network and timers cannot be distinguished", None)
 L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
-"""The entry for losses of L3 capacity. It is listed as not measured unless a chosen event counts
-misses."""
+"""The unmeasured loss for L3 capacity; not listed if a chosen event counts misses."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +42,15 @@ class Check:
 
     key: str
     loss_name: str
-    """Name of the loss in the table; '' if the table leaves it out, and only the list of ruled-out
-    losses has it."""
+    """Name of the loss in the table; '' if only the list of ruled-out losses has it."""
     result: str
     share: float
     """Share of the time that was lost in this way."""
     brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
     measured_share: float = 0.0
-    """The measured share of the time, of which only a part is a loss; NaN where unknown."""
+    """Measured share of the time, such as the time in interrupts, only a part of which is lost; NaN
+    if unknown."""
 
     def is_ruled_out(self, min_share: float) -> bool:
         """Returns whether the loss is certainly below `min_share`, and the measured share is below
@@ -64,7 +62,7 @@ UnmeasuredLoss = tuple[str, str, str | None]
 """Name of a loss that cannot be measured here, the reason, and how it could be measured."""
 
 
-def checks(
+def measured_losses(
     session: Session, totals: Totals, whole: Interval, episodes: Sequence[Episode], *,
     is_whole_run: bool = True,
 ) -> list[Check]:  # fmt: skip
@@ -82,8 +80,8 @@ def checks(
     def add_share(
         key: str, loss_name: str, name: str, share: float, *kinds: str, result: str = ""
     ) -> None:
-        """Adds the check of a loss that is measured as a share of the time. `kinds`: kinds of the
-        episodes that report it."""
+        """Adds a check whose measured number is a share of the time. `kinds`: kinds of the episodes
+        that report the loss."""
         text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
         result = result or f"{text} of time"
         add(key, loss_name, result, f"{name} ({text})", *of_kinds(*kinds), measured=share)
@@ -141,8 +139,8 @@ def checks(
 
 
 def _has_unread_cpu(session: Session, whole: Interval) -> bool:
-    """Returns whether some CPUs of the shown packages were not read, for example because of
-    `--cpus`. Losses to tasks on them would go unnoticed."""
+    """Returns whether some CPU of the selected packages was not read, for example because of
+    `--cpus`. Losses to tasks on it would go unnoticed."""
     packages = {session.topology[row].package for row in session.selected}
     util = whole.values["util"]
     return any(cpu.online and cpu.package in packages and not isfinite(util[row])

@@ -1,6 +1,5 @@
-"""Evidence of episodes as text and as JSON: its pieces, their order, names and units. The second
-part finds clues, which are evidence of losses without an episode.
-"""
+"""Evidence of episodes as text and JSON; and clues, which are evidence of losses without an
+episode."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ def evidence_text(cause: str, evidence: Mapping[str, Any]) -> str:
 
 
 def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
-    """Returns the pieces of the evidence as text, the most convincing first. Pieces that the cause
-    implies are left out."""
+    """Returns the evidence as short texts, the most convincing first, without those that the cause
+    implies."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     first_keys = [key for key in _MOST_CONVINCING if key in evidence]
@@ -60,7 +59,8 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
 
 
 def evidence_piece(key: str, value: object) -> str:
-    """Returns a piece of evidence as text. The end of `key` is the unit of a number."""
+    """Returns one item of the evidence as text. A number has its unit, which is the end of
+    `key`."""
     if key == "changes with it":
         return f"IPC changed at {value} starts and stops"
     name = _LABELS.get(key)
@@ -71,11 +71,11 @@ def evidence_piece(key: str, value: object) -> str:
 
 
 _LIMITS = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
-"""Key of the limit or reference that is shown with a piece of evidence, by key of the piece."""
+"""Key of the limit or reference that is shown beside an item of evidence, by key of the item."""
 _MOST_CONVINCING = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
 """JSON keys of the most convincing evidence, which is listed first."""
 MAX_NAMES = 4
-"""Maximum number of tasks named in one piece of evidence. Further ones are only counted."""
+"""Maximum number of tasks named in one item of evidence. Further ones are only counted."""
 
 
 def _polled_text(polled: PolledBits, name: Callable[[RegisterBit], str]) -> str:
@@ -167,7 +167,7 @@ _WORDINGS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "self": ("self", _task_names),
     "rests_on": ("rests on", _text_formatter("steal of /proc/stat, in ticks of 10 ms")),
 }  # fmt: skip
-"""By detector key: the JSON key, and a function that formats the value (None: it is unchanged)."""
+"""By key in `detect`: the JSON key, and a function that formats the value (None: unchanged)."""
 _LABELS = {
     "misses_per_ki": "misses per 1000 instructions:", "misses_per_ki_before": "before:",
     "came_per_s": "it came", "memory_limit_mb": "limit", "at_limit": "times at it:",
@@ -181,7 +181,7 @@ _LABELS = {
     "memory_bytes_per_s": "traffic", "memory_of_best_share": "memory used, of the best seen:",
     "error_of_reading_share": "of reading", "error_of_steal_share": "of steal",
 }  # fmt: skip
-"""Text for JSON keys that are not clear by themselves."""
+"""Texts for JSON keys that readers would not understand."""
 _UNITS: dict[str, Callable[[float], str]] = {
     "_bytes_per_s": lambda value: f"{1e-9 * value:.1f} GB/s",
     "_hz": lambda value: f"{1e-9 * value:.2f} GHz",
@@ -192,7 +192,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
     "_s": lambda value: f"{1e6 * value:.0f} µs" if value < 1e-3 else short_duration(value),
 }
-"""Functions that format a value, by suffix of its key. The first match is used."""
+"""Functions that format a value, by suffix of its key. The first matching suffix counts."""
 
 
 # --- Clues to losses whose size is not counted: the kernel's log, settings, and slow memory.
@@ -201,9 +201,8 @@ MAX_OWNER = 40
 MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor may choose a low clock because of low demand."""
 MIN_KERNEL_SHARE = 0.15
-"""Minimum share of the busy time in the kernel for which a setting that slows the kernel is
-reported. File and network servers spend this much there without a fault, but lose time to the
-setting, too."""
+"""Minimum share of the busy time in the kernel for which a setting that slows only the kernel is a
+clue. File and network servers spend this much there."""
 
 
 class Clue(NamedTuple):
@@ -213,17 +212,17 @@ class Clue(NamedTuple):
     text: str
     hint: str
     highest_share: float = nan
-    """Upper bound of the share of the time lost in this way; NaN where unknown."""
+    """Upper bound of the share of the time lost in this way; NaN if unknown."""
     lost_share: float = nan
-    """Lost share of the time, by kernel samples; NaN without samples."""
+    """Lost share of the time, according to kernel samples; NaN without samples."""
     activity: str = ""
-    """Activity of the tasks in that time, as the words after "spends" in a sentence."""
+    """The words after "spends … of its time" in a sentence on the loss."""
 
 
 def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
     """Returns clues from kernel messages, kernel samples, settings that slow programs down, and
-    memory counters. A setting that slows only the kernel is included only if CPUs spend much time
-    in it."""
+    memory counters. A setting that slows only the kernel is a clue only if CPUs spend much time
+    there."""
     sums, result = totals.losses, _kernel_clues(session, totals)
     for kind, name in session.hints.messages:
         if kind in LOG_CLUES:
@@ -271,8 +270,7 @@ def _memory_limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
 
 
 MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
-"""Minimum shares of the time in kernel samples for a clue: of wasted work, and of other work in one
-function."""
+"""Minimum shares of kernel samples that are a clue: wasted work, and other work in one function."""
 
 
 def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
@@ -313,8 +311,8 @@ def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
 MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
 """Minimum share of memory traffic that other nodes serve, and minimum traffic, for a clue."""
 MAX_UNCORE_SHARE = 0.9
-"""Maximum uncore clock that is a clue, as a share of its highest clock. CPUs must be busy for at
-least half of the time, because an idle package lowers its uncore clock."""
+"""Maximum uncore clock that counts as low, as a share of its highest clock. CPUs must be busy for
+at least half of the time, because an idle package lowers its uncore clock."""
 
 UNCORE = (
     "the uncore", "L3 and memory",

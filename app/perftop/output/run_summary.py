@@ -1,6 +1,5 @@
-"""The summary of a run, of its command, and of the machine's state, which is the last line of `stat
---json`. As text: what the threads of the command did, as a bar and a table.
-"""
+"""The summary of a run, its command and the machine's state, which is the last line of `stat
+--json`; and, as a bar and a table, how the command's threads spent their time."""
 
 from __future__ import annotations
 
@@ -30,11 +29,10 @@ from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, why_no_states, 
 # keys and values are those of the JSON output. The tables in this module translate them into text.
 
 MAX_SHOWN_LENGTH, MAX_VALUE_LENGTH = 60, 200
-"""Maximum characters of a value on display, and of a value in the state."""
+"""Maximum lengths in characters of a value on display, and of a value in the state."""
 MAX_SETTINGS = 64
 MAX_EQUAL_DIFFERENCE = 0.002
-"""Maximum relative difference of two numbers that count as equal. The mean of a gauge is
-rounded."""
+"""Maximum relative difference of two numbers that count as equal: means of gauges are rounded."""
 SETTING_NAMES = {
     "power_limit_w": "power limit PL1",
     "power_limit2_w": "power limit PL2",
@@ -59,7 +57,7 @@ SETTING_NAMES = {
     "sample_s": "sample",
     "command": "command",
 }
-"""Labels of states by key, the most important first. A state without a label is shown by its
+"""Names of settings by key, the most important first. A state without a name is shown by its
 key."""
 _VALUE_FORMATS: dict[str, Callable[[float], str]] = {
     "power_limit_w": "{:g} W".format,
@@ -143,8 +141,8 @@ MAX_NEIGHBOURS = 3
 
 
 def run_line(session: Session, command_window: CommandWindow) -> Line | None:
-    """Returns the run of the command; None without a command. All CPUs were sampled before its
-    start and after its end."""
+    """Returns the JSON object of the command's run; None without a command. All CPUs must have been
+    sampled before its start and after its end."""
     run = command_window.run
     if run is None:
         return None
@@ -157,10 +155,9 @@ def run_line(session: Session, command_window: CommandWindow) -> Line | None:
 def run_time_fields(
     session: Session, start_ns: int, end_ns: int, bounds: WindowBounds | None
 ) -> Line:
-    """Returns fields of a JSON line in Unix time: start and end of the run, and for the first and
-    the last samples of the CPUs, the earliest and the latest time. All are null if the measuring
-    window was not closed, or if a machine is simulated, because its clock is then not that of the
-    run."""
+    """Returns fields of a JSON line in Unix time: start and end of the run, and the earliest and
+    latest time of the first and of the last samples of the CPUs. All are null if the measuring
+    window was not closed, or if the machine is simulated and has another clock."""
     if bounds is None:
         return dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
     return {
@@ -327,7 +324,7 @@ def _measure_json(mean: float, extremes: dict[str, float]) -> Line | None:
 def _reasons(
     session: Session, whole: Interval, rows: Sequence[int], measures: Line
 ) -> dict[str, str]:
-    """Returns, by key, why metrics that this source has in general are missing for these CPUs."""
+    """Returns, by key, why metrics that the source can measure are missing for these CPUs."""
     variants_by_key = session.evaluator.variants.items()
     missing_keys = [key for key, variants in variants_by_key if variants and measures[key] is None]
     return {key: why_unknown(session, whole, [*rows], key) for key in missing_keys}
@@ -362,14 +359,13 @@ def _core_line(session: Session, whole: Interval, extremes: Distribution, core: 
 
 # --- How a command spent its time, as text: the run as one bar, divided into phases, and a table.
 #
-# The length of the bar is the elapsed time. The cells of each phase are divided by what all threads
-# of the command did together: if its only thread sleeps, the whole phase is sleep, however busy the
-# machine is.
+# The length of the bar is the elapsed time. Each phase is divided in proportion to the time for
+# which all threads of the command ran, waited and slept, however busy the machine is.
 
 WIDTH = 78
 MAX_NAME = 15
 MIN_SHOWN_S = 0.05
-"""Minimum time in s, summed over all threads, of a use that is mentioned or has a column."""
+"""Minimum time in s, summed over all threads, that threads ran, waited or slept to be mentioned."""
 
 
 class _TimeUse(NamedTuple):
@@ -393,15 +389,15 @@ TIME_USES = (
 
 
 def spent_text(spent: JobTime) -> str:
-    """Returns text on the uses of a job's time, without those shorter than MIN_SHOWN_S."""
+    """Returns text on how a job's threads spent their time, without times below MIN_SHOWN_S."""
     uses = zip(TIME_USES, spent, strict=True)
     parts = [f"{use.words} {seconds:.1f} s" for use, seconds in uses if seconds >= MIN_SHOWN_S]
     return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
 
 def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
-    """Returns the bar with its legend, and a table if there are several phases; [] if the threads'
-    use of time is unknown, or if they only slept in a run without marks."""
+    """Returns the bar with its legend, and a table if there are several phases; [] if it is unknown
+    how the threads spent their time, or if they only slept in a run without marks."""
     nothing = JobTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     spent_s = [phase.times.job_time() or nothing for phase in phases]
     awake_s = sum(sum(times) - times.slept_s for times in spent_s)

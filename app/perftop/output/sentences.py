@@ -1,10 +1,9 @@
-"""Text about episodes: their names, counts and explanations. Only this module and `evidence` have
-such text; the alert line, the lists of episodes, `why`, `stat`, `summary`, `diff` and the exporter
-use it.
+"""Text about episodes: their names, counts and explanations. The alert line, the lists of episodes,
+`why`, `stat`, `summary`, `diff` and the exporter use it.
 
 A sentence says who loses how much to what. Its phrases are declared with the kinds of episodes in
-`model/kinds.py`; this module fills in their fields. It uses the first phrase that fits the length
-and whose fields are all known. If none fits, a few words replace the sentence.
+`model/kinds.py`; this module fills in their fields. The first phrase is used that fits the length
+and whose fields are all known; if there is none, a few words replace the sentence.
 """
 
 from __future__ import annotations
@@ -109,8 +108,8 @@ def short_cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], first: int | N
 def _whole_units(
     online: Sequence[Cpu], chosen: Sequence[Cpu], count: int
 ) -> tuple[str, str] | None:
-    """Returns the kind and the numbers of the packages or cores that these CPUs fill completely;
-    None if they fill none. `chosen`: the online ones of the `count` CPUs."""
+    """Returns the kind and the numbers of the packages or cores that consist of exactly these CPUs;
+    None if there are none. `chosen`: the online ones of the `count` CPUs."""
     cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
     numbers = [package for package in packages if package is not None]
     if len(numbers) < len(packages) or len(chosen) != count:
@@ -208,8 +207,8 @@ def subject_of(episode: Episode) -> str:
 
 
 def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
-    """Returns the tasks that take time or resources from others; with `self`, the job's own tasks
-    that do."""
+    """Returns the tasks that take time or resources from others; with `self`, the job's own such
+    tasks."""
     tasks = episode.evidence.get(key, ())
     return [] if isinstance(tasks, Hypervisor) else [t for t in tasks if isinstance(t, TaskOnCpu)]
 
@@ -259,8 +258,8 @@ _FALLBACK_PHRASES = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where
               "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}")  # fmt: skip
 """Phrases for any kind, used if no sentence fits."""
 _NAME_SIZES = 15, 9
-"""Maximum characters of a task's name. The second limit, with an abbreviated cause, is used for
-sentences that are too long with the first."""
+"""Maximum characters of a task's name. Sentences that are too long with the first limit are tried
+with the second one and an abbreviated cause."""
 
 
 def sentence(
@@ -397,7 +396,7 @@ start time is shown."""
 
 
 def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
-    """Returns a phrase for the episodes' duration or start time; for both if they end after
+    """Returns a phrase for the episodes' duration or start time, or for both if they end after
     `now_ns` (the displayed time)."""
     start_ns = min(e.start_ns for e in episodes)
     now_ns = max(now_ns, start_ns)  # an episode may have begun after the displayed time

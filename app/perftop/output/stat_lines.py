@@ -1,8 +1,6 @@
 """The lines that `stat` prints: JSON lines, a stable format for scripts, and tables for people.
-
-Unknown values are null in JSON. Reasons for the whole run are in `missing` of the line `hello`,
-under the same key; later ones are in `why` of a row.
-"""
+Unknown values are null in JSON. The reasons are under the same key: in `missing` of the line
+`hello` for the whole run, or in `why` of a row."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ NO_WAITS_REASON = "the kernel does not report how long they waited"
 
 
 def line_text(line: Line) -> str:
-    # Non-ASCII characters are only in strings, where their escapes are valid JSON.
+    # Non-ASCII characters are only in strings, where JSON allows their escapes.
     return escaped(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -102,7 +100,7 @@ def smt_method(session: Session) -> str:
 def interval_line(session: Session, interval: Interval) -> Line:
     shares = multiplexed_shares(interval)
     multipliers: Line = {}
-    """TSC ticks per tick of each counter; `before` is an earlier value that proved wrong."""
+    """TSC ticks per tick of each counter; `before` is a previous value that was wrong."""
     for key, calibration in session.calibrations.items():
         factor = json_number(calibration.factor)
         multipliers[key] = {"factor": factor, "state": calibration.state}

@@ -1,7 +1,6 @@
-"""A session as text: its heading, its episodes, and its final lines. The final lines report on the
-command, and have a table of minimum, mean, maximum and fifth percentile of each measure. A
-`Measurement` selects the messages that they cover.
-"""
+"""A session as text: heading, episodes, and final lines. The final lines report on the command, and
+have a table of the minimum, mean, maximum and fifth percentile of each measure. A `Measurement`
+chooses the messages that they cover."""
 
 from __future__ import annotations
 
@@ -55,12 +54,13 @@ MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 SPAN_NAMES = ("min", "mean", "max", "p5")
 LABEL_WIDTH, SPAN_WIDTH = 24, 9
 _GROUPS = {"job": "job CPUs", "rest": "others"}
-"""Titles of the columns with means over CPUs. The job's CPUs may also have run other tasks."""
+"""Titles of the columns with means over the job's CPUs, which other tasks may have used too, and
+over the other CPUs."""
 
 
 def heading(session: Session) -> list[str]:
-    """Returns two lines: a description of the machine; and the numbers that users look for but that
-    cannot be measured on it, if there are any."""
+    """Returns a description of the machine and, if there are any, a line on the numbers that users
+    look for but that cannot be measured here."""
     hello = session.hello
     cores = count_noun(len(session.selected_cores()), "core")
     cpus = count_noun(len(session.selected), "CPU")
@@ -201,7 +201,7 @@ MIN_SINGLE_CPU_SHARE = 0.1
 """Minimum share of the elapsed time with a single busy CPU that is reported."""
 MIN_SEEN_SHARE = 0.9
 """Minimum share of the command's running time that task records must cover for its wait to be
-reported as exact, not as a lower bound."""
+exact. Below it, the wait is a lower bound."""
 LABEL_CHARACTERS = 13
 """Width of the labels of the lines about a command."""
 
@@ -323,8 +323,8 @@ def _clock_line(session: Session, line: Line) -> str:
 
 
 def _used_lines(line: Line) -> list[str]:
-    """Returns lines on the resources used. Cycles and instructions are the machine's, all others
-    the command's."""
+    """Returns lines on the resources that the command used. Cycles and instructions are the
+    machine's."""
     run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
         instructions, cycles = _si_text(totals["instructions"]), _si_text(totals["cycles"])
@@ -383,7 +383,7 @@ class Measurement:
         """User and system CPU time in s that perftop had used by the first frame."""
         self._footprint = None if job is None else JobFootprint(job.pid)
         self._command = WatchedJob(None if job is None else str(job.pid), "command")
-        """The command, used if the session watches another job."""
+        """The command as a watched job, for sessions that watch another job."""
 
     def begin(self, hello: wire.Hello) -> None:
         self._is_this_machine = hello.source.startswith("sim") or is_this_machine(hello)

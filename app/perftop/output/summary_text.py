@@ -33,7 +33,7 @@ PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 ROWS = ("util", "busy_hz", "ipc", "kernel_cycles", "involuntary", "steal")
 """Metrics of the table, before the chosen events."""
 TOTALS = ("length_s", "lost_ratio", "both", "power_w", "energy_j")
-"""Keys of the numbers of a phase that have no percentiles."""
+"""Keys of the numbers of a phase that are sums or have no percentiles."""
 LABEL_WIDTH, CELL_WIDTH, ROW_CELL_WIDTH, WIDTH = 19, 7, 9, 80
 MAX_SIDE_BY_SIDE = 3
 """Maximum number of phases that are shown as columns. If there are more, each is a row."""
@@ -41,7 +41,7 @@ MAX_ROW_NUMBERS = 6
 """Maximum number of values in the row of a phase."""
 MAX_NAME, MAX_EVENT = 15, 13
 PHASE_HEADING = "machine by phase"
-"""Heading of the table of the machine's numbers. That of a command's times is just `phase`."""
+"""Heading of the table of the machine's numbers, which differs from that of a command's times."""
 WHOLE_LABEL = "whole"
 """Label of the phase that covers the whole recording."""
 MAX_PHASES = 1000

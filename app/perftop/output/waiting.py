@@ -1,6 +1,5 @@
 """Explains waits for a CPU: which tasks waited most, which tasks ran on their CPUs meanwhile, and
-whether an affinity mask or a cpuset kept them off other CPUs.
-"""
+whether an affinity mask or a cpuset kept the waiting tasks off other CPUs."""
 
 from __future__ import annotations
 
@@ -30,46 +29,45 @@ from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes
 
 MAX_NAME, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
-"""Minimum share of the time in which a task wanted a CPU (ran or waited) that it spent waiting, to
-count as a waiting task."""
+"""Minimum share of the time in which a task ran or waited that it spent waiting, to be a waiting
+task."""
 MIN_BLAME_SHARE = 0.1
-"""Minimum running time of another task on the CPUs of the waiting tasks for it to be named, as a
-share of their waiting time."""
+"""Minimum running time of a task on the CPUs of the waiting tasks to be named, as a share of their
+waiting time."""
 MIN_CROWDED_CPUS = 1.05
-"""Minimum demand of a group's tasks on one CPU, in CPUs, that proves that they compete. With less
-demand, they may have run one after the other."""
+"""Minimum demand in CPUs of a group's tasks on one CPU that proves that they compete. Tasks with
+less demand may have run one after the other."""
 MAX_WAIT_DIFFERENCE = 0.1
-"""Maximum difference between the waiting shares of two tasks that wait equally."""
+"""Maximum difference between the waiting shares of two tasks that are said to wait equally."""
 MIN_FULL_SHARE = 0.25
-"""Minimum share of the time in which a CPU had more tasks than were sampled, for the waiting time
-to be reported as a lower bound."""
+"""Minimum share of the time in which some tasks on a CPU were not sampled, for the waiting time to
+be reported as a lower bound."""
 MIN_DEMAND_CPUS = 0.1
 """Minimum demand of a group in CPUs for its lost share to be reported."""
 MIN_ROOM, MIN_IDLE = 0.5, 0.1
-"""Minimum idle shares of a CPU: MIN_ROOM for one more task, MIN_IDLE for one more task that runs
-part of the time."""
+"""Minimum idle share of a CPU with room for one more task: for one that always runs (MIN_ROOM), and
+for one that runs at times (MIN_IDLE)."""
 MIN_EXPLAINED_SHARE = 0.5
-"""Minimum running time of other tasks, as a share of the waiting time, for them to be the cause,
-even if the group's tasks also competed with each other. Processes that ended between two scans are
-considered only if the scanned tasks ran for less."""
+"""Other tasks are the cause if they ran for at least this share of the waiting time, even if the
+group's tasks also competed with each other. Processes that ended between two scans are considered
+only if the scanned tasks ran for less."""
 KERNEL_THREADS = {
     "ksoftirqd/": "softirq", "irq/": "irq", "kswapd": "reclaim", "kcompactd": "compaction",
     "khugepaged": "compaction", "idle_inject/": "idle-injection", "kidle_inj": "idle-injection",
 }  # fmt: skip
-"""Prefixes of the names of kernel threads that work for other tasks, with the cause of this
-work."""
+"""The cause of the work that kernel threads do for other tasks, by prefix of their names."""
 MIN_LONG_S = 0.1
 """Minimum time in s of a single wait that is reported."""
 MAX_EXIT_S, MIN_IDLE_EXITS = 1e-3, 0.25
-"""Maximum mean wait in s of a wake-up, and minimum idle share of its CPUs, for waits that are due
-to idle states. The deepest states of servers take up to 0.3 ms to leave."""
+"""Waits are due to idle states if their mean is at most MAX_EXIT_S, and their CPUs were idle for at
+least MIN_IDLE_EXITS of the time. The deepest states of servers take up to 0.3 ms to leave."""
 _VM_PATTERN = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """Matches the command line of QEMU, with the name of the VM."""
 OWN_NAMES = {"perftop", "perfprobe"}
-"""Names of the measuring processes. Their waits are reported only if no other task waits, and their
+"""Names of the measuring processes. Their waits are reported only if no other task waits; their
 cost is reported separately."""
 VM_THREAD = "thread"
-"""Noun for the tasks of a VM. Its guest counts their waits as steal."""
+"""Noun for the tasks of a VM. Their waits are steal in the guest."""
 UNKNOWN_NEIGHBOUR = "what ran there is unknown"
 
 
@@ -83,11 +81,11 @@ class WaitingLoss:
     hint: str
     cpus: list[int]
     confidence: Confidence
-    """`measured`: the tasks that they waited for ran on their CPUs. `inferred`: the CPUs of those
-    tasks are unknown. `unknown`: nothing is known about those tasks."""
+    """`measured`: the tasks that they waited for ran on the same CPUs. `inferred`: the CPUs of
+    those tasks are unknown. `unknown`: those tasks are unknown."""
     headline: str
     victim_share: float
-    """Share of their own time that they waited; 0 if they needed little CPU time."""
+    """Share of their own time that the tasks waited; 0 if they needed little CPU time."""
 
 
 Tasks = Mapping[tuple[int, str, int], TaskTimes]
@@ -112,7 +110,7 @@ class _Waiters:
 @dataclass(frozen=True)
 class _WaitReason:
     culprit: str
-    """The resource in a few words, for use inside a sentence."""
+    """The task or resource that they waited for, for use inside a sentence."""
     awaited_tasks: list[str]
     """The tasks that the group waited for, as text; empty if they are unknown."""
     evidence: list[str]
@@ -194,7 +192,8 @@ def _waiters_text(waiters: _Waiters, *, with_threads: bool) -> str:
 
 
 def _wait_evidence(waiters: _Waiters, bound_text: str, notes: list[str]) -> list[str]:
-    """Returns the evidence of how long the tasks waited. `notes`: explanations of the total."""
+    """Returns evidence of how long the tasks waited. `notes`: explanations of the sum of their
+    waits."""
     total, waiting = waiters.total_times, waiters.waiting_members
     digits = 1 if total.wanted_s >= 1 else 2
     they = "they" if len(waiting) > 1 else "it"
@@ -232,7 +231,7 @@ def _find_waiters(
         members = {key: _sum_times(parts, key[1]) for key, parts in times_by_pid.items()}
         is_vm = worst[0] not in {safe_text(comm, MAX_NAME) for _, comm in times_by_pid}
         name, noun = worst[0], VM_THREAD if is_vm else "task"
-    # Differences of sums can leave a wait of some 1e-16 s that is on no CPU.
+    # Differences of sums can leave waits of some 1e-16 s on no CPU.
     placed = {key: t for key, t in members.items() if t.by_cpu}
     waiting = {key: t for key, t in placed.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
     if not waiting:
@@ -253,11 +252,11 @@ class _Competitors:
     min_run_s: float
     """Seconds that tasks must have run to explain the wait."""
     neighbours: list[tuple[int, str]]
-    """PID and name of those in `ran_s` that ran long enough to be named."""
+    """PID and name of the tasks in `ran_s` that ran long enough to be named."""
     are_members: bool
     """Whether the group's own tasks competed with each other."""
     short_lived: ShortLivedProcesses | None
-    """The processes that ran between two scans; None if others explain the wait."""
+    """The processes that ran between two scans; None if other tasks explain the wait."""
 
     @property
     def others_explain(self) -> bool:
@@ -278,12 +277,12 @@ def _find_competitors(
     busiest_s = max(total.by_cpu[cpu] for cpu in cpus)
     are_members = len(waiters.members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
     min_run_s = MIN_EXPLAINED_SHARE * total.wait_s
-    found = _Competitors(ran_s, min_run_s, neighbours, are_members, short_lived=None)
-    if found.are_unknown:
+    rivals = _Competitors(ran_s, min_run_s, neighbours, are_members, short_lived=None)
+    if rivals.are_unknown:
         unseen = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
         if unseen is not None:
-            return replace(found, neighbours=[], short_lived=unseen)
-    return found
+            return replace(rivals, neighbours=[], short_lived=unseen)
+    return rivals
 
 
 def _find_reason(
@@ -291,38 +290,38 @@ def _find_reason(
     covered_s: float,
 ) -> _WaitReason:  # fmt: skip
     """Returns the reason for the group's wait: tasks that ran on its CPUs, its own members,
-    processes that ended between two scans, or a CPU that first had to leave an idle state; and the
-    mask or cpuset that kept it off other CPUs. `placed_tasks`: those of `all_tasks` with a known
+    processes that ended between two scans, or idle states that a CPU had to leave; and the mask or
+    cpuset that kept the group off other CPUs. `placed_tasks`: those of `all_tasks` with a known
     CPU. `covered_s`: seconds that these records cover."""
-    found = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
-    if found.are_unknown and (reason := _idle_exits(session, waiters, whole)) is not None:
+    rivals = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
+    if rivals.are_unknown and (reason := _idle_exits(session, waiters, whole)) is not None:
         return reason
-    stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
-    limit, allowed = _allowed_cpus(session, stuck)
+    waiting_pids = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
+    limit, allowed = _allowed_cpus(session, waiting_pids)
     spare = _idle_shares(session, whole, allowed if limit else waiters.cpus)
     evidence = []
     if limit:
         count = sum(row.online for row in session.topology)
         evidence.append(f"may use {len(allowed)} of {count_noun(count, 'CPU')} ({limit})")
         evidence += [f"CPU {cpu} is {whole_percent(spare[cpu])} idle" for cpu in [*spare][:1]]
-    culprit, awaited_tasks = _awaited_tasks(session, waiters, found)
-    if found.short_lived is not None:
-        parent, ran_s = found.short_lived.parent, found.short_lived.run_s
+    culprit, awaited_tasks = _awaited_tasks(session, waiters, rivals)
+    if rivals.short_lived is not None:
+        parent, ran_s = rivals.short_lived.parent, rivals.short_lived.run_s
         evidence.append(f"children of {parent} ran {ran_s:.2f} s")
-    elif not found.neighbours and not found.are_members:
+    elif not rivals.neighbours and not rivals.are_members:
         if not awaited_tasks:
-            evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if found.ran_s else UNKNOWN_NEIGHBOUR)
-        for (pid, comm), ran_s in [*found.ran_s.items()][:1]:
+            evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if rivals.ran_s else UNKNOWN_NEIGHBOUR)
+        for (pid, comm), ran_s in [*rivals.ran_s.items()][:1]:
             evidence.append(f"{_task_name(session, pid, comm)}[{pid}] ran there {ran_s:.2f} s")
-    for pid, comm in found.neighbours[:1]:
+    for pid, comm in rivals.neighbours[:1]:
         if owner := process_owner(session.details.get(str(pid), {})):
             evidence.append(f"{safe_text(comm, MAX_NAME)} is of {owner}")
-    counted = found.short_lived is None
+    counted = rivals.short_lived is None
     belief = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"
     return _WaitReason(
-        culprit, awaited_tasks, evidence, found.neighbours,
-        "for" if found.are_members else "behind",
-        _wait_remedy(session, found, limit, allowed, spare, stuck), belief,
+        culprit, awaited_tasks, evidence, rivals.neighbours,
+        "for" if rivals.are_members else "behind",
+        _wait_remedy(session, rivals, limit, allowed, spare, waiting_pids), belief,
     )  # fmt: skip
 
 
@@ -347,47 +346,47 @@ def _idle_exits(session: Session, waiters: _Waiters, whole: Interval) -> _WaitRe
 
 
 def _awaited_tasks(
-    session: Session, waiters: _Waiters, found: _Competitors
+    session: Session, waiters: _Waiters, rivals: _Competitors
 ) -> tuple[str, list[str]]:
-    """Returns the culprit in a few words, and the names of the tasks that the group waited for; []
-    if they are unknown."""
-    if found.short_lived is not None:
-        culprit = found.short_lived.child_names
-        return culprit, [f"{culprit} of {found.short_lived.parent}"]
+    """Returns what the group waited for in a few words, and the names of the tasks that it waited
+    for; [] if they are unknown."""
+    if rivals.short_lived is not None:
+        culprit = rivals.short_lived.child_names
+        return culprit, [f"{culprit} of {rivals.short_lived.parent}"]
     culprit = "other tasks" if len(waiters.members) == 1 else "waiting for a CPU"
     awaited_tasks: list[str] = []
-    if found.are_members:
+    if rivals.are_members:
         culprit, awaited_tasks = "its own threads", ["each other"]
-    for pid, comm in found.neighbours[:1]:
+    for pid, comm in rivals.neighbours[:1]:
         name = _task_name(session, pid, comm)
-        if found.others_explain or not found.are_members:
+        if rivals.others_explain or not rivals.are_members:
             culprit = cause_of(cause).name if (cause := _kernel_cause(session, pid, comm)) else name
             culprit += f"[{pid}]" if culprit == waiters.name else ""
         names = [f"{name}[{pid}]"]
-        names += [f"{len(found.neighbours) - 1} more"] if found.neighbours[1:] else []
-        awaited_tasks += names if found.are_members else [join_words(names)]
-    if not awaited_tasks and found.others_explain:  # each of them ran too little to be named
-        return "many other tasks", [f"{len(found.ran_s)} other tasks"]
+        names += [f"{len(rivals.neighbours) - 1} more"] if rivals.neighbours[1:] else []
+        awaited_tasks += names if rivals.are_members else [join_words(names)]
+    if not awaited_tasks and rivals.others_explain:  # Each of them ran too little to be named.
+        return "many other tasks", [f"{len(rivals.ran_s)} other tasks"]
     return culprit, awaited_tasks
 
 
 def _wait_remedy(
-    session: Session, found: _Competitors, limit: str, allowed: set[int],
-    spare: Mapping[int, float], stuck: Collection[int],
+    session: Session, rivals: _Competitors, limit: str, allowed: set[int],
+    spare: Mapping[int, float], waiting_pids: Collection[int],
 ) -> str:  # fmt: skip
     """Returns a remedy; '' if none is known. `limit`: "mask" or "cpuset" if it restricts the
-    waiting processes `stuck` to the CPUs `allowed`, else ''. `spare`: the idle shares of other
+    waiting processes `waiting_pids` to the CPUs `allowed`, else ''. `spare`: idle shares of other
     CPUs."""
     has_room = any(share > MIN_ROOM for share in spare.values())
     if limit == "cpuset" and spare:
         return f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
-    if limit == "mask" and spare and (has_room or found.are_members or not found.neighbours):
-        return f"taskset -acp {ranges({*allowed, *spare})} {min(stuck)}"
-    if found.short_lived is not None:
-        return f"chrt --idle --pid 0 {found.short_lived.pid}, whose later children inherit it"
-    if found.neighbours:
-        return remedy_against(session, *found.neighbours[0])
-    if found.are_members and not has_room:
+    if limit == "mask" and spare and (has_room or rivals.are_members or not rivals.neighbours):
+        return f"taskset -acp {ranges({*allowed, *spare})} {min(waiting_pids)}"
+    if rivals.short_lived is not None:
+        return f"chrt --idle --pid 0 {rivals.short_lived.pid}, whose later children inherit it"
+    if rivals.neighbours:
+        return remedy_against(session, *rivals.neighbours[0])
+    if rivals.are_members and not has_room:
         usable = allowed.intersection(session.topology[row].cpu for row in session.selected)
         fewer = f"no more than {count_noun(len(usable), 'thread')}"
         if limit:
@@ -397,8 +396,8 @@ def _wait_remedy(
 
 
 def _group_key(session: Session, pid: int, comm: str) -> tuple[str, ...]:
-    """Returns a task's group: its name, user, control group and parent, '' where unknown. Tasks
-    that only share the name are other programs."""
+    """Returns the key of a task's group: its name, user, control group and parent ('' if unknown).
+    Tasks with only the same name belong to other programs."""
     details = session.details.get(str(pid), {})
     keys = "user", "group", "parent"
     return _task_name(session, pid, comm), *(str(details.get(key, "")) for key in keys)

@@ -31,7 +31,13 @@ from perftop.model.kinds import (
     cause_of,
 )
 from perftop.model.tasks import STOP_REASONS, is_group, short_owner
-from perftop.output.checks import MIN_SHARE, Check, UnmeasuredLoss, checks, unmeasured_losses
+from perftop.output.checks import (
+    MIN_SHARE,
+    Check,
+    UnmeasuredLoss,
+    measured_losses,
+    unmeasured_losses,
+)
 from perftop.output.evidence import (
     MAX_OWNER,
     MAX_SPARE_UTIL,
@@ -63,24 +69,24 @@ from perftop.session.session import Session
 from perftop.session.task_times import JobTime, RunTimes
 
 MIN_VICTIM_SHARE = 0.05
-"""Minimum share of their own time that tasks must lose for the cause to be named even if it costs
-less than MIN_SHARE."""
+"""Minimum share of their own time that tasks must lose for a cause to be named that costs less than
+MIN_SHARE."""
 MIN_WANTED_S = 0.1
-"""Minimum time in s that a job must have run or waited for a CPU, by its threads' records, for its
-losses to be given as shares. It is the time between two records: short-lived tasks can be missed,
-so a shorter recorded time may be a small part of the job's."""
+"""Minimum time in s that a job must have run or waited for a CPU, according to task records, for
+its losses to be given as shares. It is the time between two records: these can miss short-lived
+tasks, so a shorter recorded time may be a small part of the job's time."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named. Further ones are only counted."""
 MIN_WHOLE_SHARE = 0.97
-"""Minimum share of the observed time of a cause that was active all the time."""
+"""Minimum share of the observed time for which a cause must be active to be reported as active all
+the time."""
 MAX_STILL_ACTIVE_NS = 1_000_000_000
-"""Maximum time in ns from the last activity of a cause to the end, if it counts as still active."""
+"""Maximum age in ns of the last activity of a cause that counts as still active."""
 MAX_CORE_SHARE = 0.5
-"""Maximum sum of the shares of a core's tasks for another task to move there without a loss to a
-sibling."""
+"""Maximum sum of the shares of a core's tasks for which it has room for another task."""
 MIN_CAPPED_LOSS = 0.7
-"""Minimum lost share of the IPC that is attributed to a sibling's resctrl cap on memory bandwidth.
-On Intel CPUs the cap slows the whole core, and sharing the core costs less."""
+"""Minimum lost share of the IPC for which a sibling's resctrl cap on memory bandwidth is blamed. On
+Intel CPUs, the cap slows the whole core, which costs more than sharing the core does."""
 MAX_LISTED_STEAL_CPUS = 3
 """Maximum number of CPUs for which stolen time is listed by CPU."""
 
@@ -95,7 +101,7 @@ class Finding:
     """The cause in a few words, for use inside a sentence."""
     cpus: list[int]
     first_cpu: int | None
-    """The CPU of which a short text names the number, as in `text`."""
+    """The CPU that a short text names."""
     active_s: float | None
     """Seconds of the observed time in which the cause was active; None if unknown."""
     is_running: bool
@@ -106,11 +112,11 @@ class Finding:
     details: dict[str, Any] = field(default_factory=dict)
     """The evidence, as in an episode's JSON line."""
     headline: str = ""
-    """The loss in a sentence (who, how much, to what, where), without a full stop; '' if the
-    finding has no sentence of its own: the answer then gives the cause's share of the whole
-    time."""
+    """A sentence on who loses how much to what, and where, without a full stop. If it is '', the
+    answer gives the cause's share of the whole time."""
     victim_share: float = 0.0
-    """Share of their own time that the headline's tasks lose; 0 if they needed little CPU."""
+    """Share of their own time that the tasks in the headline lose; 0 if they needed little CPU
+    time."""
 
     @property
     def unit(self) -> str:
@@ -127,15 +133,15 @@ class Report:
     """All causes of losses, the costliest first."""
     checks: list[Check]
     clues: list[Clue]
-    """Empty in a brief report with named findings, whose answer mentions no clue."""
+    """Empty in a brief report with named findings, whose answer needs no clue."""
     unmeasured_losses: list[UnmeasuredLoss]
     interval: Interval
     """The numbers of the span."""
     job_time: JobTime | None
     """Times of the job's threads by use; None if no job is watched, or if they are unknown."""
     confusion_sentence: str
-    """A sentence on losses that may be mistaken for others, because some measurements are missing;
-    '' if there are none."""
+    """A sentence on losses that may be mistaken for others because a measurement is missing, or
+    ''."""
     is_over: bool
     """Whether the span is over. Sentences on it are then in the past tense."""
     is_whole_run: bool
@@ -181,8 +187,8 @@ def brief_report(
 ) -> Report:  # fmt: skip
     """Returns the report on a session, or on a part of it, without the results of `with_checks`.
     `first_ns`: raw time of the first frame. `argv`: the command that perftop ran, which has ended.
-    `past`: whether the span is over, so that no cause is active any longer. `totals`, `whole`: sums
-    and numbers of the part."""
+    `past`: whether the span is over, so that causes are no longer active. `totals`, `whole`: the
+    sums and numbers of the part."""
     is_whole_run = totals is None
     past_tense = past or bool(argv)
     if totals is None:
@@ -214,15 +220,15 @@ def with_checks(session: Session, brief: Report) -> Report:
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     return replace(
         brief,
-        checks=checks(session, totals, whole, episodes, is_whole_run=brief.is_whole_run),
+        checks=measured_losses(session, totals, whole, episodes, is_whole_run=brief.is_whole_run),
         clues=brief.clues or clues(session, whole, totals),
         unmeasured_losses=unmeasured_losses(session, totals, whole),
     )
 
 
 def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:
-    """Returns the name of the watched job; None if no job is watched. The name of a process that
-    was already running is the most frequent one of its threads."""
+    """Returns the name of the watched job; None if no job is watched. A process that perftop did
+    not start is named after most of its threads."""
     name = session.neighbours.watched_job.name
     if argv:
         busiest = max(times.threads.values(), key=lambda thread: thread.run_s, default=None)
@@ -251,7 +257,7 @@ class _Span:
     episodes: list[Episode]
     job: str | None
     past: bool
-    """Whether the span is over, so that no cause is active any longer."""
+    """Whether the span is over, so that causes are no longer active."""
     past_tense: bool
 
     @property
@@ -356,7 +362,7 @@ def _stolen_text(span: _Span, cpus: Sequence[int]) -> str:
 
 
 def _quota_finding(span: _Span, finding: Finding) -> Finding:
-    """Returns the finding on CPU quotas. It names the group that lost most."""
+    """Returns the finding on CPU quotas, with the group that lost most."""
     times, job = span.totals.times, span.job
     tasks = times.threads if job is not None else times.tasks
     throttled = times.throttled_tasks(tasks)
@@ -391,7 +397,7 @@ def _quota_finding(span: _Span, finding: Finding) -> Finding:
 
 
 def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Finding:
-    """Returns the finding on stopped threads. It names the thread that was stopped for longest."""
+    """Returns the finding on stopped threads, with the thread that was stopped for longest."""
     threads = times.threads
     (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
     state = max(STOP_REASONS, key=lambda letter: worst.by_state.get(letter, 0.0))
@@ -459,7 +465,7 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
 
 
 def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
-    """Returns the seconds of the last `span_ns` in which an episode was active; None without
+    """Returns the seconds of the last `span_ns` in which some episode was active; None without
     episodes."""
     if not episodes:
         return None

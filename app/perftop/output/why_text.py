@@ -31,14 +31,14 @@ from perftop.output.why_report import MAX_CAUSES, MIN_WHOLE_SHARE, Finding, Repo
 from perftop.session.session import Session
 
 WIDTH = 78
-"""Width in columns. A screen of 80 columns shows the report with a margin."""
+"""Width in columns: 80 without the margin of the screen."""
 INDENT = 10
 """Width in columns of the marker and the number before the text."""
 LABEL_WIDTH, TRY_WIDTH = 11, 10
 """Width in columns of labels such as `not seen`, and of the labels of a cause, such as `try:`."""
 MIN_WANTED_SHARE = 0.5
-"""Minimum share of the elapsed time that a job must have wanted to run for its losses to be given
-as shares of its time. A job that ran or waited less mostly slept, and the answer must say so."""
+"""Minimum share of the elapsed time that a job must have run or waited for its losses to be given
+as shares of its time. With less, it mostly slept, and the answer must say so."""
 MIN_DISK_SHARE = 0.5
 """Minimum share of its time that a job must have waited for the disk for the answer to say so."""
 SHORT_TASKS = "Tasks that live for less than 0.1 s can be missed."
@@ -50,28 +50,28 @@ MAX_UNMEASURED_LOSSES = 4
 
 
 def answer(session: Session, report: Report) -> str:
-    """Returns the sentence that answers what slows the job or the machine down: the most detailed
+    """Returns a sentence that says what slows the job or the machine down: the most detailed
     wording that fits on one line."""
-    tries = _Answer(session, report).wordings()
-    return next((text for text in tries if len(text) <= MAX_SENTENCE), tries[-1])
+    wordings = _Answer(session, report).wordings()
+    return next((text for text in wordings if len(text) <= MAX_SENTENCE), wordings[-1])
 
 
 class _Answer:
-    """The wordings of the answer. There is one method for each situation. It returns wordings, the
-    most detailed one first."""
+    """The wordings of the answer. Each situation has a method that returns wordings, the most
+    detailed first."""
 
     def __init__(self, session: Session, report: Report) -> None:
         self.session, self.report = session, report
         self.machine = "this VM" if session.hello.virtualisation is not None else "this machine"
         self.who = report.job or self.machine
-        self.at_start = self.who
+        self.subject = self.who
         """The subject at the start of a sentence. The name of a program is not capitalised."""
         if self.who.startswith(("this ", "process ")):
-            self.at_start = self.who[0].upper() + self.who[1:]
+            self.subject = self.who[0].upper() + self.who[1:]
         has_clock = bool(session.evaluator.variants["busy_hz"])
         self.no_clock = "" if has_clock else " Clocks cannot be read here."
 
-    def tense(self, present: str, past: str) -> str:
+    def verb(self, present: str, past: str) -> str:
         return past if self.report.is_over else present
 
     def wordings(self) -> list[str]:
@@ -85,12 +85,12 @@ class _Answer:
         if report.is_too_short:
             wanted = short_duration(report.sums.whole_s)
             why = "too short a time to give shares of it"
-            return [f"{self.at_start} wanted a CPU for only {wanted}, {why}."]
+            return [f"{self.subject} wanted a CPU for only {wanted}, {why}."]
         if not report.named_findings:
             return self.nothing_named()
         first = report.named_findings[0]
         if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
-            return self.loss_of_some()
+            return self.loss_of_victims()
         if report.job and report.sums.whole_s < MIN_WANTED_SHARE * report.totals.elapsed_s:
             return self.loss_of_sleeper()
         return self.loss()
@@ -101,28 +101,28 @@ class _Answer:
             unseen = f"No process {'in' if is_group(watched) else 'named'} {self.who} was found"
             unseen += "" if self.report.is_whole_run else " in this time"
         elif self.report.is_whole_run:
-            unseen = f"{self.at_start} ended before a sample"
+            unseen = f"{self.subject} ended before a sample"
         else:
-            unseen = f"{self.at_start} {self.tense('is', 'was')} not running"
+            unseen = f"{self.subject} {self.verb('is', 'was')} not running"
         return [f"{unseen}, so nothing is known about it."]
 
     def disk_wait(self) -> str:
         waited = _share_text(self.report.disk_share)
-        return f"{self.at_start} {self.tense('waits', 'waited')} for the disk {waited} of its time"
+        return f"{self.subject} {self.verb('waits', 'waited')} for the disk {waited} of its time"
 
     def no_work(self) -> list[str]:
-        """Returns the answer if no CPU time was used, or if it is not known whether any was."""
+        """Returns the answer if no CPU time was used, or if it is unknown whether any was."""
         report = self.report
         if not isfinite(report.interval.values.mean("util", self.session.selected)):
             is_sampled = report.totals.sample_count > report.totals.suspect_count
             why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
             return [f"Whether {self.who} had work is not known: {why}."]
         idle = "used no CPU time" if report.job else "was idle"
-        return [f"{self.at_start} {idle}, so nothing could be lost.{self.no_clock}"]
+        return [f"{self.subject} {idle}, so nothing could be lost.{self.no_clock}"]
 
     def nothing_named(self) -> list[str]:
-        """Returns the answer if no cause costs enough to be named. A clue may still exist."""
-        report, slowing = self.report, self.tense("is slowing", "slowed")
+        """Returns the answer if no cause costs enough to be named. There may be a clue."""
+        report, slowing = self.report, self.verb("is slowing", "slowed")
         lost = percent(report.sums.lost_ratio)
         text = f"Nothing {slowing} {self.who} down ({lost} % lost in total)."
         if not report.totals.times.has_waits:
@@ -131,8 +131,8 @@ class _Answer:
         sampled = [clue for clue in report.clues if isfinite(clue.lost_share)]
         if sampled:
             worst = max(sampled, key=lambda clue: clue.lost_share)
-            lost = f"{self.tense('spends', 'spent')} {_share_text(worst.lost_share)}"
-            text = f"{self.at_start} {lost} of its time {worst.activity}."
+            lost = f"{self.verb('spends', 'spent')} {_share_text(worst.lost_share)}"
+            text = f"{self.subject} {lost} of its time {worst.activity}."
         elif report.clues:
             clue = "there is a clue below"
             if bounds:
@@ -140,16 +140,17 @@ class _Answer:
             text = f"Nothing measured {slowing} {self.who} down, but {clue}."
         return [text + self.no_clock, text]
 
-    def loss_of_some(self) -> list[str]:
-        """Returns the answer if the machine is not the loser: its tasks or its hypervisor are."""
+    def loss_of_victims(self) -> list[str]:
+        """Returns the answer if not the whole machine loses time, but some tasks or the guest of a
+        hypervisor do."""
         report, first = self.report, self.report.named_findings[0]
-        taken = f"{self.tense('takes', 'took')} {_share_text(self.share_of_culprit())}"
+        taken = f"{self.verb('takes', 'took')} {_share_text(self.share_of_culprit())}"
         text = f"The hypervisor {taken} of {self.machine}'s time{self.place()}"
         text = first.headline or text
         rest = sum(f.share for f in report.named_findings if f.culprit != first.culprit)
         more = ""
         if rest >= MIN_SHARE:
-            more = f"; other causes {self.tense('take', 'took')} {_share_text(rest)}"
+            more = f"; other causes {self.verb('take', 'took')} {_share_text(rest)}"
         return [f"{text}{more}.{self.no_clock}", f"{text}{more}.", f"{text}."]
 
     def loss_of_sleeper(self) -> list[str]:
@@ -161,11 +162,11 @@ class _Answer:
             else short_duration(seconds)
             for seconds in (report.sums.whole_s, report.totals.elapsed_s)
         )
-        lost = f"{self.tense('loses', 'lost')} {_share_text(self.share_of_culprit())}"
+        lost = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
         if report.disk_share >= MIN_DISK_SHARE:
             return [f"{self.disk_wait()}; it {lost} of {wanted} to {culprit}.",
                     f"{self.disk_wait()}."]  # fmt: skip
-        wants = f"{self.at_start} {self.tense('wants', 'wanted')}"
+        wants = f"{self.subject} {self.verb('wants', 'wanted')}"
         text, lost = f"{wants} a CPU for only {wanted} of {elapsed}", f"and {lost} of that"
         return [
             f"{text} {lost} to {culprit}.{self.no_clock}", f"{text} {lost} to {culprit}.",
@@ -175,23 +176,23 @@ class _Answer:
     def loss(self) -> list[str]:
         """Returns the answer that names the costliest cause, and the second one if it fits."""
         first, place = self.report.named_findings[0], self.place()
-        lost = f"{self.tense('loses', 'lost')} {_share_text(self.share_of_culprit())}"
-        text = f"{self.at_start} {lost} of its {first.unit} to {first.culprit}"
-        tries = [f"{text}{place}.{self.no_clock}", f"{text}{place}.", f"{text}."]
+        lost = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
+        text = f"{self.subject} {lost} of its {first.unit} to {first.culprit}"
+        wordings = [f"{text}{place}.{self.no_clock}", f"{text}{place}.", f"{text}."]
         others = (f for f in self.report.named_findings if f.culprit != first.culprit)
         if (second := next(others, None)) is not None:
             of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
             more = f"and {_share_text(second.share)}{of_unit} to {second.culprit}."
-            tries = [f"{text}{place} {more}", f"{text} {more}", *tries]
-        return tries
+            wordings = [f"{text}{place} {more}", f"{text} {more}", *wordings]
+        return wordings
 
     def share_of_culprit(self) -> float:
-        """Returns the share of all causes with the culprit of the costliest one."""
+        """Returns the share of all causes that have the costliest cause's culprit."""
         named = self.report.named_findings
         return sum(f.share for f in named if f.culprit == named[0].culprit)
 
     def place(self) -> str:
-        """Returns where the costliest cause acts; '' if that is everywhere."""
+        """Returns the CPUs on which the costliest cause acts; '' for all CPUs."""
         first = self.report.named_findings[0]
         if not first.cpus or len(first.cpus) == len(self.session.selected):
             return ""

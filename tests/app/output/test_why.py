@@ -17,7 +17,7 @@ from perfprobe.wire import Identity
 from perftop.model.counters import Counters
 from perftop.model.kinds import STEAL_CAUSE, Episode, cause_of
 from perftop.output import why_report
-from perftop.output.checks import MIN_SHARE, checks
+from perftop.output.checks import MIN_SHARE, measured_losses
 from perftop.output.evidence import Clue, _memory_clues
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
 from perftop.output.why_report import (
@@ -227,7 +227,7 @@ def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatc
     assert not any(line.startswith("Idle") for line in rest)
     unsampled = replace(unread, totals=replace(totals, sample_count=2, suspect_count=2))
     assert "no good sample" in answer(session, unsampled)
-    assert "steal" not in {check.key for check in checks(session, totals, whole, [])}
+    assert "steal" not in {check.key for check in measured_losses(session, totals, whole, [])}
 
 
 def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:

@@ -38,22 +38,21 @@ from perftop.output.run_summary import SETTING_NAMES, is_different, setting_labe
 from perftop.output.sentences import mid_sentence
 
 MIN_CAUSE = 0.01
-"""Minimum difference between the shares of time that the sides lost to a cause. A smaller one
-explains nothing."""
+"""Minimum difference between the lost shares of A and B for which a cause can explain a number."""
 MIN_DIFFERENCE = 0.01
-"""Minimum difference that is reported, as a share or relative to A. A smaller one may exceed the
-noise of these runs, but other runs may vary more."""
+"""Minimum difference that is reported, as a share or relative to A. Smaller ones, even if they
+exceed the noise of these runs, may not recur in other runs."""
 RESOLUTION = 0.0005
 """Smallest difference that counters resolve, as a share or relative to A."""
 MAX_SAME_CHANGE = 0.02
-"""Maximum distance from 0 of the whole interval of a difference for which A and B are the same, as
-a share or relative to A."""
+"""A and B are the same in a number if the whole confidence interval of their difference is at most
+this far from 0, as a share or relative to A."""
 MIN_OTHER_CPUS = 0.1
-"""Minimum number of CPUs used by other tasks for which advice suggests a quieter machine."""
+"""Minimum mean number of CPUs used by other tasks for the advice to use a quieter machine."""
 NOISE, ONE_RUN, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
-"""Verdicts without a clear difference. SMALL: above the noise, but below MIN_DIFFERENCE."""
+"""Verdicts on differences that are not clear. SMALL: above the noise, but below MIN_DIFFERENCE."""
 UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
-"""States that do not explain a difference by themselves."""
+"""States that explain no difference."""
 TIME_KEYS = ("run_s", "length_s")
 MAX_NAME = 20
 
@@ -85,7 +84,8 @@ class Row:
 
     @property
     def is_same(self) -> bool:
-        """Whether no relevant difference was found, and one above MAX_SAME_CHANGE is unlikely."""
+        """Whether the difference is below MIN_DIFFERENCE or, with noise, certainly below
+        MAX_SAME_CHANGE."""
         largest = max(map(abs, self.interval or (0.0,)))
         is_noise = self.verdict == NOISE and largest <= MAX_SAME_CHANGE
         return is_noise or self.verdict == SMALL
@@ -96,7 +96,8 @@ class Row:
 
     @property
     def clarity(self) -> float:
-        """Size of the difference relative to its noise, which is half of the interval."""
+        """The difference divided by its noise, which is half the width of its confidence
+        interval."""
         low, high = self.interval or (-inf, inf)
         return abs(self.change) / (high - low) * 2 if high > low else inf
 
@@ -159,9 +160,8 @@ def compare(
     *,
     is_interleaved: bool = False,
 ) -> list[Comparison]:
-    """Returns a comparison for each of `sides`: a label, and the readings of both sides. `keys`:
-    the numbers to compare; None: all. Probabilities are corrected for all rows of all
-    comparisons."""
+    """Returns a comparison for each of `sides`: a label, and the readings of A and of B. `keys`:
+    the numbers to compare (default: all). Probabilities are corrected for all rows together."""
     pairs = [_pairs(a, b, keys) for _, a, b in sides]
     differences = [pair.difference for phase in pairs for pair in phase]
     chances = iter(holm_corrected([d.probability for d in differences if d is not None]))
@@ -197,7 +197,7 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
         is_requested = key not in ON_REQUEST_KEYS if keys is None else key in keys
         pair = _pair(number_of(key), a, b) if is_requested else None
         if pair is None or (pair.number.unit != "ratio" and pair.side_a == 0):
-            # one side lacks the number, or its value in A is 0, of which there is no percentage
+            # A side lacks the number, or it is 0 in A, so that B has no percentage of it.
             continue
         if keys is None and not (
             _is_shown_nonzero(pair.number, pair.side_a)
@@ -214,7 +214,7 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
     key, is_share = number.key, number.unit == "ratio"
     if len(a) == len(b) == 1 and key in a[0].series_estimates and key in b[0].series_estimates:
         series_a, series_b = a[0].series_estimates[key], b[0].series_estimates[key]
-        # If one of two runs is too unsteady, the other is no evidence.
+        # If one of two runs is too unsteady, the other is not used either.
         steady = series_a.has_error and series_b.has_error
         estimated = difference(series_a, series_b, is_share=is_share) if steady else None
         return _Pair(number, series_a.mean, series_b.mean, estimated, from_single_runs=True)
@@ -233,8 +233,8 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
 
 
 def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
-    """Returns the values of all runs. `by_file`: returns the means of all files instead, because
-    the runs of a file share the state of the machine at that time."""
+    """Returns the number with this key in each run or, with `by_file`, its mean in each file,
+    because the runs of a file share the state of the machine at that time."""
     values: dict[int, list[float]] = {}
     for index, reading in enumerate(side):
         if key in reading.numbers:
@@ -334,7 +334,7 @@ def _differing_state(
 
 def headline(compared: Sequence[Comparison]) -> str:
     """Returns a sentence on the clear difference with the highest `clarity`, and one on the run
-    time if that is another row."""
+    time if that is a different row."""
     rows = [(phase, row) for phase in compared for row in phase.rows if row.is_sure]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
@@ -375,8 +375,8 @@ def _possible_difference_text(phase: Comparison, row: Row) -> str:
 
 
 def _cause_text(phase: Comparison, row: Row) -> str:
-    """Returns text on the machine's state, else on the cause of episodes, that explains a
-    difference; '' without an explanation, or if several changed states could explain it."""
+    """Returns the explanation of a difference: a changed setting of the machine, or else the cause
+    of episodes; '' if neither explains it or several settings could."""
     cause = row.cause
     if cause is None and row.number.key in TIME_KEYS:
         cause = next((other.cause for other in phase.rows if other.cause is not None), None)
@@ -436,9 +436,9 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
 
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
-    """Returns two numbers: the smallest difference that this many runs detect in most comparisons
-    of `rows` rows; and the runs per side that would detect the present difference. Returns None if
-    there are too few runs to estimate the noise."""
+    """Returns the smallest difference that this many runs detect in most comparisons of `rows`
+    rows, and the runs per side that would detect the present difference; None if there are too few
+    runs to estimate the noise."""
     by_file = max(phase.files) > 1
     sides = [
         _side_values(side, row.number.key, by_file=by_file) for side in (phase.side_a, phase.side_b)
@@ -452,8 +452,8 @@ def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int
 
 
 def next_step(compared: Sequence[Comparison]) -> str:
-    """Returns advice on how to get a clear result for the run time, or for the first other number
-    if the noise of the run time is unknown; '' if the result is clear, or if nothing would help."""
+    """Returns advice on how to get a clear result for the run time, or for the first number with
+    known noise; '' if the result is clear or nothing would help."""
     pairs = [(phase, row) for phase in compared for row in phase.rows if row.interval is not None]
     pairs.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     if not pairs or pairs[0][1].is_sure or pairs[0][1].is_same:
@@ -497,7 +497,7 @@ def work_sentence(phase: Comparison) -> str:
 
 
 def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
-    """Yields sentences on questions that remain open."""
+    """Yields a sentence for each question that the comparison leaves open."""
     first, rows = compared[0], [row for phase in compared for row in phase.rows]
     sure = any(row.is_sure for row in rows)
     explaining = [

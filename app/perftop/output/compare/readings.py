@@ -1,4 +1,5 @@
-"""The numbers by which runs, recordings or phases are compared, from a recording or JSON lines."""
+"""Reads the numbers by which runs, recordings or phases are compared, from a recording or JSON
+lines."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
-"""Maximum number of events of a summary that are compared. An untrusted line may have any
+"""Maximum number of events of a summary that are compared. Lines are untrusted and may have any
 number."""
 MAX_EVENT_NAME = 12
 MAX_READINGS, MAX_STATES = 10_000, 100
@@ -78,8 +79,7 @@ def _lost_shares(line: Line) -> dict[Cause, float]:
 
 
 def _lost_ratio(line: Line) -> float | None:
-    """Returns the share lost to all causes. Like `why`, but unlike the metric of a CPU, it includes
-    waits in run queues."""
+    """Returns the share lost to all causes, with waits in run queues, as in `why`."""
     return sum(_lost_shares(line).values()) or _mean("lost_ratio")(line)
 
 
@@ -128,7 +128,7 @@ def is_event_key(key: str) -> bool:
 
 
 def number_of(key: str) -> Number:
-    """Returns the number with this key, from NUMBERS or of an event."""
+    """Returns the declaration of the number with this key, which may be an event's."""
     number = NUMBERS.get(key) or RARE_METRICS.get(key)
     if number is not None:
         return number
@@ -143,8 +143,8 @@ def unit_of(number: Number) -> str:
 
 
 def format_like(definition: Number, value: float, reference: float | None = None) -> str:
-    """Formats a value without its unit. It has as many digits as `reference` needs (None: the
-    value)."""
+    """Formats a value without its unit, with as many digits as `reference` (default: the value)
+    needs."""
     if not isfinite(value):
         return MISSING
     if not definition.is_unbounded:
@@ -229,7 +229,7 @@ def parse_reading(line: Line, label: str = "") -> Reading:
 
 
 def shared_state(readings: Sequence[Reading]) -> Line:
-    """Returns the state that all readings share. A value that differs is replaced by a remark."""
+    """Returns the state that all readings share. A note replaces a value that differs."""
     merged: Line = {}
     for key in dict.fromkeys(key for reading in readings for key in reading.state):
         values = [reading.state.get(key) for reading in readings]
@@ -288,13 +288,13 @@ def _reading_of_line(line: Line) -> Reading | None:
 
 
 MAX_LEFT_OUT = 0.0005
-"""Maximum lost share that the series of `lost_ratio` may leave out to be used. It lacks losses to
-neighbours, quotas, interrupts and stalls, which are known only for the whole run."""
+"""Maximum lost share of causes that the series of `lost_ratio` lacks (neighbours, quotas,
+interrupts and stalls, which are known only for the whole run), for the series to be used."""
 
 
 class RunSeries:
-    """The numbers of a session over time, from the creation of the object on, in slices of a few
-    samples. They show the noise of a single run."""
+    """The numbers of a session in time slices of a few samples, from the creation of this object
+    on. Their variation over time shows the noise of a single run."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -306,13 +306,13 @@ class RunSeries:
         self._shown = slice(None) if has_all else session.selected
         self._keys = [*metrics, "both", "power_w"]
         self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
-        """The value of a metric in a slice is amount divided by size, both in the units of the
+        """The value of a metric in a slice is its amount divided by its size, in units of the
         metric."""
         self._ends_ns = np.zeros(MAX_SLICES, np.int64)
         self._begin_ns = session.now_ns
         self._count, self._in_last, self._samples = 0, 0, 1
-        """Numbers of complete slices, of samples in the current slice, and of samples in a complete
-        one."""
+        """Number of complete slices, and of samples in the current slice and in a complete
+        slice."""
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
@@ -360,8 +360,8 @@ class RunSeries:
         return np.where(read, increments.sum(axis=1), 0.0), np.where(read, seconds, 0.0)
 
     def estimates(self) -> dict[str, Estimate]:
-        """Returns the estimates by key, without numbers that were not counted; {} if the session
-        was too short."""
+        """Returns the estimates of the numbers that were counted, by key; {} if the session was too
+        short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
         estimates: dict[str, Estimate] = {}
         if self._count < MIN_BLOCKS:
@@ -393,8 +393,8 @@ class RunSeries:
         }
 
     def _below_ceiling_s(self) -> Floats:
-        """Returns by slice the seconds that CPUs ran below their ceiling, if each CPU ran
-        evenly."""
+        """Returns the seconds in each slice that CPUs ran below their ceiling, assuming that each
+        CPU ran evenly over time."""
         session, ends_ns = self._session, self._ends_ns[: self._count]
         begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
         whole, low_s = session.run_interval(), np.zeros(self._count)

@@ -40,7 +40,7 @@ AMOUNT_TEXTS = {
     "disk_s": "waited {} more for the disk", "waited_s": "waited {} more for a CPU",
     "cpu_s": "worked {} longer",
 }  # fmt: skip
-"""Texts on amounts that can explain an outlier, by key of the number."""
+"""Phrases for waits and other amounts that can explain an outlier, by key of the number."""
 HEADINGS = {
     TIME_KEY: "time s", "util": "busy %", "busy_hz": "GHz", "ipc": "IPC",
     "below_ceiling": "below %", "lost_ratio": "lost %", "waited_s": "wait s",
@@ -81,8 +81,7 @@ class Outlier:
 
 
 class CommandRuns:
-    """The runs of a command, in order. Only those that succeeded count, and only these can be
-    outliers."""
+    """The runs of a command, in order. Only successful runs count and can be outliers."""
 
     def __init__(self, repeats: Sequence[RepeatedRun]) -> None:
         self.warmups = [run for run in repeats if run.warmup]
@@ -95,8 +94,8 @@ class CommandRuns:
 
     @property
     def rows(self) -> int:
-        """Number of rows that `diff` would have for these runs. They share the probability of a
-        false difference."""
+        """Number of rows that `diff` would have for these runs, by which probabilities are
+        corrected."""
         keys = row_keys(run.numbers for run in self.runs)
         return sum(key not in ON_REQUEST_KEYS and any(self.values(key)) for key in keys)
 
@@ -211,7 +210,7 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
     columns = NAMES + [Column(key, HEADINGS[key], CELL_WIDTH) for key in estimates]
 
     def row(name: str, status: str, values: Numbers) -> str:
-        """Formats a row. Values have as many digits as the mean."""
+        """Formats a row, whose values have as many digits as the mean."""
         cells = [format_like(NUMBERS[key], values.get(key, nan), whole.mean)
                  for key, whole in estimates.items()]  # fmt: skip
         return table_line(columns, [name, status, *cells])
@@ -258,7 +257,7 @@ def _command_name(runs: CommandRuns, argv: Sequence[str]) -> str:
 
 
 def _failure_sentence(runs: CommandRuns, argv: Sequence[str]) -> str:
-    """Returns a sentence for a command that never succeeded; it has no mean."""
+    """Returns a sentence on a command that never succeeded."""
     statuses = ", ".join(map(str, dict.fromkeys(run.status for run in runs.failed_runs)))
     count = "its only run" if len(runs.all_runs) == 1 else f"all {len(runs.all_runs)} runs"
     return f"{_command_name(runs, argv)} failed in {count} (exit status {statuses}): no run counts."

@@ -14,10 +14,10 @@ from itertools import accumulate, pairwise
 from statistics import NormalDist, fmean, median, variance
 
 LEVEL = 0.95
-"""Confidence of all intervals together. The rest to 1 is the probability that noise is reported as
-a difference."""
+"""Confidence of all intervals of a comparison together. 1 - LEVEL is the probability that noise is
+reported as a difference."""
 POWER = 0.8
-"""Share of comparisons in which a difference as large as `smallest_difference` is found."""
+"""Probability that a difference as large as `smallest_difference` is found."""
 MAX_NEEDED = 1000
 """Maximum number of runs that `runs_needed` returns."""
 OUTLIER_LEVEL = 0.01
@@ -30,15 +30,15 @@ MIN_RANKED = 6
 """Minimum number of values on each side for the rank test. With fewer, no result is significant
 after the correction for several rows."""
 HEAVY_TAIL_SDS = 5.0
-"""Distance of a value from the median of its side from which on the rank test is used, in standard
-deviations estimated from the MAD."""
+"""Distance of a value from the median of its side, in standard deviations estimated from the MAD,
+above which the rank test is used."""
 SDS_IN_MAD = 1.4826
 """Factor from the MAD of normal noise to its standard deviation."""
 MAX_EXACT_VALUES = 100
 """Maximum number of values for the exact distribution of ranks. For more, the normal approximation
 is used."""
 MAX_PAIRS = 250_000
-"""Maximum number of pairs of values in the rank test. More pairs hardly change its result."""
+"""Maximum number of pairs of values in the rank test. More hardly change its result."""
 MAX_LOG = 50.0
 """Maximum logarithm of a ratio. An interval that reaches it is unbounded."""
 BLOCK_COUNTS = 32, 16, 8
@@ -177,7 +177,7 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
         low, high = change - half, change + half
         if in_logs:
             return math.expm1(low), math.expm1(min(high, MAX_LOG))
-        if is_share:  # neither share is below 0 or above 1
+        if is_share:  # A share is between 0 and 1.
             around_a = a.half_width if a.has_error else 1.0
             return max(low, -min(1.0, a.mean + around_a)), min(high, 1 - max(0, a.mean - around_a))
         return max(low, -1.0) if a.mean > 0 and b.mean >= 0 else low, high
@@ -205,7 +205,7 @@ def ranked_difference(
         a, b = [math.log(value) for value in a], [math.log(value) for value in b]
     moves = sorted((of_b - of_a) / scale for of_a in a for of_b in b)
     tail = _rank_tail(len(a), len(b))
-    # a tie counts in both directions
+    # Equal values count in both directions.
     opposite = min(bisect_right(moves, 0), len(moves) - bisect_left(moves, 0))
 
     def interval(level: float) -> tuple[float, float]:
@@ -239,15 +239,15 @@ def _rank_tail(count_a: int, count_b: int) -> list[float]:
 
 
 def smallest_difference(sd: float, count: float, rows: int = 1) -> float:
-    """Returns the smallest difference of two means that a share POWER of comparisons finds. `sd`:
+    """Returns the smallest difference of two means that is found with probability POWER. `sd`:
     standard deviation. `count`: values per side. `rows`: rows of a comparison."""
     df, level = 2 * count - 2, (1 - LEVEL) / rows
     return (t_quantile(1 - level / 2, df) + t_quantile(POWER, df)) * sd * math.sqrt(2 / count)
 
 
 def runs_needed(sd: float, change: float, rows: int = 1) -> int:
-    """Returns the number of values per side with which a share POWER of comparisons finds a
-    difference of `change`; at most MAX_NEEDED."""
+    """Returns the number of values per side that is needed to find a difference of `change` with
+    probability POWER; at most MAX_NEEDED."""
     few, enough = 1, MAX_NEEDED
     while enough - few > 1:
         middle = (few + enough) // 2
@@ -257,9 +257,8 @@ def runs_needed(sd: float, change: float, rows: int = 1) -> int:
 
 
 def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
-    """Returns two numbers for each of several differences that are tested together: its
-    probability, corrected by Holm's method, and the confidence of the interval that agrees with
-    it."""
+    """Returns, for each of several differences that are tested together, its probability, corrected
+    by Holm's method, and the confidence of the interval that agrees with it."""
     corrected, greatest, factor = [(1.0, LEVEL)] * len(chances), 0.0, len(chances)
     for place, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         # After the first difference that is not significant, the factor stays the same.
@@ -270,8 +269,8 @@ def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def outliers(values: Sequence[float]) -> list[int]:
-    """Returns the indices of the outliers, ascending. Grubbs' test is repeated without those
-    already found."""
+    """Returns the indices of the outliers, ascending. Grubbs' test is repeated without the outliers
+    found before."""
     remaining, outlying = list(range(len(values))), []
     while (count := len(remaining)) >= MIN_VALUES:
         sample = [values[i] for i in remaining]

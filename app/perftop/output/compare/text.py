@@ -1,6 +1,5 @@
-"""A comparison as text and as a JSON line. The text has the differences between the machines, and a
-row for each number with its runs and its interval, drawn on one scale.
-"""
+"""A comparison as text and as a JSON line. The text lists differences between the machines, and has
+a row for each number, with a picture of its runs and its interval on a common scale."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from perftop.output.stat_lines import Line, json_number
 WIDTH, STATE_WIDTH = 80, 21
 """Width in columns of all lines, and of a machine's state."""
 DOT_CELLS, SCALE_CELLS = 8, 15
-"""Widths in cells of the runs of a number, and of the scale of all intervals."""
+"""Widths in cells of the picture of a number's runs, and of the scale of intervals."""
 LABEL_COLUMN = Column("", "", 18, is_left=True, gap=0)
 COLUMNS = [
     LABEL_COLUMN, Column("", "", 7), Column("", "", 8), Column("", "", 14),
@@ -39,8 +38,8 @@ COLUMNS = [
 """Name, values of A and B, difference, runs, interval and verdict."""
 NOTE = "±: 95 % for all rows together, {}. same: within ±{:.0f} %"
 MAX_RATIO = 10.0
-"""Change relative to A from which on a multiple replaces the percentage. For half of an interval,
-`>999` does."""
+"""Relative change above which a multiple is printed instead of per cent. A wider interval is
+printed as `>999`."""
 STYLE_CODES = {"a": "34", "b": "33", "bold": "1", "dim": "2", "worse": "31", "open": "33"}
 """SGR codes of a terminal, by style."""
 VERDICT_WORDS = {"higher": "more", "lower": "less", "better": "better", "worse": "worse"}
@@ -48,7 +47,7 @@ FIRST_EQUAL_STATES = ("host", "model", "microcode", "kernel", "governor", "turbo
                       "command")  # fmt: skip
 """States that are listed first if both sides have the same value."""
 MAX_EQUAL_STATES = 8
-"""Maximum number of equal states that are listed. Further ones are only counted."""
+"""Maximum number of equal states that are listed by name."""
 
 
 def lines(
@@ -122,7 +121,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
 
 
 def _runs_heading(phase: Comparison) -> str:
-    """Returns text: the number of runs, or of files, on each side, or the name of the phase."""
+    """Returns the number of runs or files on each side, or the name of the phase."""
     by_file = max(phase.files) > 1
     a, b = phase.files if by_file else (len(phase.side_a), len(phase.side_b))
     if phase.label:
@@ -188,17 +187,16 @@ ASCII_DOTS = " '.:"
 
 
 def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[float]:
-    """Returns a value for each run. `samples`: returns those of each sample of the only run
-    instead."""
+    """Returns a number in each run, or with `samples` in each sample of the only run."""
     if samples:
         return readings[0].samples.get(key, [])
     return [run.numbers[key] for run in readings if key in run.numbers]
 
 
 def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
-    """Returns a picture of the values of both sides on one axis, from the lowest to the highest
-    value. A place on the axis has two dots for a side with at least half as many values there as at
-    its densest place, and one dot for fewer."""
+    """Draws the values of both sides as dots on one axis, from the lowest to the highest value. A
+    place has two dots for a side with at least half as many values there as at its densest place,
+    and one dot for fewer."""
     ordered = sorted(value for side in sides for value in side)
     if not ordered:
         return []
@@ -226,8 +224,8 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
 
 
 def _scale_end(compared: Sequence[Comparison]) -> float:
-    """Returns the first end of the scale that covers all changes up to 100 %, and all intervals of
-    clear differences."""
+    """Returns the end of the smallest scale that covers all changes up to 100 %, and all intervals
+    of clear differences."""
     rows = [row for phase in compared for row in phase.rows]
     sizes = [abs(row.change) for row in rows]
     sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
@@ -242,8 +240,8 @@ def _scale_heading(scale: float) -> str:
 
 
 def _draw_interval(row: Row, scale: float) -> str:
-    """Draws a row on the scale: its change as a dot, and its interval as a line. An arrow shows
-    where either leaves the scale."""
+    """Draws a change as a dot on the scale, and its interval as a line. An arrow shows where either
+    leaves the scale."""
     middle = SCALE_CELLS // 2
 
     def cell(value: float) -> int:

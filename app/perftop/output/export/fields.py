@@ -58,7 +58,6 @@ class IntervalRows:
         self._snapshot: TaskSnapshot | None = None
 
     def set_interval(self, interval: Interval) -> IntervalRows:
-        """Sets the interval, and returns these rows."""
         self.interval = interval
         self.cores: Ints = self.session.reader.cores.core_by_cpu[self._index]
         """Index of the core of each row; -1 if unknown."""
@@ -102,7 +101,7 @@ class IntervalRows:
         return np.asarray(np.count_nonzero(doubts[self._index], axis=1), float)
 
     def methods(self) -> list[str | None]:
-        """Returns, for each row, the method by which its core's SMT states were computed."""
+        """Returns, for each row, the method that computed the SMT states of its core."""
         methods = [*self.interval.split.method, None]
         return [methods[core] for core in self.cores.tolist()]
 
@@ -150,7 +149,7 @@ class Field:
     kind: FieldKind = "number"
     scope: Scope = "cpu"
     has_reasons: bool = True
-    """Whether the table reports a reason for each missing value."""
+    """Whether `why` has a reason for each missing value."""
 
 
 TIME = Field(
@@ -193,7 +192,7 @@ RELIABILITY_FIELDS = (
 
 
 def _field_of(number: Number, key: str = "") -> Field:
-    """Returns the column of a number. `key`: its key in a JSON line, if another."""
+    """Returns the column of a number. `key`: its key in a JSON line, if that differs."""
     name = f"machine_{number.column}" if number.scope == "machine" else number.column
     return Field(
         name, number.help, lambda rows: rows.values(number), key or number.key, scope=number.scope
@@ -201,7 +200,8 @@ def _field_of(number: Number, key: str = "") -> Field:
 
 
 def _bound_fields(end: str, description: str) -> Iterable[Field]:
-    """Yields columns with the lower or upper bounds of SMT states, for the method `bounds`."""
+    """Yields the columns of the lower or upper bounds of SMT states that the method `bounds`
+    computes."""
 
     def values(i: int, rows: IntervalRows) -> Floats:
         split = rows.interval.split
@@ -320,14 +320,14 @@ def with_events(
 MAX_FORMATTED = 1 << 12
 """Maximum number of values that are formatted at once. More do not fit into the caches of a CPU."""
 _MAX_SAFE_DISTANCE = 0.4999
-"""Maximum distance of a scaled number from the nearest whole number for which it can be rounded
-safely. A number closer to a half is formatted by `repr`."""
+"""Maximum distance of a scaled number from the nearest integer for it to be rounded safely. A
+number closer to a half is formatted by `repr`."""
 _MIN_EXPONENT, _MAX_EXPONENT = -16, 11
 """Decimal exponents for which seven digits of a number can be scaled precisely."""
 _EXPONENTS = np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1)
 _UNIT = np.where(_EXPONENTS < -4, -6, _EXPONENTS - 6)
-"""By exponent of a number, the exponent of its seventh digit as printed. Numbers below 1e-4 are
-printed with an exponent."""
+"""Exponent of the seventh printed digit of a number, by its exponent. Numbers below 1e-4 are
+printed in scientific notation."""
 _SCALE_UP, _SCALE_DOWN, _UNITS_OF_ONE, _ONES_OF_UNIT, _DECIMALS_OF_UNIT = (
     10.0 ** np.maximum(powers, 0)
     for powers in (6 - _EXPONENTS, _EXPONENTS - 6, -_UNIT, _UNIT, 12 + _UNIT)
@@ -353,13 +353,14 @@ _WHOLE_TABLES = (
     *[_table(_ALL_DIGITS, _HIGHEST_DIGITS)] * 3,
     _table(_ALL_DIGITS, _ZERO, _HIGHEST_DIGITS[1:]),
 )
-"""Texts of each four digits of a whole number below 10**16: with all digits, then without leading
-zeros."""
+"""Texts of the groups of four digits of an integer below 10**16: with all digits, and without
+leading zeros for the first group."""
 _DECIMAL_TABLES = (
     _table(_ALL_DIGITS, _ZERO, _LOWEST_DIGITS[1:]),
     *[_table(_ALL_DIGITS, _LOWEST_DIGITS)] * 2,
 )
-"""Texts of each four of twelve decimals: with all of them, then without trailing zeros."""
+"""Texts of the groups of four of twelve decimals: with all digits, and without trailing zeros for
+the last group."""
 
 
 def _write_whole_numbers(cells: np.ndarray, values: Floats) -> None:

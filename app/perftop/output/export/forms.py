@@ -226,7 +226,7 @@ def _without_keys(row: stat_lines.Line, keys: set[str]) -> stat_lines.Line:
 
 
 MAX_REASON_TEXTS = 1 << 14
-"""Maximum number of texts of `why` that are kept."""
+"""Maximum number of cached texts of `why`."""
 
 
 class ExportTable:
@@ -250,8 +250,8 @@ class ExportTable:
         """The fields in column order. `why` is last and explains the others."""
         self._columns: list[ColumnValues] = []
         self._reason_cache: dict[tuple[int, bytes], str] = {}
-        """Texts of `why` by row and the state that they depend on. Most intervals lack the same
-        values."""
+        """Cached texts of `why`, by row and the state that they depend on. Most intervals lack the
+        same values."""
         self._texts: list[str] = []
         """The texts of `why` in the previous interval, and the states that they depend on: of all
         CPUs, and by row."""
@@ -514,7 +514,8 @@ _PLAIN = re.compile(r'[^,"\r\n]*').fullmatch
 
 _WHOLE_KINDS = {"whole", "count", "total"}
 MIN_GROUP_ROWS = 1 << 16
-"""Minimum number of rows in a row group, for good compression. A group takes some tens of MB."""
+"""Minimum number of rows in a row group. Larger groups compress better; one takes some tens of
+MB."""
 
 
 def pyarrow() -> Any:

@@ -41,7 +41,7 @@ END_LINE = "# EOF\n"
 @dataclass(frozen=True)
 class Heading:
     name: str
-    """Name of the family, without the suffix of its samples."""
+    """Name of the family, without the suffix of its series."""
     kind: Literal["counter", "gauge", "info"]
     help: str
 
@@ -165,8 +165,8 @@ class OpenMetrics(ExportFormat):
         return [getattr(self._session.topology[row], scope) for row in self._session.selected]
 
     def _core_labels(self) -> list[str]:
-        """Returns the labels of each row's core. The label `cpus` distinguishes cores with the same
-        kernel number, or with none."""
+        """Returns the labels of each row's core. The label `cpus` distinguishes cores whose kernel
+        number is equal or unknown."""
         session, cores = self._session, self._session.reader.cores
         owners, places = self._owners("core"), []
         first = _is_first_of_owner(owners).tolist()

@@ -133,9 +133,10 @@ NEEDS_OF_HEADING = {
     PRESSURE: "pressure",
     PROBE: "probe_cpu_s",
 }
-"""Families that are either complete or missing, with the keys of the numbers that they need."""
+"""Keys of the numbers that each of these families needs. A family is complete or missing."""
 QUOTED_WORDS = re.compile(r'"[^"]*"')
-"""Pattern of quoted words in a reason. They may name a program, so they are never exported."""
+"""Pattern of quoted words in a reason. They may be names of programs, so they are never
+exported."""
 MAX_REASON = 200
 Detail = Literal["package", "core", "cpu"]
 Labels = Mapping[str, object]
@@ -247,8 +248,8 @@ class Page:
         return [*families, family_of(SERIES, [({}, count)])]
 
     def _reason(self, key: str, *, absent: bool) -> str:
-        """Returns the reason why the numbers with these keys are missing: on all CPUs (`absent`),
-        or on some; '' if there is none."""
+        """Returns the reason why the numbers with these keys are missing, on all CPUs (`absent`) or
+        on some; '' if there is none."""
         for reason in (m for part in key.split() for m in self._reasons if m.what == part):
             if reason.cpus is not None:
                 return f"{reason.why} (CPUs {ranges(reason.cpus)})"
@@ -342,7 +343,7 @@ class Page:
         return grid_family(SMT, places, seconds.T, "state", CORE_STATES)
 
     def _core_labels(self, cores_shown: Sequence[int]) -> list[str]:
-        """Returns the labels of cores. Cores with the same kernel number, or with none, are named
+        """Returns the labels of cores. Cores whose kernel number is equal or unknown are named
         after their first CPU."""
         session, cores = self._session, self._core_time.cores
         rows = [session.topology[session.position[cores.lists[core][0]]] for core in cores_shown]

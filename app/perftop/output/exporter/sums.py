@@ -1,8 +1,5 @@
-"""Sums over all samples of a session since its start, which Prometheus calls counters.
-
-Sums are kept by CPU, core or package, in float64, and aggregated when they are shown. Only reliable
-values are added.
-"""
+"""Sums over all samples of a session, which Prometheus calls counters. They are kept by CPU, core
+or package, in float64, and aggregated on output. Only reliable values are added."""
 
 from __future__ import annotations
 
@@ -30,8 +27,8 @@ TIME_MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt"
 POLL_INDEX = list(TIME_MODES).index("poll")
 COUNT_KEYS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
 LINKED_COUNTS = 3
-"""Number of leading COUNT_KEYS that are added all together or not at all. The other counts are
-added only together with these."""
+"""Number of leading COUNT_KEYS that are added together or not at all. Other counts are added only
+together with these."""
 GAUGE_KEYS = "power_limit_w", "temperature_c"
 SUMMED_KEYS = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
 """Keys of the counters of packages."""
@@ -76,7 +73,7 @@ class Sums:
             self._polls |= mask & ("ref" in variant.needs) & self._is_exported[POLL_INDEX]
 
     def _indexes(self, keys: Iterable[str]) -> list[int]:
-        """Returns the indices of these counters in `Counters.keys`; unknown ones are left out."""
+        """Returns the known ones of these counters as indices in `Counters.keys`."""
         positions = self._session.counters.key_at
         return [positions[key] for key in keys if key in positions]
 
@@ -128,7 +125,8 @@ class Sums:
 
 CORE_STATES = (*STATES, "unknown")
 MAX_DELAY = 0.5
-"""Maximum delay of a read, as a share of a sample. Further time without a read is unknown."""
+"""Maximum delay of a read, as a share of a sample. Beyond it, the time since the last read is
+unknown."""
 
 
 class CoreTime:
@@ -247,7 +245,7 @@ class _PendingSample:
     since_ns: int
     time_ns: int
     lost_cycles: Floats
-    """Cycles that each core lost because its clock was below its ceiling."""
+    """Cycles that each core lost to a clock below its ceiling."""
     cores: Cores
 
 
@@ -285,7 +283,7 @@ class EpisodeSums:
         for episode in self._session.episodes(sample.since_ns - 1, sample.time_ns):
             seconds = episode.span_s(sample.since_ns, sample.time_ns)
             begins = sample.since_ns <= episode.start_ns < sample.time_ns
-            # The cause of a suspect episode is a list of counters, and there are too many lists for
+            # The cause of a suspect episode is a list of counters, of which there are too many for
             # labels.
             cause = "counters" if episode.kind == "suspect" else episode.cause
             for package in sorted({self._package.get(cpu, -1) for cpu in episode.cpus}):
