@@ -27,7 +27,7 @@ from perfprobe.polled import firmware_limits, powercap
 from perfprobe.registers import parts as msr
 from perftop.model import counters
 from perftop.model.delta import BlockSlices, CounterLimits
-from perftop.model.numbers import EVENT, METRICS
+from perftop.model.numbers import EVENT_PREFIX, METRICS
 from perftop.session.history import History
 from perftop.session.session import Session
 
@@ -96,7 +96,7 @@ def _play(scenario: str, method: str, seconds: float) -> None:
 
 def test_every_key_that_the_app_reads_is_in_the_table(keys_read_by_app: set[str]) -> None:
     fixed = {
-        key for key in keys_read_by_app if not key.startswith(EVENT)
+        key for key in keys_read_by_app if not key.startswith(EVENT_PREFIX)
     }  # users choose the events
     assert fixed - KEYS.keys() == set()
 

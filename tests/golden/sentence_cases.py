@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfprobe.wire import Cpu
-from perftop.model.belief import ClockCap, CrowdedCpu, Hypervisor, SimdLevel, TaskOnCpu
+from perftop.model.confidence import ClockCap, CrowdedCpu, Hypervisor, SimdLevel, TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
 

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.belief import confidence
+from perftop.model.confidence import confidence
 from perftop.model.counters import BlockCounter, Cores
 from perftop.model.delta import distinct, first_true
 from perftop.model.kinds import Episode

@@ -26,7 +26,7 @@ from perftop.detect.engine import (
     RunningEpisodes,
     max_gap_ns,
 )
-from perftop.model.belief import TaskOnCpu
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX

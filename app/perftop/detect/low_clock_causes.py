@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.model.belief import (
+from perftop.model.confidence import (
     OUTSIDE_CPU,
     ClockCap,
     Confidence,

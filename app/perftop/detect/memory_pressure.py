@@ -27,12 +27,12 @@ from perftop.detect.losses import (
     busy_work,
     cpu_work,
 )
-from perftop.model.belief import GroupTraffic, confidence
+from perftop.model.confidence import GroupTraffic, confidence
 from perftop.model.counters import Cores, with_extra_column
 from perftop.model.delta import Delta, first_true
 from perftop.model.evaluation import TRAFFIC_KEYS, Values, memory_traffic
 from perftop.model.kinds import Episode
-from perftop.model.numbers import EVENT
+from perftop.model.numbers import EVENT_PREFIX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks, Task
@@ -397,7 +397,7 @@ class MemoryLosses:
 
 # --- losses of L3 capacity
 
-MISS_KEYS = tuple(EVENT + name for name in ("LLC-load-misses", "LLC-misses", "cache-misses"))
+MISS_KEYS = tuple(EVENT_PREFIX + name for name in ("LLC-load-misses", "LLC-misses", "cache-misses"))
 """Keys of the chosen events that count misses of the last-level cache on Intel. On AMD,
 `cache-misses` counts those of the L2."""
 MIN_MISS_GROWTH = 1.5

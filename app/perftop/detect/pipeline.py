@@ -25,7 +25,7 @@ from perftop.detect.standstill import Halts, Throttles
 from perftop.detect.taken_time import InterruptStorms, MemoryStalls, QuotaStops, Smis, Steals
 from perftop.detect.turbo_drops import Licenses, TurboDrops
 from perftop.detect.watched_job import JobLosses
-from perftop.model.belief import Hypervisor
+from perftop.model.confidence import Hypervisor
 from perftop.model.counters import packages
 from perftop.model.delta import Doubt, first_true
 from perftop.model.kinds import Episode

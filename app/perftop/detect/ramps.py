@@ -22,7 +22,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import GAP_SAMPLES, Detector, DetectorInput, max_gap_ns, util
-from perftop.model.belief import confidence
+from perftop.model.confidence import confidence
 from perftop.model.counters import Cores
 from perftop.model.delta import distinct, first_true, latest_known
 from perftop.model.kinds import Episode

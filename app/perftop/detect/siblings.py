@@ -25,7 +25,7 @@ from perftop.detect.losses import (
     busy_work,
     cpu_work,
 )
-from perftop.model.belief import ValueWithMax, confidence
+from perftop.model.confidence import ValueWithMax, confidence
 from perftop.model.counters import Cores
 from perftop.model.delta import add_samples, first_true, latest_known
 from perftop.model.kinds import Episode

@@ -25,7 +25,7 @@ from perftop.detect.engine import (
     max_gap_ns,
 )
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
-from perftop.model.belief import KERNEL, confidence
+from perftop.model.confidence import KERNEL_LOG, confidence
 from perftop.model.counters import BlockCounter, Cores, packages
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
@@ -510,7 +510,7 @@ class KernelThrottling:
                     if cpu not in covered and dropped_ns.get(cpu, start_ns - 1) < start_ns
                 ]  # fmt: skip
                 if cpus:
-                    evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
+                    evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL_LOG}
                     belief = confidence("throttle", "thermal")
                     span = start_ns, time_ns
                     episode = Episode("throttle", cpus, *span, None, "thermal", evidence, belief)

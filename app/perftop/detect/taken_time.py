@@ -25,7 +25,7 @@ from perftop.detect.engine import (
     has_task_records,
     max_gap_ns,
 )
-from perftop.model.belief import confidence
+from perftop.model.confidence import confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
@@ -45,7 +45,7 @@ MIN_TASKS_SHARE = 0.1
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
 """Share of the time above which a CPU is full, and the minimum share for which tasks must run on a
 full CPU. Tasks may get almost no time there, which is a loss."""
-MIN_BUSY_SHARE = 0.5
+MIN_BUSY = 0.5
 """Minimum share of a CPU's time that its tasks and interrupts must take together."""
 SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
 """Usual cost of one softirq of each kind, relative to a timer softirq."""
@@ -86,7 +86,7 @@ class InterruptStorms(Detector):
             interrupt_share = min(1.0, spent.irq + spent.softirq)
             busy_share = spent.tasks + interrupt_share
             least_tasks = MIN_TASKS_SHARE if busy_share < FULL_SHARE else MIN_TASKS_IF_FULL
-            is_lost = busy_share >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
+            is_lost = busy_share >= MIN_BUSY and spent.tasks >= least_tasks
             if is_lost and cpu in self._position:
                 cause = "irq" if spent.irq > spent.softirq else "softirq"
                 storm = self._storms.add(cpu, cause, interrupt_share * self._storms.span_s)

@@ -43,7 +43,7 @@ from perftop.detect.low_clock_causes import (
     evidence,
     verdict,
 )
-from perftop.model.belief import BASE_CLOCK, ClockCap, SimdLevel, confidence
+from perftop.model.confidence import BASE_CLOCK, ClockCap, SimdLevel, confidence
 from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta, any_by_sample, distinct, first_true, latest_known
 from perftop.model.kinds import CLOCK_CAPS, Episode
@@ -316,7 +316,7 @@ class TurboDrops(Detector):
     def _drop_sample(
         self, clocks: SampleClocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
     ) -> _DropSample:
-        caps = self._reader.turbo.caps(clocks.delta)
+        caps = self._reader.turbo.clock_caps(clocks.delta)
         # A clock that was at its cap counts as capped until it is farther below.
         near = np.where(self._is_capped, DROP_START, CAP_MARGIN)
         hz = clocks.cycles / np.where(clocks.run_s > 0, clocks.run_s, np.inf)

@@ -17,7 +17,7 @@ from perftop.detect.engine import (
 )
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.detect.taken_time import QuotaStops
-from perftop.model.belief import CrowdedCpu, confidence
+from perftop.model.confidence import CrowdedCpu, confidence
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleReader
@@ -96,7 +96,7 @@ class JobWaits:
         for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
             i = self._position.get(thread.cpu)
             if i is not None:
-                activity[i] = activity.get(i, ThreadActivity()) + thread.since_last()
+                activity[i] = activity.get(i, ThreadActivity()) + thread.latest_activity()
         if self._quotas.has_quota(job_pids):
             if self._quotas.time_ns == self._quota_ns:
                 self._pending_activity, self._pending_since_ns = activity, since_ns

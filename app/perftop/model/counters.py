@@ -103,7 +103,7 @@ class Counters:
         self._times = {block.name: perf_time_columns(block) for block in hello.blocks}
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         without_guests = [m.cpus for m in hello.missing if m.what == "guests"]
-        self.host_only: Bools = np.array([
+        self.without_guests: Bools = np.array([
             any(cpus is None or row.cpu in cpus for cpus in without_guests)
             for row in hello.topology
         ], bool)  # fmt: skip
@@ -241,9 +241,9 @@ class Counters:
         """Returns a mask of the CPUs on which a guest may have run without being counted."""
         users = self.rates(delta, "kvm_users")
         if users is None:
-            return self.host_only
+            return self.without_guests
         idle: Bools = with_extra_column(users, np.nan)[..., self._package] == 0
-        return self.host_only & ~idle
+        return self.without_guests & ~idle
 
     def was_not_counted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask of the CPUs on which the kernel never scheduled the counter's multiplexed
@@ -262,9 +262,9 @@ class Counters:
             return missed
         return np.asarray(missed | self.leaves_out_guests(delta))
 
-    def forget(self, cpu_row: int) -> None:
+    def forget_cpu(self, cpu_row: int) -> None:
         """Discards the baseline of an offline CPU, because its counters may restart from 0."""
-        self._differences.forget(cpu_row)
+        self._differences.forget_cpu(cpu_row)
 
 
 class Quantities(dict[str, Floats]):
@@ -394,7 +394,7 @@ class Cores:
         members = {*cpus}
         return np.array([not members.isdisjoint(core) for core in self.lists], bool)
 
-    def positions_of(self, lists: Sequence[Sequence[int]]) -> list[int]:
+    def core_indexes(self, lists: Sequence[Sequence[int]]) -> list[int]:
         """Returns the index in `self.lists` of each core, given by its CPUs; -1 for a core that
         does not exist. A core is found even if it has gained or lost a sibling."""
         return [

@@ -112,7 +112,7 @@ def distinct(values: Ints) -> list[int]:
     return sorted({*values.tolist()})
 
 
-def with_lasting(new_codes: Codes, previous: Codes) -> Codes:
+def carry_lasting_doubts(new_codes: Codes, previous: Codes) -> Codes:
     """Returns the doubt codes of a sample: its own, and where it has none, the lasting doubts
     (`IS_LASTING`) of the previous sample."""
     return np.where((new_codes == 0) & IS_LASTING[previous], previous, new_codes)
@@ -309,11 +309,11 @@ class Delta:
 MAX_HZ = 10e9
 """Upper bound of any clock. A faster cycle counter was overwritten and did not wrap."""
 MAX_IPC = 16.0
-MAX_EVENTS = 1000 * MAX_HZ
+MAX_EVENTS_PER_S = 1000 * MAX_HZ
 """Upper bound of the rate of any event, per second. It exceeds MAX_HZ, because an event of a queue
 may count all entries of the queue in each cycle."""
 MAX_PER_SECOND = {
-    "cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0,
+    "cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS_PER_S, "s": 1.0,
 }  # fmt: skip
 """Upper bound of the rate of a counter of CPU scope, per second, by unit."""
 UNLIMITED = 1e30
@@ -334,7 +334,7 @@ class CounterLimits:
             return np.concatenate([
                 np.tile(
                     np.array(
-                        [property_of(c, p.block.scope) for c in counter_of_columns(p.block)], kind
+                        [property_of(c, p.block.scope) for c in counters_by_column(p.block)], kind
                     ),
                     p.count,
                 )
@@ -419,7 +419,7 @@ class Multiplexed:
 def _multiplexed(blocks: Sequence[BlockSlices]) -> Iterator[Multiplexed]:
     for place in blocks:
         if (times := perf_time_columns(place.block)) is not None:
-            counters = counter_of_columns(place.block)
+            counters = counters_by_column(place.block)
             is_scaled = [c.origin.startswith("perf") and c.key not in PERF_TIMES for c in counters]
             running = place.values.start + times[1] + place.columns * np.arange(place.count)
             mixed = is_scaled.count(True) + len(times) < len(is_scaled)
@@ -427,13 +427,13 @@ def _multiplexed(blocks: Sequence[BlockSlices]) -> Iterator[Multiplexed]:
             yield Multiplexed(place.rows, place.values, columns, times, running, mixed)
 
 
-def counter_of_columns(block: wire.Block) -> list[wire.Counter]:
+def counters_by_column(block: wire.Block) -> list[wire.Counter]:
     return [c for c in block.counters for _ in range(c.columns)]
 
 
 def perf_time_columns(block: wire.Block) -> tuple[int, int] | None:
     """Returns the column indexes of PERF_TIMES; None if the block does not have both."""
-    keys = [c.key for c in counter_of_columns(block)]
+    keys = [c.key for c in counters_by_column(block)]
     enabled, running = PERF_TIMES
     has_both = enabled in keys and running in keys
     return (keys.index(enabled), keys.index(running)) if has_both else None

@@ -35,7 +35,7 @@ from perftop.model.delta import (
     DeltaLayout,
     Doubt,
     Multiplexed,
-    counter_of_columns,
+    counters_by_column,
     latest_known,
 )
 
@@ -75,7 +75,7 @@ class Differences:
         )
         """For each CPU, the index in hello of the first CPU of its core."""
         columns = {
-            place.block.name: [c.key for c in counter_of_columns(place.block)]
+            place.block.name: [c.key for c in counters_by_column(place.block)]
             for place in layout.cpu_blocks
         }
         self._key_indexes = {
@@ -103,7 +103,7 @@ class Differences:
         """Size in bytes of the state that each copy has for itself."""
         return self._baseline.nbytes
 
-    def forget(self, cpu_row: int) -> None:
+    def forget_cpu(self, cpu_row: int) -> None:
         """Discards the baseline of an offline CPU, because its counters may restart from 0."""
         for place in self._layout.cpu_blocks:
             self._baseline.is_known[place.rows][cpu_row] = False
@@ -139,7 +139,7 @@ class Differences:
     def _must_drop_baselines(self, frame: wire.Frame) -> bool:
         """Returns whether all baselines are invalid before this frame, because the machine was
         suspended and the counters may have been reset."""
-        slept_ns = asleep_ns(frame)
+        slept_ns = suspended_ns(frame)
         if slept_ns != self._asleep_ns:
             self._asleep_ns, self._doubtful_frames = slept_ns, 2
         self._doubtful_frames, wakes = max(0, self._doubtful_frames - 1), self._doubtful_frames > 0
@@ -264,7 +264,7 @@ class Differences:
             delta.doubts[sample, row, keys[column]] = Doubt.JUMPED
 
 
-def asleep_ns(frame: wire.Frame) -> int:
+def suspended_ns(frame: wire.Frame) -> int:
     """Returns the time in ns for which the machine was suspended since hello; 0 if the record,
     which is untrusted, is invalid."""
     value = frame.records.get("asleep_ns")

@@ -18,7 +18,7 @@ from perftop.model.counters import Counters, Quantities, aliased_counters
 from perftop.model.delta import Delta
 from perftop.model.numbers import (
     CORE,
-    EVENT,
+    EVENT_PREFIX,
     INDEX,
     L3,
     MACHINE,
@@ -43,8 +43,9 @@ class MetricRegistry:
         counters_by_key = {counter.key: counter for block in blocks for counter in block.counters}
         counters_by_key |= aliased_counters(hello) if hello else {}
         event_counters = [
-            c for key, c in counters_by_key.items() if key.startswith(EVENT) and c.kind == "counter"
-        ]
+            c for c in counters_by_key.values()
+            if c.key.startswith(EVENT_PREFIX) and c.kind == "counter"
+        ]  # fmt: skip
         self.events = {metric.key: metric for c in event_counters for metric in _event_metrics(c)}
         self.events |= {
             key: metric
@@ -67,7 +68,7 @@ STATIC_METRICS = MetricRegistry()
 def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
     """Yields the metrics of a chosen event: counts per second and per thousand instructions."""
     key = counter.key
-    label = printable(key.removeprefix(EVENT))
+    label = printable(key.removeprefix(EVENT_PREFIX))
     description = printable(counter.name) or label
     description = f"{description[:1].upper()}{description[1:]}"
     yield Metric(
@@ -296,7 +297,7 @@ TICK_S = 0.01
 MAX_CARRIED_S = 2 * TICK_S
 """Maximum stolen time in s that is carried from one sample to the next: two ticks. Older ticks fell
 into time in which the CPU was idle."""
-MIN_SETTLED_NS = 100_000_000
+MIN_LONG_SAMPLE_NS = 100_000_000
 """Minimum length in ns of samples for which no stolen time is carried over, because a tick of 10 ms
 is a small part of them."""
 
@@ -308,23 +309,23 @@ def distribute_steal(
     a sample may have more stolen time than wanted time. The excess is carried to the next samples.
     Arrays are (samples, CPUs). Returns the stolen seconds of each sample, and the excess of each
     CPU after the last. `carried_s`: the excess before the first."""
-    settled = np.minimum(stolen_s, wanted_s)
+    steal_s = np.minimum(stolen_s, wanted_s)
     if not np.count_nonzero(carried_s) and not np.count_nonzero(stolen_s > wanted_s):
-        return settled, carried_s
+        return steal_s, carried_s
     for sample, (stolen, wanted) in enumerate(zip(stolen_s, wanted_s, strict=True)):
         whole_s = carried_s + np.nan_to_num(stolen)
-        settled[sample] = np.where(np.isnan(stolen + wanted), np.nan, np.minimum(whole_s, wanted))
-        carried_s = np.minimum(whole_s - np.nan_to_num(settled[sample]), MAX_CARRIED_S)
-    return settled, carried_s
+        steal_s[sample] = np.where(np.isnan(stolen + wanted), np.nan, np.minimum(whole_s, wanted))
+        carried_s = np.minimum(whole_s - np.nan_to_num(steal_s[sample]), MAX_CARRIED_S)
+    return steal_s, carried_s
 
 
 def lost_time(
     values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None,
-    settle: Callable[[Floats, Floats], Floats] | None = None,
+    distribute: Callable[[Floats, Floats], Floats] | None = None,
 ) -> LostSeconds:  # fmt: skip
     """Returns the lost time of each CPU. `ceiling_hz`: by CPU, the lowest clock that turbo may have
     allowed; NaN where unknown. `estimated`: mask of the CPUs whose halts are left out, because
-    their counts are estimates. `settle`: a function that distributes stolen seconds over short
+    their counts are estimates. `distribute`: a function that distributes stolen seconds over short
     samples, given stolen and wanted seconds; None for long samples."""
     top, bottom = values.numerators, values.denominators
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
@@ -335,16 +336,16 @@ def lost_time(
     steal, halted, clock = (parts[..., index, :] for index in range(len(LOSS_PARTS)))
     # A part stays 0 on CPUs whose counters cannot give it.
     stolen_share, stolen_s = values["steal"], top[..., INDEX["steal"], :]
-    if settle is not None:
-        stolen_share = settle(stolen_s, wanted_share * span_s) / span_s
+    if distribute is not None:
+        stolen_share = distribute(stolen_s, wanted_share * span_s) / span_s
     np.minimum(stolen_share, wanted_share, out=steal, where=evaluator.cpus_with("steal"))
     left_share = wanted_share - steal
     # Not clipped to the metric's range, which starts at 0: clipping each sample would turn noise
     # into a loss.
     index = INDEX["involuntary"]
     halted_s = top[..., index, :]
-    # Stolen time that `settle` moves to another sample must not count as a halt.
-    if settle is not None:
+    # Stolen time that `distribute` moves to another sample must not count as a halt.
+    if distribute is not None:
         late_s = stolen_s - steal * span_s
         halted_s = halted_s + np.where(evaluator.cpus_with("steal"), late_s, 0.0)
     max_halt = np.minimum(wanted_share, left_share)
@@ -376,7 +377,7 @@ MAX_RESTING_SHARE, MIN_AWAKE_SHARE = 0.01, 0.02
 second). In between, it keeps its state, so that its numbers do not flicker."""
 
 
-def resting_rows(util: Floats, resting_before: Bools | None = None) -> Bools:
+def resting_cpus(util: Floats, resting_before: Bools | None = None) -> Bools:
     """Returns a mask of the CPUs at rest. They run so rarely that a number per running time, such
     as clock or IPC, only describes a few wake-ups. A CPU whose busy share is unknown is not at
     rest. `resting_before`: the mask of the previous interval; without it, only MAX_RESTING_SHARE
@@ -391,10 +392,10 @@ def resting_rows(util: Floats, resting_before: Bools | None = None) -> Bools:
 # of this run, because no documented maximum can be trusted.
 
 READ_KEY, WRITE_KEY = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
-WINDOW_S = 0.95
+MIN_AVERAGED_S = 0.95
 """Minimum time in s over which traffic is averaged: ten samples of 100 ms, less their jitter. A
 burst from a queue may exceed what memory sustains for longer."""
-WINDOW_SAMPLES = 32
+SEARCH_SAMPLES = 32
 """Number of samples that are searched at once for the end of the current second."""
 
 
@@ -425,10 +426,10 @@ class BestTraffic:
         parts = np.where(is_read, [increments, seconds], 0.0)
         while first < len(increments):  # up to the end of the current second of any package
             sums = np.add.accumulate(
-                np.concatenate([self._sums[:, None], parts[:, first : first + WINDOW_SAMPLES]], 1),
+                np.concatenate([self._sums[:, None], parts[:, first : first + SEARCH_SAMPLES]], 1),
                 axis=1,
             )[:, 1:]
-            is_full = (sums[1] >= WINDOW_S) | np.isnan(sums[0])
+            is_full = (sums[1] >= MIN_AVERAGED_S) | np.isnan(sums[0])
             ends = np.flatnonzero(is_full.any(axis=1))
             last = int(ends[0]) if len(ends) else len(is_full) - 1
             self._sums = sums[:, last].copy()
@@ -456,22 +457,22 @@ PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
 """Names of the numbers that both the machine and each package have."""
 L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
 """The counter of each number of an L3, by the number's name in JSON output."""
-OF_BEST_NAME = "memory_of_best"
+MEMORY_SHARE = "memory_of_best"
 MEMORY_COUNTERS = {
     name: key
     for name, key in COUNTER_BY_NAME.items()
-    if key in TRAFFIC_KEYS and name != OF_BEST_NAME
+    if key in TRAFFIC_KEYS and name != MEMORY_SHARE
 }
 """Counters of memory reads and writes, by the name of their rates."""
 CORE_ENERGY = CORE["core_power_w"].counter
-TRACED = (
+HISTORY_NUMBERS = (
     "pressure_cpu", "pressure_memory", "pressure_io", "load_1", "interrupts_hz",
     "context_switches_hz",
 )  # fmt: skip
 """Numbers of the machine that history records for each sample."""
-SHARED_KEYS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
+HISTORY_COUNTERS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
 """Counters of packages and L3s that history records, too."""
-MIN_BUSY = 0.5
+MIN_BUSY_SHARE = 0.5
 """Minimum busy share at which a CPU must have cache misses, so that zero traffic is an error."""
 Rates = dict[str, Floats]
 """Rates of counters per second, and means of gauges: by key, then by row; NaN where the row was not
@@ -528,7 +529,7 @@ class MachineTotals:
         """Returns the numbers of the machine. A sum with an unknown part is NaN."""
         numbers: dict[str, float] = {}
         for name, key in self._names:
-            if name == OF_BEST_NAME:
+            if name == MEMORY_SHARE:
                 if {*MEMORY_COUNTERS} <= numbers.keys():
                     total = sum(numbers[name] for name in MEMORY_COUNTERS)
                     numbers[name] = min(
@@ -547,7 +548,7 @@ class MachineTotals:
 
     def package_values(self, rates: Rates) -> dict[str, Floats]:
         """Returns the numbers in PACKAGE_NAMES, each by package in the order of hello."""
-        own_names = [name for name in PACKAGE_NAMES if name != OF_BEST_NAME]
+        own_names = [name for name in PACKAGE_NAMES if name != MEMORY_SHARE]
         numbers = {
             name: rates[COUNTER_BY_NAME[name]]
             for name in own_names
@@ -555,7 +556,7 @@ class MachineTotals:
         }
         if {*MEMORY_COUNTERS} <= numbers.keys():
             read_bytes, written_bytes = (numbers[name] for name in MEMORY_COUNTERS)
-            numbers[OF_BEST_NAME] = self._best_traffic.share(read_bytes + written_bytes)
+            numbers[MEMORY_SHARE] = self._best_traffic.share(read_bytes + written_bytes)
         return numbers
 
     def core_power_w(self, rates: Rates, rows: Ints) -> Floats:
@@ -577,6 +578,6 @@ class MachineTotals:
                 continue
             for row in np.flatnonzero(by_cpu == 0).tolist():
                 sharing = [i for i, cpu in enumerate(topology) if cpu.l3 == topology[row].l3]
-                by_cpu[row] = np.nan if (util[sharing] >= MIN_BUSY).any() else 0.0
+                by_cpu[row] = np.nan if (util[sharing] >= MIN_BUSY_SHARE).any() else 0.0
             numbers[name] = by_cpu
         return numbers

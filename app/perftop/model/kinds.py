@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from perftop.model.belief import Confidence
+from perftop.model.confidence import Confidence
 
 Depth = Literal["share", "hz", "gain", "count", ""]
 """Meaning of an episode's depth: a share of the time or of the work, a clock that is lost or
@@ -254,12 +254,12 @@ NEIGHBOURS: dict[str, Kind] = {
 """Kinds of neighbour episodes by cause. Each has its own number and sentences."""
 
 
-class Classified(Protocol):
+class KindAndCause(Protocol):
     kind: str
     cause: str
 
 
-def kind_of(episode: Classified) -> Kind:
+def kind_of(episode: KindAndCause) -> Kind:
     """Returns the kind of an episode. For a neighbour episode, it depends on the cause."""
     return kind_of_cause(episode.kind, episode.cause)
 
@@ -502,8 +502,8 @@ def cause_of(key: str) -> Cause:
 
 
 # --- Episodes: states of certain CPUs, with a start and an end. Evidence from detectors consists of
-# numbers, whose keys end with the unit, and of types from `belief`. `output/sentences.py` turns it
-# into text.
+# numbers, whose keys end with the unit, and of types from `confidence`. `output/sentences.py` turns
+# it into text.
 
 _KIND_ORDER = [*KINDS]
 
@@ -523,7 +523,7 @@ class Episode:
     cause: str = "unknown"
     evidence: dict[str, Any] = field(default_factory=dict)
     confidence: Confidence = "unknown"
-    """Confidence in the cause, from `belief.confidence`."""
+    """Confidence in the cause, from `confidence.confidence`."""
     is_calm: bool = False
     """Whether the episode is absent from the newest samples. If that continues, it ends."""
 

@@ -62,7 +62,7 @@ class Number:
     """Key of the counter that gives the number. Metrics of a CPU leave it empty."""
     is_unbounded: bool = False
     """Whether the number grows with the length of a run, so that it can have any magnitude.
-    `digits` then counts significant digits."""
+    `digits` then counts format_significant digits."""
 
     @cached_property
     def is_rate(self) -> bool:
@@ -115,7 +115,7 @@ class Number:
         factor, digits = self.scale(clock)
         if not self.is_unbounded:
             return f"{value * factor:.{digits}f}"
-        return significant(value * factor, digits)
+        return format_significant(value * factor, digits)
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ _SCALES = {"ratio": 100.0, "B/s": 1e-9, "J": 1e-3, "G": 1e-9}
 _SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
 
 
-def significant(value: float, digits: int) -> str:
-    """Formats a number with `digits` significant digits, but at most four decimals."""
+def format_significant(value: float, digits: int) -> str:
+    """Formats a number with `digits` format_significant digits, but at most four decimals."""
     whole_digits = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     return f"{value:.{max(0, min(4, digits - whole_digits))}f}"
 
@@ -494,7 +494,12 @@ RUN = _numbers_of(
 """Numbers of a whole run or phase."""
 NUMBERS: dict[str, Number] = METRICS | RARE_METRICS | CORE | CPU | MACHINE | PACKAGE | L3 | RUN
 """All numbers by key."""
-EVENT = "e."
+EVENT_PREFIX = "e."
 """Prefix of the keys of chosen events."""
 PER_KI = "/ki"
 """Suffix of the keys of events per thousand instructions."""
+
+
+def is_event_key(key: str) -> bool:
+    """Returns whether the metric depends on events, so that only some streams have it."""
+    return key.startswith(EVENT_PREFIX) or key in RARE_METRICS

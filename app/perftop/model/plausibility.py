@@ -231,7 +231,7 @@ class SiblingCounts:
 
     rows: Ints
     """(threads, cores): index of each thread in `hello.topology`."""
-    is_uneven: Bools
+    spans_differ: Bools
     """Mask (samples, cores) of the cores that cannot be checked, because the siblings were read
     over different spans or a count is an estimate."""
     run_shares: Floats
@@ -256,12 +256,12 @@ class SiblingChecks:
         for group in self._splitter.groups(online):
             if group.threads == 2 or (group.threads > 2 and key == "any_thread"):
                 rows = group.by_thread
-                is_uneven = self._splitter.is_uneven(rows, delta)
+                spans_differ = self._splitter.spans_differ(rows, delta)
                 if key in self._counters.multiplexed:
                     estimated = self._counters.is_estimated(delta, key)
-                    is_uneven = is_uneven | estimated.take(rows, axis=-1).any(axis=-2)
+                    spans_differ = spans_differ | estimated.take(rows, axis=-1).any(axis=-2)
                 x = self._splitter.shares(key, delta).take(rows, axis=-1)
-                groups.append(SiblingCounts(rows, is_uneven, util.take(rows, axis=-1), x))
+                groups.append(SiblingCounts(rows, spans_differ, util.take(rows, axis=-1), x))
         return groups
 
     def learn(self, siblings: list[SiblingCounts], delta: Delta) -> int:
@@ -277,8 +277,8 @@ class SiblingChecks:
         for group in siblings:
             low, high = self._factor_bounds(key, group, delta)
             ways, cores = low.shape[1:]
-            if np.count_nonzero(group.is_uneven):
-                low = np.where(group.is_uneven[:, None], np.nan, low)
+            if np.count_nonzero(group.spans_differ):
+                low = np.where(group.spans_differ[:, None], np.nan, low)
             outcomes = calibration.evidence_rows(low.reshape(-1, cores), high.reshape(-1, cores))
             rows.append(outcomes.reshape(samples, ways, -1))
         return calibration.add_evidence(np.concatenate(rows, axis=1))
@@ -312,7 +312,7 @@ class SiblingChecks:
             # A program that takes the event counter of one thread also takes the sibling's, so if
             # one count is wrong, the other cannot be trusted either.
             codes = np.where(codes == 0, codes.max(axis=1, keepdims=True), codes)
-            np.copyto(codes, 0, where=group.is_uneven[:, None])
+            np.copyto(codes, 0, where=group.spans_differ[:, None])
             codes_before = doubts[:, group.rows, index]
             doubts[:, group.rows, index] = np.where(codes_before == 0, codes, codes_before)
         return doubts

@@ -19,9 +19,9 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.model.counters import Cores, Counters, rename_misplaced
-from perftop.model.delta import Delta, Doubt, with_lasting
+from perftop.model.delta import Delta, Doubt, carry_lasting_doubts
 from perftop.model.evaluation import (
-    MIN_SETTLED_NS,
+    MIN_LONG_SAMPLE_NS,
     BestTraffic,
     Evaluator,
     LostSeconds,
@@ -237,7 +237,7 @@ class SampleReader:
             return None
         self.online[row] = online
         if not online:
-            self.counters.forget(row)
+            self.counters.forget_cpu(row)
         return row, online
 
     def apply_ownership(self, note: wire.Note) -> None:
@@ -320,7 +320,7 @@ class SampleReader:
         doubted: Ints = np.zeros(0, int)
         counts = map(np.count_nonzero, (fresh, self._doubts, self._taken_rows))
         if any(counts):  # map() is faster here than a generator
-            doubts = with_lasting(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
+            doubts = carry_lasting_doubts(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
             doubts[self._taken_rows & (doubts == 0)] = Doubt.TAKEN
             doubted = np.flatnonzero(doubts.any(axis=(1, 2)))
         whole = delta
@@ -340,9 +340,9 @@ class SampleReader:
         self._doubts = fresh[-1].copy()  # a view would keep the whole batch in memory
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
-        settle = self._settle_steal if self.hello.sample_ns < MIN_SETTLED_NS else None
+        distribute = self._distribute_steal if self.hello.sample_ns < MIN_LONG_SAMPLE_NS else None
         low_hz = self.cores.by_cpu(ceilings.low_hz)
-        lost = lost_time(values, low_hz, self.evaluator, estimated, settle)
+        lost = lost_time(values, low_hz, self.evaluator, estimated, distribute)
         write_lost_ratio(values, lost)
         ends_ns = [before_ns, *[frame.time_ns for frame in frames]]
         times = np.array([min(end_ns, sys.maxsize) for end_ns in ends_ns], np.int64)
@@ -363,7 +363,7 @@ class SampleReader:
         self._was_read = was_read[-1].copy()
         return np.flatnonzero((unread & was_read[:-1]).any(axis=1))
 
-    def _settle_steal(self, stolen_s: Floats, wanted_s: Floats) -> Floats:
+    def _distribute_steal(self, stolen_s: Floats, wanted_s: Floats) -> Floats:
         settled_s, self._carried_s = distribute_steal(stolen_s, wanted_s, self._carried_s)
         return settled_s
 

@@ -357,10 +357,10 @@ class Splitter:
         return result
 
     def _split_pairs(self, split: Split, group: CoreGroup, util: Floats, delta: Delta) -> None:
-        is_uneven, cores = self.is_uneven(group.by_thread, delta), group.cores
+        spans_differ, cores = self.spans_differ(group.by_thread, delta), group.cores
         r0, r1 = (util.take(rows, axis=-1) for rows in group.by_thread)
-        if np.count_nonzero(is_uneven):
-            r0, r1 = (np.where(is_uneven, np.nan, r) for r in (r0, r1))
+        if np.count_nonzero(spans_differ):
+            r0, r1 = (np.where(spans_differ, np.nan, r) for r in (r0, r1))
         split.active_threads[..., cores] = r0 + r1
         counted, any_running = self._any_running(group.by_thread, r0, r1, delta)
         if (name := self.any_counter()) in self._counters.multiplexed:
@@ -384,7 +384,7 @@ class Splitter:
             counted, counted, np.where(is_traced, TRACE, BOUNDS)
         )
 
-    def is_uneven(self, by_thread: Ints, delta: Delta) -> Bools:
+    def spans_differ(self, by_thread: Ints, delta: Delta) -> Bools:
         """Returns a mask of the cores whose siblings were read over different spans."""
         ticks = delta.tables["cpu"].ticks.take(by_thread, axis=-1)
         longest, shortest = np.maximum.reduce(ticks, axis=-2), np.minimum.reduce(ticks, axis=-2)

@@ -96,7 +96,7 @@ class TaskSnapshot:
             ended if isinstance(ended, dict) else {},
         )
 
-    def parents_of_short_lived(self) -> list[tuple[Task, str]]:
+    def parents_of_short_processes(self) -> list[tuple[Task, str]]:
         """Returns the parents in `ended_children`. Each has its children's share of CPU time and
         the name of one child ('' if unknown)."""
         processes = []
@@ -329,7 +329,7 @@ class Thread:
             max(0, last_point.involuntary - first_point.involuntary),
         )
 
-    def since_last(self) -> ThreadActivity:
+    def latest_activity(self) -> ThreadActivity:
         if len(self.points) < 2:
             return ThreadActivity()
         return self.activity(self.points[-1].time_ns - self.points[-2].time_ns)

@@ -202,7 +202,7 @@ class Turbo:
             sleep_share = sleep_share + by_core
         return np.asarray(1 - sleep_share)
 
-    def caps(self, delta: Delta) -> ClockCaps:
+    def clock_caps(self, delta: Delta) -> ClockCaps:
         """Returns the lowest clock limit that a user or program set, by core. A switch, such as
         "turbo off", counts if it was on for most of the span."""
         turbo_is_off = self._gauge_means("turbo_off", "machine", delta)[0] >= 0.5

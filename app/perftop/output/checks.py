@@ -10,7 +10,7 @@ from math import isfinite, nan
 import numpy as np
 
 from perftop.base.text import count_noun, percent, short_duration
-from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
+from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode
 from perftop.output.evidence import job_mean
 from perftop.session.interval import Interval
@@ -26,7 +26,7 @@ each CPU costs much if thousands of threads wait for the slowest."""
 INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
 _EPISODE_NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
-    "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST_NAME: "memory bandwidth",
+    "steal": "steal", "tasks": "who runs", "smt": "SMT states", MEMORY_SHARE: "memory bandwidth",
     "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
 }  # fmt: skip
 """Names of the numbers, by key, without which causes can go undetected."""
@@ -120,7 +120,7 @@ def measured_losses(
         seen = "no task ran slower than when alone"
         add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
     is_read = not _has_unread_cpu(session, whole)
-    if OF_BEST_NAME in whole.machine and chosen["ipc"] and is_read:
+    if MEMORY_SHARE in whole.machine and chosen["ipc"] and is_read:
         gb_per_s = sum(whole.machine[name] for name in MEMORY_COUNTERS) / 1e9
         seen = f"{gb_per_s:.1f} GB/s" if isfinite(gb_per_s) else "not read"
         brief = f"memory bandwidth ({seen})"

@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import safe_text, short_duration, whole_percent
-from perftop.model.belief import CrowdedCpu, Hypervisor, PolledBits, RegisterBit, TaskOnCpu
+from perftop.model.confidence import CrowdedCpu, Hypervisor, PolledBits, RegisterBit, TaskOnCpu
 from perftop.model.kinds import (
     COSTLY_SETTINGS,
     KERNEL_WORK,
@@ -26,7 +26,7 @@ from perftop.session.session import Session
 
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the evidence for JSON. Types of `model.belief` become text; numbers are unchanged."""
+    """Returns the evidence for JSON. Numbers remain numbers; other types become text."""
     line = {}
     for key, value in evidence.items():
         name, as_text = _WORDINGS.get(key, (key, None))

@@ -25,7 +25,7 @@ from perftop.base.text import (
     short_duration,
     time_of_day,
 )
-from perftop.model.belief import OUTSIDE_CPU, ClockCap, Hypervisor, SimdLevel, TaskOnCpu
+from perftop.model.confidence import OUTSIDE_CPU, ClockCap, Hypervisor, SimdLevel, TaskOnCpu
 from perftop.model.kinds import (
     CLOCK_CAPS,
     KINDS,

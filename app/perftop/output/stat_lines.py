@@ -17,11 +17,11 @@ from perftop.model.evaluation import (
     COUNTER_BY_NAME,
     L3_COUNTERS,
     MEMORY_COUNTERS,
-    OF_BEST_NAME,
+    MEMORY_SHARE,
     PACKAGE_NAMES,
 )
 from perftop.model.kinds import Episode
-from perftop.model.numbers import COUNTS, EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
+from perftop.model.numbers import COUNTS, EVENT_PREFIX, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity, is_group, short_owner
 from perftop.output.evidence import evidence_json
@@ -287,7 +287,7 @@ def columns(session: Session, requested_keys: Sequence[str] | None) -> tuple[Num
     variants = session.evaluator.variants
     if requested_keys is None:
         keys = [key for key in DEFAULT_COLUMNS if variants[key]]
-        keys += [key for key in variants if key.startswith(EVENT) and variants[key]]
+        keys += [key for key in variants if key.startswith(EVENT_PREFIX) and variants[key]]
     else:
         left_out = {"smt", "task", *STATES}
         keys = [*dict.fromkeys(key for key in requested_keys if key not in left_out)]
@@ -459,7 +459,7 @@ def _machine_lines(session: Session, interval: Interval) -> list[str]:
         values = {name: float(values[i]) for name, values in interval.packages.items()}
         power, limit, dram, share = (
             values.get(name, nan)
-            for name in ("power_w", "power_limit_w", "power_dram_w", OF_BEST_NAME)
+            for name in ("power_w", "power_limit_w", "power_dram_w", MEMORY_SHARE)
         )
         parts = []
         if not isnan(power):

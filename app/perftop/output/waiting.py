@@ -18,7 +18,7 @@ from perftop.base.text import (
     short_duration,
     whole_percent,
 )
-from perftop.model.belief import Confidence, confidence
+from perftop.model.confidence import Confidence, confidence
 from perftop.model.kinds import cause_of
 from perftop.model.tasks import process_owner
 from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text

@@ -19,7 +19,7 @@ from perftop.base.text import (
     ranges,
     safe_text,
 )
-from perftop.model.belief import ClockCap, Confidence, confidence, joint_confidence
+from perftop.model.confidence import ClockCap, Confidence, combined_confidence, confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
     BANDWIDTH_CAPS,
@@ -308,7 +308,7 @@ def _finding(span: _Span, cause: Cause) -> Finding:
         cause, sums.share(cause), float(lost_s.sum()), sentence_text, _blamed_name(cause, worst),
         cpus, next(iter(max(described, key=lambda e: e.depth or 0.0).cpus), None),
         _active_s(episodes, now_ns, span.span_ns), running,
-        joint_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
+        combined_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
         evidence_pieces(cause[1], further_evidence),
         remedy(session, cause, worst, cpus), evidence_json(evidence),
     )  # fmt: skip
@@ -389,7 +389,7 @@ def _quota_finding(span: _Span, finding: Finding) -> Finding:
     return replace(
         finding, text=f"{who} may use no more than {allowed}{owner_text}",
         culprit=f"its CPU quota of {allowed}" if job is not None else who,
-        evidence=evidence, confidence=joint_confidence(beliefs), details=details,
+        evidence=evidence, confidence=combined_confidence(beliefs), details=details,
         headline=f"{who} {verb} {lost_percent(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
         victim_share=victim_share(worst.wait_s, worst.wanted_s, span.totals.elapsed_s),

@@ -20,7 +20,7 @@ from perftop.base.text import (
     wrap_indented,
     wrap_text,
 )
-from perftop.model.belief import COUNTED_QUANTITIES
+from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.model.tasks import is_group
 from perftop.output.checks import MIN_SHARE

@@ -29,7 +29,7 @@ from perfprobe import wire
 from perftop.base import files
 from perftop.base.errors import DAMAGED, Failed
 from perftop.base.files import OwnDirectory
-from perftop.model import belief
+from perftop.model import confidence
 from perftop.model.differences import row_heads
 from perftop.model.kinds import Episode
 from perftop.recording.file import AnyRecording, open_recording
@@ -277,11 +277,11 @@ name of its cache entry depends on."""
 _NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
 """Names of entries, and of unfinished entries."""
 _EVIDENCE_TYPES: dict[str, type[Any]] = {
-    name: cls for name, cls in vars(belief).items() if getattr(cls, "__bases__", ()) == (tuple,)
+    name: cls for name, cls in vars(confidence).items() if getattr(cls, "__bases__", ()) == (tuple,)
 }
 """Types of evidence, by name."""
 _CONTAINER_TYPES: dict[str, type[Any]] = {"list": list, "tuple": tuple}
-_CONFIDENCE = typing.get_args(belief.Confidence)
+_CONFIDENCE = typing.get_args(confidence.Confidence)
 
 
 async def fill_episodes(

@@ -16,7 +16,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.text import long_duration
 from perftop.detect.engine import RunningEpisodes
-from perftop.model.belief import confidence
+from perftop.model.confidence import confidence
 from perftop.model.kinds import Episode
 
 MAX_ENDED = 8192

@@ -23,7 +23,13 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.model.counters import BlockCounter, Cores, Counters
-from perftop.model.evaluation import COUNTER_BY_NAME, SHARED_KEYS, STATIC_METRICS, TRACED, ratio
+from perftop.model.evaluation import (
+    COUNTER_BY_NAME,
+    HISTORY_COUNTERS,
+    HISTORY_NUMBERS,
+    STATIC_METRICS,
+    ratio,
+)
 from perftop.model.sample_reader import ReaderState, SampleBatch, SampleReader, StackedSamples
 from perftop.model.smt import STATES
 from perftop.model.tasks import TaskSnapshot
@@ -115,7 +121,7 @@ class Trail:
         """Returns (samples, cores, CEILING_ROW + 1): seconds in each SMT state, seconds in all, and
         ceiling of each core. `cores`: lists of CPU numbers."""
         self.write_waiting_samples()
-        return self._cores[samples, self.cores.positions_of(cores)]
+        return self._cores[samples, self.cores.core_indexes(cores)]
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
@@ -414,10 +420,10 @@ class History:
         self._metrics = [key for key, variants in reader.evaluator.variants.items() if variants]
         self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
         columns, topology = reader.counters.columns, reader.hello.topology
-        for name in TRACED:
+        for name in HISTORY_NUMBERS:
             if (column := columns.get(COUNTER_BY_NAME[name])) is not None:
                 self._counters[name] = CounterRows(column, np.zeros(1, int))
-        for key in SHARED_KEYS:
+        for key in HISTORY_COUNTERS:
             if (column := columns.get(key)) is None:
                 continue
             rows = [*range(len(reader.hello.packages))]
@@ -495,10 +501,10 @@ class History:
         return values
 
     def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
-        """Returns (bins, names): numbers of the whole machine; NaN for those not in TRACED."""
+        """Returns numbers of the whole machine, (bins, names); NaN if not in HISTORY_NUMBERS."""
         values = np.full((len(edges_ns) - 1, len(names)), np.nan)
         counters = self._counters
-        served_columns = [i for i, n in enumerate(names) if n in TRACED and n in counters]
+        served_columns = [i for i, n in enumerate(names) if n in HISTORY_NUMBERS and n in counters]
         if served_columns:
             rows = [self._first[names[i]] for i in served_columns]
             kinds = [counters[names[i]].column.counter.kind for i in served_columns]
@@ -509,9 +515,9 @@ class History:
         return values
 
     def shared_counter(self, key: str, edges_ns: Times) -> Floats:
-        """Returns (bins, rows): the advance per second of a counter of SHARED_KEYS, with a row for
-        each package in the order of hello, or for each L3 in the order of the CPUs that count it;
-        without rows if it is not counted. A reading applies to all bins since the previous one."""
+        """Returns the rate per second of a counter in HISTORY_COUNTERS, (bins, rows). There is one
+        row for each package, in the order of hello, or for each L3, in the order of the CPUs that
+        count it; none if it is not counted. A reading applies to all bins since the last one."""
         if key not in self._counters:
             return np.full((len(edges_ns) - 1, 0), np.nan)
         first, count = self._first[key], len(self._counters[key].rows)

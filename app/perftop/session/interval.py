@@ -14,7 +14,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Codes, Floats, Ints, Singles
 from perftop.model.counters import Cores
 from perftop.model.delta import Delta, Doubt, add_samples, doubts_by_cpu
-from perftop.model.evaluation import LOST_RATIO, STATIC_METRICS, Values, resting_rows
+from perftop.model.evaluation import LOST_RATIO, STATIC_METRICS, Values, resting_cpus
 from perftop.model.numbers import COUNTS, INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader, StackedSamples
 from perftop.model.smt import METHODS, STATES, Split
@@ -227,7 +227,7 @@ class Span:
             counted_share=counters.counted_share(self.delta),
             event_counted_shares={key: share for key, share in shares if share is not None},
             online=reader.online.copy(),
-            is_at_rest=resting_rows(values["util"], resting_before),
+            is_at_rest=resting_cpus(values["util"], resting_before),
             doubts=self.delta.doubts,
             keys=self.delta.keys,
             sample_count=self.sample_count,

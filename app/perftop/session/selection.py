@@ -19,7 +19,7 @@ import numpy as np
 from perftop.base import text as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import clock_time, did_you_mean, safe_text
-from perftop.model.numbers import EVENT, METRICS, PER_KI, RARE_METRICS
+from perftop.model.numbers import METRICS, PER_KI, RARE_METRICS, is_event_key
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -225,7 +225,7 @@ _NUMBER_PATTERN = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
 
 def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
     name, operator, number = match.groups()
-    key = name if name.startswith(EVENT) or name in RARE_METRICS else _NAMES.get(name.lower())
+    key = name if is_event_key(name) else _NAMES.get(name.lower())
     if key is None:
         raise _unknown_metric(name, operator, position)
     unit = _UNITS["1"] if key.endswith(PER_KI) else _RATE  # of an event

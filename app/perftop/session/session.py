@@ -19,7 +19,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.text import long_duration
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
-from perftop.model.differences import asleep_ns
+from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
 from perftop.model.smt import Calibration, core_lists
@@ -265,7 +265,8 @@ class Session:
         watched_job = self.neighbours.watched_job
         if watched_job.time_ns == self.now_ns:
             self._watched_activity = sum(
-                (thread.since_last() for thread in watched_job.last_threads), self._watched_activity
+                (thread.latest_activity() for thread in watched_job.last_threads),
+                self._watched_activity,
             )
         if self.sums_losses:
             self._add_busy(batch, first, last, snapshot_before)
@@ -289,7 +290,7 @@ class Session:
     def _notice_suspension(self, frame: wire.Frame) -> None:
         """Adds a mark if the machine was suspended since the stream began."""
         before_ns = self._suspensions[-1][1] if self._suspensions else 0
-        now_ns = asleep_ns(frame)
+        now_ns = suspended_ns(frame)
         if now_ns != before_ns:
             self._suspensions = [*self._suspensions, (frame.time_ns, now_ns)][-MAX_MARKS:]
             if self.frames > 1 and now_ns > before_ns:

@@ -369,7 +369,7 @@ class RunTimes:
             self.job_has_waits |= thread.points[-1].wait_ns is not None
             key = thread.pid, thread.tid
             times = self.threads.get(key) or TaskTimes(thread.comm)
-            past = thread.since_last() if len(thread.points) > 1 else None
+            past = thread.latest_activity() if len(thread.points) > 1 else None
             switches = None if past is None else past.voluntary + past.involuntary
             times = times.with_record(thread.cpu, ran_s, waited_s, switches)
             if times.comm != thread.comm:
@@ -411,7 +411,7 @@ class RunTimes:
         may_hide_waits = (task_count >= MIN_TASKS_SENT) & (seen_share < MIN_SEEN_SHARE)
         for index in np.flatnonzero(may_hide_waits & (waiting_count > 0)).tolist():
             self.truncated_s[cpus[index]] = self.truncated_s.get(cpus[index], 0.0) + span_s
-        for parent, child in snapshot.parents_of_short_lived():
+        for parent, child in snapshot.parents_of_short_processes():
             key, child_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, count) * span_s
             children = self._tasks.pop(key, None) or TaskTimes(parent.comm)
             self._tasks[key] = children.with_record(UNKNOWN_CPU, child_s, None)

@@ -23,10 +23,10 @@ from perftop.model.evaluation import (
     L3_COUNTERS,
     LOST_RATIO,
     MEMORY_COUNTERS,
-    OF_BEST_NAME,
+    MEMORY_SHARE,
     PACKAGE_NAMES,
 )
-from perftop.model.numbers import COUNTS, EVENT, METRICS, NUMBERS, PER_KI, RARE_METRICS, Number
+from perftop.model.numbers import COUNTS, EVENT_PREFIX, METRICS, PER_KI, RARE_METRICS, Number
 from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -34,7 +34,7 @@ from perftop.session.session import Session
 MAX_NAME = 64
 """Maximum number of characters of a task's name in a table."""
 _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "task")
-COLUMNS_BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
+COLUMNS_BY_KEY: dict[str, Number] = {key: numbers.NUMBERS[key] for key in _KEYS}
 """Numbers that a table of CPUs can show in any stream."""
 PACKAGE_FIELDS = dict(zip(numbers.PACKAGE, PACKAGE_NAMES, strict=True))
 """Names of package numbers in a line of JSON, by key of the number."""
@@ -44,7 +44,7 @@ L3_FIELDS = dict(zip(numbers.L3, L3_COUNTERS, strict=True))
 
 def is_possible_column(key: str) -> bool:
     """Returns whether any stream can have a column with this key."""
-    return key in COLUMNS_BY_KEY or key in RARE_METRICS or key.startswith(EVENT)
+    return key in COLUMNS_BY_KEY or numbers.is_event_key(key)
 
 
 def columns_by_key(session: Session) -> dict[str, Number]:
@@ -275,7 +275,7 @@ SUM_COUNTERS = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j",
 """Key of the counter of each number of a whole run or of a core."""
 _NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
                "idle", "steal")  # fmt: skip
-SOUGHT_NAMES = {key: NUMBERS[key].plain_name for key in _NAMED_KEYS} | {
+SOUGHT_NAMES = {key: numbers.NUMBERS[key].plain_name for key in _NAMED_KEYS} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
 """Names of the numbers that users look for, by key, in the order of lists. Other missing numbers
@@ -454,7 +454,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
         return "; ".join(suspect_texts)
     if key == "involuntary" and share < MIN_COUNTED_SHARE:
         return ESTIMATED_REASON
-    if key == "involuntary" and session.counters.host_only[row]:
+    if key == "involuntary" and session.counters.without_guests[row]:
         return HOST_ONLY
     if key == LOST_RATIO:
         return MOSTLY_IDLE
@@ -543,7 +543,7 @@ _MACHINE_KEYS = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
 _BANDWIDTH = {
     *MEMORY_COUNTERS,
     *MEMORY_COUNTERS.values(),
-    OF_BEST_NAME,
+    MEMORY_SHARE,
 }
 
 
@@ -557,4 +557,4 @@ def _listed_name(missing: wire.Missing) -> str | None:
         return "memory bandwidth"
     metric = METRICS.get(key) or RARE_METRICS.get(key)
     place = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
-    return (metric.label if metric else printable(key.removeprefix(EVENT))) + place
+    return (metric.label if metric else printable(key.removeprefix(EVENT_PREFIX))) + place

@@ -94,10 +94,11 @@ def add_diff(subparsers: Any) -> None:
 
 def run_diff(args: argparse.Namespace) -> int:
     with fast_imports():
+        from perftop.model.numbers import is_event_key
         from perftop.output import stat_lines
         from perftop.output.compare import text
         from perftop.output.compare.comparison import compare
-        from perftop.output.compare.readings import NUMBERS, is_event_key
+        from perftop.output.compare.readings import NUMBERS
 
     if len(args.files) == 2 and not (args.a or args.b):
         paths: list[list[Path]] = [args.files[:1], args.files[1:]]

@@ -236,7 +236,7 @@ class Stat(MeasuredConsumer):
 
 
 def _column_keys(metrics: Sequence[str]) -> list[str]:
-    from perftop.model.numbers import EVENT, RARE_METRICS
+    from perftop.model.numbers import is_event_key
     from perftop.output import stat_lines
     from perftop.output.export.fields import chosen_fields
 
@@ -244,7 +244,7 @@ def _column_keys(metrics: Sequence[str]) -> list[str]:
     for key in keys:
         if not stat_lines.is_known_number(key):
             raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
-    return keys + [name for name in metrics if name.startswith(EVENT) or name in RARE_METRICS]
+    return keys + [name for name in metrics if is_event_key(name)]
 
 
 # --- repeated runs of a command

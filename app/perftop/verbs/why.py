@@ -254,13 +254,13 @@ def _messages_until(
     """Yields the messages until a moment. Times of day are compared with the wall clock, because
     the raw clock stands still while the machine is suspended."""
     from perfprobe import wire
-    from perftop.model.differences import asleep_ns
+    from perftop.model.differences import suspended_ns
 
     slept_ns = 0
     for message in messages:
         time_ns = getattr(message, "time_ns", 0)
         if isinstance(message, wire.Frame):
-            slept_ns = asleep_ns(message) or slept_ns
+            slept_ns = suspended_ns(message) or slept_ns
         if end is not None and end.is_unix:
             time_ns += hello.wall_ns - hello.raw_ns + slept_ns
         if end is not None and time_ns > end.ns:

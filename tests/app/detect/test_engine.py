@@ -11,7 +11,7 @@ from rate_streams import S, SteppedDetector
 
 from perftop.detect.engine import ShareEpisodes
 from perftop.detect.losses import NeighbourLosses, blamed_tasks
-from perftop.model.belief import TaskOnCpu
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.tasks import Task
 
 NAN = float("nan")

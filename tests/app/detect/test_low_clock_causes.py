@@ -20,7 +20,7 @@ from perftop.detect.low_clock_causes import (
     verdict,
     verdicts,
 )
-from perftop.model.belief import OUTSIDE_CPU, ClockCap, PolledBits, RegisterBit, ValueWithMax
+from perftop.model.confidence import OUTSIDE_CPU, ClockCap, PolledBits, RegisterBit, ValueWithMax
 from perftop.model.counters import Counters
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader

@@ -14,7 +14,7 @@ from phases import Phases, episodes
 from sessions import session_of
 
 from perfprobe import wire
-from perftop.model.belief import CrowdedCpu, Hypervisor, TaskOnCpu, ValueWithMax
+from perftop.model.confidence import CrowdedCpu, Hypervisor, TaskOnCpu, ValueWithMax
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 

@@ -12,7 +12,7 @@ from sim_truth import PLAYED_S, SECOND, SMALL, cores_of, found_episodes, scripte
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
-from perftop.model.belief import TaskOnCpu
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 

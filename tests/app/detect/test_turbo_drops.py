@@ -19,7 +19,7 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.turbo_drops import SampleClocks, TurboDrops
-from perftop.model.belief import ClockCap
+from perftop.model.confidence import ClockCap
 from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
 

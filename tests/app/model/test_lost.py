@@ -19,7 +19,7 @@ from sim_truth import PLAYED_S, SMALL, found_episodes
 from perftop.base.arrays import Floats
 from perftop.model.evaluation import (
     distribute_steal,
-    resting_rows,
+    resting_cpus,
 )
 from perftop.model.numbers import INDEX
 
@@ -132,15 +132,15 @@ def test_a_span_is_the_sum_of_its_samples() -> None:
 
 def test_a_cpu_between_both_thresholds_keeps_its_state() -> None:
     between = np.array([0.015])
-    assert resting_rows(np.array([0.0099])).tolist() == [True]
-    assert resting_rows(between).tolist() == [False]
-    assert resting_rows(between, np.array([True])).tolist() == [True]
-    assert resting_rows(between, np.array([False])).tolist() == [False]
-    assert resting_rows(np.array([0.02]), np.array([True])).tolist() == [False]
+    assert resting_cpus(np.array([0.0099])).tolist() == [True]
+    assert resting_cpus(between).tolist() == [False]
+    assert resting_cpus(between, np.array([True])).tolist() == [True]
+    assert resting_cpus(between, np.array([False])).tolist() == [False]
+    assert resting_cpus(np.array([0.02]), np.array([True])).tolist() == [False]
 
 
 def test_a_cpu_without_data_is_not_at_rest() -> None:
-    assert resting_rows(np.array([np.nan]), np.array([True])).tolist() == [False]
+    assert resting_cpus(np.array([np.nan]), np.array([True])).tolist() == [False]
 
 
 # --- ticks of steal in short samples

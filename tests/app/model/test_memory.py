@@ -15,11 +15,11 @@ from sessions import session_of
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
 from perftop.detect.memory_pressure import DEFAULT_GROUP, L3Groups
-from perftop.model.belief import GroupTraffic
+from perftop.model.confidence import GroupTraffic
 from perftop.model.counters import Counters
 from perftop.model.evaluation import (
     MEMORY_COUNTERS,
-    OF_BEST_NAME,
+    MEMORY_SHARE,
     TRAFFIC_KEYS,
     BestTraffic,
     MachineTotals,
@@ -53,7 +53,7 @@ def test_traffic_matches_the_simulation_and_its_share_refers_to_the_highest_so_f
             for name, rate in zip(MEMORY_COUNTERS, rates, strict=True):
                 assert interval.packages[name][package] == pytest.approx(rate, rel=0.01)
             best[package] = max(best[package], sum(rates))
-            assert interval.packages[OF_BEST_NAME][package] == pytest.approx(
+            assert interval.packages[MEMORY_SHARE][package] == pytest.approx(
                 sum(rates) / best[package], rel=0.01
             )
         total = sum(
@@ -64,7 +64,7 @@ def test_traffic_matches_the_simulation_and_its_share_refers_to_the_highest_so_f
         assert sum(interval.machine[name] for name in MEMORY_COUNTERS) == pytest.approx(
             total, rel=0.01
         )
-        shares.append(interval.machine[OF_BEST_NAME])
+        shares.append(interval.machine[MEMORY_SHARE])
     assert best[0] > 1.3 * sum(matching_lines[0][name] for name in MEMORY_COUNTERS)
     assert max(shares) <= 1
 
@@ -99,7 +99,7 @@ def test_traffic_of_all_controllers_is_added() -> None:
     read, write = (float(result[name][0]) for name in MEMORY_COUNTERS)
     assert read == pytest.approx(2_000_000 * 64 * 10), "one of them has wrapped"
     assert write == pytest.approx(10_000 * 64 * 10)
-    assert isnan(result[OF_BEST_NAME][0]), "no second has passed yet"
+    assert isnan(result[MEMORY_SHARE][0]), "no second has passed yet"
 
 
 def test_a_burst_does_not_raise_the_highest_traffic() -> None:

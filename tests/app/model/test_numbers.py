@@ -20,7 +20,7 @@ from perftop.model.kinds import (
     cause_of,
     kind_of,
 )
-from perftop.model.numbers import MACHINE, METRICS, NUMBERS, PACKAGE, significant
+from perftop.model.numbers import MACHINE, METRICS, NUMBERS, PACKAGE, format_significant
 
 
 def test_export_names_are_unique() -> None:
@@ -69,7 +69,7 @@ def test_values_have_a_heading_and_a_text(key: str, value: float, heading: str, 
     (0.001234, 4, "0.0012"), (12.3456, 4, "12.35"), (123456.0, 4, "123456"), (1.5, 3, "1.50"),
 ])  # fmt: skip
 def test_values_are_rounded_to_significant_digits(value: float, digits: int, text: str) -> None:
-    assert significant(value, digits) == text
+    assert format_significant(value, digits) == text
 
 
 # --- kinds and causes

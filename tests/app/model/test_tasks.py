@@ -28,7 +28,7 @@ def test_differences_cover_the_requested_time() -> None:
     assert moved.run_s == pytest.approx(0.8)
     assert moved.wait == pytest.approx(0.2)
     assert (moved.voluntary, moved.involuntary) == (20, 10)
-    assert thread.since_last().run_s == pytest.approx(0.08)
+    assert thread.latest_activity().run_s == pytest.approx(0.08)
     assert (watched_job.pids(), watched_job.cpus()) == ({40}, {3})
 
 

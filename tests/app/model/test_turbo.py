@@ -298,7 +298,7 @@ def caps_of_interval(*more: wire.Turbo, **movements: Any) -> list[tuple[float, s
         if found_gauges:
             hello.blocks.append(Block(name, name, found_gauges))  # type: ignore[arg-type]
     model = SampleReader(hello).turbo
-    result = model.caps(increments.delta(model._counters, movements))
+    result = model.clock_caps(increments.delta(model._counters, movements))
     names = [
         [*CLOCK_CAPS][by] if hz < np.inf else ""
         for hz, by in zip(result.hz, result.cap_index, strict=True)
@@ -347,7 +347,7 @@ def test_counters_of_an_invalid_scope_are_ignored(scope: wire.Scope) -> None:
     known = reader.counters.columns.keys() & {*keys, "core_c6"}
     delta = increments.delta(reader.counters, dict.fromkeys(known, 1.0))
     reader.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
-    caps = reader.turbo.caps(delta)
+    caps = reader.turbo.clock_caps(delta)
     named = {
         [*CLOCK_CAPS][by] for hz, by in zip(caps.hz, caps.cap_index, strict=True) if hz < np.inf
     }

@@ -16,7 +16,7 @@ from sentence_cases import ALL, CASES, LOW_CLOCK, PACKAGE, STREAM, S, episode_of
 from perftop.base.text import long_duration
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
-from perftop.model.belief import (
+from perftop.model.confidence import (
     COUNTED_QUANTITIES,
     ClockCap,
     CrowdedCpu,

@@ -20,7 +20,7 @@ from recording_files import index_in_process
 import perftop
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.model import belief
+from perftop.model import confidence
 from perftop.model.kinds import Episode
 from perftop.output.stat_lines import episode_line
 from perftop.recording import player
@@ -263,13 +263,13 @@ def test_a_failed_indexing_is_reported(
 
 def test_evidence_keeps_its_types() -> None:
     results = {
-        "limit_reasons": belief.PolledBits((belief.RegisterBit(10, None, 3.0),), 4.0),
-        "simd": belief.SimdLevel(2, 0.5),
-        "cap": belief.ClockCap("hwp", 2.5e9),
-        "power_w": belief.ValueWithMax(3.0, 4.0),
-        "who": [belief.TaskOnCpu(12, "stream", 3), belief.CrowdedCpu(4, 5)],
-        "host": belief.Hypervisor(None),
-        "l3_groups": [belief.GroupTraffic("batch", 45_100_000_000)],
+        "limit_reasons": confidence.PolledBits((confidence.RegisterBit(10, None, 3.0),), 4.0),
+        "simd": confidence.SimdLevel(2, 0.5),
+        "cap": confidence.ClockCap("hwp", 2.5e9),
+        "power_w": confidence.ValueWithMax(3.0, 4.0),
+        "who": [confidence.TaskOnCpu(12, "stream", 3), confidence.CrowdedCpu(4, 5)],
+        "host": confidence.Hypervisor(None),
+        "l3_groups": [confidence.GroupTraffic("batch", 45_100_000_000)],
         "some_share": 0.25,
         "since": "then",
         "sure": True,

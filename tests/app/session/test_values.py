@@ -20,7 +20,7 @@ from sessions import session_of
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
 from perftop.base.text import clock_unit
-from perftop.model.belief import BASE_CLOCK, ClockCap
+from perftop.model.confidence import BASE_CLOCK, ClockCap
 from perftop.output import stat_lines
 from perftop.session.interval import Interval
 from perftop.session.session import Session

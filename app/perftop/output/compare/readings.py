@@ -17,7 +17,7 @@ from perftop.base.text import GHZ, MISSING, safe_text, scale
 from perftop.model import numbers as model_numbers
 from perftop.model.delta import Delta, add_samples
 from perftop.model.kinds import kind_of
-from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE_METRICS, Number
+from perftop.model.numbers import EVENT_PREFIX, INDEX, METRICS, PER_KI, RARE_METRICS, Number
 from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
@@ -122,17 +122,12 @@ ON_REQUEST_KEYS = frozenset({"kernel_cycles"})
 """Keys that are compared only if the user asks for them."""
 
 
-def is_event_key(key: str) -> bool:
-    """Returns whether the key is that of a chosen event or of an issue-slot metric."""
-    return key.startswith(EVENT) or key in RARE_METRICS
-
-
 def number_of(key: str) -> Number:
     """Returns the declaration of the number with this key, which may be an event's."""
     number = NUMBERS.get(key) or RARE_METRICS.get(key)
     if number is not None:
         return number
-    name = safe_text(key.removeprefix(EVENT).removesuffix(PER_KI), MAX_EVENT_NAME)
+    name = safe_text(key.removeprefix(EVENT_PREFIX).removesuffix(PER_KI), MAX_EVENT_NAME)
     if key.endswith(PER_KI):
         return Number(key, name, "1", "", digits=2)
     return Number(key, name, "1/s", "", digits=4, is_unbounded=True)
@@ -171,7 +166,7 @@ def numbers(line: Line) -> Numbers:
         for key, value in _VALUE_GETTERS.items()
         if ended or not NUMBERS[key].is_unbounded
     }
-    events = [key for key in line["machine"] if is_event_key(key)]
+    events = [key for key in line["machine"] if model_numbers.is_event_key(key)]
     return _finite(values | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
 
 
@@ -215,7 +210,7 @@ def parse_reading(line: Line, label: str = "") -> Reading:
     """Parses a summary, a phase, or a line `run` of `stat -r`, which are untrusted."""
     values = line.get("numbers")
     if isinstance(values, dict):
-        events = [key for key in values if is_event_key(key)][:MAX_EVENTS]
+        events = [key for key in values if model_numbers.is_event_key(key)][:MAX_EVENTS]
         values = _finite({key: values[key] for key in (*NUMBERS, *events) if key in values})
     else:
         values = numbers(line)

@@ -21,13 +21,14 @@ from perftop.model.delta import any_by_sample
 from perftop.model.evaluation import COUNTER_BY_NAME
 from perftop.model.numbers import (
     COUNTS,
-    EVENT,
+    EVENT_PREFIX,
     METRICS,
     NUMBERS,
     PER_KI,
     RARE_METRICS,
     Number,
     Scope,
+    is_event_key,
 )
 from perftop.model.smt import BOUNDS, STATES
 from perftop.model.tasks import TaskSnapshot
@@ -257,7 +258,7 @@ MEASURES = (
 
 
 def _fields_of_event(session: Session, key: str) -> tuple[Field, ...]:
-    name, metrics = key.removeprefix(EVENT), session.evaluator.registry.events
+    name, metrics = key.removeprefix(EVENT_PREFIX), session.evaluator.registry.events
     return (
         replace(_field_of(metrics[key]), name=f"{key}_hz", help=f"Events {name} per second."),
         replace(_field_of(metrics[key + PER_KI]), name=f"{key}_per_ki",
@@ -280,7 +281,7 @@ def chosen_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
     keys = [field.key for field in MEASURES if field.kind != "count"]
     known_names = {*keys, *(field.name for field in MEASURES)}
     for name in names:
-        if name not in known_names and not name.startswith(EVENT) and name not in RARE_METRICS:
+        if name not in known_names and not is_event_key(name):
             suggestion = did_you_mean(name, sorted(known_names), "perftop help numbers lists them")
             text = f"--metrics: unknown metric {name!r}{suggestion}"
             raise Failed(text, USAGE)
@@ -307,7 +308,7 @@ def with_events(
     for name in names:
         if name in RARE_METRICS and name not in session.evaluator.metrics:
             raise Failed(f"--metrics: {name!r} is not counted here", USAGE)
-        if name.startswith(EVENT) and all(name not in {f.name, f.key} for f in events):
+        if name.startswith(EVENT_PREFIX) and all(name not in {f.name, f.key} for f in events):
             available = ", ".join(counters) or "none (choose them with -e)"
             raise Failed(f"--metrics: no event {name!r} here; counted: {available}", USAGE)
     return (*measures, *_named_fields(events, names))

@@ -20,7 +20,7 @@ from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.base.text import escaped
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
-from perftop.model.numbers import EVENT, RARE_METRICS
+from perftop.model.numbers import is_event_key
 from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary, stat_lines
 from perftop.output.export.fields import (
@@ -198,9 +198,7 @@ def only_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_line
     if len(measures) >= len(MEASURES):
         return line
     chosen_keys = {field.key for field in measures if field.kind != "count"}
-    events = {
-        key for row in line["cpus"] for key in row if key.startswith(EVENT) or key in RARE_METRICS
-    }
+    events = {key for row in line["cpus"] for key in row if is_event_key(key)}
     left_out = (_KEYS | events) - chosen_keys
     counts = {field.key for field in measures if field.kind == "count"}
     for part in ("machine", "job", "rest"):

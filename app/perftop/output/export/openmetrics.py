@@ -15,7 +15,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import escaped, ranges
-from perftop.model.numbers import EVENT
+from perftop.model.numbers import EVENT_PREFIX
 from perftop.output.export.fields import (
     ELAPSED,
     ONLINE,
@@ -99,7 +99,7 @@ class OpenMetrics(ExportFormat):
         self._session, self._out = session, out
         fields = [field for field in measures if field.kind != "text"]
         # The samples of a family must be adjacent; the families of chosen events are last.
-        fields.sort(key=lambda field: _suffix(field) if field.key.startswith(EVENT) else "")
+        fields.sort(key=lambda field: _suffix(field) if field.key.startswith(EVENT_PREFIX) else "")
         self._fields = [ELAPSED, ONLINE, *fields, *RELIABILITY_FIELDS]
         self._rows = IntervalRows(session)
         self._counts = np.zeros((len(self._fields), len(session.selected)))
@@ -182,8 +182,8 @@ class OpenMetrics(ExportFormat):
         heading = _heading(field)
         if i == 0 or _heading(self._fields[i - 1]) != heading:
             self._write_text(heading.openmetrics)
-        if field.key.startswith(EVENT):
-            event = field.name.removeprefix(EVENT).removesuffix(_suffix(field))
+        if field.key.startswith(EVENT_PREFIX):
+            event = field.name.removeprefix(EVENT_PREFIX).removesuffix(_suffix(field))
             places = [f"{place[:-1]},{labels(event=event)[1:]}" for place in places]
         if not self._times:
             return
@@ -239,7 +239,7 @@ def _suffix(field: Field) -> str:
 
 
 def _heading(field: Field) -> Heading:
-    if field.key.startswith(EVENT):
+    if field.key.startswith(EVENT_PREFIX):
         return _EVENTS[_suffix(field)]
     name = f"perftop_{field.name}".removesuffix("_count").removesuffix("_total")
     for suffix, unit in _UNITS.items():

@@ -171,7 +171,7 @@ class CoreTime:
         old_cores, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = new_cores, len(new_cores.lists)
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
-        for old, home in enumerate(new_cores.positions_of(old_cores.lists)):
+        for old, home in enumerate(new_cores.core_indexes(old_cores.lists)):
             if home < 0:
                 self.unlisted_s[old_cores.package[old]] += seconds[old]
             else:

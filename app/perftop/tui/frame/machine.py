@@ -26,7 +26,7 @@ from perftop.draw.strips import (
     smt_bounds_bar,
     width,
 )
-from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
+from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import METRICS, NUMBERS
 from perftop.session.history import History, Times
@@ -197,7 +197,7 @@ def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
     if isnan(sum(rates)):
         return []
     read, write = (number_run(rate, 1, 0) for rate in rates)
-    share = machine.get(OF_BEST_NAME, nan)
+    share = machine.get(MEMORY_SHARE, nan)
     share_text = "" if isnan(share) else f" {100 * share:.0f} %"
     return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{share_text}", "dim")]
 

@@ -15,7 +15,7 @@ import numpy as np
 from perftop.base.arrays import Bools
 from perftop.base.text import whole_percent
 from perftop.model import kinds
-from perftop.model.belief import Hypervisor
+from perftop.model.confidence import Hypervisor
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, kind_of
 from perftop.output.sentences import MAX_SENTENCE, SentencePart, group_key, sentence, total_cost
 from perftop.session.interval import Interval

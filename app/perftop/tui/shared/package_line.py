@@ -14,7 +14,7 @@ from perftop.base.text import ClockUnit, count_noun
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import Piece, fit_line, smt_bar, width
-from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
+from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.output.sentences import depth_text
@@ -102,7 +102,7 @@ class PackageLines:
         """Yields the power; and the memory traffic, with its share of the highest traffic measured
         in this run."""
         cpu = self._session.topology[int(cpus[0])].cpu if len(cpus) else -1
-        keys = "power_w", "power_limit_w", "power_dram_w", OF_BEST_NAME, *MEMORY_COUNTERS
+        keys = "power_w", "power_limit_w", "power_dram_w", MEMORY_SHARE, *MEMORY_COUNTERS
         power, limit, dram, share, *rates = package_values(
             self._session, self._interval, cpu, *keys
         )

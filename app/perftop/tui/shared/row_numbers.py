@@ -18,7 +18,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw import columns
 from perftop.draw.theme import HEAT_STEPS
-from perftop.model.numbers import EVENT, PER_KI, SMALL_SHARE_ENDS, Number
+from perftop.model.numbers import EVENT_PREFIX, PER_KI, SMALL_SHARE_ENDS, Number
 from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -351,7 +351,7 @@ def order_name(order: str) -> str:
     if order in ORDERS:
         return order
     label = COLUMNS_BY_KEY[order].label if order in COLUMNS_BY_KEY else order
-    return label.removeprefix(EVENT)
+    return label.removeprefix(EVENT_PREFIX)
 
 
 def _values(cores: Cores, key: str, session: Session, interval: Interval) -> list[float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from perftop.base.text import count_noun, long_duration, ranges, time_of_day, whole_percent
 from perftop.draw.strips import safe_cells
-from perftop.model.belief import TaskOnCpu
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.output.checks import MIN_SHARE
 from perftop.output.evidence import evidence_pieces

@@ -11,7 +11,7 @@ from synth import hello
 from perftop.base.text import time_of_day
 from perftop.draw import strips
 from perftop.draw.strips import wrap_line
-from perftop.model.belief import TaskOnCpu
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session

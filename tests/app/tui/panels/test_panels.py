@@ -7,7 +7,7 @@ from fakes import CpuLoad, Machine, guest, observe, task_records
 from played_apps import Run, running_app
 
 from perftop.draw import strips
-from perftop.model.belief import TaskOnCpu
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -11,7 +11,7 @@ from sim_truth import PLAYED_S, SECOND, SMALL, found_episodes
 
 import perftop
 from perftop.detect import low_clock_causes, standstill
-from perftop.model.belief import COUNTED_QUANTITIES, confidence
+from perftop.model.confidence import COUNTED_QUANTITIES, confidence
 from perftop.model.kinds import CAUSES, KINDS, NEIGHBOURS
 
 ROOT = Path(perftop.__file__).parent
@@ -86,7 +86,7 @@ def test_only_the_rule_decides_what_is_measured() -> None:
     """No detector or report states a confidence itself; all call the rule."""
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
-            if path.name == "belief.py":
+            if path.name == "confidence.py":
                 continue
             words = [node for node in ast.walk(ast.parse(path.read_text()))
                      if isinstance(node, ast.Constant) and node.value in ("measured", "inferred")

@@ -94,23 +94,23 @@ def confidence(
     return "measured" if entry.is_cause and counted and error < effect else "inferred"
 
 
-MIN_WEAKER_SHARE = 0.1
+MIN_RELEVANT_SHARE = 0.1
 """Share of a loss that episodes of lower confidence must reach to lower the confidence of the
 sum."""
 
 
-def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
+def combined_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
     """Returns the confidence in a cause that several episodes share. It is the highest confidence
-    that holds for all of the loss except less than MIN_WEAKER_SHARE. `parts`: confidence and loss
+    that holds for all of the loss except less than MIN_RELEVANT_SHARE. `parts`: confidence and loss
     of each episode."""
     losses: dict[Confidence, float] = {}
-    for belief, size in parts:
-        losses[belief] = losses.get(belief, 0.0) + size
-    substantial_loss, weaker_loss = MIN_WEAKER_SHARE * sum(losses.values()), 0.0
-    for belief in _WEAKEST_FIRST:
-        weaker_loss += losses.get(belief, 0.0)
-        if belief in losses and weaker_loss >= substantial_loss:
-            return belief
+    for level, size in parts:
+        losses[level] = losses.get(level, 0.0) + size
+    substantial_loss, weaker_loss = MIN_RELEVANT_SHARE * sum(losses.values()), 0.0
+    for level in _WEAKEST_FIRST:
+        weaker_loss += losses.get(level, 0.0)
+        if level in losses and weaker_loss >= substantial_loss:
+            return level
     return "unknown"
 
 
@@ -120,7 +120,7 @@ OUTSIDE_CPU = "outside the CPU"
 """Evidence that an external device asserted PROCHOT, so the CPU itself is not too hot."""
 BASE_CLOCK = "base"
 """Evidence that no turbo table is known, so the base clock serves as the ceiling."""
-KERNEL = "kernel"
+KERNEL_LOG = "kernel"
 """Evidence that the episode is known only from the kernel's log, after its end."""
 
 
