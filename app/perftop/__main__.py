@@ -1,9 +1,6 @@
-"""The program perftop, also as `python -m perftop`.
-
-A signal that asks perftop to end has its documented status, 128 + its number, from the first
-instruction of `main` on, and the status of the work once that is done. Before `main` runs, while
-the interpreter starts, a signal acts by default.
-"""
+"""The program perftop, also as `python -m perftop`. From the first instruction of `main` on, a
+signal that asks perftop to end leads to the documented exit status, 128 + its number, or to the
+status of the work once that is done."""
 
 import atexit
 import contextlib
@@ -16,25 +13,27 @@ from types import FrameType
 from perftop.base import END_SIGNALS
 
 LOADER = "<frozen importlib._bootstrap>", "_find_and_load"
-"""File and name that Python gives to its function that loads a module. Other functions of the file
-also run if the module is loaded already."""
+"""File and name of Python's function that loads a module. Other functions of that file also run if
+the module is loaded already."""
 
 
 def main() -> int:
-    """Runs the command line. SIGUSR1 sets a mark in `record`; elsewhere it is ignored, because it
-    would end perftop and leave a running command behind."""
+    """Runs the command line. SIGUSR1, which sets a mark in `record`, is ignored elsewhere: it would
+    end perftop and leave a running command behind."""
     _handle_end_signals(_end)
-    if sys.stdout is None:  # it was closed: a write fails, as in other programs
+    if sys.stdout is None:  # closed: a write must fail, as in other programs
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
-    if sys.stderr is None:  # it was closed: otherwise `print` would write to stdout
+    if sys.stderr is None:  # closed: `print` would write to stdout
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     with contextlib.suppress(OSError):  # a seccomp filter may refuse this call
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-            signal.signal(signal.SIGUSR1, lambda *_: None)  # not SIG_IGN, which commands inherit
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, no child leaves a status
+            signal.signal(signal.SIGUSR1, lambda *_: None)  # commands would inherit SIG_IGN
+        signal.signal(
+            signal.SIGCHLD, signal.SIG_DFL
+        )  # with SIG_IGN, children would leave no status
     from perftop import cli
 
-    status = 1  # exit status after a bug, whose traceback Python prints
+    status = 1  # for a bug, whose traceback Python prints
     try:
         status = cli.main()
     except KeyboardInterrupt:
@@ -50,7 +49,8 @@ def main() -> int:
 def _handle_end_signals(
     handler: Callable[[int, FrameType | None], object] | signal.Handlers,
 ) -> None:
-    """Installs a handler, except for signals that are ignored, as in the background of a script."""
+    """Installs a handler for all signals that are not ignored, as they are in the background of a
+    script."""
     with contextlib.suppress(OSError):
         for number in END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -58,8 +58,8 @@ def _handle_end_signals(
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Raises the exception of a signal; while a module is loaded, which could lose it or raise
-    another exception instead, ends perftop at once."""
+    """Raises an exception for a signal. While a module is loaded, the exception could be lost or
+    replaced, so perftop ends at once."""
     while frame is not None:
         if (frame.f_code.co_filename, frame.f_code.co_name) == LOADER:
             os._exit(128 + number)
@@ -68,9 +68,8 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _finish() -> None:
-    """Ignores signals while the interpreter ends, which takes back all handlers of Python. Output
-    that may have to wait for a reader of stdout is written before that, so a signal can still end
-    the wait."""
+    """Ignores signals while the interpreter ends, because Python then removes all handlers. stdout
+    is flushed before that, so that a signal can still end a wait for its reader."""
     with contextlib.suppress(OSError, ValueError):  # the interpreter reports it
         sys.stdout.flush()
     with contextlib.suppress(OSError):

@@ -1,8 +1,6 @@
-"""The command line: finds the verb, translates options of other tools, and reports errors.
-
-A verb is a function in a module of `verbs` that adds its options, beside its code. All verbs are
-imported here, so they import heavy modules only when they run.
-"""
+"""The command line: finds the verb, translates options of other tools, and reports errors. Each
+verb is in a module of `verbs`, as a function that adds its options and one that runs it. All these
+modules are imported here, so they import numpy and other large modules only when a verb runs."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ def _add_help(subparsers: Any) -> None:
 
 
 def _show_help(args: argparse.Namespace) -> int:
-    """Shows a page, the options of a verb that has no page, or the list of pages."""
+    """Shows a page of the manual, the options of a verb without a page, or the list of pages."""
     from perftop.docs import page
 
     topic: str | None = args.topic
@@ -105,12 +103,12 @@ VERBS = {
     "wake": instruments.add_wake, "topology": machine.add_topology,
     "events": machine.add_events_verb, "selftest": instruments.add_selftest, "help": _add_help,
 }  # fmt: skip
-"""Verbs and the functions that add their parsers, in the order of the list in the help."""
+"""Function that adds the parser of each verb, in the order of the list in the help."""
 GENERAL_OPTIONS = {"-h", "--help", "--version", "-V", "-v", "--default-config",
                    "--print-completion"}  # fmt: skip
-"""Options of perftop itself, which need no verb."""
+"""Options that need no verb."""
 SHELLS = ("bash", "zsh", "fish")
-"""Shells whose words perftop completes."""
+"""Shells for which there is a completion script."""
 COMMAND_VERBS = ("live", "stat", "record", "why")
 """Verbs that can run a command."""
 
@@ -126,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
                 print_error(text)
             status: int = args.verb(args)
         finally:
-            sys.stdout.flush()  # also what a verb that failed has written
+            sys.stdout.flush()  # even if the verb has failed
     except Failed as failed:
         print_error(*failed.lines)
         return failed.status
@@ -145,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def split_command(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    """Returns the arguments of perftop, and the command after `--` (None without `--`)."""
+    """Returns the arguments before `--`, and the command after it; None without `--`."""
     if "--" not in arguments:
         return arguments, None
     index = arguments.index("--")
@@ -153,8 +151,8 @@ def split_command(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def add_default_verb(arguments: list[str], command: list[str] | None, *, screen: bool) -> list[str]:
-    """Returns the arguments with a default verb if none is given: the screen on a terminal, or text
-    for a pipe or a file."""
+    """Returns the arguments, with a default verb if there is none: the screen on a terminal, else
+    text."""
     first = arguments[0].partition("=")[0] if arguments else "-"
     if not first.startswith("-") or first in GENERAL_OPTIONS:
         return arguments
@@ -167,8 +165,7 @@ def add_default_verb(arguments: list[str], command: list[str] | None, *, screen:
 
 
 def _parser(verb: str = "") -> argparse.ArgumentParser:
-    """Returns a parser of all verbs, or only of `verb` and those added with it, which takes a tenth
-    of the time."""
+    """Returns a parser of all verbs, or only of `verb`, which takes a tenth of the time."""
     parser = options.Parser(
         prog="perftop",
         usage="perftop [VERB] [OPTION ...]",
@@ -200,7 +197,7 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the version, and the commit where it is known."""
+    """Prints the version and, if it is known, the commit."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         import subprocess
@@ -219,7 +216,7 @@ class _Version(argparse.Action):
 
 
 class _DefaultConfig(argparse.Action):
-    """Prints a config file with all entries at their defaults."""
+    """Prints a config file with the default of every entry."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from perftop.tui import config
@@ -239,8 +236,8 @@ class _PrintCompletion(argparse.Action):
 
 
 def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> argparse.Namespace:
-    """Parses the options of a verb and adds the command after `--`. `host` is the first of the
-    `hosts` given by --host. Raises Failed."""
+    """Parses the options of a verb. Adds `command`, the command after `--`, and `hosts`, all values
+    of --host, of which `host` is the first. Raises Failed."""
     verb = arguments[0]
     if not verb.startswith("-"):
         _check_verb(arguments)
@@ -268,8 +265,8 @@ def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> 
 
 
 def _check_verb(arguments: list[str]) -> None:
-    """Raises Failed if the first argument is not a verb. Users of perf or turbostat may expect it
-    to be a command, so the message shows how to measure a command."""
+    """Raises Failed if the first argument is not a verb. With perf and turbostat it would be a
+    command, so the message shows how to measure one."""
     verb = arguments[0]
     if verb in VERBS:
         return
@@ -282,7 +279,7 @@ def _check_verb(arguments: list[str]) -> None:
 
 
 def _unexpected_text(verb: str, arguments: list[str]) -> str:
-    """Returns the message for unexpected arguments, which may be intended as a command."""
+    """Returns the message for unexpected arguments, which may be meant as a command."""
     first = arguments[0].partition("=")[0]
     if first in VERBS:
         return f"the verb comes first: perftop {first} [OPTIONS]"
@@ -312,17 +309,16 @@ def _unexpected_text(verb: str, arguments: list[str]) -> str:
 # --- options of perf, turbostat and htop
 
 TRANSLATED_VERBS = ("live", "stat", "record", "why", "serve")
-"""Verbs that also accept options of perf and turbostat, because like these tools they read a
-machine."""
+"""Verbs that read a machine, as perf and turbostat do, and also accept their options."""
 _RENAMED_OPTIONS = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
             "--num_iterations": "--count"}  # fmt: skip
-"""Options with a value that have another name in perftop."""
+"""Options with a value that have a different name in perftop."""
 _IGNORED_OPTIONS = {"-a", "--all-cpus"}
-"""Options of other tools that are ignored, because perftop does this by default."""
+"""Options that are ignored, because they are the default in perftop."""
 _MS_OPTIONS = {"-I", "--interval-print"}
-"""Options for the interval, in which a bare number means milliseconds."""
+"""Options whose value without a unit is in milliseconds."""
 _COUNT_OPTIONS = {"-n", "--count", "--num_iterations"}
-"""Options for the number of lines that `stat` prints; other verbs print no such lines."""
+"""Options that limit the number of intervals, which only `stat` can do."""
 _TABLE_HINT = "perftop record -o FILE, then perftop export FILE; or stat --json"
 _THREADS_HINT = "--watch takes a process, and follows its threads"
 _ENERGY_HINT = "energy of the whole run is in the summary; power: --metrics power_w"
@@ -344,13 +340,12 @@ _OPTION_HINTS = {
     "-A": _ROWS_HINT,
     "--no-aggr": _ROWS_HINT,
 }
-"""Hints on what to type instead, by options of other tools that perftop lacks or uses
-differently."""
+"""What to type instead of an option that perftop lacks or uses differently."""
 
 
 def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
-    """Translates arguments to options of perftop; the first argument is a verb. Raises Failed, with
-    a hint, for an option that has another meaning in perftop."""
+    """Translates options of other tools to options of perftop. The first argument is a verb. Raises
+    Failed, with a hint, for an option that means something else in perftop."""
     verb, *rest = arguments
     if verb in {"-V", "-v"}:
         return ["--version"]
@@ -387,5 +382,5 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
 
 
 def _milliseconds(text: str) -> str:
-    """Returns a bare number as milliseconds, as perf does; other durations are unchanged."""
+    """Returns a number without a unit as milliseconds, and other text unchanged."""
     return f"{text}ms" if text.isdecimal() else text

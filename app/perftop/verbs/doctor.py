@@ -1,6 +1,6 @@
-"""`perftop doctor`: lists the sources that this machine offers, and for the others the reasons and
-fixes. Its last lines name the best next step with its command. `--check` only compares conditions
-of the machine, for job prologs and CI."""
+"""`perftop doctor`: lists the sources of counters that work on this machine, and for each other
+source the reason and the fix. The last line is the command to type next. `--check` only compares
+settings of the machine with rules, for job prologs and CI."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ PROVIDED_NUMBERS = {
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""Numbers that a source provides, by the name of its check. The other sources depend on the first
+"""Numbers that each source provides, by the name of its check. All other sources need the first
 one."""
 ROOT_COMMAND = "perftop --sudo"
-"""Text contained in every fix that requires root."""
+"""Contained in the text of every fix that needs root."""
 SUDO = "sudo "
-UNUSABLE_STATE = "not usable"
 RULES = {
     "governor": "governor", "turbo": "turbo", "smt": "SMT", "quota": "CPU quota",
     "mask": "CPU mask", "load": "other load", "isolated": "isolated CPUs",
@@ -39,9 +38,10 @@ RULES = {
     "hypervisor": "hypervisor",
 }  # fmt: skip
 STATES = dict.fromkeys(("turbo", "smt", "watchdog"), ("on", "off")) | {"load": ("idle", "busy")}
-"""All states of these conditions; those of the others are not known in advance."""
+"""The possible states of these conditions. Other conditions have states that are not known in
+advance."""
 DEFAULT_RULES = ("governor=performance", "turbo=on", "quota=none", "mask=none", "load=idle")
-"""Rules of `--check` without arguments. A condition that cannot be read does not break them."""
+"""Rules of `--check` without arguments. A condition that cannot be read is not a failure."""
 BROKEN_STATUS = 1
 CHECK_INDENT = 24
 
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class RuleOutcome(NamedTuple):
-    """Whether the machine meets a rule."""
+    """The result of checking one rule."""
 
     rule: str
     state: Literal["holds", "broken", "unknown"]
@@ -85,8 +85,8 @@ class RuleOutcome(NamedTuple):
 
 
 def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
-    """Prints a line for each rule. Returns BROKEN_STATUS if a rule is broken, or if a rule given by
-    the user is unknown."""
+    """Prints one line per rule. Returns BROKEN_STATUS if a rule is broken, or if a rule given by
+    the user cannot be checked; else 0."""
     for rule in rules:
         if rule.endswith("="):
             raise Failed(f"--check: {rule!r} names no state (is a variable not set?)", USAGE)
@@ -109,8 +109,8 @@ def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
 
 
 def rule_outcome(rule: str, item: Answer | None) -> RuleOutcome:
-    """Compares a rule with the state of its condition. A rule without a value demands the state
-    that does not disturb measurements."""
+    """Compares a rule with the state of its condition. A rule without a value requires the state
+    that disturbs benchmarks least."""
     _, _, wanted_value = rule.partition("=")
     if item is None or item["state"] == "unknown":
         return RuleOutcome(rule, "unknown", "not known" if item is None else item["now"], None)
@@ -132,28 +132,28 @@ def _outcome_lines(answer: Answer, width: int = 100, *, unicode: bool = True) ->
 
 
 class ExaminedMachine(NamedTuple):
-    """The machine that `perftop doctor` examines, and the user's rights there."""
+    """The machine that `perftop doctor` examines, and how to run perftop there."""
 
     host: str | None = None
     remote: str | None = None
     sysroot: str | None = None
-    """Directory that is read instead of the machine's own files."""
+    """Directory whose proc, sys and dev are read in place of the machine's own."""
     root: bool = False
-    """Whether the probe runs as root without --sudo."""
+    """Whether the probe runs as root even without --sudo."""
     sudo: bool = False
     program: str | None = None
-    """Path of perftop, if it must be started by `su` because there is no sudo; else None."""
+    """Path of perftop if only `su` can start it as root, because there is no sudo; else None."""
 
     def command(self, *words: str, sudo: bool = False) -> str:
-        """Returns a perftop command line with these arguments, for the same machine."""
+        """Returns a perftop command line with these arguments and the options for the same
+        machine."""
         where = ["--host", self.host] if self.host is not None else []
         where += ["--remote", self.remote] if self.remote is not None else []
         where += ["--sysroot", self.sysroot] if self.sysroot is not None else []
         return shlex.join(["perftop", *words, *where, *(["--sudo"] if sudo or self.sudo else [])])
 
     def root_screen_command(self, first: str = "") -> str:
-        """Returns a command that runs the command `first` as root, and then starts the screen as
-        root."""
+        """Returns a shell command that runs `first` as root and then opens the screen as root."""
         if self.program is not None:
             return f"su -c {shlex.quote(f'{first} && {self.program}' if first else self.program)}"
         screen = self.command(sudo=not self.root)
@@ -174,8 +174,8 @@ def doctor_lines(
     examined: ExaminedMachine = THIS_MACHINE,
 ) -> list[str]:
     def check_lines(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
-        """Returns the lines of a check: its marker, name and state; below them the missing numbers
-        and the fix."""
+        """Returns the lines of a check: its sign, name and state, then the missing numbers and the
+        fix."""
         sign = text.state_mark(item["state"], unicode=unicode)
         lines = fact_lines(f"{sign} {item['what']}", now, width)
         for label, what in details:
@@ -204,7 +204,8 @@ def doctor_lines(
 
 
 def _source_rows(answer: Answer) -> list[tuple[str, str]]:
-    """Returns rows on the sources in use, and on the numbers that cannot be measured here."""
+    """Returns name and text of each row about the sources in use and the numbers that cannot be
+    measured."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
     for name in ("tsc_hz", "base_hz"):
         rate = answer[name]
@@ -225,22 +226,18 @@ def _source_rows(answer: Answer) -> list[tuple[str, str]]:
 
 
 def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
-    """Returns sentences on what perftop can read, the best next step, and the command for it."""
-    checks = {
-        check["what"]: check for check in answer["checks"] if check["what"] in PROVIDED_NUMBERS
-    }
+    """Returns three sentences: the numbers that perftop can read, the best next step, and its
+    command."""
+    checks = {check["what"]: check for check in answer["checks"]}
     missing_sources = [
-        what
-        for what in PROVIDED_NUMBERS
-        if what in checks and checks[what]["state"] == UNUSABLE_STATE
+        what for what in PROVIDED_NUMBERS if checks.get(what, {}).get("state") == "not usable"
     ]
     usable, lost = list[str](), list[str]()
     for what, given in PROVIDED_NUMBERS.items():
         if what in checks:
             numbers = given.split(", ")
-            missing = (
-                numbers if what in missing_sources else (checks[what].get("lost") or "").split(", ")
-            )
+            missing = (checks[what].get("lost") or "").split(", ")
+            missing = numbers if what in missing_sources else missing
             usable += [number for number in numbers if number not in missing]
             lost += [number for number in numbers if number in missing]
     if PROC not in checks:  # this source has a check only if it is missing
@@ -257,7 +254,7 @@ def _next_step(
     missing_sources: list[Answer], examined: ExaminedMachine, writable: bool
 ) -> tuple[str, str]:
     """Returns the step that adds most of the missing numbers, and its command. `writable`: whether
-    MSRs are writable."""
+    MSRs can be written."""
     command = examined.command("why")
     if not missing_sources:
         return "See what costs the most time", command

@@ -45,15 +45,14 @@ MAX_HOSTS = 64
 RATE_SPAN_S = 10.0
 """Seconds over which the rate of received bytes is averaged."""
 SIMULATED_PREFIX = "sim:"
-"""Prefix of the name of a simulated host, for trying out the screen."""
+"""Hosts whose names begin with this prefix are simulated, to try out the screen."""
 
 
 # --- over ssh
 
 
 class SshSource:
-    """A source of machines reached over ssh by host name, each with its own probe. All probes are
-    read concurrently."""
+    """Machines reached over ssh, each with its own probe. All probes are read concurrently."""
 
     problem = ""
     shown_time_text = ""
@@ -118,14 +117,14 @@ def _host_machine(host: str, update_s: float, remote: str | None) -> tuple[list[
 # --- a Prometheus server
 
 SCRAPE_S = 15.0
-"""Default seconds between two queries, which is a common scrape interval."""
+"""Default seconds between two queries; a common scrape interval."""
 WINDOW_INTERVALS = 4
-"""Number of intervals that a query covers; a rate needs at least two scrapes."""
+"""Number of intervals over which a rate is computed; it needs at least two scrapes."""
 MAX_AGE_S = 30 * 86400.0
 
 
 class PrometheusSource:
-    """Machines and their history on a Prometheus server, up to thousands."""
+    """Up to thousands of machines, with their history, read from a Prometheus server."""
 
     is_over = False
 
@@ -139,7 +138,7 @@ class PrometheusSource:
         self.origin = f"prometheus {safe_text(url, 60)}"
         self.problem = ""
         self._age_s = 0.0
-        """Age of the displayed time, in seconds; 0 for live."""
+        """Age of the displayed time, in seconds; 0: live."""
         self._shown_s = clock()
         self._wake = asyncio.Event()
         self._rate = 0.0
@@ -174,8 +173,8 @@ class PrometheusSource:
                     await self._wake.wait()
 
     def _query_server(self, age_s: float) -> None:
-        """Makes three queries for one time, in a thread. The machines that the screen reads are
-        replaced at the end, in one step."""
+        """Queries numbers, history and episodes at one time; runs in a thread. The machines on the
+        screen are replaced at the end, in one step."""
         server, queries = self._server, self._queries
         moment = newest_time(server.query("vector(time())")) - age_s if age_s else None
         numbers = server.query(queries.numbers(), moment)
@@ -197,14 +196,14 @@ class PrometheusSource:
         self.fleet.machines = fleet.machines
 
     def move_in_time(self, steps: int) -> bool:
-        """Moves by `steps` steps of the source, back if negative. After the newest step, the view
-        is live again."""
+        """Moves the displayed time by `steps` update intervals, back if negative. A move beyond the
+        newest time returns to live."""
         self._age_s = min(max(0.0, self._age_s - steps * self.update_s), MAX_AGE_S)
         self._wake.set()
         return True
 
     def toggle_pause(self) -> None:
-        """Freezes the view at this moment, or returns to live mode."""
+        """Freezes the view at the current time, or returns to live."""
         self._age_s = 0.0 if self._age_s else 0.001
         self._wake.set()
 
@@ -214,16 +213,16 @@ class PrometheusSource:
 FILE_PATTERN = "*.perftop"
 MAX_FILES = 256
 WARM_UP_S = ROW_SPAN_S + 5.0
-"""Seconds of a recording that are read before the target of a jump, so that numbers cover their
-whole span."""
+"""Seconds of a recording that are read before the target of a jump, so that all averages cover
+their full span."""
 STEP_S = 0.5
 MAX_MESSAGES_AT_ONCE = 64
 """Maximum number of messages of a recording that are processed together."""
 
 
 class RecordingsSource:
-    """Recordings of several machines on one time axis, by the clock of each machine. Playback
-    starts at the beginning and can jump to any time."""
+    """Recordings of several machines on one time axis, each by its machine's clock. Playback starts
+    at the beginning and can jump to any time."""
 
     update_s = 1.0
     problem = ""
@@ -294,8 +293,8 @@ class RecordingsSource:
                     self._playing = self._now < self.last
 
     async def _jump_to(self, moment: float) -> None:
-        """Reads each recording up to this time. Reading starts shortly before it, if it is in the
-        past or far ahead."""
+        """Reads each recording up to this Unix time. After a jump back or far ahead, reading
+        restarts shortly before it."""
         must_restart = moment < self._now or moment > self._now + WARM_UP_S
         self._is_reading = must_restart
         tracks = [
@@ -315,7 +314,7 @@ class RecordingsSource:
         self._now, self._is_reading = moment, False
 
     def move_in_time(self, steps: int) -> bool:
-        """Jumps back or forward by a second for each step, and pauses there."""
+        """Jumps by this many seconds, back if negative, and pauses there."""
         moment = self._now if self._target is None else self._target
         self._target, self._playing = moment + steps, False
         return True
@@ -325,11 +324,11 @@ class RecordingsSource:
 
 
 class _PlayedRecording:
-    """A recording that is read up to the displayed time."""
+    """A recording, read up to the displayed time."""
 
     def __init__(self, path: Path, recording: AnyRecording, last: float | None = None) -> None:
         self.path, self.recording = path, recording
-        # A file name that starts with a dash must not become an option.
+        # an absolute path: a file name that starts with a dash must not become an option
         self.live = LiveMachine(Machine(path.stem, ("replay", str(path.absolute()))))
         self.live.process([recording.hello])
         self.first = self._unix(recording.first_ns)
@@ -343,7 +342,7 @@ class _PlayedRecording:
         return session.unix(time_ns)
 
     def start_at(self, moment: float) -> None:
-        """Starts reading shortly before this time, and reads up to it."""
+        """Restarts reading WARM_UP_S before this Unix time, and reads up to it."""
         hello = self.recording.hello
         since_ns = hello.raw_ns + round((moment - WARM_UP_S) * 1e9) - hello.wall_ns
         self._messages = self.recording.messages(max(0, since_ns))
@@ -365,8 +364,8 @@ class _PlayedRecording:
             machine.fall_silent(moment, f"its recording begins at {time_of_day(self.first)}")
 
 
-# --- Queries to a Prometheus server, for a moment or for a span. The size and time of an answer are
-# limited, and its structure is checked completely.
+# --- Queries to a Prometheus server. The duration and the size of an answer are limited, and its
+# structure is checked completely.
 
 MAX_BYTES = 32 << 20
 """Maximum bytes received for a query, including headers and redirections."""
@@ -386,7 +385,7 @@ _READ_BYTES = 1 << 16
 class Series(NamedTuple):
     labels: dict[str, str]
     points: list[tuple[float, float]]
-    """Pairs of a time by the server's clock, in Unix seconds, and a value."""
+    """Unix time by the server's clock, and value."""
 
 
 class PrometheusServer:
@@ -394,7 +393,7 @@ class PrometheusServer:
         try:
             parts = urllib.parse.urlsplit(url)
             valid = parts.hostname and parts.port != 0 and not parts.username
-        except ValueError:  # brackets or a port that do not fit
+        except ValueError:  # a malformed port or IPv6 address
             valid = False
         if not valid or parts.scheme not in {"http", "https"}:
             text = f"--prometheus: invalid URL {safe_text(url, 80)!r} (try http://HOST:9090)"
@@ -403,13 +402,12 @@ class PrometheusServer:
         self.byte_count = 0
 
     def query(self, expression: str, time_s: float | None = None) -> list[Series]:
-        """Returns the values at a moment; None: the server's present time. Raises Failed."""
+        """Returns the series at a Unix time; None: now, by the server's clock. Raises Failed."""
         more = {} if time_s is None else {"time": f"{time_s:.3f}"}
         return self._query_server("query", {"query": expression, **more})
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> list[Series]:
-        """Returns the values between two times of the server's clock, in steps of `step` seconds.
-        Raises Failed."""
+        """Returns the series between two Unix times, in steps of `step` seconds. Raises Failed."""
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:g}"}
         return self._query_server("query_range", {"query": expression, **span})
 
@@ -432,14 +430,14 @@ class PrometheusServer:
 
 
 class _QueryLimits:
-    """Limits of time and size for one query. They apply to every read of its connections: a server
-    that sends a byte now and then can otherwise keep http.client in a header for ever."""
+    """Limits of time and size for one query. They apply to each read: a server that sends a byte
+    now and then could otherwise keep http.client reading a header for ever."""
 
     def __init__(self, server: PrometheusServer) -> None:
         self._server, self._until, self._bytes = server, time.monotonic() + MAX_QUERY_S, 0
 
     def wait_s(self) -> float:
-        """Returns the longest time in s for the next read. Raises Failed if no time is left."""
+        """Returns the timeout of the next read in s. Raises Failed if no time is left."""
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise Failed(f"the server's answer took longer than {MAX_QUERY_S:.0f} s")
@@ -453,7 +451,7 @@ class _QueryLimits:
 
 
 class _LimitedFile(io.RawIOBase):
-    """The bytes that arrive on a connection."""
+    """Reads a connection within the limits."""
 
     def __init__(self, sock: socket.socket, limits: _QueryLimits) -> None:
         self._socket, self._file = sock, sock.makefile("rb", buffering=0)
@@ -467,7 +465,7 @@ class _LimitedFile(io.RawIOBase):
         try:
             read = self._file.readinto(buffer) or 0
         except TimeoutError:
-            self._limits.wait_s()  # raises Failed once the overall time limit is exceeded
+            self._limits.wait_s()  # raises Failed if the query takes too long in total
             raise
         self._limits.count_bytes(read)
         return read
@@ -502,17 +500,15 @@ class _LimitedHandler(urllib.request.AbstractHTTPHandler):
         return super().do_open(connection, req, **more)
 
 
-class _HttpHandler(_LimitedHandler, urllib.request.HTTPHandler):
-    """Opens http: URLs within the limits."""
+class _HttpHandler(_LimitedHandler, urllib.request.HTTPHandler): ...
 
 
-class _HttpsHandler(_LimitedHandler, urllib.request.HTTPSHandler):
-    """Opens https: URLs within the limits."""
+class _HttpsHandler(_LimitedHandler, urllib.request.HTTPSHandler): ...
 
 
 def _make_opener(limits: _QueryLimits) -> urllib.request.OpenerDirector:
-    """Returns an opener for http: and https: URLs only. No redirection can lead to a file or an FTP
-    server."""
+    """Returns an opener for http: and https: URLs only, so that no redirection leads to a file or
+    an FTP server."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         _HttpHandler(limits), _HttpsHandler(limits), urllib.request.ProxyHandler(),
@@ -524,7 +520,7 @@ def _make_opener(limits: _QueryLimits) -> urllib.request.OpenerDirector:
 
 
 def _refusal_text(error: urllib.error.HTTPError) -> str:
-    """Returns the server's error message, sanitised; if there is none, the HTTP status."""
+    """Returns the server's error message as safe text, or else the HTTP status."""
     message = ""
     try:
         answer = json.loads(error.read(_READ_BYTES))
@@ -559,7 +555,7 @@ def _parse_series(answer: bytes) -> list[Series]:
 
 
 def _parse_point(pair: Any) -> tuple[float, float] | None:
-    """Returns a time and its value; None if one of them is unknown or impossible."""
+    """Returns time and value of a point; None if one of them is invalid."""
     try:
         time_, value = map(float, pair)
     except (TypeError, ValueError, OverflowError):

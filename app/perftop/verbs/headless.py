@@ -1,6 +1,6 @@
-"""Runs verbs without a screen, on one machine or concurrently on several, until the stream ends, a
-signal arrives or the command has ended. Opens their output, and shows on stderr how far a recording
-has been read."""
+"""Runs verbs without a screen, on one machine or on several at once, until the stream ends, a
+signal arrives or the command has ended. Opens their output, and shows on stderr how much of a
+recording has been read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ MAX_NAME = 64
 MAX_MACHINES = 64
 STDOUT = Path("-")
 KEPT_BYTES = 1 << 22
-"""Size in bytes of freed memory that malloc keeps for the next batch of samples."""
+"""Size in bytes of a block that is allocated and freed once: malloc then keeps as much freed memory
+for the next samples, instead of returning it to the kernel."""
 
 
 class StreamConsumer(Protocol):
@@ -53,29 +54,29 @@ class StreamConsumer(Protocol):
 
     @property
     def command_window(self) -> CommandWindow | None:
-        """The measuring window around the command; None if there is no command."""
+        """The measurement of the command; None if there is no command."""
 
     async def consume(self, stream: Stream) -> None: ...
 
     def on_end(self) -> None:
-        """Writes the results. Always called after the stream and the command have ended, for
-        whatever reason."""
+        """Writes the results. Called after the stream and the command have ended, even if they
+        failed."""
 
 
 class MeasuredConsumer(Follower):
-    """Follows a stream for a limited time or around a command. Samples from before the measurement
-    are left out."""
+    """Follows a stream for a limited time or while a command runs. Drops samples from before the
+    measurement."""
 
     summarises = True
-    """Whether the session keeps the distribution of the samples, for percentiles."""
+    """Whether the session computes percentiles, for which it keeps the distribution of samples."""
 
     def __init__(
         self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
         *, read_pause_s: float, duration_ns: int | None = None, count: int | None = None,
     ) -> None:  # fmt: skip
-        """`start`: the shared start of the job, if several machines are measured around it.
-        `read_pause_s`: seconds between two reads of the stream while the command runs, so that its
-        samples are handled in batches."""
+        """`start`: shared by the machines on which one command is measured; None for one machine.
+        `read_pause_s`: seconds between two reads of the stream while the command runs; samples are
+        then handled in batches."""
         from perftop.output.stat_text import Measurement
 
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
@@ -92,7 +93,7 @@ class MeasuredConsumer(Follower):
 
     @property
     def is_measured(self) -> bool:
-        """Whether at least one frame and, around a command, its run were measured."""
+        """Whether at least one sample was measured and the command, if any, could be run."""
         ran = self.command_window is None or (
             self.command_window.run is not None and not self.command_window.run.failed
         )
@@ -117,9 +118,8 @@ class MeasuredConsumer(Follower):
 
 
 async def run_consumer(consumer: StreamConsumer, argv: list[str], max_s: float = inf) -> int:
-    """Runs one consumer, as `run_consumers` does for several. Returns the exit status. If the
-    consumer failed, raises Failed with the command's exit status, or with the failure's own if the
-    command's is 0."""
+    """Runs one consumer on the stream of a probe. Returns the exit status. Raises Failed if the
+    consumer failed, with the command's exit status unless that is 0."""
     status, (failed,) = await run_consumers([(consumer, argv)], max_s)
     if failed is not None:
         raise Failed(str(failed), _command_status(consumer) or failed.status)
@@ -129,10 +129,10 @@ async def run_consumer(consumer: StreamConsumer, argv: list[str], max_s: float =
 async def run_consumers(
     consumers: Sequence[tuple[StreamConsumer, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
-    """Runs several consumers concurrently, each on the stream of the probe with its command line. A
-    failure does not stop the others. Returns the exit status (of the command; else 128 + the signal
-    that ended perftop; else 0), and the failure of each consumer or None. `max_s`: seconds after
-    which a broken connection is not retried. After the return, signals stay ignored."""
+    """Runs consumers concurrently, each on the stream of the probe with its command line. A failure
+    does not stop the others. Returns the exit status (the command's; else 128 + the number of the
+    signal that ended perftop; else 0), and each consumer's failure or None. `max_s`: seconds after
+    which a broken connection is not retried. Signals stay ignored after the return."""
     import asyncio
 
     from perftop.process.command_window import HANDLED_SIGNALS
@@ -143,7 +143,7 @@ async def run_consumers(
     caught_signals: list[int] = []
 
     def handle_signal(number: int) -> None:
-        """Passes a signal to a running command; without one, cancels the tasks."""
+        """Passes a signal to the running command, if any; otherwise cancels the tasks."""
         if command_window is None or not command_window.on_signal(number):
             caught_signals.append(number)
             if command_window is not None:
@@ -151,7 +151,6 @@ async def run_consumers(
             for task in tasks:
                 task.cancel()
 
-    # Under nohup SIGHUP stays ignored, but the probes must still be ended.
     numbers = HANDLED_SIGNALS if command_window else END_SIGNALS
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # under nohup, SIGHUP stays ignored
     on_signal([n for n in numbers if not (nohup and n == signal.SIGHUP)], handle_signal)
@@ -176,8 +175,8 @@ async def _run_one(
     consumer: StreamConsumer, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]],
     caught_signals: Sequence[int],
 ) -> None:  # fmt: skip
-    """Runs one consumer, as a task in `tasks`, so that it can be cancelled. `caught_signals`:
-    signals that arrived before that."""
+    """Runs one consumer as a task, which is added to `tasks` so that it can be cancelled.
+    `caught_signals`: signals that have arrived; if any, the task is cancelled at once."""
     import asyncio
 
     from perftop.process.launch import start_probe
@@ -237,8 +236,8 @@ def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
 
 
 def output_paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
-    """Returns the path of a file for each machine, in a directory that is created if necessary.
-    Raises Failed."""
+    """Returns the path of each machine's file in a directory, which is created if necessary. Raises
+    Failed."""
     from perftop.base import files
 
     if len(hosts) > MAX_MACHINES:
@@ -264,10 +263,10 @@ def output_paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
 def open_output(
     args: argparse.Namespace, status: Callable[[], int] = lambda: 0
 ) -> Iterator[TextIO]:
-    """Opens the output: the file of -o, stdout for `-`; without -o stdout, or stderr if a command
-    uses stdout. The block ends if the reader of a pipe disconnects. An empty file is removed, so
-    that a second attempt does not find it. Raises Failed, with the command's `status` unless that
-    is 0."""
+    """Opens the output: the file of -o, or stdout; without -o, stderr if a command uses stdout. If
+    the reader of a pipe disconnects, the block ends without an error. An empty file is removed, so
+    that it does not get in the way of a second attempt. Raises Failed, with the command's `status`
+    unless that is 0."""
     from perftop.base import files
 
     path: Path | None = args.output
@@ -296,7 +295,7 @@ def open_output(
                     files.remove(path, file_status)
 
 
-# --- The line on stderr that shows how far a recording is read, for all verbs that read one.
+# --- the progress of reading a recording, on stderr
 
 QUIET_START_S = 1.0
 REDRAW_S = 0.2
@@ -307,10 +306,9 @@ _CLEAR_LINE = "\r\x1b[K"
 def read_with_progress(
     source: Source, name: object, *, quiet: bool = False
 ) -> Iterator[Iterator[wire.Message]]:
-    """Provides the messages of a recording. If reading them takes long and stderr is a terminal, a
-    line there shows the progress; it is erased at the end of the block. `name`: name of the
-    recording. `quiet`: show no line, because the output is on the terminal as well."""
-    # glibc keeps twice the size of the largest freed block, instead of returning it to the kernel.
+    """Provides an iterator over the messages of a recording. If reading takes long and stderr is a
+    terminal, a line there shows the progress until the end of the block. `quiet`: never show it,
+    because the output is on the terminal as well."""
     bytes(KEPT_BYTES)
     is_shown = not quiet and sys.stderr.isatty()
     line = ProgressLine(sys.stderr, f"reading {name}", source) if is_shown else None
@@ -322,7 +320,8 @@ def read_with_progress(
 
 
 class ProgressLine:
-    """A line that is redrawn in place: number of samples, time in the recording, and time left."""
+    """A line on the terminal, redrawn in place: number of samples, time in the recording, time
+    left."""
 
     def __init__(
         self, output: TextIO, title: str, source: Source,
@@ -335,7 +334,7 @@ class ProgressLine:
         self._is_drawn = False
 
     def messages(self) -> Iterator[wire.Message]:
-        """Yields the messages of the source, and draws the line between them when it is due."""
+        """Yields the messages of the source, and redraws the line when it is due."""
         from perfprobe import wire
 
         for message in self._source.messages():

@@ -97,7 +97,7 @@ def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
     )
     notes = [means, stamps]
     by_calls: dict[int, list[str]] = {}
-    """Names of fast methods, by the number of calls that are measured together."""
+    """Names of the fast methods, by the number of calls that are timed together."""
     for method in methods:
         if method["usable"] and method["calls"] > 1:
             by_calls.setdefault(method["calls"], []).append(method["name"])
@@ -173,11 +173,11 @@ def _offset_lines(answer: Answer, width: int) -> Iterator[str]:
         yield f"  {left_out} more CPUs were left out"
 
 
-# --- `perftop wake`: shows the cost of a wake-up of an idle CPU, and its effect on a program.
+# --- `perftop wake`: the cost of waking an idle CPU, and its effect on a program
 
 WAKE_UP_RATES = (100, 1_000, 10_000)
 MIN_IDLE_SHARE = 0.8
-"""Minimum share of wake-ups that find the CPU idle; below it, a note is shown."""
+"""Minimum share of wake-ups at which the CPU was idle; below it, a note is shown."""
 _COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
 
 
@@ -218,7 +218,7 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
 
 
 def wake_sentence(answer: Answer) -> str:
-    """Returns one sentence on the cost of a wake-up in the present state of the machine."""
+    """Returns a sentence with the median cost of a wake-up, if idle states are not limited."""
     costs = {row["kind"]: row["median_us"] for row in answer["rows"] if row["deepest"] is None}
     parts = [f"{cost:.0f} µs by {'a timer' if kind == 'timer' else kind}"
              for kind, cost in costs.items()]  # fmt: skip
@@ -254,7 +254,7 @@ def _wake_note_lines(answer: Answer) -> Iterator[str]:
     )
 
 
-# --- `perftop selftest`: checks every counter with code whose counts are known.
+# --- `perftop selftest`: checks every counter with code whose counts are known
 
 VERDICTS = ("trusted", "close", "disturbed", "unusable")
 VERDICT_MEANINGS = {
@@ -264,7 +264,7 @@ VERDICT_MEANINGS = {
 }
 NAME_WIDTH, VERDICT_WIDTH = 22, 11
 MAX_VALUES = 4
-"""Maximum number of values shown for a counter: those of all cores would fill the screen."""
+"""Maximum number of values shown per counter; those of all cores would fill the screen."""
 CHECK_INDENT = 2 + NAME_WIDTH
 
 
@@ -286,10 +286,8 @@ def run_selftest(args: argparse.Namespace) -> int:
         if args.host is None:  # the file describes this machine, for the screen on it
             files.save_findings(answer)
     except OSError as error:
-        # An error while writing has no file name.
-        name = str(error.filename or files.findings_file())
-        error_text = failure_to_write(name, error)
-        print_error(f"the result was not saved, so the screen will not warn: {error_text}")
+        failed = failure_to_write(str(error.filename or files.findings_file()), error)
+        print_error(f"the result was not saved, so the screen will not warn: {failed}")
     with machine.checked_answer(args):
         machine.print_answer(answer, selftest_lines, as_json=args.json)
         return 1 if answer["wrong"] else 0
@@ -329,7 +327,7 @@ def selftest_lines(answer: Answer, width: int = 100, *, unicode: bool = True) ->
 def _check_lines(check: Answer, sign: str, width: int) -> list[str]:
     verdict, unit, scale = check["verdict"], check["unit"], check["scale"]
     relative = "" if scale in {None, check["expected"]} else f" of {_amount_text(scale, unit)}"
-    """Reference value of relative errors, as text; '' if it is the expected value."""
+    """The amount of which errors are a share, as text; '' if it is the expected amount."""
     parts = []
     if check["measured"] is None:
         parts.append("no sample could be used")
@@ -352,16 +350,15 @@ def _check_lines(check: Answer, sign: str, width: int) -> list[str]:
 
 
 def _number_text(number: Answer) -> str:
-    """Returns the text of a counter, with its values in the first MAX_VALUES rows."""
+    """Returns a counter's name with its first MAX_VALUES values."""
     values, unit = number["values"], number["unit"]
     if unit == "polls":
         bits = ", ".join(number["bits"]) or "no bit set"
         return f"{number['counter']} {min(values):.0f} polls, {bits}"
     texts = [round_number(v) if abs(v) >= 1e4 else f"{v:.3g}" for v in values[:MAX_VALUES]]
-    shown_values = ", ".join(texts)
     more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
     expected_text = f" ({number['nearest']:g} expected)" if "nearest" in number else ""
-    return f"{number['counter']} {shown_values}{more} {unit}{expected_text}"
+    return f"{number['counter']} {', '.join(texts)}{more} {unit}{expected_text}"
 
 
 def _cpus_text(text: str, cpus: Sequence[int]) -> str:

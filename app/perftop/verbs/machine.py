@@ -1,6 +1,6 @@
-"""Verbs that query the machine: `perftop topology`, `perftop events`, and code shared with doctor,
-ramp and `instruments`. The probe runs as a child process and answers in JSON, which is formatted
-here, so that only the probe needs more rights."""
+"""`perftop topology` and `perftop events`, and code shared with other verbs that query the machine.
+The probe runs as a child process and answers in JSON, which is formatted here, so that only the
+probe needs more rights."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ from perftop.verbs import options
 
 Answer = dict[str, Any]
 FormatAnswer = Callable[..., list[str]]
-"""Formats an answer as lines. Arguments: the answer, the width in columns, and `unicode`, which
-allows characters outside ASCII."""
+"""Formats an answer as lines. Its arguments are the answer, the width in columns, and `unicode`:
+whether characters outside ASCII are allowed."""
 INDENT = 20
 MIN_WIDTH = 80
-"""Minimum width of lines; a narrower terminal wraps them itself."""
+"""Minimum width of lines; narrower terminals wrap them."""
 HISTOGRAM_BINS, _ASCII_BARS = 24, " .:-=+*#@"
 """Number of bins of a histogram, and the ASCII characters that represent them."""
 MAX_REASON = 100
-"""Maximum number of characters of the reason why an answer is not understood."""
+"""Maximum characters of the Python error in a message about a malformed answer."""
 
 
 def add_instrument(subparsers: Any, name: str, verb: options.RunVerb, text: str) -> options.Parser:
-    """Adds a verb that measures by running code. It needs the machine itself, so it has no
-    --sysroot."""
+    """Adds a verb that measures by running code on the machine, so that it has no --sysroot."""
     parser = options.add_verb(subparsers, name, verb, text)
     options.add_json_options(parser)
     options.add_machine_options(parser)
@@ -55,8 +54,8 @@ def ask_machine(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
 
 @contextlib.contextmanager
 def checked_answer(args: argparse.Namespace) -> Iterator[None]:
-    """Raises Failed if the block fails on the structure of a remote answer: the remote program is
-    another version of the probe, or another program."""
+    """Raises Failed if the block cannot handle the structure of a remote answer, which is then from
+    another version of the probe or from another program."""
     try:
         yield
     except (
@@ -97,7 +96,7 @@ def draw_answer(
 
 
 def fact_lines(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:
-    """Returns lines of a table: a name in the first column, then the wrapped text."""
+    """Returns one row of a table as lines: the name, then the wrapped text."""
     return wrap_indented(f"{name:<{indent}}{text}", width, indent)
 
 
@@ -115,15 +114,15 @@ def disturbance_lines(answer: Answer, width: int) -> list[str]:
     return lines
 
 
-# --- `perftop topology`: prints the machine as a text tree.
+# --- `perftop topology`: prints the machine as a text tree
 #
-# A regular run of cores is one line. For example, "cores 0-23   cpus 0-23 + 48-71" pairs each core
-# with the CPUs at its position in both lists; "(2 per core)" means that neighbouring CPUs share a
-# core. Irregular runs are listed core by core.
+# Cores whose CPUs have a pattern share a line. In "cores 0-23   cpus 0-23 + 48-71", the first core
+# has the first CPU of each list, and so on; "(2 per core)": adjacent CPUs share a core. Other cores
+# are listed one by one.
 
 CORE_TYPES = "PEL other"
 MAX_PATTERN_WIDTH = 72
-"""Maximum cells of a pattern of CPUs; a list is easier to read than a longer pattern."""
+"""Maximum width of a pattern of CPUs, in cells; a list is easier to read than a longer one."""
 
 
 def add_topology(subparsers: Any) -> None:
@@ -148,7 +147,7 @@ class _Core(NamedTuple):
 
 class _Branch(NamedTuple):
     cells: list[str]
-    """Name, node, cores and CPUs, in columns shared by all branches of the same depth."""
+    """Name, node, cores and CPUs. They are columns, aligned over all branches of one depth."""
     children: Sequence[_Branch] = ()
 
 
@@ -171,8 +170,8 @@ _number_list = functools.partial(ranges, strides=True)
 
 
 def _cores_of_cpus(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
-    """Returns the cores with an online CPU, ordered by their first CPU. Siblings also distinguish
-    cores, because some kernels repeat core IDs."""
+    """Returns the cores with an online CPU, ordered by their first CPU. Some kernels repeat core
+    IDs, so cores with different siblings are different as well."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for row in sorted(cpus, key=lambda row: int(row["cpu"])):
         if not row.get("online"):
@@ -264,8 +263,8 @@ def _cache_branches(cores: list[_Core], caches: bool) -> list[_Branch]:
 
 
 def _can_fold(groups: list[list[_Core]]) -> bool:
-    """Returns whether one line is enough for these groups: there are more than two, all alike, with
-    one core each. Virtual machines have hundreds."""
+    """Returns whether these groups fit on one line: more than two, all alike, each with one core.
+    VMs may have hundreds of them."""
     cores = [group[0] for group in groups]
     kinds = {(core.node, core.type, len(core.cpus), core.die) for core in cores}
     first_cpus = [core.cpus[0] for core in cores]
@@ -274,8 +273,8 @@ def _can_fold(groups: list[list[_Core]]) -> bool:
 
 
 def _cache_branch(name: str, cores: list[_Core]) -> _Branch:
-    """Returns the branch of one L3. Cores that differ in node, type or number of threads have lines
-    of their own."""
+    """Returns the branch of an L3. If its cores differ in node, type or number of threads, each
+    kind has a line below."""
     classes: dict[tuple[int | None, str | None, int], list[_Core]] = {}
     for core in cores:
         classes.setdefault((core.node, core.type, len(core.cpus)), []).append(core)
@@ -293,8 +292,8 @@ def _cache_branch(name: str, cores: list[_Core]) -> _Branch:
 
 
 def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
-    """Returns the cells for cores of one kind: cores and CPUs in one line, or the number of cores
-    and a list of branches below."""
+    """Returns the cells and the branches below them for cores of one kind: the cores and their
+    CPUs, or, if these have no pattern, the number of cores and a list below."""
     kind = f"{cores[0].type} " if cores[0].type else ""
     ids = [core.core for core in cores]
     known_ids = [n for n in ids if n is not None]
@@ -302,10 +301,9 @@ def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     plural = "s" if len(cores) > 1 and not has_same_ids else ""
     label = kind + count_noun(len(cores), "core")
     if known_ids:
-        of_each = " of each" if has_same_ids else ""
-        label = f"{kind}core{plural} {_number_list(known_ids)}{of_each}"
+        label = f"{kind}core{plural} {_number_list(known_ids)}{' of each' * has_same_ids}"
     cpus = _cpu_pattern(cores)
-    # The k-th core has the k-th CPU of each list only if cores and CPUs ascend together.
+    # A pattern pairs cores and CPUs by position, so both must ascend.
     is_sequence = len(known_ids) == len(ids) and all(a < b for a, b in pairwise(known_ids))
     is_regular = is_sequence or has_same_ids or not known_ids
     if cpus and max(len(cpus), len(label)) <= MAX_PATTERN_WIDTH and is_regular:
@@ -318,8 +316,8 @@ def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
 
 
 def _cpu_pattern(cores: list[_Core]) -> str:
-    """Returns the CPUs of these cores as a short pattern; '' if there is none. All cores must have
-    the same number of CPUs."""
+    """Returns the CPUs of these cores as a short pattern, or '' if they have none. All cores must
+    have the same number of CPUs."""
     flat = [cpu for core in cores for cpu in core.cpus]
     threads = len(cores[0].cpus)
     plural = "" if len(flat) == 1 else "s"
@@ -359,7 +357,7 @@ def _tree_lines(
     return lines
 
 
-# --- `perftop events`: lists the events that -e can choose on this machine.
+# --- `perftop events`: lists the events that -e can count on this machine
 
 EVENT_INDENT = 28
 

@@ -1,7 +1,5 @@
-"""Options that verbs share, and the probe's command line that follows from them. A verb is a module
-with `add_parser(subparsers)`, which adds its options, and a function that runs the verb with the
-parsed options and returns the exit status. `perftop --help` loads all verbs, so functions import
-the modules that need numpy, asyncio or the wire."""
+"""Options that several verbs have, and the probe's command line made from them. `perftop --help`
+loads all verbs, so modules that need numpy, asyncio or the wire are imported in functions."""
 
 from __future__ import annotations
 
@@ -32,11 +30,11 @@ if TYPE_CHECKING:
 STAT_INTERVAL_NS = 1_000_000_000
 LIVE_INTERVAL_NS = 500_000_000
 SAMPLE_NS = 100_000_000
-"""Maximum length in ns of a sample without --sample."""
+"""Maximum default of --sample, in ns."""
 MIN_SPAN_NS = 1_000_000
-"""Minimum interval in ns; a shorter one would mostly measure the wake-ups of the probe."""
+"""Minimum duration in ns; a shorter interval would mostly measure the probe's own wake-ups."""
 LARGE_BARE_NUMBER_NS = 60_000_000_000
-"""Interval in ns above which a number without a unit gets a warning."""
+"""Interval in ns above which a number without a unit causes a warning."""
 _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "sec": 10**9, "m": 60 * 10**9,
              "min": 60 * 10**9, "h": 3600 * 10**9}  # fmt: skip
 REMOTE_HELP = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
@@ -44,13 +42,13 @@ METRICS_HELP = "print only these numbers: util, busy_hz, smt, power_w … (perft
 DURATION_HELP = "stop after this time (default: run until Ctrl-C); not with CMD"
 SAMPLE_DEFAULT_HELP = "100ms, less if -i is not a multiple of it"
 SHIPPED_DIRECTORY = Path(__file__).parent.parent / "recording" / "shipped"
-"""Directory of the recordings that come with perftop, named `demo:NAME` by the user."""
+"""Directory of the recordings that come with perftop; the user types `demo:NAME`."""
 RunVerb = Callable[[argparse.Namespace], int]
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Prints the value of an option after each of its names, also on Python 3.13 and newer, where
-    argparse prints it once."""
+    """Shows the value of an option after each of its names; argparse shows it only once from Python
+    3.13 on."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -60,8 +58,8 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one line, and whose usage ends with the command, for verbs
-    that can run one."""
+    """A parser that reports an error in one line, and shows `-- CMD` in the usage of verbs that can
+    run a command."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _HelpFormatter} | options)
@@ -73,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         return f"{usage}{gap}{remainder}"
 
     def print_help(self, file: Any = None) -> None:
-        """Prints the help as argparse does, but does not suppress write errors of the output."""
+        """Prints the help. Unlike in argparse, a failed write is an error."""
         print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
@@ -98,8 +96,8 @@ def parse_duration_ns(text: str) -> int:
 
 
 def parse_interval_ns(text: str) -> int:
-    """Parses an interval, as `parse_duration_ns` does. Warns of a large number without a unit,
-    because perf and other tools use milliseconds."""
+    """Parses an interval and returns ns. Warns of a large number without a unit, because perf and
+    other tools use milliseconds."""
     length = parse_duration_ns(text)
     if length > LARGE_BARE_NUMBER_NS and text.isdecimal():
         print_error(f"-i {text} is {text} seconds; for milliseconds: -i {text}ms")
@@ -119,7 +117,8 @@ def parse_cpu(text: str) -> int:
 
 
 def parse_label(text: str) -> tuple[str, str]:
-    """Parses a label. Returns its name, in a syntax that other programs accept, and its value."""
+    """Parses a label such as `run=17`. Returns its name, which other programs accept, and its
+    value."""
     match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]{0,39})=(.{1,200})", text)
     if match is None or not match[2].isprintable():
         raise argparse.ArgumentTypeError(f"invalid label {text!r} (try run=17)")
@@ -127,7 +126,7 @@ def parse_label(text: str) -> tuple[str, str]:
 
 
 def parse_file_path(text: str) -> Path:
-    """Parses the name of a file. Refuses an empty name, which a shell makes of an unset
+    """Parses the name of a file. Refuses an empty name: a shell passes one for an unset
     variable."""
     if not text:
         raise argparse.ArgumentTypeError("the name is empty (is a variable of the shell not set?)")
@@ -158,8 +157,8 @@ def add_verb(
     epilog: str | None = None, machine: bool = False, stream: bool = False, interval: str = "1s",
 ) -> Parser:  # fmt: skip
     """Adds a verb. `text`: its line in the list of verbs. `about`: a longer description for its own
-    help, if there is one. `machine`: whether the verb reads a machine. `stream`: whether it reads a
-    stream of samples. `interval`: the default of -i in its help."""
+    help. `machine`: the verb has the options that select a machine. `stream`: it has those of a
+    stream, too. `interval`: default of -i in its help."""
     about = about or text
     description = f"{about[0].upper()}{about[1:]}."
     parents = [stream_options.sysroot()] if machine or stream else []
@@ -187,7 +186,7 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_interval_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """`default`: the default in the help; the verb applies it."""
+    """`default`: text in the help only; the verb applies the default."""
     text = f"interval, such as 100ms or 1s; a bare number is in seconds (default: {default})"
     parser.add_argument("-i", "--interval", type=parse_interval_ns, metavar="TIME", help=text)
 
@@ -240,8 +239,8 @@ def is_at_terminal() -> bool:
 def interval_and_sample(
     args: argparse.Namespace, default_ns: int = STAT_INTERVAL_NS
 ) -> tuple[int, int]:
-    """Returns the lengths of interval and sample in ns, as requested or by default. An interval is
-    a multiple of the sample. Raises Failed."""
+    """Returns the interval and the sample period in ns, as requested or by default. The interval is
+    a multiple of the period. Raises Failed."""
     requested_sample_ns = args.sample or 1
     interval: int = args.interval or -(-default_ns // requested_sample_ns) * requested_sample_ns
     steps = -(-interval // SAMPLE_NS)
@@ -254,8 +253,8 @@ def interval_and_sample(
 
 
 def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
-    """Returns the probe's command line. With --sudo on this machine, asks for sudo's password
-    first."""
+    """Returns the probe's command line. With --sudo on this machine, first asks for sudo's
+    password."""
     from perftop.process import launch
 
     sysroot_option = [] if args.sysroot is None else ["--sysroot", str(args.sysroot)]
@@ -272,7 +271,7 @@ def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
 
 
 def refuse_probe_options(args: argparse.Namespace, reason: str) -> None:
-    """Raises Failed if there is an option for the probe, although no probe is started."""
+    """Raises Failed if an option for the probe was given. Called if no probe is started."""
     for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
                  "no_multiplex", "watch", "source", "sample"):  # fmt: skip
         if getattr(args, name) not in {None, False, "auto" if name == "source" else None}:
@@ -282,8 +281,8 @@ def refuse_probe_options(args: argparse.Namespace, reason: str) -> None:
 def stream_command(
     args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
 ) -> list[str]:
-    """Returns the command line of a probe that streams, or the address of a served stream. Around a
-    command, the probe writes each sample immediately, because samples start the command and end the
+    """Returns the command line of a probe that streams, or the address of a served stream. With a
+    command, the probe writes each sample at once, because samples start the command and end its
     measurement."""
     if (address := getattr(args, "attach", None)) is not None:
         from perftop.process import launch
@@ -306,8 +305,7 @@ def stream_command(
 def stream_commands(
     args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None
 ) -> list[tuple[str | None, list[str]]]:
-    """Returns the name and the probe's command line of each machine. A single machine has the name
-    None."""
+    """Returns the name of each machine, None if there is only one, and its probe's command line."""
     if len(args.hosts) < 2:
         return [(None, stream_command(args, sample_ns, batch_ns, job))]
     by_host = ((host, argparse.Namespace(**vars(args) | {"host": host})) for host in args.hosts)
@@ -318,8 +316,8 @@ def stream_commands(
 
 
 def forked_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
-    """Returns the forked command, which waits until it is started. Must be called before threads
-    start and before much memory is used, because of the fork."""
+    """Returns the command, forked but not started; None without a command. Must be called before
+    threads start and before much memory is used, because of the fork."""
     if args.command is None:
         return contextlib.nullcontext()
     from perftop.process.job import Job
@@ -328,7 +326,7 @@ def forked_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Jo
 
 
 def shared_start(job: Job | None, machines: int) -> CommandStart | None:
-    """Returns the shared start of a command around which several machines are measured."""
+    """Returns the start that all machines share if one command is measured on them."""
     with fast_imports():
         from perftop.process.command_window import CommandStart
 
@@ -336,8 +334,8 @@ def shared_start(job: Job | None, machines: int) -> CommandStart | None:
 
 
 def with_identity(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
-    """Returns hello with the labels, command and interval of the options, for recordings and all
-    outputs."""
+    """Returns hello with labels, command and interval from the options, for recordings and
+    output."""
     from dataclasses import replace
 
     from perftop.process.command_window import argv_text
@@ -353,17 +351,17 @@ def with_identity(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
 
 _THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"
 MIN_MEMORY = (resource.RLIMIT_AS, 128, "-v"), (resource.RLIMIT_DATA, 80, "-d")
-"""Minimum limits of memory, in MB, with which numpy can be loaded, and the options of ulimit that
-set them. With less, OpenBLAS ends the process with its own error message."""
+"""Limits of memory, the minimum in MB with which numpy can be loaded, and the option of ulimit that
+sets it. With less, OpenBLAS ends the process with a message of its own."""
 
 
 @contextmanager
 def fast_imports() -> Iterator[None]:
-    """Provides a block for imports. The garbage collector never scans objects created in it: during
-    imports this would take a tenth of the time. numpy starts no threads for matrix products; by
-    default it would start one for each CPU, and they would spin for some ms. Commands started later
-    do not inherit this setting. Signals that ask perftop to end are handled after the block. Raises
-    Failed if the memory limit is too low."""
+    """A block for imports of large modules. The garbage collector never scans their objects, which
+    would take a tenth of the time. numpy starts no threads for matrix products; by default it
+    starts one per CPU, and they spin for some ms. The environment of later commands is unchanged.
+    Signals that ask perftop to end are handled after the block. Raises Failed if the memory limit
+    is too low."""
     for kind, least_mb, option in MIN_MEMORY:
         limit = resource.getrlimit(kind)[0]
         if 0 <= limit < least_mb * 1_000_000:
@@ -385,9 +383,9 @@ def fast_imports() -> Iterator[None]:
 
 @contextmanager
 def _delayed_signals() -> Iterator[None]:
-    """Delays signals until the end of the block: inside an import, an exception of their handlers
-    would become an ImportError of numpy. Blocking signals in this thread is not enough, because the
-    kernel would deliver them to another thread."""
+    """Delays signals until the end of the block: an exception raised by a handler would become an
+    ImportError of numpy. Blocking signals in this thread would not help, because the kernel would
+    deliver them to another thread."""
     arrived_signals: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()  # the only thread with handlers
     handlers = {number: signal.getsignal(number) for number in END_SIGNALS if is_main}

@@ -1,5 +1,5 @@
-"""`perftop ramp`: the probe puts an idle CPU under load. The report says how long the clock took to
-rise, as text with a chart or as JSON."""
+"""`perftop ramp`: measures how long the clock of an idle CPU takes to rise under load. The probe
+runs the load; the result is text with a chart, or JSON."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 AskProbe = Callable[..., Answer]
 INTERRUPTED = 130
 SCREEN_LINES = 7
-"""Lines of the screen besides chart and text: title, gaps, axis, blank lines, the prompt."""
+"""Lines of the screen that are not chart or text: title, gaps, axis, blank lines, the prompt."""
 MIN_CHART_LINES, MAX_CHART_LINES = 6, 20
 MAX_WIDTH = 160
 INDENT = 12
 MAX_SAME_DIFFERENCE = 0.001
 MAX_CHAIN_DEVIATION = 0.01
-"""Maximum relative difference between the clock from counted cycles and the clock from the chain.
-The clock from the chain is wrong by a few tenths of a per cent, because only the minimum cost of a
-time stamp is subtracted."""
+"""Maximum relative difference between the clock from counted cycles and the clock from the chain
+(of dependent instructions of known latency). The latter is off by some 0.1 %, because only the
+minimum cost of a time stamp is subtracted."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -91,8 +91,8 @@ def _requested_cpus(requested: str | None, ask: AskProbe) -> list[str | None]:
 def _measured_cpus(
     args: argparse.Namespace, cpus: list[str | None], ask: AskProbe
 ) -> tuple[MeasuredCpu, dict[int, str], bool]:
-    """Measures each CPU in turn. Returns the results, the reasons for failures by CPU, and whether
-    Ctrl-C ended the measurement. Raises the last error if all CPUs fail."""
+    """Measures each CPU in turn. Returns the results, the reasons of failures by CPU, and whether
+    Ctrl-C ended the measurement. Raises the last failure if no CPU was measured."""
     from perftop.verbs.ramp_runs import ramp_of_runs
 
     measured: list[tuple[Answer, Ramp]] = []
@@ -131,7 +131,7 @@ def _slowest(measured: MeasuredCpu) -> tuple[Answer, Ramp]:
 
 
 def _show_progress(text: str) -> None:
-    """Shows a progress line, on a terminal only; an empty text clears it."""
+    """Shows a progress line if stderr is a terminal; an empty text clears it."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -159,8 +159,8 @@ def _report_lines(answer: Answer, ramp: Ramp) -> list[str]:
 
 
 def _json_object(answer: Answer, ramp: Ramp) -> Answer:
-    """Returns a CPU's results, including its points: seconds since the start of the load, and
-    clocks."""
+    """Returns the results of a CPU, with the points of each run: seconds since the start of the
+    load, and clock."""
     from dataclasses import asdict
 
     from perftop.verbs.ramp_runs import phase_traces
@@ -183,13 +183,13 @@ def _json_object(answer: Answer, ramp: Ramp) -> Answer:
 
 
 def is_counted(answer: Mapping[str, Any]) -> bool:
-    """Returns whether the clocks are derived from counted cycles, not from the chain."""
+    """Returns whether cycles were counted; otherwise the clock is computed from the chain."""
     return answer["cycles_why"] is None
 
 
 def unit_name(answer: Answer) -> str:
-    """Returns the unit of the clock: steps/s, which are proportional to the clock, if neither
-    cycles are counted nor the cycles of a step are known."""
+    """Returns the unit of the clock: GHz, or G steps/s of the chain if neither cycles were counted
+    nor the cycles of a step are known."""
     return "GHz" if is_counted(answer) or answer["step_cycles"] else "G steps/s"
 
 
@@ -203,7 +203,7 @@ def title_line(answer: Answer) -> str:
 
 
 def ramp_sentence(answer: Answer, ramp: Ramp) -> str:
-    """Returns a sentence on the time until the clock is steady, and on the confidence in it."""
+    """Returns a sentence: how long to warm up the CPU, and with which confidence."""
     cpu, runs = f"CPU {answer['cpu']}", count_noun(len(ramp.climbs), "run")
     if ramp.steady_s is None or ramp.steady_hz is None:
         load = brief_duration(answer["phases"][0]["seconds"])
@@ -229,8 +229,8 @@ def round_up_time(seconds: float) -> float:
 
 
 def _steady_text(answer: Answer, ramp: Ramp) -> str:
-    """Formats the steady clock with its error, which determines the number of decimals: the largest
-    deviation of runs, or of parts of a run."""
+    """Formats the steady clock with its error, the largest deviation of runs or of parts of a run,
+    which also determines the number of decimals."""
     hz, error_hz = ramp.steady_hz or 0.0, ramp.error_hz or 0.0
     digits = 2 if error_hz >= 5e6 else 3
     error = max(error_hz / 1e9, 10.0**-digits)
@@ -238,8 +238,8 @@ def _steady_text(answer: Answer, ramp: Ramp) -> str:
 
 
 def fact_rows(answer: Answer, ramp: Ramp, width: int) -> list[str]:
-    """Returns rows of names and values: how the clock was measured, when it rose, its level, its
-    interruptions, and the disturbances of the runs."""
+    """Returns a table as lines: how the clock was measured, when it rose, its steady level,
+    interruptions, and disturbances of the runs."""
     first_s = min((climb.first_s for climb in ramp.climbs), default=0.0)
     first = f"{ramp.first_hz / 1e9:.2f} {unit_name(answer)} in the first {brief_duration(first_s)}"
     steady_text = _range_text(ramp.steady_s)
@@ -283,7 +283,7 @@ def _range_text(times: Spread | None) -> str:
 
 
 def _source_rows(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
-    """Returns rows on the method that measured the clock, and on reasons why it may be wrong."""
+    """Returns rows: how the clock was measured, and why it may be wrong."""
     chain, cycles = "a chain of multiplications", answer["step_cycles"]
     if not is_counted(answer):
         unknown_text = f"how many cycles one takes on this CPU ({answer['uarch']}) is not known"
@@ -310,8 +310,7 @@ def _percent_text(share: float) -> str:
 
 
 def _level_rows(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
-    """Returns rows that compare the clocks of wide and scalar code, and on the cost of switching
-    between them."""
+    """Returns rows: the clock of wide code compared with scalar code, and the cost of switching."""
     if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
         return []
     isa = answer["isa"]
@@ -333,13 +332,12 @@ _GAP_KINDS = (
     ("long", "longer", " (hypervisor, firmware, interrupts)"),
     ("preempted", "by other tasks", ""),
 )
-"""Kinds of gaps, their names, and possible causes, which are shown if cycles were not counted."""
+"""Kinds of gaps, their names, and their possible causes if cycles were not counted."""
 
 
 def _gap_text(ramp: Ramp) -> str:
-    """Returns the mean number of gaps in a run by kind, over the runs that count. If cycles were
-    counted, it includes the number of gaps without cycles, which no interrupt or other task can
-    have caused."""
+    """Returns the mean number of gaps per run, by kind. If cycles were counted, adds the number of
+    gaps without cycles, which no interrupt or other task can have caused."""
     climbs = [ramp.climbs[i] for i in ramp.used] or ramp.climbs
     gaps: list[Gap] = [gap for climb in climbs for gap in climb.gaps]
     cycles_known = all(gap.halted is not None for gap in gaps)
@@ -366,7 +364,7 @@ _DISTURBANCES: dict[str, tuple[str, Callable[[float], str]]] = {
     "preempted": ("preempted {} times", "{:.0f}".format),
     "sibling": ("its sibling was busy for {}", whole_percent),
 }
-"""Text of a disturbance and format of its amount, by the keys of `Climb.disturbed`."""
+"""Text of each disturbance and format of its amount, by key of `Climb.disturbed`."""
 
 
 def _disturbance_texts(ramp: Ramp) -> str:
@@ -395,8 +393,8 @@ def _disturbance_texts(ramp: Ramp) -> str:
 
 
 def table_lines(measured: MeasuredCpu, failed: Mapping[int, str]) -> list[str]:
-    """Returns the lines of a table with a row for each CPU (for a failed CPU, the reason), and
-    lines that explain the terms."""
+    """Returns a table with a row for each CPU, or the reason if it failed, and lines that explain
+    the terms."""
     rows = dict(failed)
     for answer, ramp in measured:
         hz = "n/a" if ramp.steady_hz is None else f"{ramp.steady_hz / 1e9:.3f}"

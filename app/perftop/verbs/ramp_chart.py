@@ -24,14 +24,14 @@ LABEL_WIDTH = 6
 STEP_HZ = 1e8
 MIN_CHART_WIDTH = 20
 DECADES = [10.0**power for power in range(-6, 3)]
-"""Times in seconds at which the time axis may have a label."""
+"""Times in seconds that may have a label on the time axis."""
 _COLOURS = {"clock": "32", "dim": "2", "faint": "2", "warn": "33"}
-"""SGR codes by style, from the terminal's own palette; other styles have no colour."""
+"""SGR codes by style, in colours of the terminal's palette; other styles have none."""
 
 
 def column_clocks(phases: Sequence[PhaseTrace], width: int) -> tuple[Floats, Floats]:
-    """Returns, for each column, the time in s at its left end, and the clock: the median of the
-    chunks that begin in it, else that of the chunk that covers it."""
+    """Returns for each column the time in s at its left edge, and the clock: the median of the
+    chunks that begin in the column, else that of the chunk that covers it."""
     start = np.concatenate([part.start_s for part in phases])
     end = np.concatenate([part.end_s for part in phases])
     hz = np.concatenate([part.smooth for part in phases])
@@ -49,8 +49,8 @@ def chart_lines(
     ramp: Ramp, climb: Climb, phases: Sequence[PhaseTrace], width: int, height: int,
     *, unicode: bool, colour: bool,
 ) -> list[str]:  # fmt: skip
-    """Returns the lines of the chart; none if there is nothing to draw. `phases`: phases of the run
-    `climb`."""
+    """Returns the lines of the chart; none if there is nothing to draw. `phases`: those of the run
+    that `climb` describes."""
 
     def styled(text: str, key: str) -> str:
         return with_style(text, _COLOURS.get(key, "") if colour and text.strip() else "")
@@ -89,8 +89,8 @@ def chart_lines(
 def clock_graph(
     values: Floats, steady_hz: float, low: float, high: float, lines: int, *, ascii_: bool = False
 ) -> list[ChartColumn]:
-    """Returns a chart of a stepped line and the dotted line of the steady clock, with `low` at the
-    bottom and `high` at the top; values beyond these ends are drawn at the edge."""
+    """Returns a chart with the clock as a stepped line and the steady clock as a dotted line. `low`
+    is at the bottom and `high` at the top; values beyond them are drawn at the edge."""
     dots, cell_columns = charts.dots_per_cell("ascii" if ascii_ else "colour")
     rows = lines * dots
     line = dots_of_line(np.repeat(values, cell_columns), low, high, rows)
@@ -110,12 +110,12 @@ def clock_graph(
 # --- the scale of clocks
 
 TICK_STEPS = (1.0, 2.0, 2.5, 5.0)
-"""Readable distances between the marks of a scale, as multiples of a power of ten."""
+"""Distances between the marks of a scale, as multiples of a power of ten."""
 
 
 def axis_span(hz: Floats) -> tuple[float, float]:
-    """Returns the ends of a scale for these clocks, as multiples of STEP_HZ at least two steps
-    apart. Extra room is below the values, because clocks drop."""
+    """Returns the ends of a scale for these clocks: multiples of STEP_HZ, at least two steps apart.
+    Extra room is at the bottom, because clocks drop."""
     known_hz = hz[np.isfinite(hz)]
     if not len(known_hz):
         return 0.0, 2 * STEP_HZ
@@ -124,16 +124,16 @@ def axis_span(hz: Floats) -> tuple[float, float]:
 
 
 def tick_step(span: float, max_steps: int) -> float:
-    """Returns the smallest readable distance between marks that divides `span` into at most
-    `max_steps` parts."""
+    """Returns the smallest distance between marks that divides `span` into at most `max_steps`
+    parts."""
     min_step = span / max(1, max_steps)
     power = 10.0 ** math.floor(math.log10(min_step))
     return next((s * power for s in TICK_STEPS if s * power >= min_step * (1 - 1e-9)), 10 * power)
 
 
 def axis_marks(low: float, high: float, lines: int, max_marks: int) -> dict[int, float]:
-    """Returns the round values beside a scale of `lines` lines, by line: at most `max_marks`, at
-    multiples of a `tick_step`."""
+    """Returns the values beside a scale of `lines` lines, by line: at most `max_marks` multiples of
+    a `tick_step`."""
     mark_step = tick_step(high - low, max_marks)
     first = math.ceil(low / mark_step - 1e-9)
     values: dict[int, float] = {}

@@ -1,10 +1,10 @@
-"""Evaluates the runs of a ramp: the clock in each chunk, when the clock rose and became steady,
-disturbances, and the results of all runs together. A chunk consists of neighbouring pieces of a
-chain of known length. The time of its slowest piece distinguishes a halt from a low clock. If
-cycles were counted (in all rings), the clock is the number of cycles divided by the time between
-the same two stamps. Interrupts and other tasks do not distort it, because the CPU continues to run.
-Halts do, because they have no cycles. So halted pieces are excluded, both from this clock and from
-the chain's clock."""
+"""Evaluates the runs of `perftop ramp`: the clock over time, when it rose and became steady,
+disturbances, and the joint results of all runs. In a run, the probe executes a chain of dependent
+instructions, in pieces of equal length. A chunk is a few adjacent pieces. Its slowest piece shows
+whether the CPU was halted, in contrast to a low clock. If cycles were counted (in user and kernel
+mode), the clock is their number divided by the time between the same two stamps. Interrupts and
+other tasks do not change it, but halts do, because a halted CPU counts no cycles. So halted pieces
+are left out."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from perftop.base.arrays import Bools, Floats, Ints
 
 SMOOTHING_CHUNKS = 5
-"""Number of chunks in a running median; up to two consecutive outliers do not affect it."""
+"""Number of chunks in a running median, which ignores up to two consecutive outliers."""
 MIN_GAP_S = 5e-6
-"""Minimum length of a gap in s. Most interrupts are shorter; a clock change halts the CPU for 6 us
-or more."""
+"""Minimum length of a gap in s. Most interrupts are shorter; a change of clock halts the CPU for 6
+us or more."""
 MAX_HALT_S = 60e-6
 """Maximum length of a short gap in s. A change of clock or SIMD power halts the CPU for at most 50
 us."""
@@ -30,43 +30,43 @@ us."""
 
 @dataclass(frozen=True)
 class PhaseTrace:
-    """One phase of a run, as arrays by chunk; times are in seconds since the start of the load."""
+    """One phase of a run, as arrays with an element per chunk. Times are in seconds since the start
+    of the load."""
 
     start_s: Floats
     end_s: Floats
     chain_s: Floats
-    """Seconds that the chain of dependent steps took, running or halted, without those that reading
-    the clock took."""
+    """Seconds that the chain took, running or halted, without the time for reading the clock."""
     work_s: Floats
-    """Seconds for the pieces of the chunk at 1 Hz, or at 1 step/s if the cycles of a step are
+    """Seconds that the pieces would take at 1 Hz, or at 1 step/s if the cycles of a step are
     unknown."""
     chain_hz: Floats
-    """Clock computed from the time that the chain took; equal to `hz` if no cycles were counted."""
+    """Clock computed from the time of the chain; equal to `hz` if no cycles were counted."""
     hz: Floats
-    """Clock in each chunk without its slowest piece; for a chunk of one halted piece, that of its
+    """Clock, without the slowest piece of the chunk; for a chunk of one halted piece, that of its
     neighbours."""
     smooth: Floats
     gap_s: Floats
-    """Seconds by which the slowest piece exceeds the others, and the start of that piece."""
+    """Seconds by which the slowest piece exceeds the others, and its start."""
     gap_at_s: Floats
     stopped_s: Floats | None
-    """Seconds of the slowest piece of each chunk in which the core counted no cycles; None if
-    cycles were not counted."""
+    """Seconds of the slowest piece in which the core counted no cycles; None if cycles were not
+    counted."""
     switches: Ints
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A span of time in which the chain was halted."""
+    """A time in which the chain did not run."""
 
     at_s: float
     length_s: float
     kind: str
-    """`preempted`: by another task. `short`: at most as long as a change of clock or SIMD power, or
-    as an interrupt. `long`: longer, caused by the hypervisor, the firmware or interrupts."""
+    """`preempted`: by another task. `short`: at most MAX_HALT_S, as a change of clock or SIMD
+    power, or an interrupt. `long`: longer, by the hypervisor, the firmware or interrupts."""
     halted: bool | None
-    """Whether most of the gap had no cycles, so that no interrupt caused it; None if cycles were
-    not counted."""
+    """Whether no cycles were counted in most of the gap, so that no interrupt caused it; None if
+    cycles were not counted."""
 
 
 def phase_traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[PhaseTrace]:
@@ -109,10 +109,12 @@ def _trace(
 
 
 def running_median(values: Floats) -> Floats:
-    """Returns the running median of SMOOTHING_CHUNKS values. At the ends, it uses fewer values,
-    with equal numbers on both sides."""
+    """Returns the running median of SMOOTHING_CHUNKS values; at the ends, of fewer values, equally
+    many on both sides."""
     medians = values.copy()
-    for reach in range(1, SMOOTHING_CHUNKS // 2 + 1):  # wider windows keep the values at the ends
+    for reach in range(
+        1, SMOOTHING_CHUNKS // 2 + 1
+    ):  # the ends keep the value of the last window that fits
         if len(values) > 2 * reach:
             windows = sliding_window_view(values, 2 * reach + 1)
             medians[reach:-reach] = np.median(windows, axis=1)
@@ -137,25 +139,26 @@ BAND_SHARE = 0.02
 """Share of the steady clock by which the clock may vary. A step of 100 MHz exceeds it, except on
 the fastest CPUs."""
 STEADY_SHARE = 0.5
-"""Share of a phase, at its end, that is its steady part. A clock that settles within this part took
-longer to settle than it has held, so it is not steady."""
+"""The last part of a phase, as a share, is its steady part. A clock that settles only within it
+took longer to settle than it was then held, so it does not count as steady."""
 STEADY_SECTIONS = 4
-"""Number of sections of the steady part; their differences determine the error of the clock."""
+"""Number of sections of the steady part, whose differences are the error of the clock."""
 MAX_ASTRAY_SHARE = 0.2
-"""Maximum share of the steady part's work outside the band, for the clock to be steady."""
+"""Maximum share of the work of the steady part that may be outside the band."""
 SWITCH_SPAN_S = 1e-3
-"""Seconds after a change of code in which its cost is measured; the effect ends earlier."""
+"""Seconds after a switch between wide and scalar code in which its cost is measured; the effect is
+shorter."""
 MIN_IDLE_SHARE = 0.9
 """Minimum idle share of the sleep before the load, for the CPU to count as idle."""
 MAX_LOST_SHARE = 0.03
-"""Maximum share of the load time in which the chain is halted. A guest's timer interrupts alone
-take up to 2 %, in short harmless gaps."""
+"""Maximum share of the load in which the chain did not run. In a VM, timer interrupts alone take up
+to 2 %, in short harmless gaps."""
 MAX_SIBLING_BUSY = 0.1
 
 
 @dataclass(frozen=True)
 class Level:
-    """The results of the steady part of a phase."""
+    """The clock in the steady part of a phase."""
 
     isa: str
     hz: float
@@ -165,33 +168,32 @@ class Level:
     """The clock was between `low_hz` and `high_hz` for 90 % of the work."""
     steady: bool
     chain_hz: float
-    """Clock computed from the time that the chain of dependent instructions took. It verifies `hz`
-    if cycles were counted; otherwise both are equal."""
+    """Clock computed from the time of the chain. It verifies `hz` if cycles were counted; otherwise
+    both are equal."""
 
 
 @dataclass(frozen=True)
 class Climb:
-    """The results of one run; a time is None if the clock did not reach that point."""
+    """The results of one run. A time is None if the clock did not reach that level."""
 
     t90_s: float | None
     t99_s: float | None
     steady_s: float | None
     first_hz: float
     first_s: float
-    """Seconds of the first chunk; a clock reached within this chunk counts as reached at its
-    end."""
+    """Seconds of the first chunk. A clock reached within it counts as reached at its end."""
     levels: list[Level]
     gaps: list[Gap]
     bursts_s: list[float]
-    """Seconds of each time the clock left the band after the climb."""
+    """Lengths in s of the times at which the clock left the band after the climb."""
     lost: float
-    """Share of the time in which the chain was halted."""
+    """Share of the time in which the chain did not run."""
     lost_at_switch_s: list[float]
     """Seconds lost at each change of code."""
     disturbed: dict[str, float | None]
-    """Disturbances of the run, empty if there were none. `idle`: idle share of the sleep before the
-    load, if too small; `steal_s`: stolen seconds; `lost`: lost share of the time; `preempted`:
-    number of preemptions; `sibling`: busy share of the sibling's time."""
+    """Disturbances of the run, by key: `idle`: idle share of the sleep before the load, if too
+    small (None: unknown); `steal_s`: stolen seconds; `lost`: lost share of the time; `preempted`:
+    number of preemptions; `sibling`: busy share of the sibling."""
 
     @property
     def is_usable(self) -> bool:
@@ -199,13 +201,13 @@ class Climb:
 
     @property
     def moments(self) -> list[tuple[str, float]]:
-        """Names of the points that the clock reached, and the time of each."""
+        """Names of the levels that the clock reached, each with its time."""
         points = (("90 %", self.t90_s), ("99 %", self.t99_s), ("steady", self.steady_s))
         return [(name, at_s) for name, at_s in points if at_s is not None]
 
 
 def steady_level(part: PhaseTrace, isa: str) -> Level | None:
-    """Returns the results of the steady part of a phase; None if it has too few chunks."""
+    """Returns the clock in the steady part of a phase; None if it has too few chunks."""
     if not len(part.hz):
         return None
     begin_s = part.start_s[0] + (1 - STEADY_SHARE) * (part.end_s[-1] - part.start_s[0])
@@ -233,16 +235,16 @@ def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
 
 
 def reached_s(part: PhaseTrace, hz: float) -> float | None:
-    """Returns the end of the first chunk with this clock; None if the clock was not reached."""
+    """Returns the end in s of the first chunk with at least this clock; None if there is none."""
     chunks = np.flatnonzero(part.smooth >= hz)
     return float(part.end_s[chunks[0]]) if len(chunks) else None
 
 
 def fit_climb(part: PhaseTrace, steady_hz: float) -> tuple[float, list[float]]:
     """Returns the time in s at which the climb ended, and the length in s of each later burst in
-    which the clock left the band. The climb is fitted: it ends where the least time is on the wrong
-    side, in the band before that moment or outside the band after it. So a burst that is shorter
-    than the steady time before it is not part of the climb."""
+    which the clock left the band. The end is chosen so that the least time is on the wrong side: in
+    the band before the end, or outside the band after it. So a burst that is shorter than the
+    steady time before it does not belong to the climb."""
     outside = np.abs(part.smooth - steady_hz) > BAND_SHARE * steady_hz
     length_s = part.end_s - part.start_s
     wrong_s = np.concatenate([[0.0], np.cumsum(np.where(outside, -length_s, length_s))])
@@ -282,8 +284,8 @@ def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
 
 
 def _switch_losses_s(phases: Sequence[PhaseTrace], levels: Sequence[Level | None]) -> list[float]:
-    """Returns the seconds lost after each change of code, compared with running at the new level
-    immediately."""
+    """Returns the seconds lost after each switch of code, compared with running at the new level at
+    once."""
     lost_s = []
     for (_, part), (_, level_reached) in zip(pairwise(phases), pairwise(levels), strict=True):
         if level_reached is None:
@@ -297,8 +299,7 @@ def _switch_losses_s(phases: Sequence[PhaseTrace], levels: Sequence[Level | None
 def disturbances_of_run(
     run: Mapping[str, Any], lost_share: float, siblings: Sequence[int]
 ) -> dict[str, float | None]:
-    """Returns the disturbances of the run, as in `Climb.disturbed`; `idle` is None if it is
-    unknown."""
+    """Returns the disturbances of the run, as in `Climb.disturbed`."""
     surroundings = run["around"]
     disturbances: dict[str, float | None] = {}
     idle_s = surroundings["idle_s"]
@@ -320,16 +321,16 @@ def disturbances_of_run(
 # --- all runs of one CPU
 
 MIN_CLEAN_RUNS = 3
-"""Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
+"""Minimum number of undisturbed runs. With fewer, disturbed ones count as well, with a note."""
 MAX_START_S, MAX_DISTANCE_S, MAX_DISTANCE_SHARE = 5e-3, 20e-6, 0.02
-"""Gaps of several runs belong to the ramp if they begin before MAX_START_S (seconds after the start
-of the load), and if their starts differ by at most MAX_DISTANCE_S (seconds) plus the share
-MAX_DISTANCE_SHARE of that time. Later, too many gaps coincide by chance."""
+"""A gap recurs if it begins before MAX_START_S in several runs, at times that differ by at most
+MAX_DISTANCE_S plus the share MAX_DISTANCE_SHARE of that time. All are in seconds since the start of
+the load. Later, too many gaps coincide by chance."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, minimum and maximum of a time over the runs, in seconds."""
+    """Median, minimum and maximum over the runs, in seconds."""
 
     middle: float
     low: float
@@ -354,8 +355,7 @@ class Ramp:
     """Indices in `climbs` of the runs that count."""
     steady_hz: float | None
     error_hz: float | None
-    """The maximum of three errors: differences between runs, differences within a run, and the
-    error of the TSC rate."""
+    """The largest of three errors: between runs, within a run, and of the TSC rate."""
     first_hz: float
     t90_s: Spread | None
     t99_s: Spread | None
@@ -366,13 +366,13 @@ class Ramp:
     """Seconds lost at each change of code."""
     halts: list[Halt]
     chain_hz: float | None
-    """The steady clock by the chain; in steps/s if the cycles of a step are unknown."""
+    """The steady clock computed from the chain; in steps/s if the cycles of a step are unknown."""
 
     @property
     def confidence(self) -> float:
         """Probability that the next run is no slower than the slowest run that counts: the share of
-        runs that count (disturbed or unsteady runs are regarded as slower), times the probability
-        that the next run is not the slowest."""
+        runs that count (others are regarded as slower) times the probability that the next run is
+        not the slowest."""
         count = len(self.used)
         return count / max(1, len(self.climbs)) * count / (count + 1)
 
@@ -396,10 +396,7 @@ def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
         error_hz = max(error_between, error_within, (answer["tsc"]["error"] or 0.0) * hz)
         chain_hz = float(np.median([level.chain_hz for level in steady_levels]))
     scalar = [
-        level_reached.hz
-        for climb in used_climbs
-        for level_reached in climb.levels[1:]
-        if level_reached.isa == "scalar"
+        level.hz for climb in used_climbs for level in climb.levels[1:] if level.isa == "scalar"
     ]
     lost_s = [climb.lost_at_switch_s for climb in used_climbs if climb.lost_at_switch_s]
     return Ramp(
@@ -419,7 +416,7 @@ def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
 
 
 def recurring_gaps(climbs: Sequence[Climb]) -> list[Halt]:
-    """Returns the early gaps that more than half of the runs have, in the order of time."""
+    """Returns the gaps that recur in more than half of the runs, in the order of time."""
     early_gaps = sorted(
         (gap.at_s, gap.length_s, run)
         for run, climb in enumerate(climbs)
@@ -429,11 +426,8 @@ def recurring_gaps(climbs: Sequence[Climb]) -> list[Halt]:
     halts: list[Halt] = []
     while early_gaps:
         first = early_gaps[0][0]
-        near_gaps = [
-            gap
-            for gap in early_gaps
-            if gap[0] <= first + MAX_DISTANCE_S + MAX_DISTANCE_SHARE * first
-        ]
+        last = first + MAX_DISTANCE_S + MAX_DISTANCE_SHARE * first
+        near_gaps = [gap for gap in early_gaps if gap[0] <= last]
         runs = len({run for _, _, run in near_gaps})
         if runs > max(1, len(climbs) / 2):
             at_s, length, _ = np.median(near_gaps, axis=0).tolist()
@@ -450,8 +444,8 @@ def _spread_of(values: Sequence[float | None]) -> Spread | None:
 
 
 def median_run(ramp: Ramp) -> int:
-    """Returns the index of the run to show: the median run, by the time until its clock is
-    steady."""
+    """Returns the index of the run with the median time until the clock is steady; it is the one
+    shown."""
     run_numbers = ramp.used or range(len(ramp.climbs))
     order = sorted(run_numbers, key=lambda i: ramp.climbs[i].steady_s or 0.0)
     return order[len(order) // 2]

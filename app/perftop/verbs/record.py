@@ -1,6 +1,5 @@
 """`perftop record`: writes a stream to a file, without a screen. With --ring or --on, only selected
-parts of the stream are kept.
-"""
+parts of the stream are kept."""
 
 from __future__ import annotations
 
@@ -32,18 +31,19 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 BATCH_NS = 500_000_000
-"""Maximum time in ns missing at the end of a recording if perftop or the probe is killed. Nearly
-all the cost of recording is wake-ups: with 200 ms, it is twice as high."""
+"""Time in ns between two writes of the probe, and so the most that is missing at the end of a
+recording if perftop or the probe is killed. Recording costs little except wake-ups: with 200 ms, it
+costs twice as much."""
 DEFAULT_RING_NS = 600_000_000_000
-"""Length of the ring in ns if --on is given without --ring."""
+"""Length of the ring in ns with --on but without --ring."""
 DEFAULT_MAX_BYTES = 1_000_000_000
-"""Default limit, in bytes, of a ring and everything kept of it; --max-size changes it."""
+"""Default of --max-size: bytes of a ring and of all recordings kept from it."""
 MAX_DELAY_NS = 2_000_000_000
-"""Maximum time in ns until a sample is searched for the episodes of --on."""
+"""Maximum age in ns at which a sample is searched for the episodes of --on."""
 PROGRESS_S = 1.0
 """Seconds between two updates of the progress line."""
 READ_PAUSE_S = 0.2
-"""Seconds between two reads around a command; unread data is lost if perftop is killed."""
+"""Seconds between two reads while a command runs. Unread data is lost if perftop is killed."""
 EPILOG = (
     "-- CMD [ARG …] runs a command, records it from just before it starts to just after it ends, "
     "and prints a summary on stderr. The exit status is the command's. SIGUSR1 sets a mark."
@@ -78,7 +78,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def size_bytes(text: str) -> int:
-    """Parses a size such as `500M`. Returns it in bytes."""
+    """Parses a size such as `500M`. Returns bytes."""
     match = re.fullmatch(r"([0-9]{1,6})([kMGT])B?", text)
     if match is None or int(match[1]) == 0:
         raise argparse.ArgumentTypeError(f"invalid size {text!r} (try 500M, 2G)")
@@ -86,7 +86,7 @@ def size_bytes(text: str) -> int:
 
 
 def episode_kinds(text: str | None) -> tuple[str, ...]:
-    """Parses a list of kinds and causes of episodes. Raises Failed for unknown ones."""
+    """Parses the kinds and causes of episodes in --on. Raises Failed for unknown ones."""
     from perftop.model.kinds import CAUSES, KINDS
 
     names = () if text is None else tuple(dict.fromkeys(text.split(",")))
@@ -99,8 +99,8 @@ def episode_kinds(text: str | None) -> tuple[str, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Records one machine, or several machines concurrently, with a file for each. A failure on one
-    machine does not stop the others. Returns the exit status."""
+    """Records one machine, or several at once, each to its own file. A failure on one machine does
+    not stop the others. Returns the exit status."""
     if args.print_unit:
         from perftop.verbs import serve
 
@@ -133,9 +133,8 @@ def run(args: argparse.Namespace) -> int:
         max_s = inf if args.duration is None else args.duration / 1e9
         status, failed = run_loop(headless.run_consumers, consumers, max_s)
     if failed == [None] and not records[0].has_begun:
-        raise Failed(
-            "nothing was recorded: the recording ended before the first sample", status or 1
-        )
+        text = "nothing was recorded: the recording ended before the first sample"
+        raise Failed(text, status or 1)
     if job is None:
         status = 0  # a signal is a normal end
     return headless.report_failures(status or max(commands.status for commands in records), failed)
@@ -146,19 +145,20 @@ def _is_ring(args: argparse.Namespace) -> bool:
 
 
 class StreamRecorder(Follower):
-    """Copies a stream to a file, which is complete up to its end whatever ends the recording."""
+    """Copies a stream to a file. However the recording ends, the file has everything up to its
+    end."""
 
     def __init__(
         self, args: argparse.Namespace, path: Path, job: Job | None = None,
         start: CommandStart | None = None, name: str | None = None,
     ) -> None:  # fmt: skip
-        """`start`: the shared start of the job, if several machines are recorded around it. `name`:
-        name of the machine, printed before its messages; None if it is the only machine."""
+        """`start`: shared by the machines on which one command is recorded; None for one machine.
+        `name`: name of the machine, printed before its messages; None if it is the only one."""
         super().__init__(duration_ns=args.duration)
         self._args, self._path, self._name = args, path, name
         self._recording: Writer | Ring | None = None
         self._ring: Ring | None = None
-        """The recording, if it is a ring."""
+        """The recording if it is a ring, else None."""
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else CommandSummary(job, start)
@@ -166,9 +166,9 @@ class StreamRecorder(Follower):
         is_alone = job is None and name is None
         self._is_shown = is_alone and sys.stderr.isatty()
         self.all_records: Sequence[StreamRecorder] = [self]
-        """All recordings to which a mark is written."""
+        """All recordings that get a mark if the user sets one."""
         self.status = 0
-        """Exit status; nonzero if the command could not be recorded to its end."""
+        """Exit status; nonzero if writing failed while the command ran."""
 
     @property
     def command_window(self) -> CommandWindow | None:
@@ -221,7 +221,7 @@ class StreamRecorder(Follower):
         self._write_marks()
         ring, triggers = self._ring, self._triggers
         if ring is not None and triggers is not None and ring.begins_part(message):
-            triggers.keep(ring)  # before the oldest part may be removed
+            triggers.keep(ring)  # the oldest part may be removed next
         self._write(message)
         if ring is not None and ring.is_open:
             if triggers is not None and triggers.is_due(message):
@@ -249,7 +249,7 @@ class StreamRecorder(Follower):
                     self._print_notices(self._ring)
                 did_run = command is None or not command.has_failed
                 if isinstance(recording, Writer) and not (did_run and self.has_begun):
-                    recording.drop()  # nothing to keep
+                    recording.drop()
                 else:
                     recording.end()
                     self._print_line(f"recorded {recording.extent} in {recording.path}")
@@ -265,7 +265,7 @@ class StreamRecorder(Follower):
         ring.notices.clear()
 
     async def _show_progress(self) -> None:
-        """Shows the size of the recording every PROGRESS_S seconds, on a terminal only."""
+        """Shows the size of the recording every PROGRESS_S seconds, if stderr is a terminal."""
         import asyncio
 
         while self._is_shown:
@@ -280,7 +280,7 @@ class StreamRecorder(Follower):
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _mark_all(self) -> None:
-        """Requests a mark in all recordings. The signal may arrive at any time, so the mark is
+        """Requests a mark in all recordings. A signal may arrive at any time, so the mark is
         written before the next message, with the time of the newest sample."""
         for record in self.all_records:
             record._marks_due += 1  # noqa: SLF001 - same class
@@ -297,7 +297,7 @@ class StreamRecorder(Follower):
                 self._ring.keep()
 
     def _write_run(self, *, is_over: bool) -> None:
-        """Writes the pending notes on the command."""
+        """Writes the notes on the command that are due."""
         if self._command is not None:
             for note in self._command.notes.due_notes(self._now_ns, is_over=is_over):
                 self._write(note)
@@ -314,7 +314,7 @@ class StreamRecorder(Follower):
         except Failed as failed:
             if self._command is None or not self._command.measurement.job.start_ns:
                 raise
-            # The measurement of the command continues, because it needs no file.
+            # the command is still measured, for which no file is needed
             self.status = failed.status
             self._print_line(str(failed))
         if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
@@ -324,8 +324,8 @@ class StreamRecorder(Follower):
         self._print(f"perftop: {printable(text)}\n")
 
     def _print(self, text: str) -> None:
-        """Prints on stderr, in place of the progress line if there is one. Errors are ignored,
-        because recording can continue without stderr."""
+        """Prints on stderr, in place of the progress line, if any. Recording continues if stderr
+        fails."""
         text = f"=== {printable(self._name)}\n{text}" if self._name and text else text
         with contextlib.suppress(OSError):
             sys.stderr.write(f"{_CLEAR_LINE}{text}" if self._is_shown else text)
@@ -334,7 +334,7 @@ class StreamRecorder(Follower):
 
 class EpisodeTrigger(Follower):
     """Detects episodes of the kinds or causes in --on, and keeps the part of the ring around each.
-    Messages are analysed in batches, which costs far less than one by one."""
+    Messages are analysed in batches, which costs far less."""
 
     def __init__(self, kinds: Sequence[str], length_ns: int) -> None:
         super().__init__()
@@ -342,7 +342,6 @@ class EpisodeTrigger(Follower):
         self._ended: list[Episode] = []
         """Episodes that have ended since the last call of `keep`."""
         self._waiting_messages: list[wire.Frame | wire.Note] = []
-        """Messages that have not been analysed yet."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.model.kinds import KINDS
@@ -355,7 +354,7 @@ class EpisodeTrigger(Follower):
         self._ended.append(episode)
 
     def is_due(self, message: wire.Frame | wire.Note) -> bool:
-        """Adds a message. Returns whether it is time to analyse the waiting messages."""
+        """Adds a message to those waiting. Returns whether they should be analysed now."""
         from perftop.session.session import MAX_BATCH
 
         self._waiting_messages.append(message)
@@ -363,7 +362,8 @@ class EpisodeTrigger(Follower):
         return len(self._waiting_messages) >= MAX_BATCH or waited_ns >= MAX_DELAY_NS
 
     def keep(self, ring: Ring) -> None:
-        """Analyses the waiting messages, and keeps the requested spans of the ring."""
+        """Analyses the waiting messages, and keeps the parts of the ring around matching
+        episodes."""
         from perftop.recording.ring import keep_requests
 
         self.process(self._waiting_messages)
@@ -388,7 +388,6 @@ class CommandSummary(Follower):
         self.measurement = CommandMeasurement(job, start, READ_PAUSE_S)
         self.notes = RunNotes(job, self.measurement.command_window)
         self._waiting_messages: list[wire.Message] = []
-        """Messages that have not been measured yet."""
 
     @property
     def has_failed(self) -> bool:
@@ -401,10 +400,9 @@ class CommandSummary(Follower):
         self.session.start_accounts(self.measurement.job.pid)
 
     def measure(self, message: wire.Message) -> None:
-        """Measures a message of the recording, in batches while the command runs, because only the
-        results at its end are reported and batches disturb it less. For a remote machine there are
-        no batches: after the end of the command, each message is followed by a request for an
-        echo."""
+        """Measures a message of the recording. While the command runs, this is done in batches,
+        which disturb it less; only results at its end are reported. For a remote machine there are
+        no batches: after the command's end, each message causes a request for an echo."""
         from perftop.session.session import MAX_BATCH
 
         self._waiting_messages.append(message)
@@ -428,7 +426,7 @@ class CommandSummary(Follower):
         self._waiting_messages = []
 
 
-# --- `perftop mark`: names a moment of a command, from inside the command.
+# --- `perftop mark`: begins a named phase, from inside a command
 
 
 def add_mark(subparsers: Any) -> None:

@@ -1,6 +1,6 @@
-"""Verbs that read recordings without a screen. `perftop diff A B` shows which numbers of two runs,
-or groups of runs, differ by more than the noise, and how their machines differ. `perftop export`
-converts a recording to another format."""
+"""`perftop diff A B` shows which numbers of two runs, or of two groups of runs, differ by more than
+the noise, and how their machines differ. `perftop export` converts a recording to another
+format."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ DIFF_EPILOG = (
 )
 CONDITION_PATTERN = re.compile(r"\s*([^\s<>]+)\s*([<>])\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*(%|pt)\s*")
 CONDITION_MET_STATUS = 1
-"""Exit status if a condition of --fail-if is met, or cannot be decided."""
+"""Exit status if a condition of --fail-if is met or cannot be decided."""
 UNITS = {"points": "pt", "%": "%"}
-"""The unit in which a limit must be given, by the unit of the difference."""
+"""Unit of a limit, by the unit of the difference that it limits."""
 
 
 class Condition(NamedTuple):
-    """A limit on the difference B - A of a number."""
+    """A condition of --fail-if: a limit on the difference B - A of a number."""
 
     text: str
     key: str
@@ -73,13 +73,9 @@ def add_diff(subparsers: Any) -> None:
     for which in "ab":
         text = f"files with the runs of {which.upper()}"
         parser.add_argument(
-            f"--{which}",
-            nargs="+",
-            type=options.parse_recording,
-            default=[],
-            metavar="FILE",
+            f"--{which}", nargs="+", type=options.parse_recording, default=[], metavar="FILE",
             help=text,
-        )
+        )  # fmt: skip
     text = "compare each phase, from mark to mark, with the phase of the same name"
     parser.add_argument("--by", choices=("mark",), metavar="mark", help=text)
     options.add_metrics_options(parser, "compare only these numbers: run_s, busy_hz, ipc …")
@@ -130,10 +126,8 @@ def run_diff(args: argparse.Namespace) -> int:
         lines = [stat_lines.line_text(text.diff_json(comparisons, files))]
     else:
         a_title, b_title = (p[0].name if len(p) == 1 else f"{len(p)} files" for p in paths)
-        colour = supports_colour(sys.stdout)
-        lines = text.lines(
-            comparisons, (a_title, b_title), unicode=supports_unicode(), colour=colour
-        )
+        colour, unicode = supports_colour(sys.stdout), supports_unicode()
+        lines = text.lines(comparisons, (a_title, b_title), unicode=unicode, colour=colour)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     print_error(*damages)
     outcomes = [
@@ -144,7 +138,7 @@ def run_diff(args: argparse.Namespace) -> int:
 
 
 def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> list[str]:
-    """Returns a line for each comparison in which the condition is met or cannot be decided."""
+    """Returns a message for each comparison in which the condition is met or cannot be decided."""
     from perftop.output.compare.comparison import ONE_RUN, SMALL, UNSTEADY
 
     lines = []
@@ -168,8 +162,8 @@ def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> 
 
 
 def _successful_readings(name: str, readings: list[Reading]) -> list[Reading]:
-    """Returns the successful runs of a side, and reports the number of failed ones. Raises Failed
-    if all failed, because the time until a failure is not the time of the work."""
+    """Returns the successful runs of A or B, and prints how many others were left out. Raises
+    Failed if there are none: the time until a failure is not the time of the work."""
     succeeded = [reading for reading in readings if reading.status == 0]
     count = len(readings) - len(succeeded)
     if count and not succeeded:
@@ -185,7 +179,8 @@ def _successful_readings(name: str, readings: list[Reading]) -> list[Reading]:
 def _compared_pairs(
     a: Sequence[Reading], b: Sequence[Reading], *, by_mark: bool
 ) -> list[tuple[str, list[Reading], list[Reading]]]:
-    """Returns the label and both sides of each comparison. Phases are compared by label."""
+    """Returns the label, the readings of A and the readings of B of each comparison. With
+    `by_mark`, phases of one label are compared, else whole runs."""
     pairs = []
     labels = [*dict.fromkeys(reading.label for reading in a if reading.label)]
     for label in labels if by_mark else [""]:
@@ -200,8 +195,8 @@ def _compared_pairs(
 
 
 def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
-    """Returns the runs or phases of a file. A description of damage to the file is added to
-    `damages`."""
+    """Returns the runs or phases in a file of JSON lines or a recording. Adds a text to `damages`
+    if the file is damaged."""
     from perftop.output.compare.readings import ForeignFile, parse_json_lines
 
     if path.is_dir():
@@ -232,7 +227,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
 
     try:
         opened = open_source(path)
-    except Failed as failed:  # for example the text of `stat -o FILE`
+    except Failed as failed:  # such as for the text of `stat -o FILE`
         raise Failed(f"{failed}; {COMPARABLE_FILES}", failed.status) from None
     with opened as source:
         recorded = RecordingReader(by_mark=by_mark)
@@ -251,10 +246,10 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
     return readings
 
 
-# --- `perftop export`: converts a recording to another format.
+# --- `perftop export`: converts a recording to another format
 
 DEFAULT_EVERY_NS = 1_000_000_000
-"""Length of an interval in ns if neither --every nor the recording sets one."""
+"""Length of an exported interval in ns if neither --every nor the recording sets it."""
 FORMATS = ("csv", "jsonl", "parquet", "openmetrics")
 TABLE_FORMATS = ("csv", "parquet")
 FORMATS_BY_SUFFIX = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -328,26 +323,27 @@ def run_export(args: argparse.Namespace) -> int:
 
 
 class Export(Follower):
-    """Writes the intervals and episodes of a recording in an export format. Intervals have the
-    boundaries of `stat`."""
+    """Writes the intervals and episodes of a recording in an export format. The intervals are those
+    that `stat` prints."""
 
     export_format: ExportFormat
 
     def __init__(self, every_ns: int, cpus: str | None, format_name: str) -> None:
-        """`cpus`: the selected CPUs, as typed; None for all. Only episodes on these CPUs, or on no
-        CPU, are written."""
+        """`cpus`: the argument of -c; None: all CPUs. Episodes on other CPUs only are not
+        written."""
         from perftop.session.episodes import EpisodeTally
 
         super().__init__(every_ns)
         self._cpu_text = cpus
         self._summarises = format_name == "jsonl"
-        """Whether the session keeps samples for the summary of the format."""
+        """Whether the session computes percentiles, for the summary."""
         self._kinds = () if format_name in TABLE_FORMATS else None
         self._cpus: frozenset[int] | None = None
         self._tally = EpisodeTally()
 
     def read(self, messages: Iterator[wire.Message], output: BinaryIO, *, live: bool) -> None:
-        """Reads all messages after the hello. `live`: each is written as soon as it arrives."""
+        """Reads all messages after the hello. `live`: writes intervals as soon as they are
+        complete."""
         from perftop.session.session import MAX_BATCH
 
         while batch := list(islice(messages, 1 if live else MAX_BATCH)):
@@ -355,7 +351,7 @@ class Export(Follower):
             self.process(batch)
             if self.intervals > intervals:
                 self.export_format.flush()
-                output.flush()  # The reader of a pipe gets each line immediately.
+                output.flush()  # for the reader of a pipe
         self.on_end()
         output.flush()
 
@@ -375,7 +371,7 @@ class Export(Follower):
         return session
 
     def on_episode(self, episode: Episode) -> None:
-        """Writes an episode. It is also called at the end, for episodes that are still running."""
+        """Writes an episode that has ended, or that is running at the end of the file."""
         if self._is_chosen(episode):
             self._tally.add(episode, self.session.now_ns)
             self.export_format.write_episode(episode)
@@ -396,8 +392,8 @@ class Export(Follower):
         return False
 
     def on_end(self) -> None:
-        """Writes the rest of the last interval, the running episodes, the summary and the end of
-        the file."""
+        """Writes the last, shorter interval, the running episodes, the summary and the end of the
+        file."""
         if self.first_ns is not None:
             self.cut_interval()
             for episode in self.session.running:
@@ -412,8 +408,8 @@ class Export(Follower):
 
 
 def _interval_length_ns(requested_ns: int | None, hello: wire.Hello) -> int:
-    """Returns the length of an exported interval in ns, by default that of the recording. Raises
-    Failed if the length is not a whole number of samples."""
+    """Returns the length of an exported interval in ns; by default, that of the recording. Raises
+    Failed if it is not a whole number of samples."""
     sample_ns = hello.sample_ns
     if requested_ns is None:
         length_ns = hello.interval_ns or DEFAULT_EVERY_NS
@@ -446,8 +442,8 @@ _CPU_TERM = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
 
 
 def selected_cpus(session: Session, text: str) -> list[int]:
-    """Returns the numbers of the CPUs that `text` names, among those in the recording, in ascending
-    order. Its terms are those of the screen's filter. Raises Failed."""
+    """Returns the numbers of the CPUs of the recording that `text` selects, in ascending order.
+    Raises Failed for invalid terms and for terms that select none."""
     from perftop.session import selection
 
     shown, selected = set(session.selected), set[int]()

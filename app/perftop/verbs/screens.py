@@ -1,5 +1,5 @@
-"""Commands that open a screen. `perftop live` shows a machine, `replay` a recording, `demo` a
-simulated machine, `attach` a stream of `perftop serve`; `perftop fleet` shows many machines."""
+"""Verbs that open a screen: `live` shows a machine, `replay` a recording, `demo` a simulated
+machine, `attach` a stream of `perftop serve`, and `fleet` many machines."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def add_live(subparsers: Any) -> None:
 
 
 def parse_alignment(text: str) -> tuple[str, str]:
-    """Parses the moment at which two recordings are aligned. Returns its kind and, for a mark, the
-    label."""
+    """Parses the argument of --align: the moment at which two recordings are aligned. Returns its
+    kind and, for a mark, the label."""
     kind, _, label = text.partition(":")
     if text in {"start", "command"} or (kind == "mark" and label):
         return kind, label
@@ -101,7 +101,7 @@ def run_live(args: argparse.Namespace) -> int:
     if args.command is None:
         batch_ns = launch.longest_batch_ns(sample_ns, interval_ns)
         argv = options.stream_command(args, sample_ns, batch_ns)
-        # The app takes longer to import than the probe to start, so both happen at once.
+        # The probe starts while the app is imported, which takes longer.
         with config.show_picture() as picture, launch.running_probe(argv) as probe:
             with fast_imports():
                 from perftop.tui import stream
@@ -146,7 +146,8 @@ def run_demo(args: argparse.Namespace) -> int:
 
 
 def _demo_table(topic: str) -> list[list[str]]:
-    """Returns the cells of the first table of a page, with its headings."""
+    """Returns the cells of the first table of a help page, by row; the headings are the first
+    row."""
     from perftop.docs import page
 
     table = next(block for block in page.read_page(topic).blocks if block.kind == "table")
@@ -159,7 +160,7 @@ def _list_demos() -> int:
     width, colour = shutil.get_terminal_size((80, 24)).columns, supports_colour(sys.stdout)
     for topic, title in DEMO_TITLES.items():
         rows = tuple(f"| {' | '.join(row)} |" for row in _demo_table(topic))
-        if not colour:  # names are plain words in a list
+        if not colour:  # the names need no other emphasis
             rows = tuple(row.replace("`", "") for row in rows)
         table = page.Page(topic, title, (page.Block("table", rows),))
         lines = page.page_lines(table, width, colour=colour, unicode=supports_unicode())
@@ -192,7 +193,7 @@ def run_replay(args: argparse.Namespace) -> int:
     return pair_screen.run((files[0], files[1]), moment, config.load(args.config), mouse=mouse)
 
 
-# --- `perftop fleet`: shows many machines, one per row, on a screen or as JSON lines.
+# --- `perftop fleet`: shows many machines, on a screen or as JSON lines
 
 MAX_FILE_BYTES = 1 << 20
 MAX_FIRST_WAIT_S = 10.0
@@ -237,7 +238,7 @@ def run_fleet(args: argparse.Namespace) -> int:
 
 
 def _fleet_source(args: argparse.Namespace) -> Source:
-    """Returns the source of the machines. Raises Failed for contradictory options."""
+    """Returns the source that the options select. Raises Failed if they contradict each other."""
     with fast_imports():
         from perftop.verbs import fleet_sources as sources
 
@@ -259,8 +260,8 @@ def _fleet_source(args: argparse.Namespace) -> Source:
 
 
 def host_names(hosts: Sequence[str], file: Path | None) -> list[str]:
-    """Returns the hosts of the command line, and of a file with one name per line and comments
-    after #. Raises Failed."""
+    """Returns the hosts on the command line and in a file (one per line; # starts a comment).
+    Raises Failed."""
     names = list(hosts)
     if file is not None:
         try:
@@ -282,8 +283,8 @@ def host_names(hosts: Sequence[str], file: Path | None) -> list[str]:
 
 
 async def _print_lines(source: Source, count: int | None) -> int:
-    """Prints one line for each machine and interval, for `count` intervals; returns the exit
-    status."""
+    """Prints a line for each machine, and one for each episode that has ended, in each of `count`
+    intervals (None: until a signal). Returns the exit status."""
     import asyncio
 
     from perftop.output.stat_lines import line_text
@@ -299,10 +300,10 @@ async def _print_lines(source: Source, count: int | None) -> int:
 
     on_signal(END_SIGNALS, handle_signal)
     last_ends: dict[str, float] = {}
-    """The end time of the newest printed episode of each machine."""
+    """End of the newest printed episode, by machine."""
     answering, silence_reasons = set[str](), dict[str, str]()
-    # Waits until machines are known, and then until each has answered or failed. The machines of a
-    # server are known when it has answered, for which its source limits the time.
+    # Wait until each machine has answered or failed. The machines of a server are known only when
+    # it has answered; its source limits that time.
     deadline_s = asyncio.get_running_loop().time() + MAX_FIRST_WAIT_S
     try:
         while not feeding.done():
@@ -330,7 +331,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
     finally:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await feeding  # raises the exception that ended the source
+            await feeding  # raises if the source has failed
     silent = [name for name in silence_reasons if name not in answering]
     print_error(*(f"{name} never answered: {silence_reasons[name]}" for name in silent))
     return 128 + caught_signals[0] if caught_signals else 1 if silent else 0

@@ -1,6 +1,6 @@
-"""Verbs that serve measurements to other programs. `perftop serve` shares one probe among many
-readers on this machine. Only perftop listens and reads: the probe, which may have more rights, only
-writes to perftop. `perftop exporter` serves counters to Prometheus."""
+"""`perftop serve` shares one probe among many readers on this machine, and `perftop exporter`
+serves counters to Prometheus. Only perftop listens and reads from clients; the probe, which may
+have more rights, only writes to perftop."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
 def open_listening_socket(
     path: Path | None, group: int | None
 ) -> contextlib.AbstractContextManager[socket.socket]:
-    """Returns the listening socket: the one passed by systemd, else one at `path`. Raises
-    Failed."""
+    """Returns the socket passed by systemd, or else a new one at `path`. Raises Failed."""
     from perftop.process.serving import inherited_unix_socket, listening_socket
 
     inherited_socket = inherited_unix_socket()
@@ -76,7 +75,7 @@ def open_listening_socket(
 
 async def serve(listener: socket.socket, argv: list[str], group: int | None) -> None:
     """Serves until a signal. `argv`: the probe's command line. `group`: ID of a group whose members
-    may also read; None for no group."""
+    may also read."""
     import asyncio
 
     from perftop.process.serving import Readers
@@ -115,8 +114,8 @@ def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None
 
 
 async def _relay_stream(readers: Readers, argv: list[str]) -> None:
-    """Runs the probe while there are readers. It first starts without readers, so that its errors
-    are shown to the user who started perftop."""
+    """Runs the probe while there are readers. The first time it starts without any, so that the
+    user who started perftop sees its errors."""
     import asyncio
 
     from perftop.process.launch import start_probe
@@ -146,8 +145,8 @@ async def _relay_stream(readers: Readers, argv: list[str]) -> None:
 
 
 async def _wait_for_no_readers(readers: Readers) -> None:
-    """Waits until there has been no reader for IDLE_S. A later reader, which connects while the
-    probe ends, gets the next stream."""
+    """Waits until there has been no reader for IDLE_S, and ends the stream. A reader that connects
+    while the probe ends gets the next stream."""
     import asyncio
 
     while True:
@@ -161,18 +160,18 @@ async def _wait_for_no_readers(readers: Readers) -> None:
                 return
 
 
-# --- `perftop exporter`: serves the counters of this machine to Prometheus.
+# --- `perftop exporter`: serves the counters of this machine to Prometheus
 
 SAMPLE_NS = 1_000_000_000
-"""Length of a sample in ns. It is long because the exporter runs permanently."""
+"""Default of --sample in ns; it is long because the exporter always runs."""
 DEFAULT_ADDRESS, UNIX_PREFIX = "127.0.0.1:9917", "unix:"
-"""Default address to listen on, and prefix of an address that is the path of a unix socket."""
+"""Default of --listen, and prefix of an address that is the path of a unix socket."""
 FILE_PERIOD_S, FILE_MODE = 10.0, 0o644
-"""Seconds between two versions of the text file, and its mode: all may read it, because
-node_exporter runs as another user, and it has no secrets."""
+"""Seconds between two versions of the text file, and its mode: node_exporter, which runs as another
+user, must be able to read it."""
 STALE_S, STALE_SAMPLES = 10.0, 5
-"""Maximum seconds, and maximum sample lengths, without a new sample. After the longer of both the
-page is not served, because counters that do not change would look like an idle machine."""
+"""Without a new sample for this many seconds and this many sample periods, the page is no longer
+served: unchanged counters would look like an idle machine."""
 MAX_WAITING = 8
 SHIPPED_FILES = {
     "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
@@ -212,8 +211,8 @@ def add_exporter(subparsers: Any) -> None:
 
 
 def run_exporter(args: argparse.Namespace) -> int:
-    """Runs the exporter until a signal. It listens on the sockets of the service manager, else on
-    the given or default address; with only a text file requested, nowhere."""
+    """Runs the exporter until a signal. It listens on the sockets of the service manager, or else
+    at an address; if only a text file was requested, it does not listen."""
     if args.printed is not None:
         return print_shipped(args.printed)
     from perftop.process.signals import run_loop
@@ -240,8 +239,7 @@ def shipped_text(name: str) -> str:
 
 
 def print_shipped(name: str) -> int:
-    """Prints one of the files that come with the exporter. A printed service starts this
-    installation."""
+    """Prints a file that comes with perftop. In a service, inserts the path of this perftop."""
     program_path = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
     program = Path(program_path or "/usr/bin/perftop").absolute()
     if name in {"unit", "recorder"} and any(
@@ -254,8 +252,8 @@ def print_shipped(name: str) -> int:
 
 
 class Exporter(Follower):
-    """Serves the counters of one stream. Connections wait in their sockets until the first
-    sample."""
+    """Serves the counters of one stream. Clients that connect before the first sample have to
+    wait."""
 
     command_window = None
     each_sample = True
@@ -272,11 +270,12 @@ class Exporter(Follower):
         self._server = PageServer(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._last_sample_end_ns: int | None = None
         self._waiting_messages: list[wire.Message] = []
-        """Messages that are not processed yet. They are processed together, which costs less: at
-        MAX_WAITING messages, or when a client requests the page."""
+        """Messages not processed yet. They are processed together, which costs less, when there are
+        MAX_WAITING or when a client requests the page."""
         self._has_sample = False
         self._sampled_s = self._written_s = -FILE_PERIOD_S
-        """Event loop times of the newest sample and of the newest text file, in s."""
+        """Times of the newest sample and of the newest text file, in s of the event loop's
+        clock."""
         self._serves = False
         self._file_status: os.stat_result | None = None
 
@@ -331,7 +330,7 @@ class Exporter(Follower):
             files.remove(self._file, self._file_status)
 
     def page(self, *, openmetrics: bool) -> bytes | None:
-        """Returns the page to serve; None while the probe sends no samples."""
+        """Returns the page to serve; None if there was no sample for too long."""
         import asyncio
 
         stale_s = max(STALE_S, STALE_SAMPLES * self.session.hello.sample_ns / 1e9)
@@ -341,7 +340,7 @@ class Exporter(Follower):
         return self._page.text(openmetrics=openmetrics)
 
     async def _start_serving(self, servers: contextlib.AsyncExitStack) -> None:
-        """Starts to accept connections; later calls do nothing."""
+        """Starts to accept connections; does nothing on later calls."""
         import asyncio
 
         if self._serves:
@@ -376,9 +375,8 @@ class Exporter(Follower):
 
 @contextlib.contextmanager
 def listening_sockets(requested_address: str | None) -> Iterator[list[socket.socket]]:
-    """Provides the listening sockets: those of the service manager if no address was given, else
-    one at the address. Connections wait in the sockets until they are accepted. A unix socket is
-    removed at the end."""
+    """Provides the sockets of the service manager if no address was requested, or else one at the
+    address, and closes them at the end. Connections wait in the sockets until accepted."""
     from perftop.process.launch import socket_path
     from perftop.process.serving import inherited_sockets, listening_socket
 
@@ -406,7 +404,7 @@ def listener_address(listener: socket.socket) -> str:
 
 
 def scrape_snippet(listener: socket.socket) -> str:
-    """Returns the lines with which Prometheus reads a TCP socket."""
+    """Returns the lines of prometheus.yml for a TCP socket."""
     import socket
 
     host, port = listener.getsockname()[:2]

@@ -1,5 +1,5 @@
-"""`perftop stat`: prints the numbers as text or JSON lines, without a screen. With `-r N`, it runs
-a command several times, with a separate probe for each run."""
+"""`perftop stat`: prints the numbers as text or JSON lines, without a screen. With `-r N`, runs a
+command several times, each with its own probe."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb on one machine, or concurrently on several. Returns the exit status."""
+    """Measures one machine, or several at once. Returns the exit status."""
     interval_ns, sample_ns = options.interval_and_sample(args)
     if _is_repeated(args):
         return _run_repeated(args, sample_ns)
@@ -103,8 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Stat(MeasuredConsumer):
-    """One run on one machine. Prints the numbers of each interval immediately, and a summary at the
-    end."""
+    """One measurement of one machine. Prints each interval at its end, and a summary at the end."""
 
     out: TextIO
 
@@ -112,7 +111,7 @@ class Stat(MeasuredConsumer):
         self, args: argparse.Namespace, job: Job | None = None, start: CommandStart | None = None,
         name: str | None = None,
     ) -> None:  # fmt: skip
-        """`name`: name of the machine, printed with its lines; None if it is the only machine."""
+        """`name`: name of the machine, printed with its lines; None if it is the only one."""
         from perftop.output.export.fields import chosen_fields
         from perftop.process.streams import READ_PAUSE_S
 
@@ -153,8 +152,7 @@ class Stat(MeasuredConsumer):
         return session
 
     def on_episode(self, episode: Episode) -> None:
-        """Counts and prints an episode. It is also called at the end, for episodes that are still
-        running."""
+        """Counts and prints an episode that has ended, or that is running at the end."""
         from perftop.output import stat_lines
 
         self.measurement.tally.add(episode, self.session.now_ns)
@@ -217,8 +215,7 @@ class Stat(MeasuredConsumer):
         self._print([self._prefix + stat_text.episode_line(self.session, episode)])
 
     def _heading(self) -> list[str]:
-        """Returns a heading for the lines of one of several machines; empty for a single
-        machine."""
+        """Returns a heading with the machine's name; no lines if it is the only machine."""
         return [] if self._name is None else ["", f"=== {self._name}"]
 
     def _print_json(self, line: Line) -> None:
@@ -251,8 +248,8 @@ def _column_keys(metrics: Sequence[str]) -> list[str]:
 
 
 def _is_repeated(args: argparse.Namespace) -> bool:
-    """Returns whether a command is to be run several times. Raises Failed for contradictory
-    options."""
+    """Returns whether a command is to be run several times (-r). Raises Failed if the options
+    contradict each other."""
     if args.command_a or args.command_b:
         has_both = args.command_a and args.command_b
         if args.command is not None or not has_both or args.repeat is None:
@@ -279,8 +276,8 @@ def _is_repeated(args: argparse.Namespace) -> bool:
 
 
 def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
-    """Runs the command several times and prints the results. Returns the exit status of the first
-    failed run, including warm-ups. Raises Failed if the command cannot be run."""
+    """Runs one or two commands several times and prints the results. Returns the exit status of the
+    first failed run, including warm-ups. Raises Failed if a command cannot be run."""
     with fast_imports():
         from perftop.output import stat_lines
         from perftop.output.compare import text
@@ -322,8 +319,8 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
 
 
 def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[RepeatedRun], str, int]:
-    """Returns the runs, the hello of the first run as a JSON line, and 128 + the signal that ended
-    the runs early, else 0."""
+    """Returns the runs, the hello of the first run as a JSON line, and an exit status: 128 + the
+    signal that ended the series early, else 0."""
     import io
     import json
     import signal
@@ -338,7 +335,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         (turn, side)
         for turn in range(args.warmup + args.repeat)
         for side in (args.commands if turn % 2 == 0 else reversed(args.commands))
-    ]  # In the order A B B A, a steady drift of the machine is the same for both.
+    ]  # A B B A: a steady drift of the machine affects both equally
     common = vars(args) | {"json": True, "metrics": None, "brief": False}
     handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     hello = ""
@@ -346,7 +343,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     for index, (turn, side) in enumerate(order):
         single_args = argparse.Namespace(**common | {"command": args.commands[side]})
         for number, handler in handlers.items():
-            signal.signal(number, handler)  # the previous run ignored them at its end
+            signal.signal(number, handler)  # the previous run left them ignored
         with Job(single_args.command, stdout_to_stderr=args.output == STDOUT) as job:
             argv = options.stream_command(single_args, sample_ns, sample_ns, job)
             stat, out = Stat(single_args, job), io.StringIO()
@@ -355,15 +352,14 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         printed_lines = out.getvalue().splitlines()
         if stat.measurement.command_window is None or stat.measurement.command_window.run is None:
             return repeats, hello, status
-        # this run was ended by a signal, so no other run follows
+        # a signal that ended this run ends the series
         was_ended = status - 128 in HANDLED_SIGNALS
         if was_ended and repeats:
             print_error(f"run {index + 1} was ended by signal {status - 128} and is not counted")
             return repeats, hello, status
         hello = hello or printed_lines[0]
-        repeats.append(
-            RepeatedRun(json.loads(printed_lines[-1]), warmup=turn < args.warmup, side=side)
-        )
+        line, warmup = json.loads(printed_lines[-1]), turn < args.warmup
+        repeats.append(RepeatedRun(line, warmup=warmup, side=side))
         if was_ended:
             return repeats, hello, status
         if repeats[-1].status and not args.keep_failed:

@@ -1,5 +1,5 @@
 """`perftop why` reports the causes that cost the most time, with evidence, in about a dozen lines.
-`perftop summary` summarises a recording, as a whole or phase by phase."""
+`perftop summary` summarises a recording, in total or by phase."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def _run_on_file(args: argparse.Namespace) -> int:
 
 
 def _argument_hint(path: Path) -> str:
-    """Returns a hint for an argument that is not a recording but may be a command or a duration;
-    else ''."""
+    """Returns a hint if an argument, which is not a recording, is the name of a program or a
+    duration; else ''."""
     program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
     if shutil.which(program):
         return f"; to measure a command: perftop why -- {program}"
@@ -109,8 +109,8 @@ class Why(MeasuredConsumer):
     out: TextIO
 
     def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
-        # A signal during an import ends perftop at once, so nothing may be imported while there is
-        # an output to remove.
+        # A signal during an import ends perftop at once. So nothing may be imported once an output
+        # file is open, because it would not be removed.
         import perftop.output.why_text
         import perftop.session.session  # noqa: F401
         from perftop.process.streams import READ_PAUSE_S
@@ -167,7 +167,7 @@ class Why(MeasuredConsumer):
 # --- `perftop summary`
 
 MomentOption = int | str | None
-"""Nanoseconds after the start, or a time of day as text; None if the option was not given."""
+"""Nanoseconds after the start, or a time of day as text; None: not given."""
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 
 
@@ -187,7 +187,8 @@ def add_summary(subparsers: Any) -> None:
 
 
 def parse_moment(text: str) -> int | str:
-    """Parses a moment. Returns a time of day unchanged, or a duration in ns."""
+    """Parses the argument of --from or --to. Returns ns after the start, or a time of day
+    unchanged."""
     return text if ":" in text else options.parse_duration_ns(text)
 
 
@@ -234,11 +235,11 @@ def run_summary(args: argparse.Namespace) -> int:
     return report_damage(file, source)
 
 
-# --- `perftop summary`: moments
+# --- moments of a recording
 
 
 class _SpanEdge(NamedTuple):
-    """A moment of a recording in raw ns, or, for a time of day, in Unix ns."""
+    """A moment of a recording: in raw ns or, if it was given as a time of day, in Unix ns."""
 
     ns: int
     is_unix: bool = False
@@ -251,8 +252,8 @@ class _SpanEdge(NamedTuple):
 def _messages_until(
     messages: Iterable[wire.Message], end: _SpanEdge | None, hello: wire.Hello
 ) -> Iterator[wire.Message]:
-    """Yields the messages until a moment. Times of day are compared with the wall clock, because
-    the raw clock stands still while the machine is suspended."""
+    """Yields the messages up to the end of the span. Times of day are compared with the wall clock,
+    because the raw clock stops while the machine is suspended."""
     from perfprobe import wire
     from perftop.model.differences import suspended_ns
 
@@ -271,8 +272,8 @@ def _messages_until(
 def _summary_span(
     since: MomentOption, until: MomentOption, hello: wire.Hello
 ) -> tuple[_SpanEdge, _SpanEdge | None]:
-    """Returns the start and the end of the part to summarise; the end is None if the part lasts to
-    the end of the recording."""
+    """Returns the start and the end of the part to summarise; the end is None if it is the end of
+    the recording. Raises Failed."""
     start = _SpanEdge(hello.raw_ns) if since is None else _span_end(since, hello)
     end = None if until is None else _span_end(until, hello)
     offset_ns = hello.wall_ns - hello.raw_ns
@@ -284,7 +285,7 @@ def _summary_span(
 
 
 def _span_end(moment: int | str, hello: wire.Hello) -> _SpanEdge:
-    """Returns a moment. A time of day means its first occurrence after the start."""
+    """Converts a moment. A time of day is its first occurrence after the start. Raises Failed."""
     if isinstance(moment, int):
         return _SpanEdge(hello.raw_ns + moment)
     match = _CLOCK.fullmatch(moment)
@@ -293,7 +294,7 @@ def _span_end(moment: int | str, hello: wire.Hello) -> _SpanEdge:
     start_s = hello.wall_ns / 1e9
     day = time.localtime(start_s)
     clock = int(match[1]), int(match[2]), int(match[3] or 0)
-    # mktime knows days that do not have 24 hours, because summer time begins or ends.
+    # mktime also handles days on which summer time begins or ends.
     times = (
         time.mktime((day.tm_year, day.tm_mon, day.tm_mday + days, *clock, 0, 0, -1))
         for days in (0, 1)
