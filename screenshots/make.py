@@ -217,7 +217,7 @@ async def watched(
 @asynccontextmanager
 async def live(
     messages: Sequence[wire.Message], size: tuple[int, int], keys: Sequence[str], *,
-    link: LinkState | None = None, theme: str | None = None,
+    link: LinkState | None = None, theme: str | None = None, ascii_: bool = False,
 ) -> AsyncIterator[PerfTopApp]:  # fmt: skip
     """Yields the app on a stream of these messages, which then stands still, after these keys."""
     given = asyncio.Event()
@@ -237,7 +237,7 @@ async def live(
 
     made_link: Any = link and SimpleNamespace(state=lambda: link)
     source = stopped(LiveSource(opener, INTERVAL_NS, link=lambda: made_link))
-    app = PerfTopApp(source)
+    app = PerfTopApp(source, ascii_=ascii_)
     async with app.run_test(size=size) as pilot:
         app.theme = theme or app.theme
         await given.wait()

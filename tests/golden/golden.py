@@ -29,9 +29,9 @@ from typing import Any
 
 import fleets
 import make
+import walks
 from sentence_cases import sentences
 from textual.pilot import Pilot
-from textual.strip import Strip
 
 from perfprobe import wire
 from perftop import cli
@@ -58,8 +58,8 @@ SCENARIOS = ("idle", "steady", "jitter", "smt-mix", "turbo-drop", "license", "th
              "neighbour", "memory", "warmup", "halts", "hotplug", "hybrid", "guest",
              "demo")  # fmt: skip
 IN_EPISODE = "in-episode"
-SPECS = MACHINES | {IN_EPISODE: "turbo-drop,cpus=8"}
-SECONDS = {"large": 3.0, IN_EPISODE: 10.0}
+SPECS = MACHINES | walks.SPECS | {IN_EPISODE: "turbo-drop,cpus=8"}
+SECONDS = walks.SECONDS | {"large": 3.0, IN_EPISODE: 10.0}
 """Lengths of streams in s; the stream of IN_EPISODE ends during its episode."""
 USUAL_SECONDS = 20.0
 SIZES = ((80, 24), (160, 50))
@@ -196,14 +196,7 @@ def _hello(scenario: str) -> str:
 
 
 def _screen(app: Any) -> str:
-    """The screen as text, and a digest of its colours for each line that has some."""
-    lines = []
-    for segments in app.screen._compositor.render_strips():
-        strip = segments if isinstance(segments, Strip) else Strip(segments)
-        looks = [(s.text, str(s.style)) for s in strip.simplify()]
-        digest = hashlib.sha256(repr(looks).encode()).hexdigest()[:6]
-        lines.append(f"{digest} {strip.text.rstrip()}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(walks.picture(app)) + "\n"
 
 
 async def _live(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
@@ -228,12 +221,18 @@ async def _replayed(path: Path, size: tuple[int, int], keys: tuple[str, ...]) ->
         return _screen(app)
 
 
-async def _without_colour(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
+@contextlib.contextmanager
+def _no_color() -> Iterator[None]:
     os.environ["NO_COLOR"] = "1"
     try:
-        return await _live(machine, size, keys)
+        yield
     finally:
         del os.environ["NO_COLOR"]
+
+
+async def _without_colour(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
+    with _no_color():
+        return await _live(machine, size, keys)
 
 
 def _replay(directory: Path, machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
@@ -244,6 +243,35 @@ def _replay(directory: Path, machine: str, size: tuple[int, int], keys: tuple[st
     return asyncio.run(_replayed(path, size, keys))
 
 
+def _walk(directory: Path, name: str) -> dict[str, str]:
+    """The pictures of a walk, by step."""
+    machine, steps, size = walks.WALKS[name]
+    kind = name.partition("-")[0]
+    paths = [directory / f"{machine}-{file}.perftop" for file in "ab"]
+    for seed, path in enumerate(paths, 7):
+        if kind in {"played", "pair"} and not path.exists():
+            _recorded(path, machine, seed)
+    opened: contextlib.AbstractAsyncContextManager[Any]
+    match kind:
+        case "played":
+            opened = make.replayed(paths[0], size, ())
+        case "pair":
+            opened = walks.compared(paths, size)
+        case "fleet":
+            opened = make.watched(getattr(fleets, machine)(), "over ssh", ("0.03 %",), size, ())
+        case _:
+            opened = make.live(
+                _messages(machine),
+                size,
+                (),
+                ascii_=kind == "ascii",
+                theme="perftop-ansi" if kind == "16" else None,
+            )
+    os.chdir(directory)
+    with _no_color() if kind == "plain" else contextlib.nullcontext():
+        return asyncio.run(walks.walk(opened, steps))
+
+
 async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
     fleet = getattr(fleets, name)()
     async with make.watched(fleet, "over ssh", ("0.03 % there",), size, keys) as app:
@@ -252,6 +280,7 @@ async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str
 
 GROUPS = ("data", "demos", "fleet", "help", "looks", "replay", "sentences", "stream", "wrong",
           *(f"{kind}-{machine}" for machine in MACHINES for kind in ("file", "live", "screen")),
+          *(f"walk-{name}" for name in walks.WALKS),
           )  # fmt: skip
 Case = tuple[str, Callable[[], str]]
 
@@ -295,6 +324,10 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
             for name, words in STREAM_VERBS.items():
                 if name not in {"watch", "why-live"} or machine in {"job", "guest"}:
                     yield name, partial(_on_stream, machine, words)
+        case "walk":
+            walked = cache(partial(_walk, directory, machine))
+            for step in walks.names(walks.WALKS[machine][1]):
+                yield step, partial(lambda step: walked()[step], step)
         case "screen" | "looks" | "replay" | "fleet":
             for size in SIZES:
                 yield from _pictures(directory, kind, machine, size)

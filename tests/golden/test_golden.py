@@ -7,15 +7,14 @@ import re
 
 import golden
 import pytest
+from nightly import cases_by_day
 from roots import ROOT
 
-DAILY = "data", "demos", "stream", "help", "wrong", "file-small", "live-guest", "screen-guest"
-NIGHTLY = [group for group in golden.GROUPS if group not in DAILY]
+DAILY = "data", "demos", "stream", "help", "wrong", "file-small", "live-guest"
+WALKS = [group for group in golden.GROUPS if group.startswith("walk-")]
 
 
-@pytest.mark.parametrize(
-    "group", [*DAILY, *(pytest.param(name, marks=pytest.mark.nightly) for name in NIGHTLY)]
-)
+@pytest.mark.parametrize("group", cases_by_day(golden.GROUPS, [*DAILY, *WALKS]))
 def test_outputs_are_as_expected(group: str) -> None:
     with golden.environment() as directory:
         outputs = {

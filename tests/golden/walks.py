@@ -1,0 +1,292 @@
+"""Walks: pictures of the app after keys that are pressed one after the other.
+
+A step is a line with its name and its keys; a word in quotes is typed. The picture of a step has
+only the lines that differ from the picture before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from textual.pilot import Pilot
+from textual.strip import Strip
+from waiting import until_quiet, until_true
+
+from perftop.recording.file import Recording
+from perftop.tui.app import PerfTopApp
+from perftop.tui.pair_screen import Alignment, PairSource
+
+SPECS = {
+    "play": "demo,cpus=16,packages=2",
+    **{name: f"{name},cpus=8" for name in ("license", "throttle", "halts", "memory", "hotplug")},
+}
+"""Simulated machines, besides those of golden.py."""
+SECONDS = {
+    "play": 66.0,
+    "license": 20.0,
+    "throttle": 33.0,
+    "halts": 20.0,
+    "memory": 25.0,
+    "hotplug": 30.0,
+}
+
+ROWS = """
+start
+rows            down down down
+folded          t
+other-package   down
+unfolded        up t
+order           o
+worst           o
+reversed        r
+MHz             u
+multiples       u
+jobs            a
+groups          a
+usual           r o u a
+sort-menu       s
+sort-chosen     down down
+sorted          enter
+filter          slash 'busy>50'
+filtered        enter
+no-match        slash ctrl+u 'nosuch'
+bad-filter      ctrl+u 'busy>'
+all             escape backslash
+last            end
+first           home
+previous        N
+earlier         N
+sample-back     left left
+range-from      less_than_sign
+range-to        shift+left greater_than_sign
+remedy          y
+held            d
+compared        less_than_sign shift+left greater_than_sign
+report          w
+back            escape escape
+live            space
+jump            J '-8s'
+jumped          enter
+mark            m 'solve' enter
+resumed         space
+why             w
+why-end         end
+closed          escape
+try             y
+copied          y
+core            enter
+core-window     left_square_bracket left_square_bracket
+core-wide       right_square_bracket right_square_bracket right_square_bracket
+core-below      down
+core-past       space left left left
+core-left       space escape
+interval        plus
+shorter         minus minus
+palette         colon 'table'
+"""
+VIEWS = """
+heat            2
+heat-below      down right
+heat-worst      W
+heat-next       W
+heat-package    z
+heat-metric     z v
+heat-metric-2   v
+heat-metric-3   v v
+heat-order      o
+heat-back       V V V V o
+time            3
+time-below      down down
+time-metric     v
+time-window     left_square_bracket left_square_bracket
+time-past       space left shift+left
+time-episode    n
+time-order      space o
+table           o 4
+table-right     right right right
+table-below     down down down
+table-columns   c
+table-chosen    space down down space
+table-few       enter
+table-sort      s down enter
+table-reverse   r
+table-filter    slash 'pkg:1' enter
+episodes        backslash 5
+episode-below   down
+episode-open    enter
+episode-second  escape 5 down down enter
+neighbours      6
+pair            down
+pairs           down down
+fold            t
+next-view       tab
+previous-view   shift+tab
+help            question_mark
+help-below      pagedown
+help-end        end
+light           escape T
+next-theme      T
+"""
+EVENTS = """
+start
+list            5
+below           down
+report          w
+core            escape 1 down enter
+table           4
+flows           6
+"""
+SIGNS = """
+start
+core            down enter
+heat            escape 2
+time            3
+table           4
+list            5
+flows           6
+help            question_mark
+report          escape w
+"""
+PLAYED = """
+start
+paused          space
+forward         right right
+later           shift+right
+episode         n
+next            n
+previous        N
+faster          right_curly_bracket right_curly_bracket
+slower          left_curly_bracket
+mark            m 'here' enter
+range           less_than_sign shift+right greater_than_sign
+held            d
+compared        shift+right less_than_sign shift+right greater_than_sign
+end             dollar_sign
+ended           space
+time            3
+list            5 down
+report          w
+start-again     escape 0
+jump            J '-5s' enter
+bad-jump        J 'x'
+help            escape question_mark
+"""
+FLEET = """
+start
+rows            down down
+folded          t
+sorted          s
+reversed        r
+sorted-back     S r
+filter          slash '03'
+filtered        enter
+all             backslash escape
+heat            2
+metric          v
+heat-below      down right
+episodes        3
+below           down down
+next            n
+last            G
+help            question_mark
+light           escape T
+"""
+PAIR = """
+start
+next            n
+another         n
+narrower        left_square_bracket
+later           right right
+end             dollar_sign
+wider           right_square_bracket right_square_bracket
+help            question_mark
+"""
+WIDE, SMALL, TINY = (160, 50), (80, 24), (60, 10)
+WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
+    "rows-160": ("play", ROWS, WIDE),
+    "rows-80": ("play", ROWS, SMALL),
+    "views-160": ("play", VIEWS, WIDE),
+    "views-80": ("job", VIEWS, SMALL),
+    "hybrid-120": ("hybrid", EVENTS, (120, 40)),
+    **{f"{name}-160": (name, EVENTS, WIDE)
+       for name in ("license", "throttle", "halts", "memory", "hotplug")},
+    "ascii-120": ("job", SIGNS, (120, 30)),
+    "plain-120": ("in-episode", SIGNS, (120, 30)),
+    "16-120": ("in-episode", SIGNS, (120, 30)),
+    "tiny-60": ("in-episode", SIGNS, TINY),
+    "played-160": ("play", PLAYED, WIDE),
+    "played-80": ("play", PLAYED, SMALL),
+    "fleet-160": ("small", FLEET, WIDE),
+    "fleet-80": ("many", FLEET, SMALL),
+    "pair-160": ("in-episode", PAIR, WIDE),
+    "pair-80": ("in-episode", PAIR, SMALL),
+}  # fmt: skip
+"""The machine or the fleet, the steps and the size of each walk."""
+
+
+def picture(app: PerfTopApp) -> list[str]:
+    """The lines of the screen: a digest of the styles of each line, and its text."""
+    lines = []
+    for segments in app.screen._compositor.render_strips():
+        strip = segments if isinstance(segments, Strip) else Strip(segments)
+        looks = [(s.text, str(s.style)) for s in strip.simplify()]
+        digest = hashlib.sha256(repr(looks).encode()).hexdigest()[:6]
+        lines.append(f"{digest} {strip.text.rstrip()}")
+    return lines
+
+
+def names(steps: str) -> list[str]:
+    return [step.split()[0] for step in steps.strip().splitlines()]
+
+
+def keys_of(words: str) -> list[str]:
+    return [
+        key
+        for word in words.split()
+        for key in (word.strip("'") if word.startswith("'") else [word])
+    ]
+
+
+def difference(before: Sequence[str], after: Sequence[str]) -> str:
+    """The lines that are not as before, with their numbers."""
+    return "".join(
+        f"{y:2} {line}\n" for y, line in enumerate(after, 1) if before[y - 1 : y] != [line]
+    )
+
+
+async def walk(opened: AbstractAsyncContextManager[PerfTopApp], steps: str) -> dict[str, str]:
+    """The pictures of the steps, by name."""
+    pictures, before = {}, list[str]()
+    async with opened as app:
+        pilot = Pilot(app)
+        for step in steps.strip().splitlines():
+            name, *words = step.split(maxsplit=1)
+            for key in keys_of(" ".join(words)):
+                await pilot.press(key)
+                await _settled(app)
+            await _settled(app)
+            after = picture(app)
+            pictures[name] = difference(before, after)
+            before = after
+    return pictures
+
+
+async def _settled(app: PerfTopApp) -> None:
+    """Waits until seeks in a recording have ended and everything is drawn."""
+    await until_quiet()
+    await until_true(lambda: not any(w.group in {"deepen", "seek"} for w in app.workers), "sought")
+    await until_quiet()
+
+
+@asynccontextmanager
+async def compared(paths: Sequence[Path], size: tuple[int, int]) -> AsyncIterator[PerfTopApp]:
+    """The app on two recordings, once it has read both."""
+    with Recording(paths[0]) as a, Recording(paths[1]) as b:
+        source = PairSource((a, b), Alignment("mark", "solve"))
+        app = PerfTopApp(source)
+        async with app.run_test(size=size):
+            await until_true(lambda: source.page.pair.comparison, "both are compared")
+            yield app
