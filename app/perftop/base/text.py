@@ -10,7 +10,7 @@ import re
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TextIO, get_args
 from unicodedata import category
 
@@ -31,6 +31,18 @@ def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
         parts.append(f"{todo[begin]}{last}")
         begin = end
     return ",".join(parts)
+
+
+def cpu_list(cpus: Collection[int]) -> str:
+    """Returns these CPUs by number: CPU 3, or CPUs 0-2,5."""
+    return f"CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
+
+
+def short_cpu_list(cpus: Collection[int], max_cells: int) -> str:
+    """Returns these CPUs by number; only their number, such as 9 CPUs, if the list is longer than
+    `max_cells`."""
+    text = cpu_list(cpus)
+    return text if len(text) <= max_cells else count_noun(len(cpus), "CPU")
 
 
 _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")

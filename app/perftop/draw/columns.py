@@ -122,6 +122,11 @@ def fit(text: str, size: int) -> str:
     return f"{text:<{size}}"
 
 
+def cut(text: str, size: int) -> str:
+    """Returns the text, cut with an ellipsis if it is longer than `size` cells."""
+    return fit(text, min(len(text), size))
+
+
 def number_run(value: float, digits: int, width: int = 0, style: str = "text") -> Run:
     """Returns a right-aligned number for use outside tables; `n/a` for NaN."""
     if isnan(value):

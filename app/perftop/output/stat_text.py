@@ -16,6 +16,7 @@ from perftop.base.text import (
     clock_ghz,
     clock_time,
     count_noun,
+    cpu_list,
     long_duration,
     percent,
     ranges,
@@ -224,7 +225,7 @@ def headline(command: str, line: Line) -> str:
         if behind is not None:
             wait_text += f", mostly behind {safe_text(behind['comm'], MAX_NAME)}[{behind['pid']}]"
     if used_s <= MAX_SINGLE_TASK_CPUS * wall_s:
-        place = f" on {_cpus_text(job['cpus'])}" if job is not None else ""
+        place = f" on {cpu_list(job['cpus'])}" if job is not None else ""
         wait_text = f" and waited{wait_text}" if wait_text else ""
         return f"{text}: it ran {seconds_text(used_s)}{place}{wait_text}."
     wait_text = f"; its tasks waited{wait_text}" if wait_text else ""
@@ -270,7 +271,7 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
         run_text = f"at least {other_tasks['cpus']:.1f} CPUs on average"
         if (top := other_tasks["most"]) is not None:
             name = f"{safe_text(top['comm'], MAX_NAME)}[{top['pid']}]"
-            run_text += f"; most: {name}, {top['ran_s']:.1f} s on {_cpus_text(top['cpus'])}"
+            run_text += f"; most: {name}, {top['ran_s']:.1f} s on {cpu_list(top['cpus'])}"
     texts = {
         "command": safe_text(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
         f"exit status {run['status']}": f"user {user}   system {system}   {measured}",
@@ -283,10 +284,6 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
     if run["missed"]:
         lines.append(f"CPUs {ranges(run['missed'])} were off or unreadable at its start or end")
     return lines
-
-
-def _cpus_text(cpus: Sequence[int]) -> str:
-    return f"CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
 
 
 def _busy_text(busy: Line | None) -> str:

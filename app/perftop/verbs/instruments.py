@@ -4,16 +4,16 @@ each way to read the time, `wake` the cost of a wake-up, and `selftest` checks c
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from perftop.base import files
 from perftop.base.errors import failure_to_write, print_error
 from perftop.base.text import (
     MISSING,
+    cpu_list,
     describe_machine,
     percent,
-    ranges,
     resolution_text,
     round_number,
     state_mark,
@@ -341,9 +341,9 @@ def _check_lines(check: Answer, sign: str, width: int) -> list[str]:
     parts.append(f"{100 * check['tolerance']:.3g} %{relative} allowed: {check['why']}")
     parts.append(f"from {check['origin']}")
     if verdict != "trusted" and check["cpus"]:
-        parts.append(_cpus_text("on", check["cpus"]))
+        parts.append(f"on {cpu_list(check['cpus'])}")
     if check["disturbed"] and verdict != "disturbed":
-        parts.append(_cpus_text("disturbed on", check["disturbed"]))
+        parts.append(f"disturbed on {cpu_list(check['disturbed'])}")
     name = f"{sign} {check['counter']}"
     first_line = fact_lines(name, f"{verdict:<{VERDICT_WIDTH}}{check['what']}", width, CHECK_INDENT)
     return [*first_line, *fact_lines("", "; ".join(parts), width, CHECK_INDENT)]
@@ -359,10 +359,6 @@ def _number_text(number: Answer) -> str:
     more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
     expected_text = f" ({number['nearest']:g} expected)" if "nearest" in number else ""
     return f"{number['counter']} {', '.join(texts)}{more} {unit}{expected_text}"
-
-
-def _cpus_text(text: str, cpus: Sequence[int]) -> str:
-    return f"{text} CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
 
 
 def _amount_text(value: float, unit: str) -> str:

@@ -210,8 +210,8 @@ class ChartDrawer:
         self, unit_indexes: Sequence[int], episodes: Sequence[Episode], name: str,
         ended_marker: int, running_marker: int,
     ) -> Ints:  # fmt: skip
-        """Returns markers of episodes that make the number `name` worse, (charts, columns);
-        0 where there is none."""
+        """Returns markers of episodes that make the number `name` worse, (charts, columns); 0 where
+        there is none."""
         axis = self.history.axis
         markers = np.zeros((len(unit_indexes), axis.columns), np.intp)
         for episode in episodes:

@@ -465,8 +465,8 @@ def numbers_beside_clock(
 
 
 def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
-    """Returns the lines to the right of the IPC chart. They are one cell narrower than
-    RIGHT_WIDTH, because they end at the right edge of the screen."""
+    """Returns the lines to the right of the IPC chart. They are one cell narrower than RIGHT_WIDTH,
+    because they end at the right edge of the screen."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
     lines[-1] = [("   0", "faint")] if rows > 2 else []
     style = "dim" if values.is_asleep else "bright"

@@ -78,6 +78,11 @@ def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above:
     return merge_runs(runs, size), "chosen" if is_first else "calm"
 
 
+def selection_mark(*, is_selected: bool) -> Run:
+    """Returns the first cell of a line: the mark of the selected line, or a blank."""
+    return (theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text")
+
+
 class AbstractWidgetMeta(_MessagePumpMeta, ABCMeta):
     """The metaclass of widgets and screens with abstract methods."""
 

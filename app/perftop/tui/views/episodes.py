@@ -1,4 +1,4 @@
-"""The list of episodes: what happened, where, since when, for how long, and why."""
+"""The list of episodes, with the start, length, kind, depth, CPUs and cause of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from textual.message import Message
 from perftop.base.text import clock_time, count_noun, long_duration
 from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, Run, fit, total_width
+from perftop.draw.columns import Cell, Column, Run, cut, total_width
 from perftop.draw.strips import Line, fit_runs, panel_title, safe_cells
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode
 from perftop.output.evidence import evidence_text
@@ -32,24 +32,21 @@ from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
 from perftop.tui.panels.panels import PaneledView, cause_lines
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.canvas import CursorCanvas, selection_mark
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
-"""Minimum widths, in cells, of a list with the columns of kind and depth, which the sentence also
-contains."""
+"""Minimum widths of the list, in cells, for the columns of kind and depth. On narrower screens only
+the sentence about the episode names them."""
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and the episode sign."""
 MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum height in lines of a view that shows details of the selected episode, and a heading above
 the column titles."""
-_DETAIL_LINES, MAX_WIDE_DETAIL_LINES = (5, 10), 7
-"""Minimum and maximum number of lines about the selected episode; and the maximum beside a list
-that is wide enough for all columns, where the evidence needs fewer lines."""
-
-
-# --- lines
+MIN_DETAIL_LINES, MAX_DETAIL_LINES, MAX_WIDE_DETAIL_LINES = 5, 10, 7
+"""Minimum and maximum number of lines about the selected episode. The third number is the maximum
+on a wide screen, where the evidence needs fewer lines."""
 
 
 def episode_columns(size: int) -> list[Column]:
@@ -64,7 +61,8 @@ def episode_columns(size: int) -> list[Column]:
 
 
 def kind_name(episode: Episode) -> str:
-    """Returns the kind of an episode; steal has one name, whichever detector found it."""
+    """Returns the name of the episode's kind. Steal has one name, although several detectors find
+    it."""
     return safe_cells(STEAL_CAUSE[0] if group_key(episode) == STEAL_CAUSE else episode.kind)
 
 
@@ -72,25 +70,28 @@ def episode_line(
     session: Session, episode: Episode, shown: Sequence[Column], names: Sequence[str],
     *, is_selected: bool,
 ) -> list[Run]:  # fmt: skip
-    """Returns the line of an episode. It is dim if the history does not reach back to it. `names`:
-    the tasks that lose time while it runs."""
-    over, in_history = episode.end_ns is not None, is_reachable(session, episode)
-    key = episode_style.severity_style(episode, has_ended=over)
-    quiet = "text" if in_history else "dim"
-    style = "dim" if over and not (in_history and episode_style.is_loss(episode)) else key
-    plain, room = style if over else "bright", shown[-1].room
+    """Returns the line of an episode. The line is dim if the episode is older than the history.
+    `names`: the tasks that lose time during the episode."""
+    has_ended, in_history = episode.end_ns is not None, is_reachable(session, episode)
+    severity = episode_style.severity_style(episode, has_ended=has_ended)
+    time_style = severity if not has_ended else "text" if in_history else "dim"
+    is_faded = has_ended and not (in_history and episode_style.is_loss(episode))
+    style = "dim" if is_faded else severity
+    text_style, room = style if has_ended else "bright", shown[-1].room
     parts = sentence_of(session, episode, room, names)
-    words = [(safe_cells(part.text), style if part.role == "lost" else plain) for part in parts]
+    sentence_runs: list[Run] = [
+        (safe_cells(part.text), style if part.role == "lost" else text_style) for part in parts
+    ]
     cells: dict[str, Cell] = {
-        "start": (clock_time(session.unix(episode.start_ns)), quiet if over else key),
-        "length": (duration_text(session, episode), quiet if over else key),
+        "start": (clock_time(session.unix(episode.start_ns)), time_style),
+        "length": (duration_text(session, episode), time_style),
         "kind": (kind_name(episode), style),
         "depth": (depth_text(episode.kind, episode.depth), style),
-        "what": fit_runs(words, room, plain),
+        "what": fit_runs(sentence_runs, room, text_style),
     }
     return [
-        (theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text"),
-        (episode_style.sign(episode), "dim" if over else key),
+        selection_mark(is_selected=is_selected),
+        (episode_style.sign(episode), "dim" if has_ended else severity),
         *columns.join_columns(shown, [cells[column.key] for column in shown]),
     ]
 
@@ -101,18 +102,18 @@ def detail_lines(
     """Returns exactly `height` lines on an episode: a title with kind, CPUs and times, the
     sentence, the cause and the evidence. `names`: the tasks that lose time."""
     start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
-    duration = duration_text(session, episode)
-    until = f"to {clock_time(session.unix(end_ns))}" if end_ns is not None and duration else ""
-    place = cpus_text(session.topology, episode.cpus) if episode.cpus else ""
-    span = f"for {duration}" if duration else ""
-    remainder = " ".join(filter(None, (place, start, until, span)))
+    words = [cpus_text(session.topology, episode.cpus) if episode.cpus else "", start]
+    if duration := duration_text(session, episode):
+        words += [] if end_ns is None else [f"to {clock_time(session.unix(end_ns))}"]
+        words.append(f"for {duration}")
     size = max(1, width - 2)
-    title = panel_title(f"{episode_style.sign(episode)} {kind_name(episode)}", remainder, size)
+    name = f"{episode_style.sign(episode)} {kind_name(episode)}"
+    title = panel_title(name, " ".join(filter(None, words)), size)
     parts = sentence_of(session, episode, size, names)
     text = "".join(safe_cells(part.text) for part in parts)
     lines: list[list[Run]] = [
         [(" ", "text"), *title],
-        [(f"   {fit(text, min(len(text), size - 2))}", "text")],
+        [(f"   {cut(text, size - 2)}", "text")],
         *cause_lines(episode, size, max(0, height - 2), indent=3),
     ]
     return [*lines, *[[(" ", "text")]] * height][:height]
@@ -121,14 +122,16 @@ def detail_lines(
 def sentence_of(
     session: Session, episode: Episode, max_cells: int, names: Sequence[str]
 ) -> list[SentencePart]:
-    """Returns the sentence about an episode. `names`: the tasks that lose time while it runs."""
+    """Returns the parts of the sentence about an episode. `names`: the tasks that lose time during
+    the episode."""
     if episode.end_ns is not None:
         return episode_style.ended_sentence(session, [episode], max_cells)
     return sentence(session.topology, [episode], names, max_length=max_cells)
 
 
 def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
-    """Returns the heading: the number of episodes, their time, and the number of each kind."""
+    """Returns the heading: the number of episodes, the length of the session, and the number of
+    episodes of each kind."""
     kinds = Counter(map(kind_name, episodes))
     counts = [(f"{kind.sign} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
     named = [" ".join(count) for count in counts]
@@ -142,14 +145,15 @@ def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> li
 
 
 def duration_text(session: Session, episode: Episode) -> str:
-    """Returns the length of the episode as text; '' if it is a single moment."""
+    """Returns the length of the episode as text; '' for an episode without length, such as a
+    mark."""
     end_ns = session.known_ns if episode.end_ns is None else episode.end_ns
-    is_moment = episode.end_ns == episode.start_ns
-    return "" if is_moment else long_duration(max(0, end_ns - episode.start_ns))
+    has_length = episode.end_ns != episode.start_ns
+    return long_duration(max(0, end_ns - episode.start_ns)) if has_length else ""
 
 
-def sort_newest_first(episodes: Iterable[Episode]) -> list[Episode]:
-    """Returns the running episodes, the costliest first, then the ended episodes by start."""
+def sort_episodes(episodes: Iterable[Episode]) -> list[Episode]:
+    """Returns the running episodes, the costliest first, then the ended ones, the newest first."""
 
     def key(episode: Episode) -> tuple[float, ...]:
         runs = episode.end_ns is None
@@ -171,16 +175,16 @@ _DETECTABLE = {
     "smi": ("SMIs", (("smi",),)),
     "ramp": ("clock ramps", (("busy_hz",),)),
 }  # fmt: skip
-"""By kind: its plural name, and groups of counters or metrics. To detect the kind, one of each
-group is needed."""
+"""By key of the kind: its name in the plural, and groups of counters or metrics. A kind can be
+detected if the stream has at least one counter or metric of each group."""
 
 
 def empty_list_lines(
     session: Session, size: int, *, is_filtered: bool, has_losses: bool
 ) -> list[list[Run]]:
-    """Returns the lines of an empty list: the kinds that can be detected here, and those that
-    cannot, with reasons. `has_losses`: whether a verdict on a loss without an episode is shown
-    above."""
+    """Returns the lines shown if there are no episodes: the kinds that can be detected here, and
+    the other kinds with the reasons why they cannot be detected. `has_losses`: whether the verdict
+    above the view names a loss that is not an episode."""
     missing_reasons = {m.what: m.why for m in lasting_reasons(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.variants.items() if variants]
     served_keys = {*session.counters.columns, *metrics}
@@ -206,7 +210,7 @@ def empty_list_lines(
             room -= len(piece)
     for reason, names in names_by_reason.items():
         text = safe_cells(f" {theme.RULE} {', '.join(names)}: {reason}")
-        lines.append([(fit(text, min(len(text), size)), "dim")])
+        lines.append([(cut(text, size), "dim")])
     return lines
 
 
@@ -216,7 +220,7 @@ class Episodes(PaneledView, CursorCanvas):
 
     @dataclass(eq=False)
     class MomentRequested(Message):
-        """Message: the user wants to see this moment of an episode (monotonic ns)."""
+        """Message: the user has asked to see the time of an episode (monotonic ns)."""
 
         time_ns: int
 
@@ -231,14 +235,14 @@ class Episodes(PaneledView, CursorCanvas):
         self._empty_lines: list[list[Run]] = []
         """Lines shown if there are no episodes."""
         self._ended_episodes: tuple[object, list[Episode]] = None, []
-        """A key that changes when ended episodes must be sorted again, and the sorted episodes."""
+        """The inputs from which the ended episodes were sorted, and the sorted episodes."""
         self._is_from_click = False
         """Whether the episode was selected by a click in another view. A second click then opens
         it."""
         self._is_refused = False
         """Whether the user tried to open the selected episode, which is older than the history."""
-        self._moment_ns: int | None = None
-        """Monotonic time in ns of the time cursor when it last selected an episode; None: never."""
+        self._cursor_ns: int | None = None
+        """Time of the time cursor (monotonic ns) for which an episode was last selected."""
 
     # --- lines from an interval
 
@@ -250,9 +254,9 @@ class Episodes(PaneledView, CursorCanvas):
         self._lines = self._ordered_episodes(session)
         if not any(episode is self._selected_episode for episode in self._lines):
             self._selected_episode = self._lines[0] if self._lines else None
-        if self.settings.cursor_ns != self._moment_ns:
-            self._moment_ns = self.settings.cursor_ns
-            self._choose_at_moment()
+        if self.settings.cursor_ns != self._cursor_ns:
+            self._cursor_ns = self.settings.cursor_ns
+            self._select_at_cursor()
         self.header_lines = []
         if not self._lines:
             is_range = self.settings.range_ns is not None
@@ -270,43 +274,41 @@ class Episodes(PaneledView, CursorCanvas):
         detail_lines = self._selected_episode_lines(session)
         self.footer_lines = [*detail_lines, *self.make_panels(self.spare_lines - len(detail_lines))]
 
-    def _choose_at_moment(self) -> None:
-        """Selects the costliest episode at the time cursor, unless an episode there is selected
-        already."""
-        now = list(map(id, episode_style.overlapping_episodes(self.session, self.interval)))
-        shown = [episode for episode in self._lines if id(episode) in now]
-        if self._moment_ns is not None and shown and id(self._selected_episode) not in now:
+    def _select_at_cursor(self) -> None:
+        """Selects the costliest episode at the time cursor, unless one at this time is already
+        selected."""
+        ids = list(map(id, episode_style.overlapping_episodes(self.session, self.interval)))
+        shown = [episode for episode in self._lines if id(episode) in ids]
+        if self._cursor_ns is not None and shown and id(self._selected_episode) not in ids:
             self._selected_episode = max(shown, key=lambda episode: total_cost([episode]))
             self.call_after_refresh(self.scroll_to_cursor)
 
     def _selected_episode_lines(self, session: Session) -> list[Line]:
-        """Returns the lines about the selected episode."""
         refusal, episode = self._refusal_runs(session), self._selected_episode
         if episode is None or self.is_tiny:
             return []
         if self.size.height < MIN_HEIGHT_FOR_DETAILS:
             parts = (cause_name(episode.kind, episode.cause),
                      evidence_text(episode.cause, episode.evidence))  # fmt: skip
-            reason = safe_cells(" · ".join(filter(None, parts)))
-            reason = fit(reason, min(len(reason), max(1, self.width - 2)))
+            reason = cut(safe_cells(" · ".join(filter(None, parts))), max(1, self.width - 2))
             return [(refusal or [(" ", "text"), (reason, "text")], "chosen")]
-        min_lines, max_lines = _DETAIL_LINES
-        if self.width >= MIN_WIDTH_FOR_DEPTH:
-            max_lines = MAX_WIDE_DETAIL_LINES
+        is_wide = self.width >= MIN_WIDTH_FOR_DEPTH
         quarter = (self.size.height - len(self.header_lines)) // 4
-        height = min(max_lines, max(min_lines, quarter))
+        height = min(
+            MAX_WIDE_DETAIL_LINES if is_wide else MAX_DETAIL_LINES, max(MIN_DETAIL_LINES, quarter)
+        )
         lines = detail_lines(session, episode, self.width, height, self._names(episode))
         lines[-1] = refusal or lines[-1]
         return [(runs, "calm") for runs in lines]
 
     def _ordered_episodes(self, session: Session) -> list[Episode]:
-        """Returns the episodes on the CPUs of the filter, in order. Ended episodes do not change,
-        so they are sorted only once."""
+        """Returns the episodes on the CPUs of the filter, sorted. Ended episodes do not change, so
+        they are sorted only once."""
         mask = self.settings.mask
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
         def sort(episodes: list[Episode]) -> list[Episode]:
-            return sort_newest_first(
+            return sort_episodes(
                 e for e in episode_style.drop_duplicate_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             )  # fmt: skip
@@ -317,27 +319,22 @@ class Episodes(PaneledView, CursorCanvas):
             self._ended_episodes = inputs, sort(ended)
         return [*sort(session.running), *self._ended_episodes[1]]
 
-    # --- lines
-
     def line(self, y: int) -> Line:
         if not self._lines:
             return self._empty_lines[y], "calm"
         episode = self._lines[y]
         is_selected, names = episode is self._selected_episode, self._names(episode)
-        state: theme.LineState = "chosen" if is_selected else "calm"
-        return episode_line(
-            self.session, episode, self._columns, names, is_selected=is_selected
-        ), state
+        runs = episode_line(self.session, episode, self._columns, names, is_selected=is_selected)
+        return runs, "chosen" if is_selected else "calm"
 
     def _names(self, episode: Episode) -> list[str]:
         """Returns the tasks that lose time because of a running episode; none for ended ones."""
-        if episode.end_ns is not None:
-            return []
-        return losers(self.session, [episode], self.interval.tasks)
+        is_running = episode.end_ns is None
+        return losers(self.session, [episode], self.interval.tasks) if is_running else []
 
     def _refusal_runs(self, session: Session) -> list[Run]:
-        """Returns why the selected episode cannot be shown; empty if the user did not try to open
-        it."""
+        """Returns the reason why the selected episode cannot be opened; empty if the user did not
+        try to open it."""
         if not self._is_refused or (first_ns := session.past.first_ns) is None:
             return []
         since = clock_time(session.unix(first_ns))
@@ -378,8 +375,8 @@ class Episodes(PaneledView, CursorCanvas):
         self._is_from_click = False
 
     def handle_enter(self) -> bool:
-        """Goes to the moment of the selected episode, and selects one of its cores, preferably the
-        core that is already selected. Returns whether a core was found."""
+        """Goes to the time of the selected episode, and selects one of its cores, preferably the
+        core that is already selected. Returns whether the episode is on a core that is shown."""
         episode = self._selected_episode
         if episode is None:  # nothing is listed, perhaps because there is no sample yet
             return False

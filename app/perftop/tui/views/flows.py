@@ -1,7 +1,8 @@
-"""Flows of CPU time from losers to takers: the lost seconds in the verdict's report, divided among
-the tasks that lost and took them. Time spent waiting for a CPU is divided by the waiting times of
-the CPU's tasks and by the running times of the other tasks there. Time lost to a sibling, saturated
-memory or the hypervisor is divided by the running times of the CPU's tasks."""
+"""Flows of CPU time from the tasks that lose it (losers) to the tasks that take it (takers). The
+lost seconds in the verdict's report are divided among pairs of tasks. Time spent waiting for a CPU
+is divided in proportion to the waiting times of the losers and the running times of the other tasks
+on the CPU; time lost to a sibling, to saturated memory or to the hypervisor, in proportion to the
+running times of the CPU's tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from perftop.base.text import count_noun, long_duration, ranges, time_of_day, whole_percent
+from perftop.base.text import (
+    count_noun,
+    long_duration,
+    short_cpu_list,
+    time_of_day,
+    whole_percent,
+)
 from perftop.draw.strips import safe_cells
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import STEAL_CAUSE, Episode
@@ -30,10 +37,9 @@ MIN_SHOWN_S = 0.05
 MIN_FLOW_SHARE = 0.02
 """Minimum share of a loss that a loser or taker has; smaller shares are left out."""
 MAX_CPU_LIST_WIDTH = 60
-"""Maximum cells of a list of CPUs; a longer one is replaced by their number."""
 OTHERS_NAME = "others"
 UNKNOWN_TASK = 0, ""
-"""The task to which the shares of unknown tasks are attributed."""
+"""Placeholder for the tasks of a CPU if none is known."""
 _COMMAND_PID = re.compile(r"(?:-acp \S+|--pid 0) (\d+)")
 _HOUR_NS = 3600 * 10**9
 
@@ -57,18 +63,19 @@ class Flow:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Key of the flow, which stays the same while the seconds change."""
+        """Identity of the flow, which stays the same while the seconds change."""
         pids = {pair[:2] for pair in self.pairs}
         return self.taker, self.loser, self.cause, *(pids if len(pids) == 1 else ())
 
     @property
     def share(self) -> float:
-        """The share of their time that the losers lost; at most 1."""
+        """Share of the wanted time that was lost; at most 1."""
         return min(1.0, self.lost_s / max(1e-9, sum(self.wanted_s.values())))
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of taker and loser, each with its PID or the number of such tasks."""
+        """The names of taker and loser, each with its PID or, if several tasks have this name,
+        their number."""
         takers, losers = ({pair[i] for pair in self.pairs} - {0} for i in (0, 1))
         if not self.cause:
             counts = [f"{len(pids)} " if pids else "" for pids in (takers, losers)]
@@ -100,10 +107,10 @@ def _name_with_pids(comm: str, pids: Collection[int]) -> str:
 def find_flows(
     session: Session, report: Report, positions: Collection[int], *, folded: bool
 ) -> list[Flow]:
-    """Returns the flows on the CPUs at these positions, the largest first. Small flows are joined
-    into the last one, so that all flows add up to the losses in the report; joined flows below
-    MIN_SHOWN_S are left out. Returns no flow if all are small and their sum is below the share
-    MIN_SHARE of the report's time. `folded`: tasks with one name share a flow."""
+    """Returns the flows on the CPUs at these positions, the largest first. Flows below MIN_LOST_S
+    are joined into a last flow, so that all flows add up to the losses in the report. Returns no
+    flow if all are that small and their sum is below the share MIN_SHARE of the report's time.
+    `folded`: tasks with one name share a flow."""
     tasks = _ReportTasks(session, report)
     by_key: dict[tuple[object, ...], Flow] = {}
     for (kind, cause), lost_s in report.sums.by_cause.items():
@@ -126,15 +133,15 @@ def find_flows(
     are_small = bool(ordered) and ordered[0].lost_s < MIN_LOST_S
     if not ordered or (are_small and total_lost_s < MIN_SHARE * report.sums.whole_s):
         return []
-    rest = [
-        replace(flow, taker=OTHERS_NAME, loser=OTHERS_NAME, cause="") for flow in ordered[count:]
-    ]
-    joined = [join_flows(rest)] if sum(flow.lost_s for flow in rest) >= MIN_SHOWN_S else []
-    return [*ordered[:count], *joined]
+    flows, small_flows = ordered[:count], ordered[count:]
+    if sum(flow.lost_s for flow in small_flows) >= MIN_SHOWN_S:
+        joined = join_flows(small_flows)
+        flows.append(replace(joined, taker=OTHERS_NAME, loser=OTHERS_NAME, cause=""))
+    return flows
 
 
 def join_flows(parts: Sequence[Flow]) -> Flow:
-    """Returns these flows as one, with the names and the cause of the first."""
+    """Returns the sum of these flows, with the names and the cause of the first."""
     whole = replace(parts[0], lost_s=0.0, pairs={}, wanted_s={})
     for flow in parts:
         for (taker, loser, cpu), seconds in flow.pairs.items():
@@ -150,18 +157,17 @@ class _ReportTasks:
         self._by_cpu: dict[int, dict[Task, TaskTimes]] = {}
         for (pid, comm, cpu), times in totals.times.tasks.items():
             self._by_cpu.setdefault(cpu, {})[pid, comm] = times
-        self._job: dict[int, TaskTimes] = {}
-        """Times of the watched job, by CPU; how long it waited is not known for each CPU."""
+        self._job_s: dict[int, float] = {}
+        """Seconds that the watched job ran or waited, by CPU."""
         self._job_pids = {pid for pid, _ in totals.times.threads} if report.job else set()
         for thread in totals.times.threads.values() if report.job else ():
             for cpu, wanted_s in thread.by_cpu.items():
-                before_s = self._job.get(cpu, TaskTimes("")).run_s
-                self._job[cpu] = TaskTimes("", before_s + wanted_s)
+                self._job_s[cpu] = self._job_s.get(cpu, 0.0) + wanted_s
         self._episodes = session.episodes(totals.start_ns, totals.end_ns)
 
     def loss_parts(self, cause: str, cpu: int) -> Iterator[tuple[Task, Task, float, float]]:
-        """Yields taker, loser, part of the CPU's loss, and seconds that the loser wanted. The parts
-        add up to 1."""
+        """Yields, for each pair of tasks: the taker, the loser, the pair's share of the CPU's loss,
+        and the seconds that the loser wanted. The shares add up to 1."""
         times = self._by_cpu.get(cpu, {})
         is_wait = cause == WAIT_CAUSE[1]
         losers = _weights_to_parts(
@@ -169,7 +175,7 @@ class _ReportTasks:
         )
         if self._report.job is not None:
             losers = {(min(self._job_pids, default=0), self._report.job): 1.0}
-            times = {task: self._job.get(cpu, TaskTimes("")) for task in losers}
+            times = {task: TaskTimes("", self._job_s.get(cpu, 0.0)) for task in losers}
         for loser, lost in losers.items():
             known = times.get(loser, TaskTimes(""))
             wanted_s = known.wanted_s if is_wait else known.run_s + known.wait_s
@@ -178,9 +184,9 @@ class _ReportTasks:
                 yield taker, loser, lost * part, wanted_s
 
     def _other_run_times(self, loser: Task, cpu: int) -> Weights:
-        """Returns the run times of the other tasks on the CPU; also that of the loser, if its
-        threads wanted more time than the CPU has. If there are no tasks, returns the run times of
-        short-lived children whose CPU is unknown."""
+        """Returns the run times of the other tasks on the CPU, and that of the loser if its threads
+        wanted more time than the CPU has. If there are no tasks, returns the run times of
+        short-lived processes whose CPU is unknown."""
         own_pids = self._job_pids or {loser[0]}
         tasks = self._by_cpu.get(cpu, {})
         ran_s = {task: t.run_s for task, t in tasks.items() if task[0] not in own_pids}
@@ -191,14 +197,16 @@ class _ReportTasks:
         return ran_s or {task: t.run_s for task, t in self._by_cpu.get(UNKNOWN_CPU, {}).items()}
 
     def _culprits(self, cause: str, cpu: int) -> Weights:
-        """Returns the tasks named by the evidence of episodes on this CPU."""
+        """Returns the run times of the tasks that the evidence of episodes on this CPU names as
+        culprits."""
         if cause == STEAL_CAUSE[1]:
             return {(0, cause): 1.0}
         core = next((core for core in self._session.cores if cpu in core), [])
-        culprit_tasks = [task for e in self._episodes if e.cause == cause and cpu in e.cpus
-               for task in culprits(e) if cause != "sibling" or task.cpu in core]  # fmt: skip
-        known = {(task.pid, task.comm): self._by_cpu.get(task.cpu, {}) for task in culprit_tasks}
-        return {task: times[task].run_s if task in times else 0.1 for task, times in known.items()}
+        named = [task for e in self._episodes if e.cause == cause and cpu in e.cpus
+                 for task in culprits(e) if cause != "sibling" or task.cpu in core]  # fmt: skip
+        times_of_task = {(task.pid, task.comm): self._by_cpu.get(task.cpu, {}) for task in named}
+        return {task: times[task].run_s if task in times else 0.1
+                for task, times in times_of_task.items()}  # fmt: skip
 
 
 def _weights_to_parts(weights: Weights) -> dict[Task, float]:
@@ -225,9 +233,9 @@ CAUSE_EXPLANATIONS = {
 def flow_details(
     session: Session, report: Report, flow: Flow, *, is_largest: bool, cause_duration: str
 ) -> list[tuple[str, str]]:
-    """Returns labels and texts about a flow. `is_largest`: whether no other flow of its cause is
-    larger, so that the report's sentence about the cause applies to this flow. `cause_duration`:
-    time for which the cause has been the worst, as text; '' if unknown."""
+    """Returns labels and texts about a flow. `is_largest`: whether the flow is the largest of its
+    cause, to which the report's sentence about the cause applies. `cause_duration`: text on how
+    long the cause has been the worst; '' if unknown."""
     finding = next((f for f in report.findings if f.cause[1] == flow.cause), None)
     cpus, end_ns = flow.cpus, report.interval.time_ns
     episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)
@@ -249,9 +257,7 @@ def flow_details(
         texts.append(("since", since + (f"; {count} times in the last hour" if count > 1 else "")))
     elif is_largest and cause_duration:
         texts.append(("lasting", cause_duration))
-    place = f"CPU{'s' if len(cpus) > 1 else ''} {ranges(sorted(cpus))}"
-    if len(place) > MAX_CPU_LIST_WIDTH:
-        place = count_noun(len(cpus), "CPU")
+    place = short_cpu_list(cpus, MAX_CPU_LIST_WIDTH)
     pairs = len({pair[:2] for pair in flow.pairs})
     texts.append(("where", f"{count_noun(pairs, 'pair')} on {place}" if pairs > 1 else place))
     if command := _remedy(session, flow, finding, is_largest=is_largest):
@@ -271,8 +277,8 @@ def _gain_text(flow: Flow, newest: Episode | None) -> str:
 
 
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest: bool) -> str:
-    """Returns a command or a sentence on how to stop the taker; '' if none is known. A command
-    never names a process that has ended."""
+    """Returns a command or an advice against the taker; '' if none is known. A command never names
+    a process that has ended."""
     takers: dict[Task, float] = {}
     for (pid, _, _), seconds in flow.pairs.items():
         takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds

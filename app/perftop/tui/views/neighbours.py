@@ -1,17 +1,16 @@
-"""The neighbour view: which tasks take CPU time from which, as ribbons and as rows with bars;
-details of the selected row; and the performance of the watched job. A ribbon joins the task that
-takes time to the task that loses it; its thickness is the lost time."""
+"""The neighbour view. Ribbons and rows with bars show which tasks lose CPU time and which tasks
+take it. Below them are details of the selected row, and the performance of the watched job."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, product
 from math import ceil, isnan, nan
 from typing import ClassVar
 
-from perftop.base.text import MISSING, ClockUnit, count_noun, percent, ranges
+from perftop.base.text import MISSING, ClockUnit, count_noun, percent, ranges, short_cpu_list
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, Run, fit, fit_columns
+from perftop.draw.columns import Cell, Column, Run, cut, fit_columns
 from perftop.draw.strips import (
     Line,
     Piece,
@@ -31,7 +30,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
-from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.canvas import CursorCanvas, selection_mark
 from perftop.tui.shared.row_numbers import session_clock_unit
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
@@ -39,13 +38,12 @@ from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
 MIN_SPAN_NS = 1_000_000_000
-"""Minimum time in ns over which the numbers of threads are computed. They would jump over a shorter
-time, because threads run in short slices."""
+"""Minimum time in ns over which the numbers of threads are averaged. Threads run in short slices,
+so averages over less time vary too much."""
 MIN_WIDTH_FOR_BARS = 110
-MAX_CPU_LIST = 24
-"""Maximum width of a list of CPUs, in cells; a longer list is replaced by the number of CPUs."""
+MAX_CPU_LIST_WIDTH = 24
 MIN_ROWS = 6
-"""Number of rows, including a heading, that the lines about the selected row leave free."""
+"""Minimum number of rows, including a heading, above the details of the selected row."""
 _LABEL_WIDTH = 11
 """Width of labels such as "evidence", in cells."""
 
@@ -61,22 +59,24 @@ _COLOURS = {
     "memory": ("both-3", "both-1"), "package": ("gap-heat",),
     "cache": ("both-2", "both-4"), "": ("rule",),
 }  # fmt: skip
-"""Colours of ribbons by cause. They alternate between the stripes of task pairs."""
+"""Colours of ribbons by cause. A ribbon of several pairs of tasks has a stripe for each pair, in
+alternating colours."""
 
 
 class _RibbonSide:
-    """The tasks on one side of the ribbons: a block of rows for each name."""
+    """The takers (`side` 0) or the losers (1) at the ends of the ribbons. Tasks of one name have a
+    block of rows."""
 
     def __init__(self, shown: Sequence[Flow], side: int, row_s: float) -> None:
         ends = [(flow.taker, flow.loser)[side] for flow in shown]
-        of_name = {end: [f for f, e in zip(shown, ends, strict=True) if e == end] for end in ends}
-        self.names = [join_flows(flows).names[side] for flows in of_name.values()]
-        self.lost_s = [sum(flow.lost_s for flow in flows) for flows in of_name.values()]
+        by_name = {end: [f for f, e in zip(shown, ends, strict=True) if e == end] for end in ends}
+        self.names = [join_flows(flows).names[side] for flows in by_name.values()]
+        self.lost_s = [sum(flow.lost_s for flow in flows) for flows in by_name.values()]
         self.rows = [max(2, ceil(seconds / row_s)) for seconds in self.lost_s]
-        self.block_tops = [*accumulate((rows + 1 for rows in self.rows), initial=0)]
-        """The first row of each block, and, as last entry, the total rows. A gap follows each
-        block."""
-        next_starts = dict(zip(of_name, (8.0 * top for top in self.block_tops), strict=False))
+        *self.block_tops, end_row = accumulate((rows + 1 for rows in self.rows), initial=0)
+        """The first row of each block. Each block is followed by a blank row."""
+        self.height = end_row - 1
+        next_starts = dict(zip(by_name, (8.0 * top for top in self.block_tops), strict=True))
         self.ribbon_starts: list[float] = []
         """The upper end of each ribbon, in eighths of a row."""
         for flow, end in zip(shown, ends, strict=True):
@@ -84,25 +84,19 @@ class _RibbonSide:
             next_starts[end] += 8 * flow.lost_s / row_s
 
 
-def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]], float]:
-    """Returns at most `rows` lines with a ribbon for each flow, and the seconds per row. Flows that
-    do not fit are left out, the smallest first."""
-    while True:
-        scales = ((_RibbonSide(shown, 0, s), _RibbonSide(shown, 1, s), s) for s in ROW_SCALES_S)
-        left, right, row_s = next(
-            (
-                fit
-                for fit in scales
-                if max(fit[0].block_tops[-1], fit[1].block_tops[-1]) - 1 <= rows
-            ),
-            (None, None, 0.0),
-        )
-        if left is not None and right is not None:
+def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]], float]:
+    """Returns at most `rows` lines, in which a ribbon joins the taker and the loser of each flow,
+    and the seconds per row. The thickness of a ribbon is the lost time. Flows that do not fit are
+    left out, the smallest first."""
+    for count, row_s in product(range(len(flows), 0, -1), ROW_SCALES_S):
+        shown = flows[:count]
+        left, right = (_RibbonSide(shown, side, row_s) for side in (0, 1))
+        height = max(left.height, right.height)
+        if height <= rows:
             break
-        shown = shown[:-1]
-        if not shown:
-            return [], 0.0
-    height, middle = max(left.block_tops[-1], right.block_tops[-1]) - 1, size - 2 * NAME_WIDTH - 3
+    else:
+        return [], 0.0
+    middle = size - 2 * NAME_WIDTH - 3
     columns = []
     for x in range(middle):
         along = x / max(1, middle - 1)
@@ -110,21 +104,19 @@ def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list
         eighths: list[str] = [""] * (8 * height)
         for i, flow in enumerate(shown):
             top = left.ribbon_starts[i] + (right.ribbon_starts[i] - left.ribbon_starts[i]) * along
-            thick, colours = 8 * flow.lost_s / row_s, _COLOURS[flow.cause]
-            stripes = min(len({pair[:2] for pair in flow.pairs}), max(1, int(thick / 8)))
-            for y in range(round(top), min(max(round(top) + 1, round(top + thick)), 8 * height)):
-                stripe = int((y - top) / max(1.0, thick) * stripes)
+            thickness, colours = 8 * flow.lost_s / row_s, _COLOURS[flow.cause]
+            stripes = min(len({pair[:2] for pair in flow.pairs}), max(1, int(thickness / 8)))
+            bottom = max(round(top) + 1, round(top + thickness))
+            for y in range(round(top), min(bottom, 8 * height)):
+                stripe = int((y - top) / max(1.0, thickness) * stripes)
                 eighths[y] = colours[stripe % len(colours)]
-        columns.append([_cell(eighths[y : y + 8]) for y in range(0, 8 * height, 8)])
+        columns.append([_ribbon_cell(eighths[y : y + 8]) for y in range(0, 8 * height, 8)])
     lines = [join_cells([column[y] for column in columns]) for y in range(height)]
     for i, flow in enumerate(shown):
-        text = f" {flow.lost_s:.1f} s "
-        y, x = (
-            int((left.ribbon_starts[i] + right.ribbon_starts[i] + 8 * flow.lost_s / row_s) / 16),
-            middle // 2,
-        )
-        if flow.lost_s / row_s >= 1 and len(text) < middle:
-            lines[y] = overlay(lines[y], x - len(text) // 2, [(text, "bright")])
+        text, thickness = f" {flow.lost_s:.1f} s ", 8 * flow.lost_s / row_s
+        y = int((left.ribbon_starts[i] + right.ribbon_starts[i] + thickness) / 16)
+        if thickness >= 8 and len(text) < middle:
+            lines[y] = overlay(lines[y], middle // 2 - len(text) // 2, [(text, "bright")])
     names = [_ribbon_names(left, height, "taken"), _ribbon_names(right, height, "lost")]
     return [
         [(" " * (NAME_WIDTH - width(a)), "text"), *a, (" ", "text"), *line, (" ", "text"),
@@ -133,10 +125,10 @@ def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list
     ], row_s  # fmt: skip
 
 
-def _cell(eighths: Sequence[str]) -> Run:
-    """Draws a cell from the colours of its eighths, from the top; '' is the background. A block
-    character has two colours: that of the lowest eighth, and above it the most frequent one. A thin
-    ribbon that touches neither edge is moved to the nearer edge."""
+def _ribbon_cell(eighths: Sequence[str]) -> Run:
+    """Returns a cell with these colours of its eighths, from the top; '' is the background. A block
+    character has only two colours: below, that of the lowest eighth; above, the most frequent one.
+    A thin ribbon that touches neither edge of the cell is moved to the nearer edge."""
     drawn = [i for i, colour in enumerate(eighths) if colour]
     if drawn and drawn[0] > 0 and drawn[-1] < 7:
         ribbon, blank = [eighths[i] for i in drawn], [""] * (8 - len(drawn))
@@ -153,11 +145,10 @@ def _cell(eighths: Sequence[str]) -> Run:
 
 def _ribbon_names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
     lines: list[list[Run]] = [[] for _ in range(height)]
-    for name, lost_s, rows, top in zip(
-        side.names, side.lost_s, side.rows, side.block_tops, strict=False
-    ):
+    blocks = zip(side.names, side.lost_s, side.rows, side.block_tops, strict=True)
+    for name, lost_s, rows, top in blocks:
         y = top + (rows - 2) // 2
-        lines[y] = [(fit(name, min(len(name), NAME_WIDTH)), "bright")]
+        lines[y] = [(cut(name, NAME_WIDTH), "bright")]
         lines[y + 1] = [(f"{lost_s:.1f} s {verb}", "dim")]
     return lines
 
@@ -231,19 +222,18 @@ def job_line(
     job: WatchedJob, title: str, threads: Sequence[Thread], session: Session, interval: Interval,
     span_ns: int, unit: ClockUnit, size: int,
 ) -> list[Run]:  # fmt: skip
-    """Returns a line about the watched job, cut by importance. `threads`: its threads on CPUs of
-    this machine."""
+    """Returns the numbers of the watched job that fit into a line, the most important first.
+    `threads`: its threads on CPUs of this machine."""
     name: Run = (f" {safe_cells(title)}", "bright")
     count = len(job.threads) + job.unlisted_threads
     if not count:
         text = "is not running" if job.time_ns else "its threads are not known yet"
         return [name, (f"  {text}", "dim")]
     cpus = sorted({thread.cpu for thread in threads})
-    cpu_text = f"CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
-    if len(cpu_text) > MAX_CPU_LIST:
-        cpu_text = count_noun(len(cpus), "CPU")
-    pieces: list[Piece] = [(0, [name, (f"  {count_noun(count, 'thread')}", "text")]),
-                           (3, [("on ", "dim"), (cpu_text, "text")])]  # fmt: skip
+    pieces: list[Piece] = [
+        (0, [name, (f"  {count_noun(count, 'thread')}", "text")]),
+        (3, [("on ", "dim"), (short_cpu_list(cpus, MAX_CPU_LIST_WIDTH), "text")]),
+    ]
     activity = job.total_activity(span_ns)
     if elapsed_s := activity.elapsed_s:
         wait_text = MISSING if isnan(activity.wait) else f"{percent(activity.wait)} %"
@@ -265,7 +255,7 @@ def job_line(
 
 
 def labelled_lines(label: str, text: str, size: int, style: str = "text") -> list[list[Run]]:
-    """Returns the text in lines of `size` cells beside its label."""
+    """Returns the lines of a text, wrapped to `size` cells, with a label at its left."""
     lines = wrap_line(text, max(1, size - _LABEL_WIDTH - 3))
     return [[(f"   {'' if i else label:<{_LABEL_WIDTH}}", "dim"), (line, style)]
             for i, line in enumerate(lines)]  # fmt: skip
@@ -289,16 +279,18 @@ class Neighbours(PaneledView, CursorCanvas):
         self._folded = True
         """Whether tasks of the same name share a row."""
         self._report: Report | None = None
-        """The report from which the flows were made, stored so that its id() stays in use."""
+        """The report from which the flows were made. It is stored so that no other report can get
+        the same id()."""
         self._checked_report: Report | None = None
-        """The same report with its checks."""
+        """The same report with the results of its checks."""
         self._flows: tuple[object, list[Flow]] = None, []
         """The inputs from which the flows were made, and the flows."""
         self._drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
         """The inputs from which the ribbons were drawn, their lines, and the seconds per row."""
         self._details: list[tuple[str, str]] = []
+        """Labels and texts about the selected flow."""
         self._detailed_flow: object = None
-        """The flows and the selected flow for which the details were made."""
+        """The inputs from which the details were made."""
         self._first_cpu_of_core: dict[int, int] = {}
         """The first CPU of each CPU's core, by CPU."""
 
@@ -314,7 +306,7 @@ class Neighbours(PaneledView, CursorCanvas):
 
     def make_layout(self) -> None:
         self._columns = flow_columns(max(20, self.width - 2))
-        self._threads = thread_columns(self.width)
+        self._thread_columns = thread_columns(self.width)
 
     def _make_flows(self, report: Report | None) -> list[Flow]:
         inputs = id(report), self._folded, self.settings.mask
@@ -363,15 +355,14 @@ class Neighbours(PaneledView, CursorCanvas):
         self.footer_lines += self.make_panels(max(0, self.spare_lines - len(self.footer_lines)))
 
     def _ribbons(self, shown: list[Flow], room: int) -> list[list[Run]]:
-        """Returns the lines of the ribbons and a blank line; [] where they do not fit."""
+        """Returns the lines of the ribbons and a blank line; [] if they do not fit."""
         rows = min(room, 2 * self.size.height // 5)
         if self.glyphs != "colour" or self.width < MIN_WIDTH_FOR_RIBBONS or rows < MIN_RIBBON_ROWS:
             rows = 0
-        drawn_from = self._flows[0], self.width, rows
-        if self._drawn_ribbons[0] != drawn_from:
-            size = self.width - 2
-            lines, row_s = draw_ribbons(shown, size, rows) if rows and shown else ([], 0.0)
-            self._drawn_ribbons = drawn_from, lines, row_s
+        inputs = self._flows[0], self.width, rows
+        if self._drawn_ribbons[0] != inputs:
+            lines, row_s = draw_ribbons(shown, self.width - 2, rows) if rows else ([], 0.0)
+            self._drawn_ribbons = inputs, lines, row_s
         return [*([(" ", "text"), *line] for line in self._drawn_ribbons[1]), []] if rows else []
 
     def _title(self, measured_s: float, shown: list[Flow]) -> list[Run]:
@@ -383,7 +374,8 @@ class Neighbours(PaneledView, CursorCanvas):
         return [(" ", "text"), *panel_title("who takes from whom", text, max(1, self.width - 2))]
 
     def _detail_lines(self, selected: Flow | None, shown: list[Flow]) -> list[list[Run]]:
-        """Returns lines about the selected flow, and about possible and impossible checks."""
+        """Returns the lines about the selected flow, about causes that were ruled out, and about
+        losses that cannot be measured here."""
         size = max(1, self.width - 2)
         lines: list[list[Run]] = []
         if selected is not None:
@@ -395,12 +387,13 @@ class Neighbours(PaneledView, CursorCanvas):
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")
         if (report := self._checked_report) is not None:
             lines.append([])
-            calm = [check.brief_result for check in report.checks if not check.share]
-            lines += labelled_lines("ruled out", " · ".join(calm), size, "dim") if calm else []
-            unseen = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
-            unseen += [f"{what}: {why}{f' ({cure})' * bool(cure)}"
-                       for what, why, cure in report.unmeasured_losses]  # fmt: skip
-            lines += labelled_lines("not seen", safe_cells(" · ".join(unseen)), size, "dim")
+            ruled_out = [check.brief_result for check in report.checks if not check.share]
+            if ruled_out:
+                lines += labelled_lines("ruled out", " · ".join(ruled_out), size, "dim")
+            unmeasured = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
+            unmeasured += [f"{loss}: {reason}{f' ({remedy})' * bool(remedy)}"
+                           for loss, reason, remedy in report.unmeasured_losses]  # fmt: skip
+            lines += labelled_lines("not seen", safe_cells(" · ".join(unmeasured)), size, "dim")
         return lines
 
     def _sibling_reason(self) -> str:
@@ -415,17 +408,15 @@ class Neighbours(PaneledView, CursorCanvas):
         return "how long two threads ran at once is known only within bounds" * bounds_only
 
     def _add_job(self, report: Report | None) -> None:
-        """Adds the watched job to the header, and its threads to the rows. A job that is watched by
-        PID also has its name in the report."""
-        session, interval = self.session, self.interval
+        """Adds the watched job to the header, and its threads to the rows. `report`: the report
+        that names a job watched by PID."""
+        session, interval, now_ns = self.session, self.interval, self.interval.time_ns
         job = session.neighbours.watched_job
         if job.name is None:
             return
-        if interval.time_ns < session.now_ns:  # numbers at that moment, from recorded frames
+        if now_ns < session.now_ns:  # numbers at that moment, from recorded frames
             job = WatchedJob(job.name)
-            for message in session.past.frames(
-                interval.time_ns - ACTIVITY_SPAN_NS, interval.time_ns
-            ):
+            for message in session.past.frames(now_ns - ACTIVITY_SPAN_NS, now_ns):
                 job.read_record(getattr(message, "records", {}), message.time_ns)
         position, span_ns = session.position, max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
         threads = [thread for thread in job.threads.values() if thread.cpu in position]
@@ -439,23 +430,23 @@ class Neighbours(PaneledView, CursorCanvas):
         ]
         positions = self.shown_positions
         if shown := [thread for thread in threads if position[thread.cpu] in positions]:
-            heading: list[Run] = [(" ", "text"), *columns.headings(self._threads)]
+            heading: list[Run] = [(" ", "text"), *columns.headings(self._thread_columns)]
             self._rows += [[], heading, *shown]
 
     def line(self, y: int) -> Line:
         row = self._rows[y]
         if isinstance(row, list):
             return row, "calm"
-        chosen = y == self._cursor_line()
-        mark: Run = (theme.SELECTED_SIGN, "mark") if chosen else (" ", "text")
         if isinstance(row, Flow):
             max_s = self._flows[1][0].lost_s
             shown, cells = self._columns, flow_cells(row, self._columns, max_s)
         else:
             span_ns = max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
-            shown = self._threads
+            shown = self._thread_columns
             cells = thread_cells(row, self.session, self.interval, span_ns, shown)
-        return [mark, *columns.join_columns(shown, cells)], "chosen" if chosen else "calm"
+        is_selected = y == self._cursor_line()
+        runs = [selection_mark(is_selected=is_selected), *columns.join_columns(shown, cells)]
+        return runs, "chosen" if is_selected else "calm"
 
     # --- the cursor is on a flow or a thread; other views select its core
 
