@@ -26,11 +26,11 @@ from perftop.detect.engine import (
 )
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.model.confidence import KERNEL_LOG, confidence
-from perftop.model.counters import BlockCounter, Cores, packages
+from perftop.model.counters import BlockCounter, Cores, packages, with_extra_column
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleReader
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 MAX_SMALL_IDLE = 0.05
 """Maximum share of idle time with an error too small to hide or fake much loss."""
@@ -61,29 +61,21 @@ class Standstill:
     """Computes the share of the time for which each CPU stood still although it had work."""
 
     def __init__(self, reader: SampleReader) -> None:
-        rows = len(reader.hello.topology)
-        self._guest = reader.hello.virtualisation is not None
-        self._exact: Bools = np.zeros(rows, bool)
+        self._exact: Bools = np.zeros(len(reader.hello.topology), bool)
         for variant, mask in reader.evaluator.variants["involuntary"]:
             if "busy_s" in variant.needs:
                 self._exact |= mask
         self._entries = reader.counters.columns.get("idle_entries")
-        self._steal_ns = np.full(rows, -UNCOUNTED_STEAL_SPAN_NS)
 
-    def note_steal(self, data: DetectorInput) -> None:
-        """Stores which CPUs have lost time to the hypervisor. Must be called with all samples that
-        show steal."""
-        if data.sample.part(has_steal):
-            self._steal_ns[data.sample.values["steal"] > 0] = data.time_ns
-
-    def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
-        """Returns three arrays by CPU. The share of standstill: NaN where undefined, below 0 where
-        an error outweighs the loss. The length in s of the time that it refers to. The part of the
-        loss, in s, that may be an error of idle time, of reading and of steal, (3, CPUs)."""
-        values = data.sample.values
+    def shares(self, batch: SampleBatch) -> Floats:
+        """Returns three numbers of each CPU in each sample, (samples, 3, CPUs). The share of
+        standstill: NaN where undefined, below 0 where an error outweighs the loss. The length in s
+        of the time that it refers to. The part of the loss, in s, that may be an error of idle
+        time."""
+        values = batch.values
         idle = values["idle"]
         lost_s, span_s = (
-            part[INDEX["involuntary"]] for part in (values.numerators, values.denominators)
+            part[:, INDEX["involuntary"]] for part in (values.numerators, values.denominators)
         )
         idle_s = idle * span_s
         means = self._exact | (idle < MAX_SMALL_IDLE)
@@ -91,19 +83,14 @@ class Standstill:
             guessed = IDLE_ERROR * idle_s
         else:
             means |= np.isfinite(idle)
-            increments = data.sample.delta.tables[self._entries.block].increments
-            guessed = IDLE_PERIOD_ERROR_S * increments[:, self._entries.first]
+            increments = batch.delta.tables[self._entries.block].increments
+            guessed = IDLE_PERIOD_ERROR_S * increments[..., self._entries.first]
         unknown = self._exact | ~np.isfinite(guessed)
-        has_steal = self._guest | (data.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS)
-        error = [
-            np.where(unknown, 0.0, np.minimum(guessed, idle_s)),
-            np.full(len(idle), MAX_READ_S),
-            TICK_S * has_steal,
-        ]
+        idle_error_s = np.where(unknown, 0.0, np.minimum(guessed, idle_s))
         known = means & (span_s > 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(known, lost_s / span_s, np.nan)
-        return share, np.where(known, span_s, 0.0), np.array(error)
+        return np.stack([share, np.where(known, span_s, 0.0), idle_error_s], axis=1)
 
 
 @dataclass(slots=True)
@@ -133,18 +120,19 @@ class ThermalStatus:
         self.triggers = [counter_advances(status.column, status.columns) for status in self._status]
         """Tests whether a poll found one of these bits set."""
 
-    def shares(self, data: DetectorInput) -> Floats:
-        """Returns (HEAT_BITS, cores): the share of the polls in this sample that found the cause;
-        NaN where there were no polls."""
-        result = np.full((len(HEAT_BITS), len(data.cores.lists)), np.nan)
+    def shares(self, batch: SampleBatch) -> Floats:
+        """Returns (samples, HEAT_BITS, cores): the share of the polls in each sample that found the
+        cause; NaN where there were no polls."""
+        cores = batch.cores
+        result = np.full((len(batch), len(HEAT_BITS), len(cores.lists)), np.nan)
         for status in self._status:
-            increments = data.sample.delta.tables[status.column.block].increments
-            polls = increments[:, status.column.first]
+            increments = batch.delta.tables[status.column.block].increments
+            polls = increments[..., status.column.first]
             polls = np.where(polls > 0, polls, np.nan)
-            highest_share = increments[:, status.columns].max(axis=1) / polls
-            rows = data.cores.block_row if status.by_core else data.cores.package
-            share = np.append(highest_share, np.nan)[rows]  # NaN for row -1
-            result[status.cause] = np.fmax(result[status.cause], share)
+            highest_share = increments[..., status.columns].max(axis=-1) / polls
+            rows = cores.block_row if status.by_core else cores.package
+            share = with_extra_column(highest_share, np.nan)[:, rows]  # NaN for row -1
+            result[:, status.cause] = np.fmax(result[:, status.cause], share)
         return result
 
 
@@ -160,13 +148,14 @@ class ClockModulation:
         """A test: whether the register of any CPU is not 0."""
         self._rows = len(reader.hello.topology)
 
-    def shares(self, data: DetectorInput) -> Floats:
-        """Returns the share of the time for which each CPU is requested to halt."""
+    def shares(self, batch: SampleBatch) -> Floats:
+        """Returns the share of each sample for which each CPU is requested to halt, (samples,
+        CPUs)."""
         if self._column is None:
-            return np.full(self._rows, np.nan)
-        table = data.sample.delta.tables[self._column.block]
+            return np.full((len(batch), self._rows), np.nan)
+        table = batch.delta.tables[self._column.block]
         with np.errstate(divide="ignore", invalid="ignore"):
-            level = np.rint(table.increments[:, self._column.first] / table.ticks)
+            level = np.rint(table.increments[..., self._column.first] / table.ticks)
         known = np.isfinite(level)
         bits = np.where(known, level, 0).astype(int)
         duty = (bits & 15) / 16
@@ -211,11 +200,8 @@ shortest; after the longest, an operating system would lose ticks."""
 LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
 """Indices in the sums of an episode: the loss, three errors, SMIs, and the seconds explained by
 each marker."""
-Sums = list[Floats]
-"""Sums over samples, each by CPU: the length of the samples in s, then the values at these
-indices."""
 READ, STEAL = 3, 4
-"""Indices in `Sums` of the errors of reading and of steal."""
+"""Indices of the errors of reading and of steal in the sums of samples (see `Halts._sums`)."""
 
 
 class HaltMarker(NamedTuple):
@@ -249,14 +235,18 @@ class Halts(Detector):
             pause_ns=PAUSE_NS,
         )  # fmt: skip
         self._gap_ns = max_gap_ns(sample_ns)
-        self._joined_samples: tuple[int, Sums] | None = None
+        self._joined_samples: tuple[int, Floats] | None = None
         """Start in raw ns of the samples that are being joined, and their sums; None if there are
         none."""
+        self._guest, rows = reader.hello.virtualisation is not None, len(reader.hello.topology)
+        self._steal_ns = np.full(rows, -UNCOUNTED_STEAL_SPAN_NS)
+        """By CPU, the raw time of the last sample with time lost to the hypervisor."""
         self._has_halt = halts_involuntarily(HALT_START)
         self.triggers = self._has_halt, has_steal
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        self._standstill.note_steal(data)
+        if data.sample.part(has_steal):
+            self._steal_ns[data.sample.values["steal"] > 0] = data.time_ns
         if self.is_calm and not data.sample.part(self._has_halt):
             return []
         since_ns, sums = self._join_short_samples(data)
@@ -276,21 +266,32 @@ class Halts(Detector):
         self.is_calm = self._halts.is_quiet
         return ended
 
-    def _join_short_samples(self, data: DetectorInput) -> tuple[int, Sums]:
+    def _join_short_samples(self, data: DetectorInput) -> tuple[int, Floats]:
         """Returns the start in raw ns and the sums of the sample, joined with the previous samples
         that were too short. Samples are not joined across a gap in the stream."""
-        share, span_s, error_s = self._standstill.shares(data)
-        smis = self._counters.increments(data.sample.delta, "smi")
-        counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
-        explained = self._markers.explained_s(data, share, span_s)
-        now = [span_s, np.nan_to_num(share * span_s), *error_s, counted, *explained]
+        now = data.sample.part(self._sums)
+        has_steal = self._guest | (data.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS)
+        now[STEAL] = TICK_S * has_steal
         if self._joined_samples is None or not 0 < data.time_ns - data.since_ns <= self._gap_ns:
             return data.since_ns, now
         since_ns, before = self._joined_samples
-        both = [old + new for old, new in zip(before, now, strict=True)]
-        for error in (READ, STEAL):  # an error in one sample is compensated in the next
-            both[error] = np.maximum(before[error], now[error])
+        both = before + now
+        # an error in one sample is compensated in the next
+        both[[READ, STEAL]] = np.maximum(before[[READ, STEAL]], now[[READ, STEAL]])
         return since_ns, both
+
+    def _sums(self, batch: SampleBatch) -> Floats:
+        """Returns the sums of each sample alone, (samples, sums, CPUs): its length in s, the loss,
+        three errors, SMIs, and the seconds explained by each marker. The error of steal is 0,
+        because it depends on earlier samples."""
+        share, span_s, idle_error_s = self._standstill.shares(batch).swapaxes(0, 1)
+        smis = self._counters.increments(batch.delta, "smi")
+        no_seconds = np.zeros(share.shape)
+        counted = no_seconds if smis is None else np.nan_to_num(smis)
+        errors_s = idle_error_s, no_seconds + MAX_READ_S, no_seconds
+        explained_s = self._markers.explained_s(batch, share, span_s)
+        sums = [span_s, np.nan_to_num(share * span_s), *errors_s, counted, *explained_s]
+        return np.stack(sums, axis=1)
 
 
 def _describe_halt(halt: ShareEpisode) -> None:
@@ -335,56 +336,56 @@ class HaltMarkers:
         self._steps = intel and abs(base - round(base)) < MIN_STEP_DISTANCE
         self._thermal, self._modulation = ThermalStatus(reader), ClockModulation(reader)
 
-    def explained_s(self, data: DetectorInput, share: Floats, span_s: Floats) -> Floats:
-        """Returns the seconds of standstill that each marker explains, (MARKERS, CPUs); 0 if it
-        explains nothing or is not in the stream. `share`: the share of `span_s` that each CPU
+    def explained_s(self, batch: SampleBatch, share: Floats, span_s: Floats) -> Floats:
+        """Returns the seconds of standstill that each marker explains, (MARKERS, samples, CPUs); 0
+        if it explains nothing or is not in the stream. `share`: the share of `span_s` that each CPU
         lost."""
-        lost_s, values = share * span_s, data.sample.values
+        lost_s, values = share * span_s, batch.values
         with np.errstate(divide="ignore", invalid="ignore"):
-            hot = data.cores.by_cpu(np.fmax.reduce(self._thermal.shares(data), axis=0))
+            hot = batch.cores.by_cpu(np.fmax.reduce(self._thermal.shares(batch), axis=1))
             # With hardware duty cycling, MPERF continues to count while the reference counter
             # stops.
-            ref = self._tsc_share(data, "ref")
-            mperf_surplus = self._tsc_share(data, "mperf") - ref
+            ref = self._tsc_share(batch, "ref")
+            mperf_surplus = self._tsc_share(batch, "mperf") - ref
             # An SMI stops all CPUs, so it cost at most the smallest loss among the CPUs.
-            busy = share[np.isfinite(share) & (values["idle"] < MAX_SMALL_IDLE)]
-            all_s = span_s * (busy.min() if len(busy) else 0.0)
-            smi_s = all_s / self._increments(data, "smi")
+            busy = np.isfinite(share) & (values["idle"] < MAX_SMALL_IDLE)
+            smallest = np.where(busy, share, np.inf).min(axis=1, keepdims=True)
+            all_s = span_s * np.where(np.isfinite(smallest), smallest, 0.0)
+            smi_s = all_s / self._increments(batch, "smi")
             steps = values["busy_hz"] / CLOCK_STEP_HZ
             between = self._steps & (np.abs(steps - np.rint(steps)) >= MIN_STEP_DISTANCE)
             seconds = {
                 "thermal": lost_s * hot,
-                "modulation": span_s * self._modulation.shares(data),
+                "modulation": span_s * self._modulation.shares(batch),
                 "hdc": span_s * np.where(mperf_surplus >= MIN_HDC_SHARE * ref, mperf_surplus, 0.0),
                 "smi": np.where((smi_s >= MIN_SMI_S) & (smi_s <= MAX_SMI_S), all_s, 0.0),
-                "simd": self._increments(data, "license_throttle") / values["busy_hz"],
-                "pcu": span_s * self._transition_share(data),
+                "simd": self._increments(batch, "license_throttle") / values["busy_hz"],
+                "pcu": span_s * self._transition_share(batch),
                 "between": lost_s * between,
             }
         table = np.array([seconds[key] for key in MARKERS])
         return np.where(np.isfinite(table), table, 0.0)
 
-    def _increments(self, data: DetectorInput, key: str) -> Floats:
-        increments = self._counters.increments(data.sample.delta, key)
+    def _increments(self, batch: SampleBatch, key: str) -> Floats:
+        increments = self._counters.increments(batch.delta, key)
         return np.full(self._rows, np.nan) if increments is None else increments
 
-    def _tsc_share(self, data: DetectorInput, key: str) -> Floats:
+    def _tsc_share(self, batch: SampleBatch, key: str) -> Floats:
         """Returns a counter as a share of the TSC ticks of its block's span."""
         column = self._counters.columns.get(key)
         if column is None:
             return np.full(self._rows, np.nan)
-        ticks = self._counters.tsc_ticks(data.sample.delta, column.block)
-        return self._increments(data, key) / ticks
+        ticks = self._counters.tsc_ticks(batch.delta, column.block)
+        return self._increments(batch, key) / ticks
 
-    def _transition_share(self, data: DetectorInput) -> Floats:
+    def _transition_share(self, batch: SampleBatch) -> Floats:
         """Returns the share of its own ticks in which the power control unit changed a clock."""
         changing, ticks = (
-            self._counters.increments(data.sample.delta, key)
-            for key in ("pcu_transition", "pcu_ticks")
+            self._counters.increments(batch.delta, key) for key in ("pcu_transition", "pcu_ticks")
         )
         if changing is None or ticks is None:
             return np.full(self._rows, np.nan)
-        return np.asarray(np.append(changing / ticks, np.nan)[self._package])
+        return with_extra_column(changing / ticks, np.nan)[:, self._package]
 
 
 # --- Detects throttling: cores report heat, or are requested to halt, although their clock is not
@@ -430,13 +431,12 @@ class Throttles(Detector):
         if self.is_calm and not any(data.sample.part(sign) for sign in self._polled_triggers):
             return ended
         cores = data.cores
-        halt_share = cores.max_of_threads(self._modulation.shares(data))
-        status = np.array(
-            [*self._thermal.shares(data), np.where(halt_share > 0, 1.0, halt_share * 0)]
-        )
+        halt_share = cores.max_of_threads(data.sample.part(self._modulation.shares))
+        heat_shares = data.sample.part(self._thermal.shares)
+        status = np.array([*heat_shares, np.where(halt_share > 0, 1.0, halt_share * 0)])
         share = np.fmax.reduce(status, axis=0)
         share[self._is_dropping(cores)] = 0.0
-        lost, span_s, _ = self._standstill.shares(data)
+        lost, span_s, _ = data.sample.part(self._standstill.shares)
         more = [cores.total(lost * span_s), cores.total(span_s)]
         more += [*np.nan_to_num([halt_share, *status])]
         times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
