@@ -13,11 +13,8 @@ from perfprobe.programming import journal
 
 def entries_left(root: Path) -> list[journal.JournalEntry]:
     boot = identity.boot_id(root)
-    return [
-        entry
-        for directory in journal.directories()
-        for entry in journal.read_journals(directory, boot, root).entries
-    ]
+    entries = [journal.read_journal(path, boot, root) for path in journal.directories()]
+    return [entry for entry in entries if entry is not None]
 
 
 @contextmanager

@@ -137,12 +137,9 @@ def _memory_check(root: Path) -> Check:
 def _msr_check(root: Path) -> Check:
     what = "MSRs"
     lost = "temperature, limit reasons, turbo ratios, C-state residency; --source msr"
-    left = [
-        entry
-        for directory in journal.directories()
-        for entry in journal.stale_entries(directory, identity.boot_id(root), root)
-    ]
-    if left:
+    boot = identity.boot_id(root)
+    entries = (journal.stale_entry(path, boot, root) for path in journal.directories())
+    if left := [entry for entry in entries if entry is not None]:
         pids = ", ".join(str(entry.pid) for entry in left)
         why = f"a killed perftop (pid {pids}) left counters programmed (saved in {left[0].path})"
         return Check(what, "limited", why, lost, "the next perftop --source msr restores them")

@@ -53,15 +53,6 @@ class UnusableError(Exception):
     """A file must not be used to restore registers; the text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Journals:
-    """The journals that were found in a directory."""
-
-    entries: list[JournalEntry]
-    rejected: list[tuple[Path, str]]
-    """Files that cannot be used, and the reasons."""
-
-
 # --- the directory --------------------------------------------------------------------------------
 
 
@@ -154,8 +145,7 @@ class Journal:
 
     def __init__(self, directory: Path, boot_id: str | None, root: Path) -> None:
         self._directory = directory
-        self._name = _journal_name(root)
-        self.path = directory / self._name
+        self.path = journal_path(directory, root)
         self._identity = {
             "format": FORMAT_VERSION,
             "boot_id": boot_id,
@@ -174,7 +164,7 @@ class Journal:
             for cpu, changes in cpus.items()
         }
         text = json.dumps({**self._identity, "cpus": table})
-        new = f".{self._name}.{os.getpid()}"
+        new = f".{self.path.name}.{os.getpid()}"
         directory = _open_private_directory(self._directory)
         try:
             # a killed process with the same PID may have left the file
@@ -186,7 +176,7 @@ class Journal:
                 file.write(text)
                 file.flush()
                 os.fsync(fd)
-            os.replace(new, self._name, src_dir_fd=directory, dst_dir_fd=directory)
+            os.replace(new, self.path.name, src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
         finally:
             os.close(directory)
@@ -203,11 +193,11 @@ def _restorable_value(register: int, before: int) -> int:
     return before & ~starting if register in counter_plan.SELECTS else before
 
 
-def _journal_name(root: Path) -> str:
+def journal_path(directory: Path, root: Path) -> Path:
     import hashlib  # imported here, because it loads OpenSSL
 
     digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
-    return f"msr-{digest[:16]}{SUFFIX}"
+    return directory / f"msr-{digest[:16]}{SUFFIX}"
 
 
 def start_time(pid: int) -> int | None:
@@ -223,34 +213,33 @@ def start_time(pid: int) -> int | None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def stale_entries(run_dir: Path, boot_id: str | None, root: Path) -> list[JournalEntry]:
-    """Returns the journals of this boot and root in a directory whose process has ended without
+def stale_entry(run_dir: Path, boot_id: str | None, root: Path) -> JournalEntry | None:
+    """Returns the journal of this boot and root in a directory if its process has ended without
     restoring the registers."""
-    return [entry for entry in read_journals(run_dir, boot_id, root).entries if not entry.is_live]
+    with contextlib.suppress(UnusableError):
+        entry = read_journal(run_dir, boot_id, root)
+        return entry if entry is not None and not entry.is_live else None
+    return None
 
 
-def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
-    """Reads the journals of this root in a directory, without changing anything."""
-    result = Journals([], [])
+def read_journal(run_dir: Path, boot_id: str | None, root: Path) -> JournalEntry | None:
+    """Returns the journal of this root in a directory; None without one. Raises UnusableError."""
     try:
         directory = _open_private_directory(run_dir)
     except OSError:
-        return result
-    path = run_dir / _journal_name(root)
+        return None
+    path = journal_path(run_dir, root)
     try:
         about = json.loads(_read_private_file(directory, path.name))
-        result.entries.append(_parse_entry(path, about, boot_id, root))
+        return _parse_entry(path, about, boot_id, root)
     except FileNotFoundError:
-        pass
-    except UnusableError as error:
-        result.rejected.append((path, str(error)))
+        return None
     except OSError as error:
-        result.rejected.append((path, f"it cannot be read ({error.strerror})"))
+        raise UnusableError(f"it cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        result.rejected.append((path, "its content is not a journal"))
+        raise UnusableError("its content is not a journal") from None
     finally:
         os.close(directory)
-    return result
 
 
 def _read_private_file(directory: int, name: str) -> bytes:

@@ -15,7 +15,7 @@ from perfprobe.cpu import cpu_sets
 from perfprobe.errors import error_sentence
 from perfprobe.programming import counter_plan, journal
 from perfprobe.programming.counter_plan import Changes, CounterPlan
-from perfprobe.programming.journal import Journal, JournalEntry
+from perfprobe.programming.journal import Journal, JournalEntry, UnusableError
 from perfprobe.registers.msr import MsrError, Registers
 
 
@@ -102,29 +102,32 @@ class Programmer:
 
     def _restore_leftovers(self, own: Journal) -> None:
         for directory in journal.directories():
-            result = journal.read_journals(directory, self._boot_id, self._root)
-            for entry in result.entries:
-                if entry.is_live:
-                    raise InUseError(
-                        f"another perftop (pid {entry.pid}) is programming these counters",
-                        "two would overwrite each other's registers",
-                        f"end it (kill {entry.pid}), or use --source perf, which shares counters",
-                    )
-            for path, why in result.rejected:
+            try:
+                entry = journal.read_journal(directory, self._boot_id, self._root)
+            except UnusableError as error:
+                path = journal.journal_path(directory, self._root)
                 ignored_path = path.with_suffix(".ignored")
                 with contextlib.suppress(OSError):
                     path.replace(ignored_path)
                 self.notes.append(
-                    f"{path} is not used to restore registers: {why}; "
+                    f"{path} is not used to restore registers: {error}; "
                     "if a perftop was killed since the last boot, its counters may stay "
                     f"programmed until the next one (the file is now {ignored_path.name})"
                 )
-            for entry in result.entries:
-                self._restore_entry(entry)
-                self._journal = own
-                self._save()
-                if entry.path != own.path:
-                    entry.path.unlink(missing_ok=True)
+                continue
+            if entry is None:
+                continue
+            if entry.is_live:
+                raise InUseError(
+                    f"another perftop (pid {entry.pid}) is programming these counters",
+                    "two would overwrite each other's registers",
+                    f"end it (kill {entry.pid}), or use --source perf, which shares counters",
+                )
+            self._restore_entry(entry)
+            self._journal = own
+            self._save()
+            if entry.path != own.path:
+                entry.path.unlink(missing_ok=True)
         self._journal = own
 
     def _restore_entry(self, entry: JournalEntry) -> None:

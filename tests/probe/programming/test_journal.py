@@ -18,7 +18,7 @@ from waiting import wait_for
 
 from perfprobe.programming import journal
 from perfprobe.programming.counter_plan import Change
-from perfprobe.programming.journal import Journal
+from perfprobe.programming.journal import Journal, UnusableError
 
 BOOT = "b1"
 CPUS = {
@@ -76,29 +76,31 @@ def test_restored_values_start_no_counter(directory: Path, root: Path) -> None:
     """An earlier program left a select, without the global bit that enables it."""
     own = Journal(directory, BOOT, root)
     own.write({0: {0x186: Change(0x53003C, 0x43023C), 0x38D: Change(0x33, 0x333)}})
-    (entry,) = journal.read_journals(directory, BOOT, root).entries
+    entry = journal.read_journal(directory, BOOT, root)
+    assert entry is not None
     assert entry.cpus == {0: {0x186: Change(0x03003C, 0x43023C), 0x38D: Change(0x33, 0x333)}}
 
 
 def test_a_journal_is_read_back_as_written(directory: Path, root: Path) -> None:
     path = write_journal(directory, root)
-    (entry,) = journal.read_journals(directory, BOOT, root).entries
+    entry = journal.read_journal(directory, BOOT, root)
+    assert entry is not None
     assert (entry.pid, entry.cpus, entry.is_live) == (os.getpid(), CPUS, True)
-    assert journal.stale_entries(directory, BOOT, root) == []
+    assert journal.stale_entry(directory, BOOT, root) is None
     forge_journal(path)
-    (left,) = journal.stale_entries(directory, BOOT, root)
-    assert left.cpus == CPUS
-    assert not left.is_live
+    left = journal.stale_entry(directory, BOOT, root)
+    assert left is not None
+    assert (left.cpus, left.is_live) == (CPUS, False)
 
 
 def test_a_reused_pid_is_not_the_writer(directory: Path, root: Path) -> None:
     forge_journal(write_journal(directory, root), pid=os.getpid(), start=1)
-    assert len(journal.stale_entries(directory, BOOT, root)) == 1
+    assert journal.stale_entry(directory, BOOT, root) is not None
 
 
 def test_each_tree_has_its_own_journals(directory: Path, root: Path, tmp_path: Path) -> None:
     forge_journal(write_journal(directory, root))
-    assert journal.read_journals(directory, BOOT, tmp_path) == journal.Journals([], [])
+    assert journal.read_journal(directory, BOOT, tmp_path) is None
 
 
 def test_a_journal_is_removed(directory: Path, root: Path) -> None:
@@ -142,11 +144,9 @@ def test_an_unusable_journal_is_rejected_with_its_reason(
 ) -> None:
     path = write_journal(directory, root)
     forge_journal(path, **changed)
-    result = journal.read_journals(directory, BOOT, root)
-    assert result.entries == []
-    ((where, text),) = result.rejected
-    assert where == path
-    assert why in text
+    with pytest.raises(UnusableError, match=why) as caught:
+        journal.read_journal(directory, BOOT, root)
+    text = str(caught.value)
     assert re.fullmatch(r"[a-zA-Z0-9 -]+", text), "an exception of Python has quotes or brackets"
 
 
@@ -189,11 +189,11 @@ def test_files_that_are_not_journals_are_rejected(directory: Path, root: Path, c
     path = write_journal(directory, root)
     forge_journal(path)
     pad(path, journal.MAX_JOURNAL_BYTES)
-    assert len(journal.read_journals(directory, BOOT, root).entries) == 1
+    assert journal.read_journal(directory, BOOT, root) is not None
     CHANGES[change](path)
-    result = journal.read_journals(directory, BOOT, root)
-    assert (result.entries, [where for where, _ in result.rejected]) == ([], [path])
-    assert re.fullmatch(r"[a-zA-Z ()]+", result.rejected[0][1])
+    with pytest.raises(UnusableError, match=r"^[a-zA-Z ()]+$"):
+        journal.read_journal(directory, BOOT, root)
+    assert journal.stale_entry(directory, BOOT, root) is None
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
@@ -208,7 +208,7 @@ def test_a_directory_that_others_can_enter_is_not_used(
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(OSError):
         journal.prepare_directory()
-    assert journal.read_journals(tmp_path / "a", BOOT, root) == journal.Journals([], [])
+    assert journal.read_journal(tmp_path / "a", BOOT, root) is None
 
 
 def test_a_parent_that_others_can_write_to_is_not_used(tmp_path: Path, root: Path) -> None:
@@ -239,7 +239,7 @@ def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, own
         pytest.skip("needs CAP_CHOWN, to give directories away")
     with pytest.raises(PermissionError), journal.locked_directory(above / "perftop"):
         pass
-    assert journal.read_journals(above / "perftop", BOOT, root) == journal.Journals([], [])
+    assert journal.read_journal(above / "perftop", BOOT, root) is None
 
 
 def test_a_link_in_the_path_is_as_safe_as_its_target(tmp_path: Path) -> None:

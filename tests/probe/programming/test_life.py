@@ -184,11 +184,12 @@ def test_registers_are_restored_after_a_kill_and_restart(fake: FakeKernel, run_d
         busy = stat(fake, "-n", "1")
         assert (busy.returncode, busy.stdout) == (3, "")
         assert f"another perftop (pid {process.pid})" in busy.stderr
-        assert journal.stale_entries(run_dir, boot, fake.root) == []
+        assert journal.stale_entry(run_dir, boot, fake.root) is None
         process.kill()
     changed = fake.changed()
     assert set(changed) == {0, 1, 2, 3}
-    (entry,) = journal.stale_entries(run_dir, boot, fake.root)
+    entry = journal.stale_entry(run_dir, boot, fake.root)
+    assert entry is not None
     assert entry.pid == process.pid
     results = {r: (c.before, c.ours) for r, c in entry.cpus[3].items() if c.before != c.ours}
     assert results == changed[3]
@@ -200,7 +201,7 @@ def test_registers_are_restored_after_a_kill_and_restart(fake: FakeKernel, run_d
         again.terminate()
         again.wait(MAX_WAIT_S)
     assert fake.changed() == {}
-    assert journal.stale_entries(run_dir, boot, fake.root) == []
+    assert journal.stale_entry(run_dir, boot, fake.root) is None
 
 
 def set_online(kernel: FakeKernel, process: subprocess.Popen[bytes], cpu: int, state: bool) -> None:
@@ -256,7 +257,8 @@ def test_a_cpu_offline_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir
         process.terminate()
         assert process.wait(MAX_WAIT_S) == 1
     assert set(fake.changed()) == {3}
-    (entry,) = journal.stale_entries(run_dir, identity.boot_id(fake.root), fake.root)
+    entry = journal.stale_entry(run_dir, identity.boot_id(fake.root), fake.root)
+    assert entry is not None
     assert set(entry.cpus) == {3}
     # CPU 3 is still offline, so it remains in the journal
     with probe(fake) as (process, messages):
