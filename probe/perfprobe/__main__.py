@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"perfprobe {__version__}")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    root = stream_options.sysroot()
+    root = stream_options.sysroot_parser()
 
     stream = verbs.add_parser("stream", parents=[root], help="write frames to stdout (msgpack)")
     stream_options.add_options(stream, float, "0.1")

@@ -102,7 +102,7 @@ def serve(
             orders = parser.parse(_read_stdin(fd, event, stdin, stdout))
             if orders.batch_ns is not None:
                 source.set_batch_length(orders.batch_ns)
-            if orders.echo is not None and not outbox.full:
+            if orders.echo is not None and not outbox.is_full:
                 # The note has this machine's time, even if a simulation has another clock.
                 outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data={"number": orders.echo}))
         # poll() also returns for an order or if stdout is writable; no sample may be early.

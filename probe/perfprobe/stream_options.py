@@ -34,7 +34,7 @@ def forwarded_options(options: argparse.Namespace) -> list[str]:
     return [*only, *(["--no-multiplex"] if options.no_multiplex else [])]
 
 
-def sysroot() -> argparse.ArgumentParser:
+def sysroot_parser() -> argparse.ArgumentParser:
     """Returns a parent parser with the option --sysroot, for verbs that read files."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(

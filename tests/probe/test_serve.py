@@ -134,7 +134,7 @@ def test_a_full_queue_drops_the_oldest_frames_and_no_notes() -> None:
     for seq in range(20):
         box.put(Note("mark", seq) if seq in {2, 19} else Frame(seq, seq, {}))
     assert box.lost == 8
-    assert box.full
+    assert box.is_full
     box.flush()
     data = os.read(out_r, 10_000)
     numbers = [int(data[first : first + 100]) for first in range(0, len(data), 100)]

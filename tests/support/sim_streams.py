@@ -78,7 +78,7 @@ def valid(hello: Hello, frame: Frame, key: str) -> Any:
 def schedule_of(text: str) -> Schedule:
     spec = parse_spec(text)
     machine = SimMachine.from_spec(spec)
-    return Schedule(machine, scripts.build(spec.scenario, machine), spec.seed)
+    return Schedule(machine, scripts.make_script(spec.scenario, machine), spec.seed)
 
 
 def amounts_between(schedule: Schedule, t0: int, t1: int) -> Ints:

@@ -134,7 +134,7 @@ class ProbeStream(_ClosingStream):
             if self._read_pause_s and len(data) < MAX_PAUSED_BYTES:
                 await self._pause_between_reads()
         if not decoder.ended:
-            failed = await run_in_thread(partial(self._probe.end_failure, decoder.cut))
+            failed = await run_in_thread(partial(self._probe.end_failure, decoder.cut_byte_count))
             self._probe.failure_raised = True  # not reached if cancelled
             raise failed
 

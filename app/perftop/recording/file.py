@@ -215,7 +215,7 @@ class Recording:
             messages = list(decoder.feed(self._bytes(offset, self.size - offset)))
         except wire.WireError:
             return None
-        note = messages[0] if len(messages) == 1 and not decoder.cut else None
+        note = messages[0] if len(messages) == 1 and not decoder.cut_byte_count else None
         if not isinstance(note, wire.Note) or note.kind != INDEX_KIND:
             return None
         blocks, data = array("Q"), note.data.get("blocks")
@@ -479,7 +479,7 @@ class PipedRecording:
         else:
             if not self.offset:
                 raise _start_failure(name, None, start)
-            if self._reader.decoder.cut:
+            if self._reader.decoder.cut_byte_count:
                 self.damage = f"cut after byte {self.offset}: the last message is incomplete"
             elif not self._reader.has_end:
                 self.damage = f"cut after byte {self.offset}: it has no end"

@@ -161,7 +161,7 @@ def add_verb(
     stream, too. `interval`: default of -i in its help."""
     about = about or text
     description = f"{about[0].upper()}{about[1:]}."
-    parents = [stream_options.sysroot()] if machine or stream else []
+    parents = [stream_options.sysroot_parser()] if machine or stream else []
     parser: Parser = subparsers.add_parser(
         name, help=text, description=description, epilog=epilog, parents=parents
     )

@@ -250,7 +250,6 @@ _NEHALEM = replace(
     residencies=(C3, C6, *PACKAGE_RESIDENCIES),
     bclk_hz=133.33e6,
 )
-_WESTMERE = replace(_NEHALEM)
 _SANDY = replace(
     _NEHALEM,
     smt_methods=("one-thread", "any-thread", *COUNTERLESS_METHODS),
@@ -259,15 +258,13 @@ _SANDY = replace(
     rapl=RAPL,
     bclk_hz=100e6,
 )
-_IVY = replace(_SANDY)
 _HASWELL = replace(_SANDY, limits=LIMITS_HASWELL)
-_BROADWELL = replace(_SANDY, limits=LIMITS_HASWELL)
 _SKYLAKE = replace(
     _SANDY,
     events=CRYSTAL_EVENTS,
     limits=LIMITS_SKYLAKE,
     crystals_hz=(24e6,),
-    uses_base_clock_for_aperf=True,
+    counts_mperf_at_base_clock=True,
 )
 _SKX = replace(
     _SKYLAKE,
@@ -275,7 +272,7 @@ _SKX = replace(
     turbo=TURBO_GROUPS,
     limits=LIMITS_XEON,
     crystals_hz=(25e6, 24e6),  # 24 MHz: Core-X and Xeon-W, which have the same model number
-    uses_base_clock_for_aperf=False,
+    counts_mperf_at_base_clock=False,
 )
 # Cannon Lake has no event list of its own; all models from Skylake to Ice Lake count crystal ticks
 # and have the one-thread event.
@@ -295,7 +292,7 @@ _ICX = replace(
     limits=LIMITS_XEON,
     residencies=(C1, C6, *PACKAGE_RESIDENCIES),
     crystals_hz=(25e6,),
-    uses_base_clock_for_aperf=False,
+    counts_mperf_at_base_clock=False,
 )
 _SPR = replace(_ICX, events=GOLDEN_COVE_EVENTS, license_events={})
 _GOLDEN_COVE = replace(_ICE_LAKE, events=GOLDEN_COVE_EVENTS)
@@ -320,7 +317,7 @@ _PANTHER_LAKE = replace(
     residencies=(C1, C6, C7, *DEEP_PACKAGE_RESIDENCIES),
     rapl=RAPL,
     bclk_hz=100e6,
-    uses_base_clock_for_aperf=True,
+    counts_mperf_at_base_clock=True,
 )
 _PANTHER_LAKE_E = replace(_PANTHER_LAKE, turbo=TURBO_E_CORES)
 _SIERRA = replace(
@@ -390,19 +387,19 @@ _BONNELL = replace(
 _INTEL_ROWS = (
     _row(_NEHALEM, "Nehalem", 0x1A, 0x1E, 0x1F),
     _row(_NEHALEM, "Nehalem-EX", 0x2E, turbo=None),
-    _row(_WESTMERE, "Westmere", 0x25, 0x2C),
-    _row(_WESTMERE, "Westmere-EX", 0x2F, turbo=None),
+    _row(_NEHALEM, "Westmere", 0x25, 0x2C),
+    _row(_NEHALEM, "Westmere-EX", 0x2F, turbo=None),
     _row(_SANDY, "Sandy Bridge", 0x2A),
     _row(_SANDY, "Sandy Bridge-EP", 0x2D),
-    _row(_IVY, "Ivy Bridge", 0x3A),
-    _row(_IVY, "Ivy Bridge-EP", 0x3E, turbo=TURBO_16_CORES),
+    _row(_SANDY, "Ivy Bridge", 0x3A),
+    _row(_SANDY, "Ivy Bridge-EP", 0x3E, turbo=TURBO_16_CORES),
     _row(_HASWELL, "Haswell", 0x3C, 0x46),
     _row(_HASWELL, "Haswell-ULT", 0x45, residencies=DEEP_RESIDENCIES),
     _row(_HASWELL, "Haswell-EP", 0x3F, turbo=TURBO_18_CORES, limits=LIMITS_HASWELL_SERVER),
-    _row(_BROADWELL, "Broadwell", 0x3D, residencies=DEEP_RESIDENCIES),
-    _row(_BROADWELL, "Broadwell", 0x47),
-    _row(_BROADWELL, "Broadwell-EP", 0x4F, turbo=TURBO_16_CORES, limits=LIMITS_HASWELL_SERVER),
-    _row(_BROADWELL, "Broadwell-DE", 0x56, turbo=TURBO_16_CORES, limits=LIMITS_HASWELL_SERVER),
+    _row(_HASWELL, "Broadwell", 0x3D, residencies=DEEP_RESIDENCIES),
+    _row(_HASWELL, "Broadwell", 0x47),
+    _row(_HASWELL, "Broadwell-EP", 0x4F, turbo=TURBO_16_CORES, limits=LIMITS_HASWELL_SERVER),
+    _row(_HASWELL, "Broadwell-DE", 0x56, turbo=TURBO_16_CORES, limits=LIMITS_HASWELL_SERVER),
     _row(_SKYLAKE, "Skylake", 0x4E, 0x5E, residencies=DEEP_RESIDENCIES),
     _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=DEEP_RESIDENCIES),
     _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=DEEP_RESIDENCIES),

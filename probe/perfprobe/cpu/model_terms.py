@@ -157,7 +157,7 @@ class Uarch:
     """Bus clock in Hz: the base frequency is this clock times bits 15:8 of MSR CEH."""
     crystals_hz: tuple[float, ...] = ()
     """Possible frequencies of the core crystal in Hz, the likeliest first."""
-    uses_base_clock_for_aperf: bool = False
+    counts_mperf_at_base_clock: bool = False
     """Whether MPERF counts at the base frequency, not the TSC's rate (turbostat: tsc_tweak)."""
     core_type: str | None = None
     slots_per_cycle: int | None = None

@@ -3,7 +3,6 @@ perfprobe keeps after it has opened them."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -155,7 +154,7 @@ def drop_capabilities(root: Path, source: str) -> None:
     if not source.startswith("sim") and own_status(_REAL_ROOT, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
     keep = sum(1 << capability for capability in set(needed_capabilities(root, source)))
-    with contextlib.suppress(OSError):  # a service's seccomp filter may refuse this
+    with suppress(OSError):  # a service's seccomp filter may refuse this
         check_result(lib.pp_rights_keep(keep))
 
 

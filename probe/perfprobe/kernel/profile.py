@@ -106,7 +106,7 @@ class Symbols:
         name = _NAME.match(self._names, self._starts[at]) if at >= 0 else None
         return name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
 
-    def describe(self, stack: Stack) -> tuple[str, str]:
+    def kind_and_function(self, stack: Stack) -> tuple[str, str]:
         """Returns the kind of work (a key of WORK_KINDS, or '') and the function that does it; for
         a lock, the function that takes the lock."""
         innermost, names = self.name(stack[0]), map(self.name, stack)
@@ -124,13 +124,13 @@ class KernelSamples:
     def __init__(self, cpu: int, period_ns: int) -> None:
         event = {"type": SOFTWARE, "flags": lib.PP_EVENT_KERNEL, "config": CPU_CLOCK,
                  "period": period_ns}  # fmt: skip
-        self._kallsyms_fd = check_result(lib.pp_perf_open(ffi.new("pp_event *", event), cpu, -1))
+        self._fd = check_result(lib.pp_perf_open(ffi.new("pp_event *", event), cpu, -1))
         self.period_ns = period_ns
         try:
-            self._pages = mmap.mmap(self._kallsyms_fd, mmap.PAGESIZE + RING_BYTES)
-            check_result(lib.pp_perf_enable(self._kallsyms_fd))
+            self._pages = mmap.mmap(self._fd, mmap.PAGESIZE + RING_BYTES)
+            check_result(lib.pp_perf_enable(self._fd))
         except OSError:
-            os.close(self._kallsyms_fd)
+            os.close(self._fd)
             raise
 
     def read_records(self) -> bytes:
@@ -142,7 +142,7 @@ class KernelSamples:
 
     def close(self) -> None:
         self._pages.close()
-        os.close(self._kallsyms_fd)
+        os.close(self._fd)
 
 
 def parse_samples(records: bytes) -> Iterator[tuple[int, Stack]]:
@@ -183,7 +183,9 @@ class KernelProfile:
         for samples in self._samples.values():
             for (pid, stack), count in Counter(parse_samples(samples.read_records())).items():
                 if self._symbols is not None and stack and pid != os.getpid():
-                    counts[*self._symbols.describe(stack), pid] += count * samples.period_ns
+                    counts[*self._symbols.kind_and_function(stack), pid] += (
+                        count * samples.period_ns
+                    )
         span_ns, is_sampled = now_ns - self._since_ns, bool(self._samples)
         self._since_ns = now_ns
         by_share = sorted(kernel_shares, key=lambda cpu: -kernel_shares[cpu])

@@ -149,11 +149,9 @@ class _RunningTask:
         run = self.rates.run_share
         return round(self.reading.share, 4) if run is None else run
 
-    def record(self) -> list[object]:
-        return [self.pid, self.stat.comm, self.share()]
 
-    def wait_record(self) -> list[float | None]:
-        return [*self.rates[1:]]
+def _non_empty(**records: Any) -> dict[str, Any]:
+    return {name: record for name, record in records.items() if record}
 
 
 class TaskScanner:
@@ -232,8 +230,7 @@ class TaskScanner:
             return False
         self._check_due_ns = now_ns + CHECK_INTERVAL_NS if now_ns < self._checks_end_ns else inf
         if not self._joined_quotas and self._quotas.has_moved(self._watched_pids()[:MAX_CHECKED]):
-            quotas = self._quotas.record(self._watched_pids())
-            self._joined_quotas = {"quotas": quotas} if quotas else {}
+            self._joined_quotas = _non_empty(quotas=self._quotas.record(self._watched_pids()))
         return True
 
     def take_joined_quotas(self) -> dict[str, Any]:
@@ -244,8 +241,7 @@ class TaskScanner:
 
     def final_quotas(self) -> dict[str, Any]:
         """Returns the present quota counts of a process that has ended; usually empty."""
-        quotas = self._quotas.record_again()
-        return {"quotas": quotas} if quotas else {}
+        return _non_empty(quotas=self._quotas.record_again())
 
     def take_records(self) -> dict[str, Any]:
         """Returns the records of a scan that ended since the last call; empty if none ended."""
@@ -296,20 +292,18 @@ class TaskScanner:
         interrupts, shares = self._interrupts.record(), self._interrupts.kernel_shares
         if before and new_readings:
             yield from self._make_records(by_cpu)
-            self._ready |= {"interrupts": interrupts} if interrupts else {}
-            if ended := self._ended_children(before):
-                self._ready["ended_children"] = ended
-            if self._kernel is not None and (kernel := self._kernel.record(shares, start_ns)):
-                self._ready["kernel"] = kernel
-            if messages := self._log.record():
-                self._ready["kernel_log"] = messages
+            self._ready |= _non_empty(
+                interrupts=interrupts,
+                ended_children=self._ended_children(before),
+                kernel=self._kernel and self._kernel.record(shares, start_ns),
+                kernel_log=self._log.record(),
+            )
         elif new_readings:  # the first scan: the baseline for shares of the next second
             self._memory.record(self._watched_pids())
             comms = {pid: task.stat.comm for pid, task in new_readings.items() if task.stat}
             managers = {pid: comm for pid, comm in comms.items() if comm in POWER_MANAGERS}
-            self._ready = {"managers": managers} if managers else {}
-            if quotas := self._quotas.record(self._watched_pids()):
-                self._ready["quotas"] = quotas
+            quotas = self._quotas.record(self._watched_pids())
+            self._ready = _non_empty(managers=managers, quotas=quotas)
 
     def _pid_batches(self) -> Iterator[list[str]]:
         """Yields the PIDs in batches. /proc is listed only if a task was created: with cold caches
@@ -340,18 +334,15 @@ class TaskScanner:
         if self._is_own_namespace:
             firsts = [runners[0] for runners in by_cpu.values()]
             yield from self._add_details([*firsts, *busiest], details)
-        others = {str(cpu): [task.record() for task in tasks] for cpu, tasks in by_cpu.items()}
-        waits = {
-            str(cpu): [task.wait_record() for task in runners] for cpu, runners in by_cpu.items()
-        }
+        others, waits = {}, {}
+        for cpu, runners in by_cpu.items():
+            others[str(cpu)] = [[task.pid, task.stat.comm, task.share()] for task in runners]
+            waits[str(cpu)] = [[*task.rates[1:]] for task in runners]
         tasks = {cpu: records[0] for cpu, records in others.items()}
-        self._ready = {"tasks": tasks, "others": others, "waits": waits}
-        self._ready |= {"details": details} if details else {}
         pids = [*self._watched_pids(), *(runner.pid for runner in busiest)]
-        if quotas := self._quotas.record(pids):
-            self._ready["quotas"] = quotas
-        if memory := self._memory.record(self._watched_pids(), pids):
-            self._ready["memory"] = memory
+        quotas, memory = self._quotas.record(pids), self._memory.record(self._watched_pids(), pids)
+        self._ready = {"tasks": tasks, "others": others, "waits": waits}
+        self._ready |= _non_empty(details=details, quotas=quotas, memory=memory)
 
     def _ended_children(self, before: dict[str, _TaskReading]) -> dict[str, list[object]]:
         """Returns, by parent's PID: its name, the share of a CPU used by children that started and

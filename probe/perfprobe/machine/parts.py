@@ -95,8 +95,8 @@ class ReducedPart:
 
     def open(self, cpu: int) -> list[Slot]:
         slots = self._part.open(cpu)
-        to = self._new_columns
-        return [replace(slot, column=to[slot.column]) for slot in slots if slot.column in to]
+        new = self._new_columns
+        return [replace(slot, column=new[slot.column]) for slot in slots if slot.column in new]
 
     def close_cpu(self, cpu: int) -> None:
         self._part.close_cpu(cpu)

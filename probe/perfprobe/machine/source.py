@@ -317,7 +317,7 @@ class Machine:
         joined = self._tasks.take_joined_quotas()
         if frames and joined:
             frames[0] = replace(frames[0], records=records | joined)
-        self._polled_blocks.fill(memoryview(last.data), self._offsets, self._sampler.now)
+        self._polled_blocks.read_into(memoryview(last.data), self._offsets, self._sampler.now)
         own = joined if joined and not frames else self._tasks.take_records()
         records = own | self._take_group_record() | records
         if self._watch is not None:

@@ -109,7 +109,7 @@ def cpu_part(
         result = opened.get(cpu) or opened_by_events.get(tuple(wanted[cpu]))
         return [] if result is None else result.events
 
-    def restricted(counter: Counter, keys: set[str]) -> Counter:
+    def restrict(counter: Counter, keys: set[str]) -> Counter:
         """Returns the counter, restricted to the CPUs on which one of these keys is counted."""
         cpus = [r.cpu for r in rows if not keys.isdisjoint(event.key for event in events(r.cpu))]
         return restrict_to_cpus(counter, cpus, len(rows))
@@ -121,8 +121,8 @@ def cpu_part(
     column = {counter.key: i for i, counter in enumerate(table)}
     times = TIME_COUNTERS if timed and table else ()
     counters = [
-        *(restricted(counter, set(column)) for counter in times),
-        *(restricted(counter, {counter.key}) for counter in table),
+        *(restrict(counter, set(column)) for counter in times),
+        *(restrict(counter, {counter.key}) for counter in table),
     ]
     ready = {cpu: result.group for cpu, result in opened.items() if result.group is not None}
     for cpu, group in ready.items():

@@ -271,30 +271,30 @@ def open_events(
     the events of another group that will be counted, too. If that group does not fit, events of
     YIELDING_ROLES are dropped."""
 
-    def on(cpu: int) -> OpenedEvents:
+    def open_on(cpu: int) -> OpenedEvents:
         other = [] if other_group is None else other_group.get(cpu, [])
 
-        def opened(events: Sequence[Event]) -> OpenedEvents:
+        def open_wanted(events: Sequence[Event]) -> OpenedEvents:
             return open_group(
                 kernel, events, cpu, timed=timed, mapped=mapped, with_trial=with_trial, root=root
             )
 
         if not other:
-            return opened(wanted[cpu])
+            return open_wanted(wanted[cpu])
         for count in range(len(YIELDING_ROLES) + 1):
             events = [
                 event for event in wanted[cpu] if event.role_or_key not in YIELDING_ROLES[:count]
             ]
-            group = opened(events)
+            group = open_wanted(events)
             if group.group is None or group_fits(kernel, other, cpu, root):
                 yielded = (event.key for event in wanted[cpu] if event not in events)
                 return replace(
                     group, missing=dict.fromkeys(yielded, YIELDED_TO_CHOSEN) | group.missing
                 )
             group.group.close()
-        return opened(wanted[cpu])
+        return open_wanted(wanted[cpu])
 
-    return dict(zip(wanted, run_in_threads(on, wanted), strict=True))
+    return dict(zip(wanted, run_in_threads(open_on, wanted), strict=True))
 
 
 def open_group(

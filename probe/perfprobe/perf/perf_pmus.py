@@ -203,7 +203,7 @@ def event_config(pmu: Pmu, event: str) -> int | None:
     return words.config if words is not None and words == ConfigWords(words.config) else None
 
 
-def place_term(pmu: Pmu, term: str, value: int) -> int | None:
+def shift_to_term(pmu: Pmu, term: str, value: int) -> int | None:
     """Returns the value, shifted to the term's bits in `config`; None if the PMU does not have the
     term, the value does not fit, or the term is in another word."""
     try:

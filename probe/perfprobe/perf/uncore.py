@@ -139,7 +139,8 @@ def uncore_parts(
             codes = pcu_codes(cpu_identity.vendor, cpu_identity.family, cpu_identity.model)
             names = {key.replace("_", " "): key for key in codes}
             configs = {
-                name: perf_pmus.place_term(pmu, "event", codes[key]) for name, key in names.items()
+                name: perf_pmus.shift_to_term(pmu, "event", codes[key])
+                for name, key in names.items()
             }
         else:  # the PMU lists the events that the model has
             names = kind.events
@@ -290,8 +291,8 @@ def _named_controller(pmu: Pmu) -> Controller | None:
 
 
 def _raw_controller(pmu: Pmu) -> Controller | None:
-    event = perf_pmus.place_term(pmu, "event", CAS_COMMANDS)
-    masks = [perf_pmus.place_term(pmu, "rdwrmask", mask) for mask in RDWR_MASKS]
+    event = perf_pmus.shift_to_term(pmu, "event", CAS_COMMANDS)
+    masks = [perf_pmus.shift_to_term(pmu, "rdwrmask", mask) for mask in RDWR_MASKS]
     if event is None or None in masks:
         return None
     reads, writes = (

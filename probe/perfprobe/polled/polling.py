@@ -102,7 +102,7 @@ class PolledBlocks:
     def blocks(self) -> list[tuple[wire.Block, int]]:
         return [(each.block, each.rows) for each in self._sent_blocks]
 
-    def fill(
+    def read_into(
         self,
         frame: memoryview,
         offsets: Mapping[str, sampler.BlockOffsets],

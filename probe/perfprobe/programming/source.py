@@ -86,7 +86,7 @@ def _replacement_readings(kind: CpuKind, counted: set[str]) -> list[Reading]:
     """Returns readings of MPERF and APERF for "ref" and "cycles" if these keys are not among the
     counted ones; empty if MPERF has another rate."""
     clocks = kind.uarch.clocks
-    if clocks is None or kind.uarch.uses_base_clock_for_aperf:
+    if clocks is None or kind.uarch.counts_mperf_at_base_clock:
         return []
     scale = float(1 << clocks.unit_shift)
     return [

@@ -210,7 +210,7 @@ class Decoder:
         """Sizes of the blocks that hello announced; None before the first frame."""
 
     @property
-    def cut(self) -> int:
+    def cut_byte_count(self) -> int:
         """Number of bytes after the last whole message; not 0 after a stream that was cut."""
         return len(self._buffer)
 

@@ -49,14 +49,14 @@ class Outbox:
         return bool(self._queue)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the queue is full, so that the next frame replaces older ones."""
         return self._bytes > self._limit
 
     def put(self, message: Message) -> None:
         droppable = isinstance(message, Frame)
         if isinstance(message, Frame):
-            if self.full:
+            if self.is_full:
                 self._make_room()
             if self.lost:
                 message = replace(message, lost=min(message.lost + self.lost, MAX_LOST))

@@ -29,7 +29,7 @@ def test_a_cut_stream_keeps_all_complete_messages(cut: int, piece: int) -> None:
     ]
     whole = sum(end <= at for end in out.ends) - 1
     assert len(results) == whole
-    assert reader.decoder.cut == at - out.ends[whole]
+    assert reader.decoder.cut_byte_count == at - out.ends[whole]
 
 
 CUT = record_pieces(HELLO, FOUND[:BLOCK_MESSAGES])

@@ -76,7 +76,7 @@ def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
     for method in ("one-thread", "any-thread", "distributed"):
         assert (method.replace("-", "_") in result.events) is (method in methods)
     assert {"cycles", "instructions", "ref", "ref_p"} <= result.events.keys()
-    assert result.uses_base_clock_for_aperf is (row.base == "base")
+    assert result.counts_mperf_at_base_clock is (row.base == "base")
     assert_turbo(result, row.turbo)
     states = {
         scope: [state.msr for state in result.residencies if state.scope == scope]

@@ -45,7 +45,7 @@ def test_a_stack_has_the_kind_and_function_of_its_work(
     tmp_path: Path, offsets: tuple[int, ...], kind: str, name: str
 ) -> None:
     stack = tuple(0xFFFFFFFF81000000 + offset for offset in offsets)
-    assert symbols(tmp_path / "kallsyms", KALLSYMS).describe(stack) == (kind, name)
+    assert symbols(tmp_path / "kallsyms", KALLSYMS).kind_and_function(stack) == (kind, name)
 
 
 @pytest.mark.parametrize("text", ["", "0000000000000000 T _text\n0000000000000000 t read_hpet\n"])

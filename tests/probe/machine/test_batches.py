@@ -73,7 +73,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counts the calls for ten samples."""
-    calls = {"drain": 0, "fill": 0, "online": 0}
+    calls = {"drain": 0, "read_into": 0, "online": 0}
 
     def count(owner: object, name: str, key: str) -> None:
         function = getattr(owner, name)
@@ -90,7 +90,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
         for _ in range(3):  # two batches of one round, and one that ends on the grid
             next(report)
         count(source._sampler, "drain", "drain")
-        count(source._polled_blocks, "fill", "fill")
+        count(source._polled_blocks, "read_into", "read_into")
         count(source, "_read_online", "online")
         wakes = []
         for messages in whenever_due(source.due, source.poll, "two batches"):
@@ -98,7 +98,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
             if sum(wakes) >= 20:
                 break
     ends = sum(size > 0 for size in wakes)
-    assert calls["fill"] == calls["online"] == ends
+    assert calls["read_into"] == calls["online"] == ends
     assert calls["drain"] <= sum(wakes) + len(wakes)
     assert max(wakes) > 1
 

@@ -157,7 +157,7 @@ def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
     assert keys_on(part)[:2] == ["pcu_ticks", "pcu_transition"]
     pmu = perf_pmus.find_pmu(tmp_path, "uncore_pcu")
     assert pmu is not None
-    assert perf_pmus.place_term(pmu, "event", 0x100) == 1 << 21
+    assert perf_pmus.shift_to_term(pmu, "event", 0x100) == 1 << 21
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
     (part,) = power_control(tmp_path, 0x2D)
     assert keys_on(part) == ["pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"]

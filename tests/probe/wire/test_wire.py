@@ -108,7 +108,7 @@ def test_a_cut_stream_reads_to_its_last_whole_message(cut: int) -> None:
     whole = sum(end <= cut for end in ends)
     assert messages == STREAM[:whole]
     assert decoder.offset == ([0, *ends])[whole]
-    assert decoder.cut == cut - decoder.offset
+    assert decoder.cut_byte_count == cut - decoder.offset
     assert decoder.ended == (whole == len(STREAM))
 
 

@@ -286,20 +286,19 @@ class SimEvents:
 
 
 def _columns(
-    group: Sequence[tuple[EventRequest, SimEvent]], turns: int, of_turns: int
+    group: Sequence[tuple[EventRequest, SimEvent]], counted_turns: int, all_turns: int
 ) -> list[SimCounter]:
-    """Returns the counters of a group of events, the times first. The group is counted for `turns`
-    / `of_turns` of the time."""
+    """Returns a group's counters, the times first; its share of the time is a ratio of turns."""
 
     def amount(request: EventRequest, event: SimEvent) -> Any:
         counted = {"user": request.user_only, "kernel": request.kernel_only}
-        return lambda t: event.count(t, **counted) * turns // of_turns
+        return lambda t: event.count(t, **counted) * counted_turns // all_turns
 
     return [
         SimCounter(Counter("perf_enabled_s", "time to count", "s", "perf sim", scale=1e-9),
                    lambda t: t[Row.ONLINE]),
         SimCounter(Counter("perf_running_s", "time counted", "s", "perf sim", scale=1e-9),
-                   lambda t: t[Row.ONLINE] * turns // of_turns),
+                   lambda t: t[Row.ONLINE] * counted_turns // all_turns),
         *(
             SimCounter(Counter(request.key, event.about, event.unit, "perf sim"),
                        amount(request, event), step_per_cpu=7)

@@ -53,17 +53,17 @@ def parse_spec(text: str) -> Spec:
             raise UsageError(f"sim: {key} is given twice")
         request[key] = value
     guest = scenario == "guest"
-    cpus = _integer(request, "cpus", 2 if guest else 16, 1, MAX_CPUS)
+    cpus = _parse_integer(request, "cpus", 2 if guest else 16, 1, MAX_CPUS)
     one_package = guest or scenario == "hybrid"
     spec = Spec(
         scenario,
         cpus,
-        _integer(request, "packages", 2 if cpus >= 32 and not one_package else 1, 1, 64),
-        _integer(request, "smt", 1 if guest else 2, 1, 8),
-        _integer(request, "seed", 1, 0, 2**32 - 1),
-        _speed(request.get("speed", "1")),
-        _integer(request, "epoch", 0, 0, 2**33) if "epoch" in request else None,
-        bool(_integer(request, "slots", 0, 0, 1)),
+        _parse_integer(request, "packages", 2 if cpus >= 32 and not one_package else 1, 1, 64),
+        _parse_integer(request, "smt", 1 if guest else 2, 1, 8),
+        _parse_integer(request, "seed", 1, 0, 2**32 - 1),
+        _parse_speed(request.get("speed", "1")),
+        _parse_integer(request, "epoch", 0, 0, 2**33) if "epoch" in request else None,
+        bool(_parse_integer(request, "slots", 0, 0, 1)),
     )
     if spec.smt not in {1, 2, 4, 8}:
         raise UsageError(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
@@ -81,7 +81,7 @@ def parse_spec(text: str) -> Spec:
     return spec
 
 
-def _integer(settings: dict[str, str], key: str, default: int, low: int, high: int) -> int:
+def _parse_integer(settings: dict[str, str], key: str, default: int, low: int, high: int) -> int:
     text = settings.get(key)
     if text is None:
         return default
@@ -91,7 +91,7 @@ def _integer(settings: dict[str, str], key: str, default: int, low: int, high: i
     return int(text)
 
 
-def _speed(text: str) -> float | None:
+def _parse_speed(text: str) -> float | None:
     if text == "max":
         return None
     try:

@@ -150,7 +150,7 @@ TURBO_BIT = 12
 CLOCK_CHANGE_NS = 8_500
 
 
-def build(scenario: str, machine: SimMachine) -> Script:
+def make_script(scenario: str, machine: SimMachine) -> Script:
     script = Script(machine)
     _SCRIPTS[scenario](script)
     return script

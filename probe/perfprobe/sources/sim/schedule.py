@@ -165,7 +165,7 @@ SMI_AT_NS = 3_000_000
 MAX_CHUNK_SLOTS = 16_384  # maximum number of cells times slots that are computed at once
 
 
-def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
+def random_bits(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
     """Returns 48 random bits for each cell (first axis) and item, by splitmix64."""
     key = (seed * 0xD1342543DE82EF95 + stream * 0x2545F4914F6CDD1D) & (2**64 - 1)
     z = cells.astype(np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15)
@@ -232,13 +232,13 @@ class Schedule:
 
     def _work(self, number: Ints, slot: dict[str, Ints], online: Ints) -> tuple[Ints, Ints]:
         """Returns the start and the length of the work of each CPU in each cell."""
-        bits = noise(self._seed, 0, number, self._slots)
+        bits = random_bits(self._seed, 0, number, self._slots)
         spread = ((bits >> 16) & 0xFFFF) * slot["jitter"] * PER_MILLE_NS >> 16
         length = (slot["duty"] * 2 - slot["jitter"]) * (PER_MILLE_NS // 2) + spread
         length = np.minimum(np.maximum(length, 0), CELL_NS) * online
         if (slot["active"] < 1000).any():
             windows, where = np.unique(number // WINDOW_CELLS, return_inverse=True)
-            chance = (noise(self._seed, 1, windows, self._slots) & 0x3FF) * 1000 >> 10
+            chance = (random_bits(self._seed, 1, windows, self._slots) & 0x3FF) * 1000 >> 10
             length = np.where(chance[where] < slot["active"], length, 0)
         start = slot["start"] * PER_MILLE_NS + (
             (bits & 0xFFFF) * slot["wander"] * PER_MILLE_NS >> 16
@@ -248,7 +248,7 @@ class Schedule:
     def _per_core(self, number: Ints, stage: Ints) -> dict[str, Ints]:
         """Returns each core's clock and halts in each cell, and the SMI that stops all cores."""
         tables = self.tables
-        bits = noise(self._seed, 2, number, self._cores)
+        bits = random_bits(self._seed, 2, number, self._cores)
         wobble = (bits & 0xFFFF) * (tables.wobble_mhz[stage] + 1) >> 16
         every = tables.smi_every[stage]
         smi = ((every > 0) & (number % np.maximum(every, 1) == 0))[:, None]
@@ -327,7 +327,7 @@ class Lateness:
         self._late_ns = late_ns
         self._max_late_ns = sample_ns // 4  # a read never overlaps the next read
         self._cpus = np.arange(machine.cpus)
-        bits = noise(seed, 3, np.zeros(1, np.int64), self._cpus)[0]
+        bits = random_bits(seed, 3, np.zeros(1, np.int64), self._cpus)[0]
         self.offset: Ints = bits % 400
         """The constant offset of each CPU's TSC from that of CPU 0, in ticks."""
         self.offset[0] = 0
@@ -336,7 +336,7 @@ class Lateness:
     def lateness_of(self, number: int) -> tuple[Ints, Ints, Ints]:
         """Returns, for each CPU in the sample with this number: lateness and length of the read in
         ns, and the flag ROW_WIDE if the read was interrupted."""
-        bits = noise(self._seed, 4, np.array([number]), self._cpus)[0]
+        bits = random_bits(self._seed, 4, np.array([number]), self._cpus)[0]
         late = USUAL_LATE_NS + self._habit + bits % 6_000
         rare = (bits >> 16) & 0xFF
         late += np.where(rare == 0, (bits >> 24) % LONG_LATE_NS, 0)

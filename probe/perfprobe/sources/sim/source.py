@@ -89,7 +89,7 @@ def make_hello(
         selected=selected,
         missing=missing,
     )
-    return shared_blocks.as_guest(hello) if machine.guest else hello
+    return shared_blocks.guest_hello(hello) if machine.guest else hello
 
 
 # --- source ---------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class SimSource:
         self._spec = spec
         self._sample_ns = sample_ns
         self._machine = machine = SimMachine.from_spec(spec)
-        script = scenarios.build(spec.scenario, machine)
+        script = scenarios.make_script(spec.scenario, machine)
         self._schedule = Schedule(machine, script, spec.seed)
         self._cursor = ScheduleCursor(self._schedule)
         # The time of three clocks at the start of the simulation.
@@ -228,7 +228,7 @@ class SimSource:
         # Counters have their values at the middle of the read.
         times[: self._machine.cpus] += late + width // 2
         if self._watched is not None and self._number:
-            self._watched.follow(self._cursor, time_ns - self._sample_ns, time_ns)
+            self._watched.add_ended_stages(self._cursor, time_ns - self._sample_ns, time_ns)
         totals = self._cursor.at_times(time_ns, times)[:, : self._machine.cpus]
         rebased = online & ~self._online
         notes = self._hotplug(time_ns, online, totals, rebased)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import MAX_THREADS, parse_pid
 from perfprobe.sources.sim.machine import Ints
-from perfprobe.sources.sim.schedule import Row, Schedule, ScheduleCursor, noise
+from perfprobe.sources.sim.schedule import Row, Schedule, ScheduleCursor, random_bits
 from perfprobe.sources.sim.script import TaskShare
 
 FIRST_PID = 4000
@@ -45,7 +45,7 @@ PARENTS = dict.fromkeys(("cc1plus", "as", "ld", "configure"), "make") | {
 
 class SimTasks:
     def __init__(self, seed: int, cpus: int) -> None:
-        bits = noise(seed, 5, np.zeros(1, np.int64), np.arange(cpus))[0]
+        bits = random_bits(seed, 5, np.zeros(1, np.int64), np.arange(cpus))[0]
         self._threads = (1 + bits % 4).tolist()
         self._user = USERS[seed % len(USERS)]
         self._sent_names: dict[int, str] = {}
@@ -111,12 +111,12 @@ class SimWatchedJob:
         self._job = _job_tasks(tasks, width, text)
         """By stage, CPU and place: whether the task belongs to the job."""
         self._parts = self._job * _per_task(tasks, width, lambda task: task.part)
-        self._wait_entry = self._job * _per_task(tasks, width, lambda task: task.wait)
+        self._waits = self._job * _per_task(tasks, width, lambda task: task.wait)
         self._last = np.zeros((2, cpus, 1), np.int64)
         self._sums = np.zeros((3, cpus, width), np.int64)
         """By CPU and place: ns x 1000 of work, ns x 1000 of waiting, and the number of sleeps."""
 
-    def follow(self, cursor: ScheduleCursor, since_ns: int, until_ns: int) -> None:
+    def add_ended_stages(self, cursor: ScheduleCursor, since_ns: int, until_ns: int) -> None:
         """Adds the times until the ends of stages in (since_ns, until_ns]."""
         for end_ns, stage in self._schedule.tables.stages.ends_between(since_ns, until_ns):
             self._add(stage, cursor.up_to(end_ns))
@@ -141,7 +141,7 @@ class SimWatchedJob:
         cpus = self._last.shape[1]
         now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], :cpus, None], self._last)
         worked, slept = now - self._last
-        parts, waits, job = self._parts[stage], self._wait_entry[stage], self._job[stage]
+        parts, waits, job = self._parts[stage], self._waits[stage], self._job[stage]
         self._sums += np.stack((worked * parts, worked * waits, slept * job))
         self._last = now
 

@@ -49,7 +49,7 @@ def truth(
     if not 0 < duration_s < 31 * 86_400:
         raise UsageError(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
     machine = SimMachine.from_spec(spec)
-    script = scenarios.build(spec.scenario, machine)
+    script = scenarios.make_script(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)
     scripted = [episode for episode in script.episodes if episode.watch in {None, watch}]
     episodes = _episodes(scripted, schedule.tables.stages.period / SECOND, duration_s)

@@ -214,7 +214,7 @@ def test_work_has_the_length_of_its_load() -> None:
     schedule = varied_schedule(2)
     for name in ("idle", "smt-mix"):
         machine = SimMachine.from_spec(parse_spec(name))
-        schedule = Schedule(machine, scripts.build(name, machine), 1)
+        schedule = Schedule(machine, scripts.make_script(name, machine), 1)
         cells = schedule.cells(0, 1000)
         assert (cells.work_start >= 0).all()
         assert (cells.work_start <= cells.poll_start).all()
