@@ -471,7 +471,7 @@ def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> ChartCol
 
 
 _RULE = "│"
-_RISES, _FALLS = "─▁▄█", "─▔▀█"
+_RISING_CELLS, _FALLING_CELLS = "─▁▄█", "─▔▀█"
 """Characters of a difference, by its size. Positive ones rise from the base of a cell, negative
 ones hang from its top."""
 
@@ -483,7 +483,7 @@ def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = F
     cells: list[Run] = []
     for share in shares.tolist():
         size = 0 if isnan(share) else sum(abs(share) >= end for end in (1 / 16, 5 / 16, 11 / 16))
-        signs = ("-+++", "----") if ascii_ else (_RISES, _FALLS)
+        signs = ("-+++", "----") if ascii_ else (_RISING_CELLS, _FALLING_CELLS)
         style = styles[share < 0] if size else "rule"
         cells.append((" " if isnan(share) else signs[share < 0][size], style))
     return cells

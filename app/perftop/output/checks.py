@@ -24,14 +24,14 @@ MIN_LONG_WAIT_S = 1e-3
 """Minimum length in s of the job's longest wait that is reported beside the sum. A short wait on
 each CPU costs much if thousands of threads wait for the slowest."""
 INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
-_EPISODE_NAMES = {
+_UNMEASURED_NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", MEMORY_SHARE: "memory bandwidth",
     "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
 }  # fmt: skip
 """Names of the numbers, by key, without which causes can go undetected."""
 OWN_WAITS = ("a program's own waits (locks, disks, network)", "not counted", None)
-SLEEP = ("why it slept", "locks, network and timers cannot be distinguished", None)
+SLEEP_REASONS = ("why it slept", "locks, network and timers cannot be distinguished", None)
 L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
 """The unmeasured loss for L3 capacity; not listed if a chosen event counts misses."""
 
@@ -168,7 +168,7 @@ def unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> list
     hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
     reasons = names_by_reason(
         lasting_reasons(session),
-        lambda missing: None if missing.what in hidden else _EPISODE_NAMES.get(missing.what),
+        lambda missing: None if missing.what in hidden else _UNMEASURED_NAMES.get(missing.what),
     )
     unseen = [(", ".join(names), why, fix) for (why, fix), names in reasons.items()]
     variants = session.evaluator.variants
@@ -184,7 +184,7 @@ def unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> list
             unseen.append(
                 ("halts", why_unknown(session, run, session.selected, "involuntary"), None)
             )
-    unseen = unseen or [OWN_WAITS if totals.times.job_time() is None else SLEEP]
+    unseen = unseen or [OWN_WAITS if totals.times.job_time() is None else SLEEP_REASONS]
     if variants["ipc"] and not session.neighbours.cache.is_available:
         is_intel = session.hello.identity.vendor == "GenuineIntel"
         unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))

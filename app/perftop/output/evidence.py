@@ -29,7 +29,7 @@ def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the evidence for JSON. Numbers remain numbers; other types become text."""
     line = {}
     for key, value in evidence.items():
-        name, as_text = _WORDINGS.get(key, (key, None))
+        name, as_text = _EVIDENCE_FORMATS.get(key, (key, None))
         line[name] = value if as_text is None else as_text(value)
     return line
 
@@ -119,7 +119,7 @@ def _share_formatter(whole: str, before: str = "") -> Callable[[float], str]:
 
 _PCU = _share_formatter("the power control unit's cycles", "in ")
 _COUNTED_BY_KERNEL = _text_formatter("counted by the kernel")
-_WORDINGS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
+_EVIDENCE_FORMATS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "cap": ("capped by", lambda cap: f"{cap.name}, {cap.hz / 1e9:.2f} GHz"),
     "simd": ("SIMD", lambda simd: f"level {simd.number} in {whole_percent(simd.share)} of cycles"),
     "limit_reasons": ("limit reason", _reasons_text),
@@ -318,7 +318,7 @@ UNCORE = (
     "the uncore", "L3 and memory",
     "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the firmware's energy mode",
 )  # fmt: skip
-FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the firmware's setup"
+AMD_FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the firmware's setup"
 """Name of the clock domain, the parts that its clock slows down, and the remedy."""
 
 
@@ -339,7 +339,7 @@ def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator
     clock, highest = (session.counters.rates(delta, key) for key in keys)
     is_busy = job_mean(session, sums, whole.values["util"]) >= MAX_SPARE_UTIL
     is_amd = session.hello.identity.vendor == "AuthenticAMD"
-    name, parts, remedy = FABRIC if is_amd else UNCORE
+    name, parts, remedy = AMD_FABRIC if is_amd else UNCORE
     if is_busy and clock is not None and highest is not None:
         for package, (hz, max_hz) in enumerate(zip(clock, highest, strict=True)):
             if hz <= MAX_UNCORE_SHARE * max_hz:

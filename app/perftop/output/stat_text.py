@@ -54,7 +54,7 @@ MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""
 SPAN_NAMES = ("min", "mean", "max", "p5")
 LABEL_WIDTH, SPAN_WIDTH = 24, 9
-_GROUPS = {"job": "job CPUs", "rest": "others"}
+_GROUP_TITLES = {"job": "job CPUs", "rest": "others"}
 """Titles of the columns with means over the job's CPUs, which other tasks may have used too, and
 over the other CPUs."""
 
@@ -164,7 +164,7 @@ def ending_lines(
 
 def _measure_lines(line: Line, numbers: Sequence[Number]) -> list[str]:
     """Returns the table of measures, with means over the job's CPUs and over the others."""
-    groups = {title: line[key] for key, title in _GROUPS.items() if line[key] is not None}
+    groups = {title: line[key] for key, title in _GROUP_TITLES.items() if line[key] is not None}
     columns = [Column("", "", LABEL_WIDTH)]
     columns += [Column("", title, SPAN_WIDTH) for title in (*SPAN_NAMES, *groups)]
     lines = [table_line(columns, [column.heading for column in columns])]
@@ -200,7 +200,7 @@ MIN_WAIT_SHARE = 0.01
 """Minimum waiting time that is reported, as a share of the elapsed time."""
 MIN_SINGLE_CPU_SHARE = 0.1
 """Minimum share of the elapsed time with a single busy CPU that is reported."""
-MIN_SEEN_SHARE = 0.9
+MIN_RECORDED_SHARE = 0.9
 """Minimum share of the command's running time that task records must cover for its wait to be
 exact. Below it, the wait is a lower bound."""
 LABEL_CHARACTERS = 13
@@ -219,7 +219,7 @@ def headline(command: str, line: Line) -> str:
     wait_text = ""
     waited_s = 0.0 if job is None else job["waited_s"] or 0.0
     if job is not None and waited_s > 0 and waited_s >= MIN_WAIT_SHARE * wall_s:
-        bound_text = " at least" if job["seen_s"] < MIN_SEEN_SHARE * used_s else ""
+        bound_text = " at least" if job["seen_s"] < MIN_RECORDED_SHARE * used_s else ""
         wait_text = f"{bound_text} {seconds_text(waited_s)} for a CPU"
         behind = next((who for who in job["behind"] if who["ran_s"] > waited_s / 4), None)
         if behind is not None:
@@ -263,7 +263,7 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
         for word in ("stopped", "slept"):
             if (seconds := job.get(f"{word}_s") or 0.0) >= MIN_STATE_S:
                 waits += f"{', ' if waits else ''}{word} {seconds_text(seconds)}"
-        is_unseen = job["seen_s"] < MIN_SEEN_SHARE * (run["user_s"] + run["sys_s"])
+        is_unseen = job["seen_s"] < MIN_RECORDED_SHARE * (run["user_s"] + run["sys_s"])
         waits = f"{'at least ' if is_unseen else ''}{waits}, all tasks together" if waits else ""
     run_text = ""
     if other_tasks is not None:

@@ -30,12 +30,12 @@ from perftop.session.follow import Follower
 from perftop.session.session import Session
 
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
-ROWS = ("util", "busy_hz", "ipc", "kernel_cycles", "involuntary", "steal")
+PERCENTILE_KEYS = ("util", "busy_hz", "ipc", "kernel_cycles", "involuntary", "steal")
 """Metrics of the table, before the chosen events."""
-TOTALS = ("length_s", "lost_ratio", "both", "power_w", "energy_j")
+TOTAL_KEYS = ("length_s", "lost_ratio", "both", "power_w", "energy_j")
 """Keys of the numbers of a phase that are sums or have no percentiles."""
 LABEL_WIDTH, CELL_WIDTH, ROW_CELL_WIDTH, WIDTH = 19, 7, 9, 80
-MAX_SIDE_BY_SIDE = 3
+MAX_PHASE_COLUMNS = 3
 """Maximum number of phases that are shown as columns. If there are more, each is a row."""
 MAX_ROW_NUMBERS = 6
 """Maximum number of values in the row of a phase."""
@@ -155,10 +155,10 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     all_phases = [*phases, whole]
     events = session.evaluator.registry.events
     numbers = [
-        number for number in (*map(NUMBERS.__getitem__, ROWS), *events.values())
+        number for number in (*map(NUMBERS.__getitem__, PERCENTILE_KEYS), *events.values())
         if any(isfinite(phase.value(number.key)) for phase in all_phases)
     ]  # fmt: skip
-    if len(phases) > MAX_SIDE_BY_SIDE:
+    if len(phases) > MAX_PHASE_COLUMNS:
         table = _phases_as_rows(all_phases, numbers[:MAX_ROW_NUMBERS])
     elif phases:
         wide = _value_columns(2 * CELL_WIDTH, len(all_phases))
@@ -227,8 +227,8 @@ def _phases_as_columns(
     that have percentiles are first; others have only one value."""
     columns = _value_columns(CELL_WIDTH, len(phases) * len(names))
     lines = [table_line(columns, ["", *names * len(phases)])]
-    for number in (*numbers, *map(NUMBERS.__getitem__, TOTALS)):
-        is_total = number.key in TOTALS
+    for number in (*numbers, *map(NUMBERS.__getitem__, TOTAL_KEYS)):
+        is_total = number.key in TOTAL_KEYS
         values = [[phase.value(number.key, name) for name in names] for phase in phases]
         if not is_total or any(isfinite(first) for first, *_ in values):
             cells = [

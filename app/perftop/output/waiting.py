@@ -39,14 +39,14 @@ MIN_CROWDED_CPUS = 1.05
 less demand may have run one after the other."""
 MAX_WAIT_DIFFERENCE = 0.1
 """Maximum difference between the waiting shares of two tasks that are said to wait equally."""
-MIN_FULL_SHARE = 0.25
+MIN_TRUNCATED_SHARE = 0.25
 """Minimum share of the time in which some tasks on a CPU were not sampled, for the waiting time to
 be reported as a lower bound."""
 MIN_DEMAND_CPUS = 0.1
 """Minimum demand of a group in CPUs for its lost share to be reported."""
-MIN_ROOM, MIN_IDLE = 0.5, 0.1
-"""Minimum idle share of a CPU with room for one more task: for one that always runs (MIN_ROOM), and
-for one that runs at times (MIN_IDLE)."""
+MIN_FREE_SHARE, MIN_IDLE_SHARE = 0.5, 0.1
+"""Minimum idle share of a CPU with room for one more task: for one that always runs
+(MIN_FREE_SHARE), and for one that runs at times (MIN_IDLE_SHARE)."""
 MIN_EXPLAINED_SHARE = 0.5
 """Other tasks are the cause if they ran for at least this share of the waiting time, even if the
 group's tasks also competed with each other. Processes that ended between two scans are considered
@@ -56,11 +56,12 @@ KERNEL_THREADS = {
     "khugepaged": "compaction", "idle_inject/": "idle-injection", "kidle_inj": "idle-injection",
 }  # fmt: skip
 """The cause of the work that kernel threads do for other tasks, by prefix of their names."""
-MIN_LONG_S = 0.1
+MIN_LONGEST_WAIT_S = 0.1
 """Minimum time in s of a single wait that is reported."""
-MAX_EXIT_S, MIN_IDLE_EXITS = 1e-3, 0.25
-"""Waits are due to idle states if their mean is at most MAX_EXIT_S, and their CPUs were idle for at
-least MIN_IDLE_EXITS of the time. The deepest states of servers take up to 0.3 ms to leave."""
+MAX_IDLE_EXIT_S, MIN_IDLE_EXIT_SHARE = 1e-3, 0.25
+"""Waits are due to idle states if their mean is at most MAX_IDLE_EXIT_S, and their CPUs were idle
+for at least MIN_IDLE_EXIT_SHARE of the time. The deepest states of servers take up to 0.3 ms to
+leave."""
 _VM_PATTERN = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """Matches the command line of QEMU, with the name of the VM."""
 OWN_NAMES = {"perftop", "perfprobe"}
@@ -144,7 +145,7 @@ def waiting_loss(
     total, cpus, one_waits = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
 
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
-    is_crowded = job is None and full_s >= MIN_FULL_SHARE * covered_s
+    is_crowded = job is None and full_s >= MIN_TRUNCATED_SHARE * covered_s
     bound_text = "at least " if is_crowded else ""
     notes = ["only the busiest of a CPU are seen"] if is_crowded else []
     notes += ["steal for the guest"] if job is None and waiters.noun == VM_THREAD else []
@@ -199,7 +200,7 @@ def _wait_evidence(waiters: _Waiters, bound_text: str, notes: list[str]) -> list
     they = "they" if len(waiting) > 1 else "it"
     waited = f"{total.wait_s:.2f} of {total.wanted_s:.{digits}f} s"
     evidence = [f"{they} waited {bound_text}{waited}", *notes]
-    if total.longest_s >= MIN_LONG_S:
+    if total.longest_s >= MIN_LONGEST_WAIT_S:
         evidence.append(f"once for {short_duration(total.longest_s)} or longer")
     if len(waiting) > 1:
         shares = (task.wait_s / task.wanted_s for task in waiting.values() if task.wanted_s > 0)
@@ -332,8 +333,8 @@ def _idle_exits(session: Session, waiters: _Waiters, whole: Interval) -> _WaitRe
     mean_s = total.wait_s / total.switches if total.switches else inf
     rows = [row for row in session.selected if session.topology[row].cpu in cpus]
     idle = 1 - whole.values.mean("util", rows)
-    if (mean_s > MAX_EXIT_S or total.wait_s < MIN_WAIT_SHARE * total.wanted_s
-            or not idle >= MIN_IDLE_EXITS):  # fmt: skip
+    if (mean_s > MAX_IDLE_EXIT_S or total.wait_s < MIN_WAIT_SHARE * total.wanted_s
+            or not idle >= MIN_IDLE_EXIT_SHARE):  # fmt: skip
         return None
     evidence = [f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
                 f"{cpus_text(session.topology, cpus)} {whole_percent(idle)} idle"]  # fmt: skip
@@ -377,7 +378,7 @@ def _wait_remedy(
     """Returns a remedy; '' if none is known. `limit`: "mask" or "cpuset" if it restricts the
     waiting processes `waiting_pids` to the CPUs `allowed`, else ''. `spare`: idle shares of other
     CPUs."""
-    has_room = any(share > MIN_ROOM for share in spare.values())
+    has_room = any(share > MIN_FREE_SHARE for share in spare.values())
     if limit == "cpuset" and spare:
         return f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
     if limit == "mask" and spare and (has_room or rivals.are_members or not rivals.neighbours):
@@ -534,7 +535,7 @@ def _idle_shares(
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.selected
             if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip
     return {cpu: idle[cpu] for cpu in sorted(idle, key=lambda cpu: -idle[cpu])
-            if idle[cpu] >= MIN_IDLE}  # fmt: skip
+            if idle[cpu] >= MIN_IDLE_SHARE}  # fmt: skip
 
 
 def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:

@@ -77,7 +77,7 @@ its losses to be given as shares. It is the time between two records: these can 
 tasks, so a shorter recorded time may be a small part of the job's time."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named. Further ones are only counted."""
-MIN_WHOLE_SHARE = 0.97
+MIN_ALWAYS_SHARE = 0.97
 """Minimum share of the observed time for which a cause must be active to be reported as active all
 the time."""
 MAX_STILL_ACTIVE_NS = 1_000_000_000

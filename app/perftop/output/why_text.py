@@ -27,7 +27,7 @@ from perftop.output.checks import MIN_SHARE
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
-from perftop.output.why_report import MAX_CAUSES, MIN_WHOLE_SHARE, Finding, Report
+from perftop.output.why_report import MAX_CAUSES, MIN_ALWAYS_SHARE, Finding, Report
 from perftop.session.session import Session
 
 WIDTH = 78
@@ -266,7 +266,7 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     role: Role = "lost" if finding.is_running else "text"
     end = ""
     if finding.active_s is not None:
-        is_always = finding.active_s >= MIN_WHOLE_SHARE * elapsed_s
+        is_always = finding.active_s >= MIN_ALWAYS_SHARE * elapsed_s
         end = long_duration(round((elapsed_s if is_always else finding.active_s) * 1e9))
         end = f"all {end}" if is_always else end
     room = WIDTH - INDENT - len(end) - (3 if end else 0)

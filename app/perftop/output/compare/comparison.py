@@ -22,8 +22,8 @@ from perftop.output.compare.readings import (
     shared_state,
 )
 from perftop.output.compare.statistics import (
-    LEVEL,
-    MAX_NEEDED,
+    CONFIDENCE,
+    MAX_RUNS_NEEDED,
     Difference,
     difference,
     estimate,
@@ -37,7 +37,7 @@ from perftop.output.compare.statistics import (
 from perftop.output.run_summary import SETTING_NAMES, is_different, setting_label, value_text
 from perftop.output.sentences import mid_sentence
 
-MIN_CAUSE = 0.01
+MIN_LOSS_DIFFERENCE = 0.01
 """Minimum difference between the lost shares of A and B for which a cause can explain a number."""
 MIN_DIFFERENCE = 0.01
 """Minimum difference that is reported, as a share or relative to A. Smaller ones, even if they
@@ -124,7 +124,7 @@ class Comparison:
     rows: list[Row]
     lost_more: dict[Cause, float]
     """By cause, the share of time that B lost minus the share that A lost, if at least
-    MIN_CAUSE."""
+    MIN_LOSS_DIFFERENCE."""
     keys_of_one_side: tuple[list[str], list[str]]
     """For each side, the keys of the numbers that only it has."""
     is_interleaved: bool
@@ -169,7 +169,11 @@ def compare(
     for (name, a, b), phase in zip(sides, pairs, strict=True):
         lost_more = _lost_more(a, b)
         rows = [
-            _row(pair, *(next(chances) if pair.difference is not None else (1.0, LEVEL)), lost_more)
+            _row(
+                pair,
+                *(next(chances) if pair.difference is not None else (1.0, CONFIDENCE)),
+                lost_more,
+            )
             for pair in phase
         ]
         explained = {row.number.key for row in rows if row.is_sure and row.cause is not None}
@@ -277,7 +281,7 @@ def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]
     differences = {}
     for cause in dict.fromkeys(cause for run in (*a, *b) for cause in run.lost_shares):
         of_a, of_b = lost_share(a, cause), lost_share(b, cause)
-        if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= MIN_CAUSE:
+        if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= MIN_LOSS_DIFFERENCE:
             differences[cause] = of_b - of_a
     return differences
 
@@ -290,7 +294,7 @@ def _row(pair: _Pair, chance: float, level: float, lost_more: dict[Cause, float]
     if pair.difference is not None:
         change, ranked = pair.difference.value, pair.difference.is_ranked
         interval = pair.difference.interval(level)
-    exceeds_noise = interval is not None and chance < 1 - LEVEL and abs(change) >= RESOLUTION
+    exceeds_noise = interval is not None and chance < 1 - CONFIDENCE and abs(change) >= RESOLUTION
     sure = exceeds_noise and abs(change) >= MIN_DIFFERENCE
     if interval is None:
         unsteady = pair.from_single_runs and abs(change) >= RESOLUTION
@@ -466,7 +470,7 @@ def next_step(compared: Sequence[Comparison]) -> str:
     others = [run.numbers["others_cpus"] for run in runs if "others_cpus" in run.numbers]
     if others and fmean(others) >= MIN_OTHER_CPUS:
         steps.append(f"a quieter machine (other tasks used {fmean(others):.1f} CPUs)")
-    if power[1] < MAX_NEEDED:
+    if power[1] < MAX_RUNS_NEEDED:
         steps.append(
             f"perftop stat -r {power[1]}, because that many runs per side show {row.size_text}"
         )

@@ -282,7 +282,7 @@ def _reading_of_line(line: Line) -> Reading | None:
 # --- readings of recordings
 
 
-MAX_LEFT_OUT = 0.0005
+MAX_MISSING_LOSS_SHARE = 0.0005
 """Maximum lost share of causes that the series of `lost_ratio` lacks (neighbours, quotas,
 interrupts and stalls, which are known only for the whole run), for the series to be used."""
 
@@ -445,7 +445,7 @@ class RecordingReader(Phases):
             lost_ratio, times = line["lost_to_causes_ratio"], self.session.run_times
             estimate = series_estimates.get("lost_ratio")
             if estimate and (
-                times.threads or abs(estimate.mean - (lost_ratio or 0.0)) > MAX_LEFT_OUT
+                times.threads or abs(estimate.mean - (lost_ratio or 0.0)) > MAX_MISSING_LOSS_SHARE
             ):
                 del series_estimates["lost_ratio"], samples["lost_ratio"]
             if times.threads:

@@ -23,7 +23,7 @@ from perftop.output.compare.readings import (
     row_keys,
 )
 from perftop.output.compare.statistics import (
-    MAX_NEEDED,
+    MAX_RUNS_NEEDED,
     estimate,
     outliers,
     runs_needed,
@@ -34,7 +34,7 @@ from perftop.output.stat_lines import Line, json_number, table_line
 TIME_KEY = "run_s"
 MAX_ROWS = 20
 """Maximum number of runs with a row each. If there are more, only outliers have one."""
-MIN_EXPLAINED = 0.25
+MIN_EXPLAINED_SHARE = 0.25
 """Minimum share of an outlier's extra time that a reason must account for."""
 AMOUNT_TEXTS = {
     "disk_s": "waited {} more for the disk", "waited_s": "waited {} more for a CPU",
@@ -49,7 +49,7 @@ HEADINGS = {
 """Columns of the table, by key of the number."""
 NAMES = [Column("", "run", 6, is_left=True, gap=0), Column("", "status", 6)]
 CELL_WIDTH, MAX_NAME, WIDTH = 8, 24, 80
-SHOWN_CHANGES = (0.05, 0.02, 0.01)
+DETECTABLE_CHANGES = (0.05, 0.02, 0.01)
 """Relative changes of the run time for which the text says how many runs would detect them."""
 
 
@@ -127,7 +127,7 @@ class CommandRuns:
                 continue
             more_s, spread_s = amount_s - median(other_s), max(other_s) - median(other_s)
             # A reason exceeds the other runs' variation, and accounts for a part of the extra time.
-            if more_s > 2 * spread_s and more_s >= MIN_EXPLAINED * by_s > 0:
+            if more_s > 2 * spread_s and more_s >= MIN_EXPLAINED_SHARE * by_s > 0:
                 reasons.append((more_s, words.format(_time_text(more_s, time_s))))
         return Outlier(index, by_s, max(reasons)[1])
 
@@ -178,7 +178,7 @@ def runs_json(runs: CommandRuns, argv: Sequence[str]) -> list[Line]:
     least_s = None if time is None else json_number(smallest_difference(time.sd, count, runs.rows))
     needed = {} if time is None else {
         f"{change:g}": runs_needed(time.sd, change * time.mean, runs.rows)
-        for change in SHOWN_CHANGES
+        for change in DETECTABLE_CHANGES
     }  # fmt: skip
     return [*lines, {
         "type": "runs", "command": list(argv), "side": runs.all_runs[0].side if count else None,
@@ -277,9 +277,9 @@ def _closing_lines(runs: CommandRuns) -> list[str]:
             f"With {count_noun(count, 'run')} per side, diff finds a change of {100 * share:.1f} %"
             f" in 8 of 10 comparisons of {rows} row{plural}, if runs are independent."
         )
-        needed = [runs_needed(time.sd, change * time.mean, rows) for change in SHOWN_CHANGES]
-        percents = [f"{100 * change:.0f}" for change in SHOWN_CHANGES]
-        counts = [f"{n:d}" if n < MAX_NEEDED else f"over {MAX_NEEDED}" for n in needed]
+        needed = [runs_needed(time.sd, change * time.mean, rows) for change in DETECTABLE_CHANGES]
+        percents = [f"{100 * change:.0f}" for change in DETECTABLE_CHANGES]
+        counts = [f"{n:d}" if n < MAX_RUNS_NEEDED else f"over {MAX_RUNS_NEEDED}" for n in needed]
         sentences.append(
             f"To find {join_words(percents)} %, it needs {join_words(counts)} runs per side."
         )

@@ -13,12 +13,12 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from statistics import NormalDist, fmean, median, variance
 
-LEVEL = 0.95
-"""Confidence of all intervals of a comparison together. 1 - LEVEL is the probability that noise is
-reported as a difference."""
-POWER = 0.8
+CONFIDENCE = 0.95
+"""Confidence of all intervals of a comparison together. 1 - CONFIDENCE is the probability that
+noise is reported as a difference."""
+TEST_POWER = 0.8
 """Probability that a difference as large as `smallest_difference` is found."""
-MAX_NEEDED = 1000
+MAX_RUNS_NEEDED = 1000
 """Maximum number of runs that `runs_needed` returns."""
 OUTLIER_LEVEL = 0.01
 """Probability that an outlier is reported in a normal sample."""
@@ -26,7 +26,7 @@ MIN_OUTLIER_SHARE = 0.05
 """Minimum distance of an outlier from the median, as a share of the median."""
 MIN_VALUES = 4
 """Minimum number of values among which there can be an outlier."""
-MIN_RANKED = 6
+MIN_RANKED_VALUES = 6
 """Minimum number of values on each side for the rank test. With fewer, no result is significant
 after the correction for several rows."""
 HEAVY_TAIL_SDS = 5.0
@@ -39,7 +39,7 @@ MAX_EXACT_VALUES = 100
 is used."""
 MAX_PAIRS = 250_000
 """Maximum number of pairs of values in the rank test. More hardly change its result."""
-MAX_LOG = 50.0
+MAX_LOG_RATIO = 50.0
 """Maximum logarithm of a ratio. An interval that reaches it is unbounded."""
 BLOCK_COUNTS = 32, 16, 8
 """Numbers of blocks into which a series is divided, the finest first. Long blocks show slow changes
@@ -65,7 +65,7 @@ class Estimate:
         """Half of the 95 % interval; infinite for a single value."""
         if not self.has_error:
             return math.inf
-        return t_quantile(0.5 + LEVEL / 2, self.count - 1) * self.error
+        return t_quantile(0.5 + CONFIDENCE / 2, self.count - 1) * self.error
 
     @property
     def sd(self) -> float:
@@ -176,7 +176,7 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
         half = t_quantile(0.5 + level / 2, df) * error if error > 0 else 0.0
         low, high = change - half, change + half
         if in_logs:
-            return math.expm1(low), math.expm1(min(high, MAX_LOG))
+            return math.expm1(low), math.expm1(min(high, MAX_LOG_RATIO))
         if is_share:  # A share is between 0 and 1.
             around_a = a.half_width if a.has_error else 1.0
             return max(low, -min(1.0, a.mean + around_a)), min(high, 1 - max(0, a.mean - around_a))
@@ -188,7 +188,7 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
 def has_heavy_tails(a: Sequence[float], b: Sequence[float]) -> bool:
     """Returns whether to compare medians instead of means: a few values are far from the others of
     their side, and there are enough values for ranks to find a difference in several rows."""
-    if min(len(a), len(b)) < MIN_RANKED or len(a) * len(b) > MAX_PAIRS:
+    if min(len(a), len(b)) < MIN_RANKED_VALUES or len(a) * len(b) > MAX_PAIRS:
         return False
     distances = [abs(value - median(side)) for side in (a, b) for value in side]
     return max(distances) > HEAVY_TAIL_SDS * SDS_IN_MAD * median(distances)
@@ -214,7 +214,7 @@ def ranked_difference(
             low, high = -math.inf, math.inf
         else:
             low, high = moves[ends - 1], moves[-ends]
-        return (math.expm1(low), math.expm1(min(high, MAX_LOG))) if in_logs else (low, high)
+        return (math.expm1(low), math.expm1(min(high, MAX_LOG_RATIO))) if in_logs else (low, high)
 
     middle = median(moves)
     p = min(1.0, 2 * tail[opposite])
@@ -239,16 +239,16 @@ def _rank_tail(count_a: int, count_b: int) -> list[float]:
 
 
 def smallest_difference(sd: float, count: float, rows: int = 1) -> float:
-    """Returns the smallest difference of two means that is found with probability POWER. `sd`:
+    """Returns the smallest difference of two means that is found with probability TEST_POWER. `sd`:
     standard deviation. `count`: values per side. `rows`: rows of a comparison."""
-    df, level = 2 * count - 2, (1 - LEVEL) / rows
-    return (t_quantile(1 - level / 2, df) + t_quantile(POWER, df)) * sd * math.sqrt(2 / count)
+    df, level = 2 * count - 2, (1 - CONFIDENCE) / rows
+    return (t_quantile(1 - level / 2, df) + t_quantile(TEST_POWER, df)) * sd * math.sqrt(2 / count)
 
 
 def runs_needed(sd: float, change: float, rows: int = 1) -> int:
     """Returns the number of values per side that is needed to find a difference of `change` with
-    probability POWER; at most MAX_NEEDED."""
-    few, enough = 1, MAX_NEEDED
+    probability TEST_POWER; at most MAX_RUNS_NEEDED."""
+    few, enough = 1, MAX_RUNS_NEEDED
     while enough - few > 1:
         middle = (few + enough) // 2
         is_enough = smallest_difference(sd, middle, rows) <= change
@@ -259,12 +259,12 @@ def runs_needed(sd: float, change: float, rows: int = 1) -> int:
 def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
     """Returns, for each of several differences that are tested together, its probability, corrected
     by Holm's method, and the confidence of the interval that agrees with it."""
-    corrected, greatest, factor = [(1.0, LEVEL)] * len(chances), 0.0, len(chances)
+    corrected, greatest, factor = [(1.0, CONFIDENCE)] * len(chances), 0.0, len(chances)
     for place, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         # After the first difference that is not significant, the factor stays the same.
-        factor = len(chances) - place if greatest < 1 - LEVEL else factor
+        factor = len(chances) - place if greatest < 1 - CONFIDENCE else factor
         greatest = max(greatest, min(1.0, (len(chances) - place) * chances[i]))
-        corrected[i] = greatest, 1 - (1 - LEVEL) / factor
+        corrected[i] = greatest, 1 - (1 - CONFIDENCE) / factor
     return corrected
 
 

@@ -179,8 +179,8 @@ def change_text(row: Row, sign: str) -> str:
 
 TRIM_SHARE = 0.005
 """Share of the values at each end that may be outside the axis."""
-BRAILLE = 0x2800
-DOTS = ((0x00, 0x02, 0x03), (0x00, 0x10, 0x18)), ((0x00, 0x04, 0x44), (0x00, 0x20, 0xA0))
+BRAILLE_BASE = 0x2800
+DOT_BITS = ((0x00, 0x02, 0x03), (0x00, 0x10, 0x18)), ((0x00, 0x04, 0x44), (0x00, 0x20, 0xA0))
 """Bits of a braille character, by side (A above, B below), column of dots and density."""
 ASCII_DOTS = " '.:"
 """Characters of a cell without values, with values of A, of B, and of both."""
@@ -216,9 +216,9 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
     signs = [ASCII_DOTS[a + 2 * b] for a, b in zip(with_a, with_b, strict=True)]
     if unicode:
         bits = [sum(dots[half][side[2 * cell + half]]
-                    for dots, side in zip(DOTS, densities, strict=True) for half in range(2))
+                    for dots, side in zip(DOT_BITS, densities, strict=True) for half in range(2))
                 for cell in range(DOT_CELLS)]  # fmt: skip
-        signs = [chr(BRAILLE + b) if b else "·" for b in bits]
+        signs = [chr(BRAILLE_BASE + b) if b else "·" for b in bits]
     styles = [("dim", "a", "b", "")[a + 2 * b] for a, b in zip(with_a, with_b, strict=True)]
     return list(zip(signs, styles, strict=True))
 

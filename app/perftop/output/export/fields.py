@@ -318,7 +318,7 @@ def with_events(
 # that are dropped on output. Digits are looked up in tables that have the text of every number of
 # four digits.
 
-MAX_FORMATTED = 1 << 12
+MAX_FORMATTED_VALUES = 1 << 12
 """Maximum number of values that are formatted at once. More do not fit into the caches of a CPU."""
 _MAX_SAFE_DISTANCE = 0.4999
 """Maximum distance of a scaled number from the nearest integer for it to be rounded safely. A
@@ -326,16 +326,16 @@ number closer to a half is formatted by `repr`."""
 _MIN_EXPONENT, _MAX_EXPONENT = -16, 11
 """Decimal exponents for which seven digits of a number can be scaled precisely."""
 _EXPONENTS = np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1)
-_UNIT = np.where(_EXPONENTS < -4, -6, _EXPONENTS - 6)
-"""Exponent of the seventh printed digit of a number, by its exponent. Numbers below 1e-4 are
-printed in scientific notation."""
+_LAST_PLACE = np.where(_EXPONENTS < -4, -6, _EXPONENTS - 6)
+"""Exponent of the seventh and last printed digit of a number, by the number's exponent. Numbers
+below 1e-4 are printed in scientific notation."""
 _SCALE_UP, _SCALE_DOWN, _UNITS_OF_ONE, _ONES_OF_UNIT, _DECIMALS_OF_UNIT = (
     10.0 ** np.maximum(powers, 0)
-    for powers in (6 - _EXPONENTS, _EXPONENTS - 6, -_UNIT, _UNIT, 12 + _UNIT)
+    for powers in (6 - _EXPONENTS, _EXPONENTS - 6, -_LAST_PLACE, _LAST_PLACE, 12 + _LAST_PLACE)
 )
 """Powers of ten by exponent: the factor and the divisor that move a number's decimal point to just
-after its seventh digit; the _UNITs in one; the ones in a _UNIT; the last printed decimals in a
-_UNIT."""
+after its seventh digit; and, for units of 10 ** _LAST_PLACE: the units in one, the ones in a unit,
+and the last printed decimals in a unit."""
 _PRINTED_EXPONENTS = np.array(
     [b"e-%02d" % -e if e < -4 else b"" for e in _EXPONENTS.tolist()], "S4"
 ).view(np.uint32)
@@ -386,8 +386,8 @@ def _write_decimals(cells: np.ndarray, values: Floats) -> None:
 def number_cells(values: Floats) -> Codes:
     """Returns `repr(json_number(value))` of each value; an empty cell where it is not finite."""
     cells = np.zeros((len(values), 9), np.uint32)
-    for first in range(0, len(values), MAX_FORMATTED):
-        part = slice(first, first + MAX_FORMATTED)
+    for first in range(0, len(values), MAX_FORMATTED_VALUES):
+        part = slice(first, first + MAX_FORMATTED_VALUES)
         _write_numbers(cells[part], values[part])
     return cells.view(np.uint8)
 

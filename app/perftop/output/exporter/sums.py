@@ -30,7 +30,7 @@ LINKED_COUNTS = 3
 """Number of leading COUNT_KEYS that are added together or not at all. Other counts are added only
 together with these."""
 GAUGE_KEYS = "power_limit_w", "temperature_c"
-SUMMED_KEYS = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
+PACKAGE_COUNTER_KEYS = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
 """Keys of the counters of packages."""
 PRESSURE_KEYS = "pressure_cpu_s", "pressure_memory_s", "pressure_io_s"
 """Keys of the counters of the machine."""
@@ -52,7 +52,7 @@ class Sums:
         self.counts = np.zeros((len(COUNT_KEYS), cpus))
         self.known_seconds, self.known_counts = self.seconds > 0, self.counts > 0
         """Masks of the sums that have received a value. The others are unknown."""
-        self._increments = {key: np.zeros(len(hello.packages)) for key in SUMMED_KEYS}
+        self._increments = {key: np.zeros(len(hello.packages)) for key in PACKAGE_COUNTER_KEYS}
         self._increments |= {key: np.zeros(1) for key in PRESSURE_KEYS}
         self._known_increments = {key: total > 0 for key, total in self._increments.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGE_KEYS}
@@ -124,7 +124,7 @@ class Sums:
 # --- sums by core
 
 CORE_STATES = (*STATES, "unknown")
-MAX_DELAY = 0.5
+MAX_READ_DELAY = 0.5
 """Maximum delay of a read, as a share of a sample. Beyond it, the time since the last read is
 unknown."""
 
@@ -160,7 +160,7 @@ class CoreTime:
         known_s = np.where(finite, sample.split.states, 0.0) * read_s[:, None]
         self.seconds[:, :-1] += known_s
         self.seconds[:, -1] += np.where(finite.all(axis=1), 0.0, read_s - known_s.sum(axis=1))
-        delay_s = MAX_DELAY * self._session.hello.sample_ns / 1e9
+        delay_s = MAX_READ_DELAY * self._session.hello.sample_ns / 1e9
         is_lost = (read_s > 0) & (self._owed_s > delay_s)
         self.seconds[is_lost, -1] += self._owed_s[is_lost]
         self._owed_s[is_lost] = 0.0

@@ -136,7 +136,7 @@ def test_the_recommended_number_of_runs_detects_the_difference(
     needed = statistics.runs_needed(0.004, mean_shift)
     assert needed == runs
     assert statistics.smallest_difference(0.004, needed) <= mean_shift
-    assert statistics.runs_needed(0.5, 0.001) == statistics.MAX_NEEDED
+    assert statistics.runs_needed(0.5, 0.001) == statistics.MAX_RUNS_NEEDED
 
 
 @pytest.mark.parametrize("runs", [10, 20])

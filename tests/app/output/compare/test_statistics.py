@@ -98,7 +98,7 @@ def test_ranks_equal_the_worked_example() -> None:
     assert result.probability == pytest.approx(2 * 4 / 20)
     assert result.value == pytest.approx(1.0), "the median of nine ratios is 4 / 2"
     assert result.interval(0.8) == pytest.approx((3 / 5 - 1, 6.0 - 1))
-    assert result.interval(0.95) == pytest.approx((-1.0, math.expm1(statistics.MAX_LOG)))
+    assert result.interval(0.95) == pytest.approx((-1.0, math.expm1(statistics.MAX_LOG_RATIO)))
 
 
 def test_ranks_of_many_values_are_normally_distributed() -> None:
