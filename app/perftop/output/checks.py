@@ -63,7 +63,7 @@ UnmeasuredLoss = tuple[str, str, str | None]
 
 
 def measured_losses(
-    session: Session, totals: Totals, whole: Interval, episodes: Sequence[Episode], *,
+    session: Session, totals: Totals, interval: Interval, episodes: Sequence[Episode], *,
     is_whole_run: bool = True,
 ) -> list[Check]:  # fmt: skip
     """Returns the losses that can be measured here, the costliest first."""
@@ -89,7 +89,7 @@ def measured_losses(
     def of_kinds(*kinds: str) -> list[Cause]:
         return [cause for cause in shares if cause[0] in kinds]
 
-    if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):
+    if chosen["busy_hz"] and (clocks := _mean_clocks(session, interval)):
         slower = of_kinds(*(key for key, kind in KINDS.items() if kind.costs_cycles))
         add("clock", "a clock below its ceiling", clocks, f"clock ({clocks})", *slower)
     if totals.times.has_waits:
@@ -105,13 +105,13 @@ def measured_losses(
     )
     if is_whole_run and isfinite(interrupt_share):
         add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")
-    pressure = whole.machine.get("pressure_memory", nan)
+    pressure = interval.machine.get("pressure_memory", nan)
     if isfinite(pressure):
         wait = "tasks waiting for memory"
         add_share("memory-stalls", wait, "waiting for memory", pressure, "memory-stall")
-    halts = whole.values.mean("involuntary", session.selected)
+    halts = interval.values.mean("involuntary", session.selected)
     if chosen["involuntary"] and np.isfinite(halts):
-        name, smi = "involuntary halts", whole.counts.get("smi")
+        name, smi = "involuntary halts", interval.counts.get("smi")
         result = ""
         if smi is not None and np.isfinite(smi).any():
             result = count_noun(int(np.nanmax(smi)), "SMI")
@@ -119,41 +119,41 @@ def measured_losses(
     if session.has_smt and chosen["ipc"]:
         seen = "no task ran slower than when alone"
         add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
-    is_read = not _has_unread_cpu(session, whole)
-    if MEMORY_SHARE in whole.machine and chosen["ipc"] and is_read:
-        gb_per_s = sum(whole.machine[name] for name in MEMORY_COUNTERS) / 1e9
+    is_read = not _has_unread_cpu(session, interval)
+    if MEMORY_SHARE in interval.machine and chosen["ipc"] and is_read:
+        gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
         seen = f"{gb_per_s:.1f} GB/s" if isfinite(gb_per_s) else "not read"
         brief = f"memory bandwidth ({seen})"
         add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
     if session.neighbours.cache.is_available and is_read:
         add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
             ("neighbour", "cache"))  # fmt: skip
-    stolen = whole.values.mean("steal", session.selected)
+    stolen = interval.values.mean("steal", session.selected)
     if chosen["steal"] and isfinite(stolen):
         result = "" if session.hello.virtualisation else "no hypervisor"
         add_share("steal", "steal", "steal", stolen, STEAL_CAUSE[0], result=result)
-    heat = whole.machine.get("temperature_c", nan)
+    heat = interval.machine.get("temperature_c", nan)
     if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
     return sorted(results, key=lambda check: -check.share)
 
 
-def _has_unread_cpu(session: Session, whole: Interval) -> bool:
+def _has_unread_cpu(session: Session, interval: Interval) -> bool:
     """Returns whether some CPU of the selected packages was not read, for example because of
     `--cpus`. Losses to tasks on it would go unnoticed."""
     packages = {session.topology[row].package for row in session.selected}
-    util = whole.values["util"]
+    util = interval.values["util"]
     return any(cpu.online and cpu.package in packages and not isfinite(util[row])
                for row, cpu in enumerate(session.topology))  # fmt: skip
 
 
-def _mean_clocks(session: Session, whole: Interval) -> str:
+def _mean_clocks(session: Session, interval: Interval) -> str:
     """Returns the mean clock and ceiling of the busy cores; '' if no core was busy."""
     cores = session.reader.cores
-    if len(whole.ceilings.low_hz) != len(cores.lists):
+    if len(interval.ceilings.low_hz) != len(cores.lists):
         return ""
-    ceiling = cores.by_cpu(whole.ceilings.low_hz)
-    busy, util = whole.values["busy_hz"], whole.values["util"]
+    ceiling = cores.by_cpu(interval.ceilings.low_hz)
+    busy, util = interval.values["busy_hz"], interval.values["util"]
     known = np.isfinite(busy) & np.isfinite(ceiling)
     rows = [row for row in session.selected if util[row] >= 0.1 and known[row]]
     if not rows:
@@ -163,7 +163,7 @@ def _mean_clocks(session: Session, whole: Interval) -> str:
     return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {count_noun(active, 'core')} active"
 
 
-def unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> list[UnmeasuredLoss]:
+def unmeasured_losses(session: Session, totals: Totals, interval: Interval) -> list[UnmeasuredLoss]:
     """Returns the losses that cannot be measured here, with reasons."""
     hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
     reasons = names_by_reason(
@@ -177,7 +177,7 @@ def unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> list
         why = short or "known after 3 s, if the kernel reports it"
         unseen.append(("waiting for a CPU", why, None))
     if variants["involuntary"] and not np.isfinite(
-        whole.values.mean("involuntary", session.selected)
+        interval.values.mean("involuntary", session.selected)
     ):
         run = session.run_interval()
         if not np.isfinite(run.values.mean("involuntary", session.selected)):
@@ -188,6 +188,6 @@ def unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> list
     if variants["ipc"] and not session.neighbours.cache.is_available:
         is_intel = session.hello.identity.vendor == "GenuineIntel"
         unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
-    if variants["ipc"] and _has_unread_cpu(session, whole):
+    if variants["ipc"] and _has_unread_cpu(session, interval):
         unseen.append(("losses to others in the package", "not all of its CPUs are read", None))
     return unseen

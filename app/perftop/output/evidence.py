@@ -219,7 +219,7 @@ class Clue(NamedTuple):
     """The words after "spends … of its time" in a sentence on the loss."""
 
 
-def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
+def clues(session: Session, interval: Interval, totals: Totals) -> list[Clue]:
     """Returns clues from kernel messages, kernel samples, settings that slow programs down, and
     memory counters. A setting that slows only the kernel is a clue only if CPUs spend much time
     there."""
@@ -228,9 +228,9 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
         if kind in LOG_CLUES:
             text, remedy = LOG_CLUES[kind]
             result.append(Clue(kind, f"the kernel's log names {name}: {text}", remedy))
-    kernel = job_mean(session, sums, whole.values["kernel_cycles"])
+    kernel = job_mean(session, sums, interval.values["kernel_cycles"])
     if not isfinite(kernel):
-        system, util = (job_mean(session, sums, whole.values[key]) for key in ("system", "util"))
+        system, util = (job_mean(session, sums, interval.values[key]) for key in ("system", "util"))
         kernel = system / util if util > 0 else nan
     for setting in COSTLY_SETTINGS:
         value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
@@ -249,7 +249,7 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
             text += setting.price_text.format(price) if price else ""
             text += f": up to {whole_percent(share)} of the time" if isfinite(share) else ""
             result.append(Clue(setting.key, text, setting.remedy, share))
-    return [*_memory_limit_clue(session, totals), *result, *_memory_clues(session, whole, sums)]
+    return [*_memory_limit_clue(session, totals), *result, *_memory_clues(session, interval, sums)]
 
 
 def _memory_limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
@@ -322,10 +322,10 @@ AMD_FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the 
 """Name of the clock domain, the parts that its clock slows down, and the remedy."""
 
 
-def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator[Clue]:
+def _memory_clues(session: Session, interval: Interval, sums: LossSums) -> Iterator[Clue]:
     """Yields reasons for slow memory: another node serves it, or the uncore clock was low."""
     keys = "memory_bytes_per_s", "local_bytes_per_s"
-    bytes_per_s, local = (float(np.nansum(whole.caches[key])) if key in whole.caches else nan
+    bytes_per_s, local = (float(np.nansum(interval.caches[key])) if key in interval.caches else nan
                     for key in keys)  # fmt: skip
     remote = 1 - local / bytes_per_s if bytes_per_s >= MIN_REMOTE_BYTES_PER_S else nan
     if remote >= MIN_REMOTE_SHARE:
@@ -337,7 +337,7 @@ def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator
         )
     delta, keys = session.run.delta, ("uncore_hz", "uncore_max_hz")
     clock, highest = (session.counters.rates(delta, key) for key in keys)
-    is_busy = job_mean(session, sums, whole.values["util"]) >= MAX_SPARE_UTIL
+    is_busy = job_mean(session, sums, interval.values["util"]) >= MAX_SPARE_UTIL
     is_amd = session.hello.identity.vendor == "AuthenticAMD"
     name, parts, remedy = AMD_FABRIC if is_amd else UNCORE
     if is_busy and clock is not None and highest is not None:

@@ -181,24 +181,26 @@ def summary_line(
     session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
     run: Line | None = None, footprint: JobFootprint | None = None,
 ) -> Line:  # fmt: skip
-    whole, extremes = session.run_interval(), session.distribution.finish()
+    interval, extremes = session.run_interval(), session.distribution.finish()
     machine = {
-        key: _measure_json(whole.values.mean(key, session.selected), extremes.machine(key))
+        key: _measure_json(interval.values.mean(key, session.selected), extremes.machine(key))
         for key in session.evaluator.metrics
     }
     line: Line = {
         "type": "summary",
         "elapsed_s": json_number(elapsed_s),
         "run": run,
-        **_job_line(session, whole, extremes, footprint),
+        **_job_line(session, interval, extremes, footprint),
         "machine": machine,
-        "cpus": [_cpu_line(session, whole, extremes, row) for row in session.selected],
-        "cores": [_core_line(session, whole, extremes, core) for core in session.selected_cores()],
+        "cpus": [_cpu_line(session, interval, extremes, row) for row in session.selected],
+        "cores": [
+            _core_line(session, interval, extremes, core) for core in session.selected_cores()
+        ],
         "episodes": counted,
         "state": machine_state(session),
         "energy_j": json_number(_energy_j(session, "energy_j")),
         "energy_dram_j": json_number(_energy_j(session, "energy_ram_j")),
-        "totals": _total_counts(session, whole),
+        "totals": _total_counts(session, interval),
         **_loss_fields(session),
         "others": _other_tasks(session, footprint),
         "probe_cpu_s": json_number(session.probe_cpu_s()),
@@ -208,7 +210,7 @@ def summary_line(
     }
     if line["others"] is None:
         del line["others"]
-    why = _reasons(session, whole, session.selected, machine)
+    why = _reasons(session, interval, session.selected, machine)
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         why["energy_j"] = UNREAD_REASON
     return line | {"why": why} if why else line
@@ -256,7 +258,7 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
 
 
 def _job_line(
-    session: Session, whole: Interval, extremes: Distribution, footprint: JobFootprint | None
+    session: Session, interval: Interval, extremes: Distribution, footprint: JobFootprint | None
 ) -> Line:
     """Returns the measures of the CPUs on which the command ran, according to records, and of the
     other selected CPUs."""
@@ -267,7 +269,7 @@ def _job_line(
     ran_s = run_times_of_others(session.run_times.tasks, cpus, footprint.pids)
     neighbours = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_NEIGHBOURS]
     spent = session.run_times.job_time()
-    job = _group_line(session, whole, extremes, rows) | {
+    job = _group_line(session, interval, extremes, rows) | {
         "seen_s": json_number(footprint.seen_s), "waited_s": json_number(footprint.waited_s),
         "longest_wait_s": None if spent is None
         else json_number(session.run_times.longest_wait_s),
@@ -278,31 +280,31 @@ def _job_line(
                    for pid, comm in neighbours],
     }  # fmt: skip
     other_rows = [row for row in session.selected if row not in rows and session.online[row]]
-    rest = _group_line(session, whole, extremes, other_rows) if other_rows else None
+    rest = _group_line(session, interval, extremes, other_rows) if other_rows else None
     return {"job": job, "rest": rest}
 
 
-def _total_counts(session: Session, whole: Interval) -> Line:
+def _total_counts(session: Session, interval: Interval) -> Line:
     """Returns the counts of all selected CPUs, without unknown or partly suspect ones, and the
     share of running time below the ceiling."""
     totals: dict[str, float] = {
-        key: float(whole.counts[key][session.selected].sum())
-        for key in ("cycles", "instructions") if key in whole.counts
+        key: float(interval.counts[key][session.selected].sum())
+        for key in ("cycles", "instructions") if key in interval.counts
     }  # fmt: skip
-    ran_s = float(np.nansum(whole.values.numerators[INDEX["util"], session.selected]))
+    ran_s = float(np.nansum(interval.values.numerators[INDEX["util"], session.selected]))
     if session.evaluator.variants["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0:
         start_ns, end_ns = session.run.start_ns, session.now_ns
         low_s = sum(
-            episode.span_s(start_ns, end_ns) * mean_busy_cpus(session, whole, episode)
+            episode.span_s(start_ns, end_ns) * mean_busy_cpus(session, interval, episode)
             for episode in session.episodes(start_ns, end_ns) if kind_of(episode).depth == "hz"
         )  # fmt: skip
         totals["below_ceiling"] = min(1.0, low_s / ran_s)
     return {key: json_number(value) for key, value in totals.items() if math.isfinite(value)}
 
 
-def mean_busy_cpus(session: Session, whole: Interval, episode: Episode) -> float:
+def mean_busy_cpus(session: Session, interval: Interval, episode: Episode) -> float:
     rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
-    return float(np.nansum(whole.values["util"][rows]))
+    return float(np.nansum(interval.values["util"][rows]))
 
 
 def _energy_j(session: Session, key: str) -> float:
@@ -322,37 +324,39 @@ def _measure_json(mean: float, extremes: dict[str, float]) -> Line | None:
 
 
 def _reasons(
-    session: Session, whole: Interval, rows: Sequence[int], measures: Line
+    session: Session, interval: Interval, rows: Sequence[int], measures: Line
 ) -> dict[str, str]:
     """Returns, by key, why metrics that the source can measure are missing for these CPUs."""
     variants_by_key = session.evaluator.variants.items()
     missing_keys = [key for key, variants in variants_by_key if variants and measures[key] is None]
-    return {key: why_unknown(session, whole, [*rows], key) for key in missing_keys}
+    return {key: why_unknown(session, interval, [*rows], key) for key in missing_keys}
 
 
-def _group_line(session: Session, whole: Interval, extremes: Distribution, rows: list[int]) -> Line:
+def _group_line(
+    session: Session, interval: Interval, extremes: Distribution, rows: list[int]
+) -> Line:
     line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
     for key in session.evaluator.metrics:
-        line[key] = _measure_json(whole.values.mean(key, rows), extremes.group(key, rows))
-    why = _reasons(session, whole, rows, line)
+        line[key] = _measure_json(interval.values.mean(key, rows), extremes.group(key, rows))
+    why = _reasons(session, interval, rows, line)
     return line | {"why": why} if why else line
 
 
-def _cpu_line(session: Session, whole: Interval, extremes: Distribution, row: int) -> Line:
+def _cpu_line(session: Session, interval: Interval, extremes: Distribution, row: int) -> Line:
     line: Line = {"cpu": session.topology[row].cpu}
     for key in session.evaluator.metrics:
-        line[key] = _measure_json(float(whole.values[key][row]), extremes.cpu(key, row))
-    why = _reasons(session, whole, [row], line)
+        line[key] = _measure_json(float(interval.values[key][row]), extremes.cpu(key, row))
+    why = _reasons(session, interval, [row], line)
     return line | {"why": why} if why else line
 
 
-def _core_line(session: Session, whole: Interval, extremes: Distribution, core: int) -> Line:
+def _core_line(session: Session, interval: Interval, extremes: Distribution, core: int) -> Line:
     first = session.topology[session.position[session.cores[core][0]]]
-    method, means = extremes.split(whole.split, core)
+    method, means = extremes.split(interval.split, core)
     smt = {state: _measure_json(means[state], extremes.core(state, core)) for state in STATES}
     line: Line = {"package": first.package, "core": first.core, "smt": smt, "smt_method": method}
     is_missing = {"smt": None in smt.values(), "smt_method": method is None}
-    why = {"smt": BOUNDS_REASON} if method == "bounds" else why_no_states(session, whole, core)
+    why = {"smt": BOUNDS_REASON} if method == "bounds" else why_no_states(session, interval, core)
     why = {key: reason for key, reason in why.items() if is_missing.get(key)}
     return line | {"why": why} if why else line
 

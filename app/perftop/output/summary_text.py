@@ -81,7 +81,7 @@ def phase(session: Session, label: str) -> Phase:
     episodes, tally = session.episodes(first_ns, now_ns), EpisodeTally()
     for episode in episodes:
         tally.add(episode, now_ns)
-    why, extremes = report(session, first_ns, past=True), session.distribution.finish()
+    why, extremes = report(session, first_ns, is_past=True), session.distribution.finish()
     line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
     worst = []
     for finding in why.named_findings[:MAX_CAUSES]:

@@ -124,10 +124,10 @@ class _WaitReason:
 
 
 def waiting_loss(
-    session: Session, job: str | None, totals: Totals, whole: Interval, *, past_tense: bool
+    session: Session, job: str | None, totals: Totals, interval: Interval, *, past_tense: bool
 ) -> WaitingLoss | None:
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
-    None: all tasks are searched for the group with one name that waited most. `totals`, `whole`:
+    None: all tasks are searched for the group with one name that waited most. `totals`, `interval`:
     times and numbers of the span."""
     times, span_s = totals.times, totals.elapsed_s
     tasks = _without_quotas(times, times.tasks)
@@ -141,7 +141,7 @@ def waiting_loss(
     if waiters is None:
         return None
     covered_s = span_s if job is not None else min(span_s, times.seen_s)
-    reason = _find_reason(session, waiters, placed_tasks, tasks, whole, covered_s)
+    reason = _find_reason(session, waiters, placed_tasks, tasks, interval, covered_s)
     total, cpus, one_waits = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
 
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
@@ -287,7 +287,7 @@ def _find_competitors(
 
 
 def _find_reason(
-    session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, whole: Interval,
+    session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, interval: Interval,
     covered_s: float,
 ) -> _WaitReason:  # fmt: skip
     """Returns the reason for the group's wait: tasks that ran on its CPUs, its own members,
@@ -295,11 +295,11 @@ def _find_reason(
     cpuset that kept the group off other CPUs. `placed_tasks`: those of `all_tasks` with a known
     CPU. `covered_s`: seconds that these records cover."""
     rivals = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
-    if rivals.are_unknown and (reason := _idle_exits(session, waiters, whole)) is not None:
+    if rivals.are_unknown and (reason := _idle_exits(session, waiters, interval)) is not None:
         return reason
     waiting_pids = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
     limit, allowed = _allowed_cpus(session, waiting_pids)
-    spare = _idle_shares(session, whole, allowed if limit else waiters.cpus)
+    spare = _idle_shares(session, interval, allowed if limit else waiters.cpus)
     evidence = []
     if limit:
         count = sum(row.online for row in session.topology)
@@ -326,13 +326,13 @@ def _find_reason(
     )  # fmt: skip
 
 
-def _idle_exits(session: Session, waiters: _Waiters, whole: Interval) -> _WaitReason | None:
+def _idle_exits(session: Session, waiters: _Waiters, interval: Interval) -> _WaitReason | None:
     """Returns idle states as the reason if the waits are as short as the time that CPUs need to
     leave these states, and the CPUs were often idle."""
     cpus, total = waiters.cpus, waiters.total_times
     mean_s = total.wait_s / total.switches if total.switches else inf
     rows = [row for row in session.selected if session.topology[row].cpu in cpus]
-    idle = 1 - whole.values.mean("util", rows)
+    idle = 1 - interval.values.mean("util", rows)
     if (mean_s > MAX_IDLE_EXIT_S or total.wait_s < MIN_WAIT_SHARE * total.wanted_s
             or not idle >= MIN_IDLE_EXIT_SHARE):  # fmt: skip
         return None
@@ -527,11 +527,11 @@ def run_times_of_others(
 
 
 def _idle_shares(
-    session: Session, whole: Interval, waiting_cpus: Collection[int]
+    session: Session, interval: Interval, waiting_cpus: Collection[int]
 ) -> dict[int, float]:
     """Returns the idle share of each CPU outside `waiting_cpus` with room for more work, idlest
     first."""
-    util = whole.values["util"]
+    util = interval.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.selected
             if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip
     return {cpu: idle[cpu] for cpu in sorted(idle, key=lambda cpu: -idle[cpu])

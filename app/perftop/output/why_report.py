@@ -175,28 +175,28 @@ class Report:
 
 
 def report(
-    session: Session, first_ns: int, argv: Sequence[str] = (), *, past: bool = False
+    session: Session, first_ns: int, argv: Sequence[str] = (), *, is_past: bool = False
 ) -> Report:
     """Returns the report on a session. The arguments are those of `brief_report`."""
-    return with_checks(session, brief_report(session, first_ns, argv, past=past))
+    return with_checks(session, brief_report(session, first_ns, argv, is_past=is_past))
 
 
 def brief_report(
-    session: Session, first_ns: int, argv: Sequence[str] = (), *, past: bool = False,
-    totals: Totals | None = None, whole: Interval | None = None,
+    session: Session, first_ns: int, argv: Sequence[str] = (), *, is_past: bool = False,
+    totals: Totals | None = None, interval: Interval | None = None,
 ) -> Report:  # fmt: skip
     """Returns the report on a session, or on a part of it, without the results of `with_checks`.
     `first_ns`: raw time of the first frame. `argv`: the command that perftop ran, which has ended.
-    `past`: whether the span is over, so that causes are no longer active. `totals`, `whole`: the
-    sums and numbers of the part."""
+    `is_past`: whether the span is over, so that causes are no longer active. `totals`, `interval`:
+    the sums and numbers of the part."""
     is_whole_run = totals is None
-    past_tense = past or bool(argv)
+    past_tense = is_past or bool(argv)
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
-    whole = whole or session.run_interval()
+    interval = interval or session.run_interval()
     job = _job_name(session, argv or session.command, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
-    span = _Span(session, totals, whole, episodes, job, past, past_tense)
+    span = _Span(session, totals, interval, episodes, job, is_past, past_tense)
     shares = totals.losses.shares()
     findings = [_finding(span, cause) for cause, share in shares.items() if share > 0]
     spent, variants = totals.times.job_time(), session.evaluator.variants
@@ -207,22 +207,24 @@ def brief_report(
     elif not session.reader.turbo.cpus.any():
         confusion_sentence = "No turbo table is known: clocks are compared with the base clock."
     brief = Report(
-        job, totals, findings, [], [], [], whole, spent, confusion_sentence, past_tense,
+        job, totals, findings, [], [], [], interval, spent, confusion_sentence, past_tense,
         is_whole_run,
     )  # fmt: skip
-    return brief if brief.named_findings else replace(brief, clues=clues(session, whole, totals))
+    return brief if brief.named_findings else replace(brief, clues=clues(session, interval, totals))
 
 
 def with_checks(session: Session, brief: Report) -> Report:
     """Returns the report with its checks and clues, and with the losses that cannot be measured
     here."""
-    totals, whole = brief.totals, brief.interval
+    totals, interval = brief.totals, brief.interval
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     return replace(
         brief,
-        checks=measured_losses(session, totals, whole, episodes, is_whole_run=brief.is_whole_run),
-        clues=brief.clues or clues(session, whole, totals),
-        unmeasured_losses=unmeasured_losses(session, totals, whole),
+        checks=measured_losses(
+            session, totals, interval, episodes, is_whole_run=brief.is_whole_run
+        ),
+        clues=brief.clues or clues(session, interval, totals),
+        unmeasured_losses=unmeasured_losses(session, totals, interval),
     )
 
 
@@ -252,11 +254,11 @@ class _Span:
 
     session: Session
     totals: Totals
-    whole: Interval
+    interval: Interval
     """The numbers of the span."""
     episodes: list[Episode]
     job: str | None
-    past: bool
+    is_past: bool
     """Whether the span is over, so that causes are no longer active."""
     past_tense: bool
 
@@ -287,13 +289,13 @@ def _finding(span: _Span, cause: Cause) -> Finding:
     worst = episodes[0] if episodes else None
     active_since_ns = now_ns - MAX_STILL_ACTIVE_NS
     is_active = any(e.end_ns is None or e.end_ns > active_since_ns for e in episodes)
-    running = not span.past and (is_active or not episodes)
+    running = not span.is_past and (is_active or not episodes)
     described = episodes or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
     if cause[0] == "interrupt" and worst is not None:
         ran_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in episodes)
         mean_depth = sum(e.lost_s(now_ns) for e in episodes) / ran_s if ran_s > 0 else 0.0
         described = [replace(worst, cpus=cpus, depth=mean_depth)]
-    names = [span.job] if span.job else losers(session, described, span.whole.tasks)
+    names = [span.job] if span.job else losers(session, described, span.interval.tasks)
     past_tense = span.past_tense or not running
     sentence_text = text(sentence(session.topology, described, names, past_tense=past_tense))
     # The sentence already contains the clocks.
@@ -323,7 +325,7 @@ def _with_details(span: _Span, finding: Finding, worst: Episode | None) -> Findi
         rows = sorted(
             {session.position[cpu] for cpu in finding.cpus}.intersection(session.selected)
         )
-        if cause[0] == "turbo-drop" and span.whole.values.mean("util", rows) < MAX_SPARE_UTIL:
+        if cause[0] == "turbo-drop" and span.interval.values.mean("util", rows) < MAX_SPARE_UTIL:
             pieces.append("with time to spare, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=pieces)
     if cause == STEAL_CAUSE:
@@ -334,7 +336,7 @@ def _with_details(span: _Span, finding: Finding, worst: Episode | None) -> Findi
     if cause == STOPPED_CAUSE and times.threads:
         return _stopped_finding(finding, times, job)
     if cause == WAIT_CAUSE:
-        waits = waiting_loss(session, job, span.totals, span.whole, past_tense=span.past_tense)
+        waits = waiting_loss(session, job, span.totals, span.interval, past_tense=span.past_tense)
         if waits is not None:
             active_s = finding.active_s if job else min(times.waiting_s, span.span_ns / 1e9)
             return replace(finding, active_s=active_s, first_cpu=waits.cpus[0], **vars(waits))
@@ -469,9 +471,9 @@ def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float |
     episodes."""
     if not episodes:
         return None
-    whole, until_ns = 0, now_ns - span_ns
+    active_ns, until_ns = 0, now_ns - span_ns
     for episode in sorted(episodes, key=lambda e: e.start_ns):
         end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
-        whole += max(0, end_ns - max(episode.start_ns, until_ns))
+        active_ns += max(0, end_ns - max(episode.start_ns, until_ns))
         until_ns = max(until_ns, end_ns)
-    return whole / 1e9
+    return active_ns / 1e9

@@ -318,10 +318,10 @@ def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
 
 def _working_sentence(session: Session, report: Report) -> str:
     """Returns a sentence on how busy the machine was; '' if that is unknown."""
-    whole = report.interval
+    interval = report.interval
     keys = "util", "ipc", "kernel_cycles"
-    util, ipc, kernel = (whole.values.mean(key, session.selected) for key in keys)
-    both = whole.split.mean("both")
+    util, ipc, kernel = (interval.values.mean(key, session.selected) for key in keys)
+    both = interval.split.mean("both")
     if not isfinite(util):
         return ""
 

@@ -146,7 +146,7 @@ class Why(MeasuredConsumer):
         self.has_reported = True
         job, watched = self.job, session.neighbours.watched_job.name
         argv = job.argv if job is not None and watched == str(job.pid) else ()
-        findings = why_report.report(session, first_ns, argv, past=self._args.file is not None)
+        findings = why_report.report(session, first_ns, argv, is_past=self._args.file is not None)
         if self._args.json:
             run = None if self.command_window is None else run_line(session, self.command_window)
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]

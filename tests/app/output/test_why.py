@@ -807,7 +807,7 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     assert (check.result, check.is_ruled_out(0.1)) == (expected_text, is_ruled_out)
     whole = session.run_interval()
     # The interrupts are those of the whole run, so they are not in a report on a part of it.
-    part = brief_report(session, session.run.start_ns, totals=session.totals(), whole=whole)
+    part = brief_report(session, session.run.start_ns, totals=session.totals(), interval=whole)
     part = with_checks(session, part)
     assert "interrupts" not in {check.key for check in part.checks}
 

@@ -217,7 +217,7 @@ class _VerdictCache:
         self._loss_sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
-                verdict = _verdict(session, totals.copy(), tasks, past=True)
+                verdict = _verdict(session, totals.copy(), tasks, is_past=True)
                 self._job_verdict = verdict.with_first_evidence(_whole_run_text(verdict))
             return self._job_verdict
         self._job_verdict = None
@@ -282,7 +282,7 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     if totals is None:
         text = "No verdict: the samples of this moment are not kept"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=True)
-    verdict = _verdict(session, totals, interval.snapshot, past=True)
+    verdict = _verdict(session, totals, interval.snapshot, is_past=True)
     if is_range or not verdict.level:  # evidence of calm contains the span
         return verdict
     if is_whole_run:
@@ -325,24 +325,24 @@ def _pending_verdict(measured_s: float) -> Verdict:
 
 
 def _verdict(
-    session: Session, totals: Totals, snapshot: TaskSnapshot, *, past: bool = False
+    session: Session, totals: Totals, snapshot: TaskSnapshot, *, is_past: bool = False
 ) -> Verdict:
     """Returns the verdict on the span of these totals. `snapshot`: the tasks at its end."""
     from perftop.output.why_report import brief_report
     from perftop.output.why_text import answer
 
-    if not past and totals.end_ns - session.run.start_ns < FIRST_VERDICT_NS:
+    if not is_past and totals.end_ns - session.run.start_ns < FIRST_VERDICT_NS:
         return replace(_pending_verdict(totals.elapsed_s), wanted_s=totals.losses.whole_s)
     if not totals.sample_count:
         text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
-        return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=past)  # fmt: skip
-    whole = session.interval_of(totals, snapshot)
-    why = brief_report(session, totals.start_ns, past=past, totals=totals, whole=whole)
+        return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)  # fmt: skip
+    interval = session.interval_of(totals, snapshot)
+    why = brief_report(session, totals.start_ns, is_past=is_past, totals=totals, interval=interval)
     text = answer(session, why).removesuffix(".")
     losses = _losses_by_name(why.findings)
     if not why.named_findings:
         sign = CALM_SIGN if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
-        verdict = Verdict(text, _calm_evidence(session, why, past=past), sign, 0.0)
+        verdict = Verdict(text, _calm_evidence(session, why, is_past=is_past), sign, 0.0)
     else:
         first = why.named_findings[0]
         has_episodes = first.active_s is not None and first.cause[1] != "scheduler"
@@ -356,7 +356,7 @@ def _verdict(
             has_episodes=has_episodes,
         )  # fmt: skip
     return replace(
-        verdict, is_past=past, losses=losses, wanted_s=why.sums.whole_s,
+        verdict, is_past=is_past, losses=losses, wanted_s=why.sums.whole_s,
         span_s=why.totals.elapsed_s, report=why,
     )  # fmt: skip
 
@@ -380,15 +380,15 @@ def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
     return tuple(sorted(losses.values(), key=lambda loss: -loss.share))
 
 
-def _calm_evidence(session: Session, why: Report, *, past: bool) -> tuple[str, ...]:
+def _calm_evidence(session: Session, why: Report, *, is_past: bool) -> tuple[str, ...]:
     """Returns the evidence of a calm verdict: how busy the CPUs were, the span (with its end if it
-    is `past`), and its samples."""
+    `is_past`), and its samples."""
     pieces = []
     busy = why.interval.values.mean("util", session.selected)
     if why.job is None and isfinite(busy):
         pieces.append(f"CPUs {short_percent(busy)} busy")
     samples = count_noun(why.totals.sample_count, "sample")
-    if past:
+    if is_past:
         return (*pieces, _past_span_text(session, why.totals), samples)
     return (*pieces, f"{long_duration(round(why.totals.elapsed_s * 1e9))}, {samples}")
 

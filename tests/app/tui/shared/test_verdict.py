@@ -217,7 +217,7 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
         session = Session(recording.hello)
         session.start_accounts()
         session_of(session, [*recording.messages()])
-        whole_answer = answer(session, report(session, session.run.start_ns, past=True))
+        whole_answer = answer(session, report(session, session.run.start_ns, is_past=True))
     assert f"{at_end[0]}." == whole_answer
     assert at_end[1] == "in all 12.9 s"
     assert before[1].startswith("10.0 s until ")
