@@ -1,7 +1,6 @@
-/*
+/* 
  * Clocks, the CPU that a thread runs on, and masks of CPUs. Source: cpu.c, which also defines
- * pp_stamp, pp_cpuid and pp_current_cpu of perfprobe.h.
- */
+ * pp_stamp, pp_cpuid and pp_current_cpu of perfprobe.h. */
 #ifndef PP_CPU_H
 #define PP_CPU_H
 
@@ -35,11 +34,10 @@ struct pp_cpu_mask {
     unsigned long bits[PP_CPU_MAX / (8 * sizeof(unsigned long))];
 };
 
-/*
+/* 
  * Reads the TSC in program order: RDTSCP waits for earlier instructions, and LFENCE delays later
- * ones. `aux` receives TSC_AUX, which Linux fills with the CPU's number.
- * Builtins are used because <x86intrin.h> takes longer to compile than all of csrc.
- */
+ * ones. `aux` receives TSC_AUX, which Linux fills with the CPU's number. Builtins are used because
+ * <x86intrin.h> takes longer to compile than all of csrc. */
 static inline uint64_t pp_rdtscp(unsigned *aux)
 {
     uint64_t t = __builtin_ia32_rdtscp(aux);
@@ -58,15 +56,13 @@ static inline uint64_t pp_rdtsc(void)
     return t;
 }
 
-/* Returns PP_CLOCK_RDTSCP if the CPU has RDTSCP, else PP_CLOCK_RDTSC. Executes CPUID, which takes
- * microseconds in guests. */
+/* Returns PP_CLOCK_RDTSCP or PP_CLOCK_RDTSC, by CPUID, which takes microseconds in guests. */
 enum pp_clock pp_tsc_clock(void);
 
-/*
+/* 
  * Returns PP_CLOCK_RDTSC instead of PP_CLOCK_RDTSCP if TSC_AUX does not have the number of the
  * calling thread's CPU: some hypervisors do not set it, and it has 12 bits for numbers up to 4095.
- * If the thread is moved meanwhile, the result is the slower clock, which works, too.
- */
+ * If the thread is moved meanwhile, the result is the slower clock, which works, too. */
 enum pp_clock pp_proven_clock(enum pp_clock clock);
 
 /* Returns a time stamp by this clock and, with `check_cpu`, the CPU on which it was read. */

@@ -10,8 +10,7 @@ static void barrier(void)
     __asm__ volatile("" ::: "memory");
 }
 
-/* Sign-extends the value of a hardware counter with `width` bits; the kernel starts counters below
- * zero. */
+/* Sign-extends a counter of `width` bits, which the kernel starts below zero. */
 static uint64_t sign_extend(uint64_t pmc, uint32_t width)
 {
     uint32_t unused = width > 0 && width < 64 ? 64 - width : 0;
@@ -80,11 +79,10 @@ int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out)
 
 /* --- reading by read() ------------------------------------------------------------------------ */
 
-/*
+/* 
  * Copies the times (if `timed`) and counts from the result of read(): number of events, ns enabled,
  * ns running, counts (PERF_FORMAT_GROUP). -EIO: the number of events is wrong, because the CPU went
- * offline and the kernel has dissolved the group.
- */
+ * offline and the kernel has dissolved the group. */
 static int copy_counts(const uint64_t *buffer, size_t size, uint32_t n, bool timed, uint64_t *out)
 {
     if (size != (1 + PP_PERF_TIMES + n) * sizeof *buffer || buffer[0] != n)

@@ -1,4 +1,4 @@
-/*
+/* 
  * Reads a group of perf events: by RDPMC and the events' pages if all events allow it, else by one
  * read(). Source: group.c, which also defines pp_perf_read, pp_perf_columns and pp_perf_is_direct
  * of perfprobe.h.
@@ -6,8 +6,7 @@
  * An event's page (perf_event_mmap_page) is written by the kernel on the event's own CPU, with
  * interrupts off, between two increments of `lock`. So for a reader on that CPU the page has
  * changed only if the lock has. A reader on another CPU may get wrong values, which the sampler
- * discards.
- */
+ * discards. */
 #ifndef PP_GROUP_H
 #define PP_GROUP_H
 
@@ -48,11 +47,10 @@ struct pp_perf_group {
     pp_perf_page *pages[PP_PERF_EVENTS]; /* the pages of all events; NULL unless `direct` */
 };
 
-/*
+/* 
  * Reads one event by its page: its count, and its times (enabled, running) if `times` is not NULL.
  * -EAGAIN: use read() instead, because the event is not on a counter now, RDPMC is not allowed or
- * was refused, or the page keeps changing.
- */
+ * was refused, or the page keeps changing. */
 int pp_perf_page_read(const struct pp_perf_ops *ops, pp_perf_page *page, uint64_t *times,
                       uint64_t *count);
 

@@ -1,8 +1,7 @@
-/*
+/* 
  * Loads the BPF program of idle_program.h with bpf(2), attaches it to the tracepoint cpu_idle, and
  * maps its rows (idle_rows.h). The kernel removes everything when the process ends. The descriptors
- * are close-on-exec by default.
- */
+ * are close-on-exec by default. */
 #define _GNU_SOURCE
 #include "idle.h"
 
@@ -95,9 +94,8 @@ static int make_map(struct pp_idle *idle, char *log, uint32_t log_size)
     return idle->base == MAP_FAILED ? -errno : 0;
 }
 
-/* Initialises the rows: no state is known, except that an LP which a core does not have is idle.
- * `ahead_ns` is the kernel's clock minus this process's. -EEXIST: two CPUs are the same LP of one
- * core. */
+/* Initialises the rows: no state is known, but an LP that a core lacks is idle. `ahead_ns` is the
+ * kernel's clock minus this process's. -EEXIST: two CPUs are the same LP of one core. */
 static int init_rows(struct pp_idle *idle, const pp_idle_place *places, uint32_t n,
                      int64_t ahead_ns)
 {
@@ -128,12 +126,11 @@ static int init_rows(struct pp_idle *idle, const pp_idle_place *places, uint32_t
     return 0;
 }
 
-/*
+/* 
  * Measures how far the kernel's clock, which the program reads, is ahead of this process's clock;
  * they differ in a time namespace. The program is run a few times, and the time that it stores is
  * compared with this process's clock before and after each run. If all runs fit equal clocks, they
- * are equal; else the shortest run gives the difference to about 1 us.
- */
+ * are equal; else the shortest run gives the difference to about 1 us. */
 static int compare_clocks(const struct pp_idle *idle, uint32_t cpu, int64_t *ahead_ns)
 {
     const struct pp_idle_cpu *row = pp_idle_cpu(idle->base, cpu);

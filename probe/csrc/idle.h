@@ -1,7 +1,6 @@
-/*
+/* 
  * The loaded BPF program that counts idle transitions: declarations that Python does not use (see
- * pp_idle.h). Source: idle.c.
- */
+ * pp_idle.h). Source: idle.c. */
 #ifndef PP_IDLE_H
 #define PP_IDLE_H
 
@@ -11,8 +10,7 @@
 
 #include "perfprobe.h"
 
-/* The BPF program, its map and its attachment, which the kernel keeps until the descriptors are
- * closed. */
+/* The BPF program, its map and its attachment; they exist until the descriptors are closed. */
 struct pp_idle {
     int map, program, link; /* descriptors; -1: not open yet */
     uint32_t cpus, cores;   /* numbers of rows for CPUs and for cores; some are unused */
@@ -25,8 +23,7 @@ struct pp_idle {
 int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle **out, char *log,
                  uint32_t log_size);
 
-/* Runs the program as for a transition of `cpu` into this idle state; with `on_cpu`, on that
- * CPU. */
+/* Runs the program as for a transition of `cpu` into this state; with `on_cpu`, on that CPU. */
 int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool on_cpu);
 
 #endif

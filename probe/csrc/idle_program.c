@@ -20,8 +20,7 @@ _Static_assert(PP_IDLE_SHIFT == 4 && PP_IDLE_BITS == 15 && PP_IDLE_ANY_BUSY == 3
                    PP_IDLE_ALL_KNOWN == 12 && PP_IDLE_CORE_UNKNOWN == 4 && PP_IDLE_EXITED == -1,
                "the bits of a row's word");
 
-/* The machine code: an instruction in each word, as listed in idle_program.s. A test compares
- * them. */
+/* The machine code, an instruction in each word; a test compares it with idle_program.s. */
 static const uint64_t words[] = {
     0x0000000000001679, 0x0000000000081779, 0x0000000100000707, 0x00000000fff87a63,
     0x000000000000a2bf, 0xfffffff800000207, 0x0000000000001118, 0x0000000000000000,

@@ -1,7 +1,6 @@
-/*
+/* 
  * The BPF program that counts idle transitions, at the raw tracepoint cpu_idle. idle_program.c has
- * its machine code, idle_program.s the same code as a commented listing.
- */
+ * its machine code, idle_program.s the same code as a commented listing. */
 #ifndef PP_IDLE_PROGRAM_H
 #define PP_IDLE_PROGRAM_H
 

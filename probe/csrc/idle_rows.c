@@ -32,7 +32,7 @@ const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core)
 
 /* --- sums ------------------------------------------------------------------------------------- */
 
-/*
+/* 
  * Reads the sums of a row and its word, consistently, and the ns since the time in the word. 0 or
  * -EAGAIN.
  *
@@ -45,8 +45,7 @@ const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core)
  * to now is then added to the state that is about to end: too much by the ns between clock and swap
  * (more if the hypervisor took the CPU away in between). The next read is right again. So the value
  * of a state can step back by that much; readers must use signed differences and treat negative
- * ones as 0.
- */
+ * ones as 0. */
 static int read_sums(const struct pp_idle_head *head, const _Atomic uint64_t *row, unsigned n,
                      uint64_t *sums, unsigned *bits, uint64_t *since)
 {

@@ -57,8 +57,7 @@ _Static_assert(sizeof(struct pp_idle_core) == PP_IDLE_ROW, "core");
 _Static_assert(offsetof(struct pp_idle_cpu, sums) == 8 && offsetof(struct pp_idle_core, sums) == 8,
                "pp_idle_sums");
 
-/* Return a row; `base` is the address of the mapped rows. NULL: there is no such row, or it is not
- * traced. */
+/* Return a row of the rows at `base`. NULL: there is no such row, or it is not traced. */
 const struct pp_idle_cpu *pp_idle_cpu(const void *base, uint64_t cpu);
 const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core);
 
@@ -66,11 +65,10 @@ const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core);
  * now. -ENOENT: not traced. -EAGAIN: all attempts met a transition that was not complete. */
 int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *known);
 
-/*
+/* 
  * Reads one value of a PP_IDLE_ kind, without a system call. `index` is the number of a core for
  * the four states, else of a CPU. -ENODATA: the state is not known now. -ENOENT, -EAGAIN: as above.
- * -EINVAL: no such kind.
- */
+ * -EINVAL: no such kind. */
 int pp_idle_value(const void *base, uint32_t kind, uint64_t index, uint64_t *out);
 
 #endif

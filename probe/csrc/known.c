@@ -26,8 +26,7 @@ static void end_span(pp_work_span *s)
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-/* Instructions in the body of a loop. loop_enter has more, so that the system call costs little in
- * comparison. */
+/* Instructions in a loop's body; loop_enter has more, because its system call costs more. */
 #define BODY 64
 #define ENTER_BODY 512
 

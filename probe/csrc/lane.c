@@ -84,12 +84,11 @@ static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, 
     return after.stamp - before.stamp;
 }
 
-/*
+/* 
  * Returns whether a read of `width` stamps took much longer than this row usually takes. The
  * estimated median increases or decreases by a fraction with each read, so outliers weigh no more
  * than other reads and no history is needed. A read of less than half the estimate replaces it at
- * once, because the first read may have been slow (cold caches).
- */
+ * once, because the first read may have been slow (cold caches). */
 static bool is_wide(struct pp_lane_row *row, uint64_t width)
 {
     uint64_t usual = row->median;
@@ -182,14 +181,13 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
                    FUTEX_BITSET_MATCH_ANY);
 }
 
-/*
+/* 
  * Sleeps until a time of CLOCK_MONOTONIC. False: the lane must stop.
  *
  * The lane sleeps on a futex, because only a signal can end clock_nanosleep early, and signals
  * belong to the process. At 100 Hz and 1 kHz, lateness and cost of wake-ups by the futex's timeout
  * differ by less than a tenth from those of clock_nanosleep. Each lane has its own futex, so a stop
- * wakes one thread; with a condition variable all lanes would need a mutex when they wake.
- */
+ * wakes one thread; with a condition variable all lanes would need a mutex when they wake. */
 static bool sleep_until(struct pp_lane *lane, uint64_t at_ns)
 {
     struct timespec at = pp_timespec(at_ns);

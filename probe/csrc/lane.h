@@ -1,10 +1,9 @@
-/*
+/* 
  * A lane: a thread that samples one CPU (or an unpinned thread), the slots that it reads, and the
  * ring from it to the drainer (the thread that calls pp_drain). Source: lane.c.
  *
  * An entry of the ring is one sample: round, lateness (ns), and for each row the stamps before and
- * after the read, flags, valid words, columns.
- */
+ * after the read, flags, valid words, columns. */
 #ifndef PP_LANE_H
 #define PP_LANE_H
 

@@ -1,7 +1,4 @@
-/*
- * Opens perf events, and makes and frees groups. Source: perf.c, most of whose functions are
- * declared in perfprobe.h.
- */
+/* Opens perf events; makes and frees groups. Source: perf.c (most functions: perfprobe.h). */
 #ifndef PP_PERF_H
 #define PP_PERF_H
 

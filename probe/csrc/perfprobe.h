@@ -1,11 +1,10 @@
-/*
+/* 
  * Includes all headers of the C helper that Python uses, one for each subject. cffi reads the
  * declarations between the two "cffi" marks of a header, with enums and structs, so that each
  * number is defined once.
  *
  * A result of type int is 0 (or a count) or -errno, unless a comment states otherwise. No function
- * prints. The only global variable is the previous signal handler in rdpmc.c.
- */
+ * prints. The only global variable is the previous signal handler in rdpmc.c. */
 #ifndef PERFPROBE_H
 #define PERFPROBE_H
 

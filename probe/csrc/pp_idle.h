@@ -6,14 +6,13 @@
 
 /* cffi: begin */
 
-/*
+/* 
  * Exact busy times of CPUs and SMT states of cores, counted by a BPF program whenever a CPU starts
  * or ends being idle (a transition). All times are ns of CLOCK_MONOTONIC, cumulative up to the
  * moment of the call. A CPU is busy if the OS does not consider it idle: that includes interrupts
  * and wake-ups, and the time of an offline CPU unless pp_idle_offline was called.
  *
- * A handle may be used by several threads at once.
- */
+ * A handle may be used by several threads at once. */
 
 enum {
     PP_IDLE_NEITHER = 0,
@@ -54,8 +53,7 @@ int pp_idle_settle(const pp_idle *idle, uint32_t cpu);
 /* Records that a CPU went offline: from now on it counts as idle. */
 int pp_idle_offline(const pp_idle *idle, uint32_t cpu);
 
-/* Reads the times of a core. -ENOENT: not traced. -EAGAIN: all attempts met a transition that was
- * not complete. */
+/* Reads the times of a core. -ENOENT: not traced. -EAGAIN: a transition never completed. */
 int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out);
 
 /* Reads one value: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the other kinds of a CPU. Errors as

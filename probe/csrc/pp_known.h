@@ -6,10 +6,9 @@
 
 /* cffi: begin */
 
-/*
+/* 
  * Loops whose counts of instructions and cycles are known by their construction, to check counters.
- * A turn of a loop is a body of pp_known_chain instructions of one kind, then DEC and JNZ.
- */
+ * A turn of a loop is a body of pp_known_chain instructions of one kind, then DEC and JNZ. */
 
 enum {
     PP_KNOWN_FREE = 0,  /* independent instructions, of which a core executes several a cycle */
@@ -38,8 +37,7 @@ typedef struct pp_work_span {
 int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks,
                  pp_work_span *out);
 
-/* Works n times for on_ns, beginning at begin_ns + i * period_ns of CLOCK_MONOTONIC; sleeps in
- * between. */
+/* Works n times for on_ns, from begin_ns + i * period_ns of CLOCK_MONOTONIC; else sleeps. */
 void pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_work_span *spans,
                       uint32_t n);
 

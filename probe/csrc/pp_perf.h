@@ -6,11 +6,10 @@
 
 /* cffi: begin */
 
-/*
+/* 
  * Perf events that count on one CPU, whatever task runs there. The kernel counts the events of a
  * group together. To make a group, open its leader (`leader` -1), then its siblings (with the
- * leader's descriptor), and then enable the leader.
- */
+ * leader's descriptor), and then enable the leader. */
 
 enum {
     PP_EVENT_KERNEL = 1, /* count in the kernel only */
@@ -31,17 +30,15 @@ int pp_perf_enable(int32_t leader);
 
 typedef struct pp_perf_group pp_perf_group;
 
-/*
+/* 
  * Makes a group of these descriptors, the leader first; pp_perf_group_free closes them. With
  * `timed`, the first two columns are the times (ns) for which the group was enabled and counting.
  * Without `mapped`, the group is never read by RDPMC. The caller keeps the group until the lane
- * that reads it is detached.
- */
+ * that reads it is detached. */
 int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, int mapped, pp_perf_group **out);
 
-/* Sets the columns of the group's events, before a lane reads it: bit i of `columns` is set if
- * column i is filled, by the times (columns 0 and 1, with `timed`) and then by the events in
- * order. */
+/* Sets the group's columns, before a lane reads it: bit i of `columns` is set if column i is
+ * filled, by the times (columns 0 and 1, with `timed`) and then by the events in order. */
 int pp_perf_group_place(pp_perf_group *group, uint64_t columns);
 void pp_perf_group_free(pp_perf_group *group); /* `group` may be NULL. */
 uint32_t pp_perf_columns(const pp_perf_group *group); /* up to the last filled column */

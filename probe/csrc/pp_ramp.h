@@ -1,5 +1,4 @@
-/* The rise of the clock from idle to load: declarations for Python. Source: ramp.c,
- * ramp_chains.c. */
+/* The clock's rise from idle: declarations for Python. Source: ramp.c, ramp_chains.c. */
 #ifndef PP_SHARED_RAMP_H
 #define PP_SHARED_RAMP_H
 
@@ -7,7 +6,7 @@
 
 /* cffi: begin */
 
-/*
+/* 
  * The calling thread sleeps, wakes, and then runs a chain of dependent multiplications. The TSC is
  * read (a stamp) every few microseconds; the work between two stamps is a piece, and a few
  * consecutive pieces are a chunk.
@@ -19,8 +18,7 @@
  *
  * With a counter of the CPU's cycles that RDPMC can read, the count is read after each stamp. The
  * distance from stamp to count is constant, so between two stamps the count advances by the cycles
- * between them, whatever a read costs.
- */
+ * between them, whatever a read costs. */
 
 enum {
     PP_RAMP_SCALAR = 0,
@@ -73,12 +71,11 @@ typedef struct pp_ramp_result {
 /* Returns a mask: bit i is set if this CPU and its system have PP_RAMP_ ISA i. */
 uint32_t pp_ramp_isas(void);
 
-/*
+/* 
  * Runs the phases in the calling thread, which must be pinned to one CPU. -EOPNOTSUPP: this CPU or
  * its system does not have an ISA. -ENOSPC: all chunks were used before the end (they are valid).
  * -EXDEV: the thread was moved to another CPU. -EINVAL: wrong arguments, or a counter that RDPMC
- * cannot read.
- */
+ * cannot read. */
 int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n_phases,
                 pp_ramp_chunk *chunks, uint32_t capacity, pp_ramp_result *result);
 

@@ -6,13 +6,12 @@
 
 /* cffi: begin */
 
-/*
+/* 
  * A sampler has a thread (a lane) for each CPU, which reads its slots at the deadlines of one
  * shared schedule. The samples of all lanes at one deadline are a round; pp_drain collects a round
  * into a frame.
  *
- * Only one thread at a time may call functions of a sampler.
- */
+ * Only one thread at a time may call functions of a sampler. */
 
 enum { PP_HEAD = 5 }; /* number of words in the head of a row (wire.HEAD) */
 
@@ -135,24 +134,22 @@ void pp_free(pp_sampler *s); /* `s` may be NULL. */
 /* Round n is due at pp_start(s) + n * period_ns, CLOCK_MONOTONIC. */
 uint64_t pp_start(const pp_sampler *s);
 
-/*
+/* 
  * Starts the lane of a CPU. `flags` are added to each row until it was delivered once with data of
  * its own CPU. -EEXIST: the CPU has a lane. It is no error if the lane cannot be pinned.
  *
- * The lane PP_ANYWHERE is not pinned. It reads all its rows between the same two stamps.
- */
+ * The lane PP_ANYWHERE is not pinned. It reads all its rows between the same two stamps. */
 int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, uint32_t n_rows,
               const pp_slot *slots, uint32_t n_slots);
 
 /* Stops a lane, and waits for its end: at most for the present read. */
 int pp_detach(pp_sampler *s, int32_t cpu);
 
-/*
+/* 
  * Collects one round into the frame. Returns the number of lanes that have not finished the round;
  * call again with the same round and frame to complete it. With `force`, these lanes are skipped in
  * this round. Round numbers must not decrease. The first call for a round clears the frame;
- * `delivered` becomes the number of CPUs whose sample is in the frame.
- */
+ * `delivered` becomes the number of CPUs whose sample is in the frame. */
 int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t *delivered);
 
 int pp_get_stats(const pp_sampler *s, int32_t cpu, pp_stats *out);

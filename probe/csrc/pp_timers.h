@@ -6,10 +6,9 @@
 
 /* cffi: begin */
 
-/*
+/* 
  * Measures the cost of methods of reading the time or a counter, on the CPU to which the caller is
- * pinned; and the offset between the time-stamp counters of two CPUs.
- */
+ * pinned; and the offset between the time-stamp counters of two CPUs. */
 
 enum {
     PP_TIMER_RDTSC = 1, /* the first six are stamps: a sample is the time between two of them */

@@ -1,6 +1,5 @@
-/*
- * Reads the times of all CPUs (user, system, idle ...) in /proc/stat. Source: proc_stat.c.
- */
+/* 
+ * Reads the times of all CPUs (user, system, idle ...) in /proc/stat. Source: proc_stat.c. */
 #ifndef PP_PROC_STAT_H
 #define PP_PROC_STAT_H
 
@@ -14,8 +13,7 @@
  * last one counts. 0 or -errno. */
 int pp_proc_stat_read(pp_proc_stat *stat);
 
-/* Copies the fields of a CPU (below stat->cpus) from the last read. -ENODATA: the text had no line
- * of this CPU. */
+/* Copies a CPU's fields from the last read. -ENODATA: the text had no line of this CPU. */
 int pp_proc_stat_ticks(const pp_proc_stat *stat, uint32_t cpu, uint64_t *ticks);
 
 #endif

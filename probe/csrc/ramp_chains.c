@@ -13,12 +13,11 @@ _Static_assert(BLOCK == PP_RAMP_BLOCK, "a turn of the loop is a block");
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-/*
+/* 
  * Runs `blocks` blocks. `body` has `steps` multiplications of %0 and is repeated to fill a block;
  * the loop's counter does not depend on the chain. The clobbers name only the lower 128 bits of
  * vector registers, which compilers accept without AVX; no function expects the other bits to
- * survive a call.
- */
+ * survive a call. */
 #define CHAIN(before, body, steps, after)                                                        \
     do {                                                                                         \
         uint64_t x = factor;                                                                     \
@@ -34,10 +33,9 @@ _Static_assert(BLOCK == PP_RAMP_BLOCK, "a turn of the loop is a block");
 
 #define STEP "imulq %2, %0\n\t"
 
-/*
+/* 
  * Eight accumulators of FMAs. Each is used once in four steps, which take longer than an FMA. They
- * approach 1 by x = x * 0.5 + 0.5, so no value is a denormal, with which some cores are slow.
- */
+ * approach 1 by x = x * 0.5 + 0.5, so no value is a denormal, with which some cores are slow. */
 #define ZERO(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
 #define HALVES(v)                                                                                \
     ZERO(0) ZERO(1) ZERO(2) ZERO(3) ZERO(4) ZERO(5) ZERO(6) ZERO(7)                              \

@@ -6,11 +6,10 @@
 #include <stddef.h>
 #include <ucontext.h>
 
-/*
+/* 
  * int pp_rdpmc(uint32_t counter, uint64_t *count), in assembly, because the signal handler needs
  * the addresses of the instruction that may fault and of the one at which to continue; a compiler
- * may duplicate labels in C code.
- */
+ * may duplicate labels in C code. */
 __asm__(".pushsection .text\n"
         ".globl pp_rdpmc, pp_rdpmc_faulting, pp_rdpmc_refused\n"
         ".hidden pp_rdpmc, pp_rdpmc_faulting, pp_rdpmc_refused\n"

@@ -1,8 +1,7 @@
-/*
+/* 
  * RDPMC with a check whether the CPU refuses it. The instruction faults if RDPMC was disabled after
  * the events were opened (0 was written to the PMU's `rdpmc` file), and on a CPU of another type
- * without that counter, to which the thread may be moved after it has read the event's page.
- */
+ * without that counter, to which the thread may be moved after it has read the event's page. */
 #ifndef PP_RDPMC_H
 #define PP_RDPMC_H
 

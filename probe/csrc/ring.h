@@ -1,10 +1,9 @@
-/*
+/* 
  * A ring of equal entries of u64 words, with one producer (the lane's thread) and one consumer (the
  * thread that drains). Source: ring.c; the functions of the sampling path are inline here.
  *
  * A full ring refuses new entries: a producer that dropped the oldest entry could overwrite it
- * while the consumer copies it. So only the consumer advances `tail`.
- */
+ * while the consumer copies it. So only the consumer advances `tail`. */
 #ifndef PP_RING_H
 #define PP_RING_H
 
@@ -34,8 +33,7 @@ static inline uint64_t *pp_ring_entry(const struct pp_ring *r, uint64_t n)
     return r->data + (n & (r->capacity - 1)) * r->words;
 }
 
-/* Producer: returns the entry to fill, or NULL if the ring is full. The entry is not visible before
- * the push. */
+/* Producer: returns the entry to fill, invisible until the push. NULL: the ring is full. */
 static inline uint64_t *pp_ring_reserve(struct pp_ring *r)
 {
     uint64_t head = pp_read_once(&r->head); /* only the producer writes `head` */

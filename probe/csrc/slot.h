@@ -1,8 +1,7 @@
-/*
+/* 
  * A slot is one read that a lane repeats in each sample: its origin (a file, an MSR, a perf group)
  * and the columns that it fills. A plan is the rows of a frame and the flat list of slots that fill
- * them, as the caller passes them to pp_attach. Source: slot.c.
- */
+ * them, as the caller passes them to pp_attach. Source: slot.c. */
 #ifndef PP_SLOT_H
 #define PP_SLOT_H
 
@@ -20,8 +19,7 @@ bool pp_slot_is_valid(const pp_slot *slot);
 /* Returns a mask: bit i is set if the slot fills the i-th column from its first. */
 uint64_t pp_slot_filled(const pp_slot *slot);
 
-/* Reads the slot into `value`, which has room for all its columns; on failure (-errno) they are not
- * changed. */
+/* Reads the slot into all its columns of `value`, which stay unchanged on failure (-errno). */
 int pp_slot_read(const pp_slot *slot, uint64_t *value);
 
 /* Returns whether all rows and columns are within a frame of `words` words, all slots are valid and
