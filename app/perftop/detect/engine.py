@@ -1,6 +1,5 @@
-"""The base of all detectors: their input, the running episodes, and the hysteresis that joins a
-high share and its short pauses into one episode.
-"""
+"""The base of all detectors: their input, the running episodes, and the rules by which short pauses
+do not split an episode."""
 
 from __future__ import annotations
 
@@ -20,29 +19,29 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 
 GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
-"""Maximum gap in the stream within an episode: the longer of this time in ns and this number of
-sample intervals. A longer gap ends the episode, because the real end is unknown."""
+"""Longest gap in the stream that does not end an episode: the longer of this time in ns and this
+number of sample intervals. A longer gap ends the episode, because its real end is unknown."""
 PAUSE_NS = 400_000_000
 """Minimum length in ns of a pause that ends an episode. Control loops of power and heat oscillate
-several times a second. Time that is counted in ticks of 10 ms shows a tick more often than this at
-a loss of 5 %. One episode for each oscillation or tick would hide all others."""
+several times a second. A loss of 5 % that is counted in ticks of 10 ms has a tick more often than
+this. Without this limit, one problem would appear as many episodes."""
 
 
 @dataclass(slots=True)
 class DetectorInput:
-    """The input of detectors: one sample and its times in raw ns. A hotplug that changes the core
-    list replaces the object `cores`."""
+    """The input of detectors: one sample and its times in raw ns. If hotplug changes the core list,
+    `cores` is a new object."""
 
     sample: Sample
     since_ns: int
     time_ns: int
     cores: Cores
     records: Mapping[str, object]
-    """Records of the frame, except counters. They are untrusted: check them before use."""
+    """Records of the frame, except counters. They are untrusted, so detectors must check them."""
 
     @property
     def ceiling_hz(self) -> Floats:
-        """The lowest clock that turbo may have allowed each core; NaN where unknown."""
+        """Lowest turbo ceiling of each core; NaN where unknown."""
         return self.sample.ceilings.hz
 
     def util(self) -> Floats:
@@ -51,19 +50,19 @@ class DetectorInput:
         return self.sample.part(util)
 
     def cycles_and_time(self) -> tuple[Floats, Floats]:
-        """Returns, for each core, the cycles and the running seconds of all its threads together; 0
-        where unknown."""
+        """Returns, for each core, the cycles and the running time in s of all its threads together;
+        0 where unknown."""
         cycles, run_s = self.sample.part(cycles_and_time)
         return cycles, run_s
 
 
 def util(batch: SampleBatch) -> Floats:
-    """Returns `DetectorInput.util` of each sample, (samples, cores)."""
+    """Returns `DetectorInput.util` for each sample, (samples, cores)."""
     return batch.cores.max_of_threads(batch.values["util"])
 
 
 def cycles_and_time(batch: SampleBatch) -> Floats:
-    """Returns `DetectorInput.cycles_and_time` of each sample, (samples, 2, cores)."""
+    """Returns `DetectorInput.cycles_and_time` for each sample, (samples, 2, cores)."""
     values, i = batch.values, INDEX["busy_hz"]
     both = np.array([values.numerators[:, i], values.denominators[:, i]])
     both[:, ~np.logical_and.reduce(np.isfinite(both))] = 0.0
@@ -76,13 +75,13 @@ def has_task_records(batch: SampleBatch) -> Bools:
 
 
 class HighestValues(NamedTuple):
-    """The highest value of any CPU in each sample; 0 where none is known. Detectors use these
-    values to skip samples."""
+    """Maxima over all CPUs in each sample; 0 if all are unknown. They show quickly in which samples
+    no episode can start."""
 
     stolen_s: Floats
     steal: Floats
     busy: Floats
-    """The sum of utilisation and steal."""
+    """Utilisation plus steal."""
     involuntary: Floats
 
 
@@ -96,8 +95,8 @@ def highest_values(batch: SampleBatch) -> HighestValues:
 
 
 Trigger = Callable[[SampleBatch], Bools]
-"""A test that returns, for a batch, a mask of the samples in which an episode may start or change.
-Samples for which no test is true can be skipped."""
+"""A function that returns a mask of a batch's samples in which an episode may start or change. A
+detector may skip a sample that is in none of its triggers' masks."""
 
 
 def has_steal(batch: SampleBatch) -> Bools:
@@ -105,14 +104,13 @@ def has_steal(batch: SampleBatch) -> Bools:
 
 
 def halts_involuntarily(share: float) -> Trigger:
-    """Returns a test: whether any CPU was halted involuntarily for at least this share of the
-    time."""
+    """Returns a trigger for involuntary halts of at least this share of the time on any CPU."""
     return lambda batch: batch.cached(highest_values).involuntary >= share
 
 
 def counter_advances(counter: BlockCounter, columns: Ints | int | None = None) -> Trigger:
-    """Returns a test: whether a counter advanced on any CPU. `columns`: the columns of its block to
-    test; None: only its first."""
+    """Returns a trigger for a counter that advanced on any CPU. `columns`: the columns of its block
+    to test; None: its first column."""
 
     def has_advanced(batch: SampleBatch) -> Bools:
         increments = batch.delta.tables[counter.block].increments
@@ -123,21 +121,20 @@ def counter_advances(counter: BlockCounter, columns: Ints | int | None = None) -
 
 
 class Detector(ABC):
-    """Starts and ends the episodes of one kind. A calm detector processes only samples for which
-    one of its tests is true."""
+    """Detects the episodes of one kind. While it is calm, it only processes samples that one of its
+    triggers selects."""
 
     is_available = True
-    """Whether this stream has the counters that the detector needs."""
+    """Whether the stream has the counters that the detector needs."""
     is_calm = True
-    """Whether no episode runs or is about to start. `sample` sets it."""
+    """Whether no episode runs or is about to start. `sample` updates it."""
     follows_drops = False
     """Whether the detector must process all samples during a turbo drop."""
     triggers: Sequence[Trigger] = ()
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Processes samples of a batch, from `first` on, in which no episode can start. Returns the
-        index of the first sample in which one can, or `last`. There must be no gap between the
-        samples."""
+        """Skips samples of a batch, from `first` on, in which no episode can start. Returns the
+        index of the next sample to process, or `last`. There must be no gap between the samples."""
         if not self.is_calm:
             return first
         for sign in self.triggers:
@@ -154,7 +151,7 @@ class RunningEpisodes:
         self.running: list[Episode] = []
 
     def of_kind(self, kind: str) -> list[Episode]:
-        """Returns the running episodes of one kind that are visible now."""
+        """Returns the running episodes of one kind that are not pausing."""
         return [e for e in self.running if e.kind == kind and not e.is_calm]
 
     def apply_hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
@@ -180,40 +177,40 @@ class RunningEpisodes:
 
 
 def max_gap_ns(sample_ns: int) -> int:
-    """Returns the length in ns of the longest gap that does not end an episode."""
+    """Returns the longest gap in ns that does not end an episode."""
     return max(GAP_NS, GAP_SAMPLES * sample_ns)
 
 
 @dataclass(slots=True)
 class RecordEpisode:
-    """A running episode that is detected from records, with sums over these records."""
+    """A running episode that is detected from records, and the sums of these records."""
 
     episode: Episode
     lost_s: float = 0.0
     span_s: float = 0.0
     counts: dict[str, float] = field(default_factory=dict)
-    """Further sums of a detector, by names that it chooses."""
+    """Further sums of the detector, by names of its choice."""
 
 
 class RecordEpisodes:
     """The episodes of one kind that are detected from records, which the probe sends about once a
-    second. A record has exact bounds, so an episode starts and ends with a record. Each key (a CPU
-    or a control group) has at most one running episode."""
+    second. An episode starts and ends with a record. Each key (a CPU or a control group) has at
+    most one running episode."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, kind: str, start: float, end: float
     ) -> None:
-        """`start`: the lost share of the time that starts an episode. `end`: the share below which
-        it ends."""
+        """`start`: the lost share of the time at which an episode starts. `end`: the share below
+        which it ends."""
         self.time_ns, self.span_s = reader.hello.raw_ns, 0.0
-        """Raw time of the newest record, and seconds that it covers."""
+        """Raw time of the newest record, and the time in s that it covers."""
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self.running: dict[Hashable, RecordEpisode] = {}
         self._episodes, self._kind, self._start, self._end = episodes, kind, start, end
         self._shown: set[Hashable] = set()
 
     def begin_record(self, time_ns: int) -> bool:
-        """Stores the time of a new record. Returns whether the record covers all the time since the
+        """Stores the time of a new record. Returns whether it covers exactly the time since the
         previous record, or since the start of the stream."""
         span_ns, self.time_ns = time_ns - self.time_ns, time_ns
         self.span_s = span_ns / 1e9
@@ -235,8 +232,8 @@ class RecordEpisodes:
         return current
 
     def close(self) -> list[Episode]:
-        """Ends the episodes that have not changed since the last call. Each ends with the last
-        record that showed it. Returns the ended episodes."""
+        """Ends the episodes to which nothing was added since the last call. Their end is the end of
+        the last record that added to them. Returns the ended episodes."""
         ended_keys = [key for key in self.running if key not in self._shown]
         self._shown.clear()
         ended = [self.running.pop(key) for key in ended_keys]
@@ -248,7 +245,7 @@ class RecordEpisodes:
 
 @dataclass(slots=True)
 class AllSums:
-    """The sums of a high share (see `HighShare`) over all its samples."""
+    """The sums over all samples of a `HighShare`."""
 
     sample_count: int = 0
     sums: Floats | float = 0.0
@@ -260,9 +257,9 @@ class AllSums:
 
 @dataclass(slots=True)
 class SumsWithoutEnds:
-    """Sums over the samples that are certainly within an episode. An episode may start in the
-    middle of its first sample and end in the middle of its last. So these two count only if there
-    is no other."""
+    """The sums over the samples that are certainly within an episode. An episode may start in the
+    middle of its first sample and end in the middle of its last sample, so these count only if
+    there are no others."""
 
     sample_count: int = 0
     _first: Floats | float = 0.0
@@ -288,35 +285,35 @@ class SumsWithoutEnds:
 @dataclass(slots=True, eq=False, kw_only=True)
 class HighShare:
     """A share, such as lost time, that has been high since `start_ns` at one or more positions
-    (CPUs, cores or packages). The detector decides which shares are high. This class has the
-    pauses, and the sums over the samples that count."""
+    (CPUs, cores or packages). The detector decides which shares are high. This class tracks pauses
+    and adds up the samples that count."""
 
     group: int
-    """Number of the position's group. High shares of one group that start together are one
+    """Number of the positions' group. High shares of the same group that start together are one
     episode."""
     start_ns: int
     last_ns: int
-    """End of the last sample that showed the high share."""
+    """End of the last sample with a high share."""
     totals: SumsWithoutEnds | AllSums
     pause_start_ns: int | None = None
     pause_sums: list[Floats] = field(default_factory=list)
-    """Sums of the samples in the current pause. They count once the share is high again."""
+    """Sums of the samples in the current pause. They count if the share becomes high again."""
 
     @property
     def until_ns(self) -> int:
-        """The end of the high share if it does not continue."""
+        """The end of the high share, provided that it does not continue."""
         return self.last_ns if self.pause_start_ns is None else self.pause_start_ns
 
     def add_sample(self, sums: Floats, time_ns: int) -> None:
-        """Adds the sample that ended at `time_ns`, in which the share was high. A pause before it
-        then counts as a part of the episode."""
+        """Adds a sample with a high share that ended at `time_ns`. The pause before it then belongs
+        to the episode."""
         self.totals.add_samples([*self.pause_sums, sums])
         self.pause_sums.clear()
         self.pause_start_ns, self.last_ns = None, time_ns
 
     def pause(self, since_ns: int, sums: Floats | None = None) -> None:
-        """Adds a sample in which the share was not high. `sums` are added once the share is high
-        again; None: never."""
+        """Adds a sample without a high share. `sums` are added if the share becomes high again;
+        None: never."""
         self.pause_start_ns = since_ns if self.pause_start_ns is None else self.pause_start_ns
         if sums is not None:
             self.pause_sums.append(sums)
@@ -324,17 +321,18 @@ class HighShare:
 
 @dataclass(frozen=True, slots=True)
 class PauseLimits:
-    """Limits, in ns, up to which an episode continues although no sample shows it."""
+    """Longest pause, and longest gap in the stream, that do not end an episode, in ns."""
 
     pause_ns: int
     gap_ns: int
 
     def is_gap(self, since_ns: int, time_ns: int) -> bool:
-        """Returns whether the stream has a gap between these times, or goes back."""
+        """Returns whether there is a gap in the stream between these times, or time runs
+        backwards."""
         return not 0 < time_ns - since_ns <= self.gap_ns
 
     def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share is over after a sample. `known`: whether the sample has a
+        """Returns whether a high share has ended after a sample. `known`: whether the sample has a
         value."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
@@ -356,7 +354,7 @@ S = TypeVar("S", bound=ShareEpisode)
 
 
 class DetectorEpisodes(Generic[S]):
-    """The running episodes of one detector. Each position is in at most one episode."""
+    """The running episodes of one detector. Each position belongs to at most one of them."""
 
     def __init__(self, episodes: RunningEpisodes, pauses: PauseLimits) -> None:
         self.running: list[S] = []
@@ -364,14 +362,14 @@ class DetectorEpisodes(Generic[S]):
         self._episodes = episodes
 
     def member_mask(self, count: int) -> Bools:
-        """Returns a mask of the positions that are in a running episode. `count`: number of
+        """Returns a mask of the positions that belong to a running episode. `count`: number of
         positions."""
         members = [current.members for current in self.running]
         return np.asarray(np.any([np.zeros(count, bool), *members], axis=0))
 
-    def just_started(self, group: int) -> S | None:
+    def new_episode_of(self, group: int) -> S | None:
         """Returns the group's episode that started in the previous sample; None if there is none.
-        It may have started late in that sample, so that some positions show it only now."""
+        If it started late in that sample, some positions show it only now."""
         same = (
             current
             for current in self.running
@@ -389,26 +387,26 @@ class DetectorEpisodes(Generic[S]):
 
 
 class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
-    """Detects episodes of one kind: positions whose share is high. Positions of one group form one
-    episode if their shares rise in the same sample or one sample apart."""
+    """Detects the episodes of positions with a high share. Positions of one group form one episode
+    if their shares rise in the same sample or one sample apart."""
 
     def __init__(
         self, episodes: RunningEpisodes, kind: str, start: float, end: float, sample_ns: int, *,
         min_samples: int = 1, pause_ns: int = 0,
     ) -> None:  # fmt: skip
         """`start`: the share that starts an episode. `end`: the share below which it pauses.
-        `min_samples`: number of consecutive samples with a high share that start an episode, from
-        the first of them on. `pause_ns`: length of the pause that ends an episode, at the start of
-        the pause."""
+        `min_samples`: number of consecutive samples with a high share that start an episode; it
+        begins with the first of them. `pause_ns`: length of a pause that ends an episode; it ends
+        where the pause began."""
         super().__init__(episodes, PauseLimits(pause_ns, max_gap_ns(sample_ns)))
         self._kind = kind
         self._start, self._end, self._min_samples = start, end, min_samples
         self._cpu_lists: Sequence[Sequence[int]] = ()
         self._high_counts: Ints = np.zeros(0, int)
-        """By position: the number of consecutive samples with a high share, still too few for an
-        episode."""
+        """For each position: the number of consecutive samples with a high share, while too few for
+        an episode."""
         self._since_ns: Ints = np.zeros(0, int)
-        """By position: raw time in ns at which the first of these samples began."""
+        """For each position: raw time in ns at which the first of these samples began."""
 
     @property
     def is_quiet(self) -> bool:
@@ -419,12 +417,11 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         self, shares: Floats, weights: Floats, groups: Ints, cpu_lists: Sequence[Sequence[int]],
         since_ns: int, time_ns: int, further_values: Sequence[Floats] = (),
     ) -> list[Episode]:  # fmt: skip
-        """Advances by one sample. Returns the episodes that ended. Arguments by position: `shares`,
-        NaN where unknown; `weights`; `groups`; `cpu_lists`, the CPUs of each position, a new object
-        after they change; `further_values`, more values to add up. New episodes are those added to
-        `running`."""
+        """Processes one sample. Returns the episodes that ended; new ones are added to `running`.
+        By position: `shares`, NaN where unknown; `weights`; `groups`; `cpu_lists`, the CPUs, which
+        must be a new object if they changed; `further_values`, additional values to add up."""
         if cpu_lists is not self._cpu_lists:
-            # The positions changed: re-attach running episodes by their CPUs.
+            # The positions changed: assign running episodes to positions by their CPUs.
             self._cpu_lists = cpu_lists
             self._high_counts, self._since_ns = np.zeros((2, len(cpu_lists)), int)
             for current in self.running:
@@ -440,8 +437,8 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         )
         ended = self.close(self._extend_running(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.member_mask(len(cpu_lists))
-        # Positions with enough high samples start an episode. A gap in a position's readings
-        # restarts its count.
+        # Enough consecutive high samples start an episode. A gap in a position's readings restarts
+        # the count.
         self._high_counts[time_ns - self._since_ns > self.pauses.gap_ns] = 0
         self._since_ns[self._high_counts == 0] = since_ns
         self._high_counts = np.where(
@@ -470,7 +467,7 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
 
     def _start_or_join(self, group: int, rising: Bools, by_position: Floats, time_ns: int) -> None:
         sums = by_position[:, rising].sum(axis=1)
-        current = self.just_started(group)
+        current = self.new_episode_of(group)
         if current is None:
             start_ns = int(self._since_ns[rising].min())
             current = ShareEpisode(

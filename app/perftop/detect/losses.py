@@ -1,11 +1,11 @@
-"""The common parts of the detectors of losses to neighbours: which CPUs have work, how fast their
-undisturbed programs ran, and the lost share with its start and end.
+"""Code shared by the detectors of losses to neighbours: which CPUs have work, the IPC of their
+programs without a disturbance, and the start and end of losses.
 
 Other tasks run in short pieces (ticks, time slices), so one sample proves little. A loss is
-reported once several samples have shown it, and it starts with the first of them. It ends once no
-sample has shown it for a while, with the last sample that did.
+reported after several samples have shown it. It starts with the first of them and ends with the
+last, once no sample has shown it for a while.
 
-Each position (a CPU or a package) has its own high share. The high shares of one group that started
+Each position (a CPU or a package) has its own high share. High shares of the same group that start
 together form one episode.
 """
 
@@ -38,22 +38,22 @@ MIN_LOSS_SAMPLES = 2
 """Minimum number of samples that must show a loss before it is reported. A single sample may
 contain a stray tick, or the start or end of another disturbance."""
 MIN_PRESENT_SHARE = 0.25
-"""Share of the time since the start of a loss for which a task must have run to be regarded as
-present."""
+"""Minimum share of the time since the start of a loss for which a task must have run to be
+involved."""
 LEARNING_S = 10.0
-"""Running time in s after which the weight of a sample has fallen to 1/e, because programs have
-phases."""
+"""Running time in s after which a sample's weight has decayed to 1/e. It is limited because
+programs have phases."""
 STABLE_S = 10.0
-"""In streams without task records: minimum time in s for which a CPU ran undisturbed, for its
-program during a loss to be taken as the one whose undisturbed speed was learned."""
+"""Minimum time in s for which a CPU without task records must have run undisturbed. After that, the
+same program is assumed to run during a loss."""
 CYCLES_ROW = 1
 """Row of the cycles in the sums of UndisturbedPrograms."""
 MIN_BUSY = 0.5
-"""Minimum share of the time for which a CPU must be busy, including steal, for its losses to count.
-A CPU that is idle for longer has time to spare."""
+"""Minimum busy share of a CPU, including steal, for its losses to count. A CPU that is less busy
+has time to spare."""
 MIN_JOB_BUSY = 0.1
-"""Like MIN_BUSY, for the CPUs of a watched job. It is lower, because the user asked about the
-job."""
+"""Minimum busy share of a CPU that the watched job uses. It is lower, because the user asked about
+the job."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,14 +63,14 @@ class NeighbourLoss:
     episode: Episode
     group: int
     members: list[int] = field(default_factory=list)
-    """Positions in the episode, including those whose loss is over."""
+    """Positions in the episode, including those whose loss has ended."""
     lost: float = 0.0
     weight: float = 0.0
-    """Sums of loss and weight over the positions whose loss is over."""
+    """Sums of loss and weight over the positions whose loss has ended."""
 
 
 class NeighbourLosses:
-    """Detects losses to one kind of neighbour: the high shares of positions, and their episodes."""
+    """Detects losses to one kind of neighbour, by the high shares of positions."""
 
     def __init__(self, episodes: RunningEpisodes, cause: str, groups: Ints, sample_ns: int, *,
                  start: float, end: float, min_loss: float = 0.0) -> None:  # fmt: skip
@@ -82,14 +82,14 @@ class NeighbourLosses:
         self._sample_ns, self._pauses = sample_ns, PauseLimits(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
-        """By position, the latest high share of each position that ever lost time or IPC. Its sums
-        are the loss and its weight."""
+        """By position, the high share of each position that ever lost time or IPC, with the sums of
+        loss and weight."""
         self.is_quiet = True
         """Whether no position appears to lose time or IPC."""
         self.is_losing: Bools = np.zeros(n, bool)
         """Mask of the positions that appear to lose time or IPC."""
         self.is_in_episode: Bools = np.zeros(n, bool)
-        self.just_started: Bools = np.zeros(n, bool)
+        self.is_new_loss: Bools = np.zeros(n, bool)
 
     def lost_share(self, position: int) -> float:
         """Returns the share that a position has lost since its loss started."""
@@ -98,21 +98,21 @@ class NeighbourLosses:
 
     def step(self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int,
              time_ns: int) -> list[Episode]:  # fmt: skip
-        """Advances by one sample. Returns the episodes that ended. Shares are NaN where unknown."""
-        self.just_started = self.is_losing & False
+        """Processes one sample. Returns the episodes that ended. `shares` are NaN where unknown."""
+        self.is_new_loss = self.is_losing & False
         if self._pauses.is_gap(since_ns, time_ns):
             return self._close(self.is_losing.copy())
         known = np.isfinite(shares)
         lost = np.where(known, shares, 0.0)
-        self.just_started = may_begin & ~self.is_losing & (lost >= self._start)
-        if self.is_quiet and not self.just_started.any():
+        self.is_new_loss = may_begin & ~self.is_losing & (lost >= self._start)
+        if self.is_quiet and not self.is_new_loss.any():
             return []
-        for i in np.flatnonzero(self.just_started).tolist():
+        for i in np.flatnonzero(self.is_new_loss).tolist():
             group = int(self._groups[i])
             self.shares[i] = HighShare(
                 group=group, start_ns=since_ns, last_ns=since_ns, totals=AllSums()
             )
-        self.is_losing |= self.just_started
+        self.is_losing |= self.is_new_loss
         self.is_quiet = False
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
         has_ended: Bools = np.zeros(len(known), bool)
@@ -131,8 +131,8 @@ class NeighbourLosses:
     def begin(
         self, proven: Bools, cpu_lists: Sequence[Sequence[int]], time_ns: int
     ) -> list[NeighbourLoss]:
-        """Starts episodes for the losses in the mask `proven` that have lasted long enough. Returns
-        the new episodes, and those that more positions have joined. `cpu_lists`: the CPUs of each
+        """Starts episodes for losses in the mask `proven` that have lasted long enough. Returns the
+        new episodes, and those that further positions joined. `cpu_lists`: the CPUs of each
         position."""
         changed = []
         for i in np.flatnonzero(self.is_losing & ~self.is_in_episode & proven).tolist():
@@ -161,8 +161,8 @@ class NeighbourLosses:
         return lost, weight
 
     def _neighbour_loss(self, position: int) -> NeighbourLoss:
-        """Returns the episode to which this position's loss belongs: one that started together with
-        it or already included the position; else a new one."""
+        """Returns the episode of this position's loss. It is a running one that started at the same
+        time or that already included the position, or a new one."""
         share = self.shares[position]
         for loss in self.running:
             is_near = abs(loss.episode.start_ns - share.start_ns) <= self._sample_ns
@@ -190,12 +190,12 @@ class NeighbourLosses:
 
 
 def _total_loss(share: HighShare) -> Floats:
-    """Returns the loss of a position so far and its weight, including the current pause."""
+    """Returns the loss of a position and its weight, including the current pause."""
     return np.asarray(share.totals.sums + sum(share.pause_sums))
 
 
 def have_run_since(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
-    """Returns whether the tasks have certainly run since the loss started, not only before."""
+    """Returns whether the tasks must have run after the loss started, and not only before."""
     since_ns = max(start_ns, running.since_ns)
     had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
     left_ns = had_ns - (since_ns - running.since_ns)
@@ -205,7 +205,7 @@ def have_run_since(running: RunningTasks, tasks: Sequence[Task], start_ns: int) 
 def blamed_tasks(
     tasks: Sequence[tuple[Task, int]], job_pids: set[int]
 ) -> dict[str, list[TaskOnCpu]]:
-    """Returns the tasks to blame as evidence: `who` has other tasks, `self` has tasks of the
+    """Returns evidence about the tasks to blame: `who` lists other tasks, `self` lists tasks of the
     watched job."""
     ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
     who, selves = [r for r in ran if r.pid not in job_pids], [r for r in ran if r.pid in job_pids]
@@ -213,25 +213,25 @@ def blamed_tasks(
 
 
 class UndisturbedPrograms:
-    """The undisturbed IPC of the program on each CPU, and whether that program still runs there.
-    Arrays have a column for each CPU."""
+    """The IPC of the program on each CPU without a disturbance, and whether this program still runs
+    there. Arrays have one column per CPU."""
 
     def __init__(self, losses: NeighbourLosses, cpu_lists: Sequence[Sequence[int]],
                  running: RunningTasks, *, learned_rows: int, loss_rows: int) -> None:  # fmt: skip
         self._losses, self._cpu_lists, self._running = losses, cpu_lists, running
         self.learned_sums: Floats = np.zeros((learned_rows, len(cpu_lists)))
         """Sums while the program was undisturbed: instructions, cycles, cycles times IPC squared,
-        and further rows of the detector."""
+        and the detector's further rows."""
         self.loss_sums: Floats = np.zeros((loss_rows, len(cpu_lists)))
         self.top_task_ids: Ints = np.zeros(len(cpu_lists), np.int64)
-        """The program on each CPU, as in `RunningTasks`."""
+        """ID of the program on each CPU, as in `RunningTasks`."""
         self.is_proven: Bools = np.zeros(len(cpu_lists), bool)
-        """Mask of the CPUs whose loss affects the program that was measured undisturbed."""
+        """Mask of the CPUs on which the program that now loses has been measured undisturbed."""
 
     def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
         """Returns the learned sums before the first sample and after each sample, (1 + samples,
-        rows, CPUs). Only undisturbed samples are added. `quiet`: mask of these, (samples, CPUs).
-        `run_s`: running seconds, (samples, CPUs). `parts`: amounts to add, (samples, rows,
+        rows, CPUs). `quiet`: mask of the undisturbed samples, (samples, CPUs); others are not
+        added. `run_s`: running seconds, (samples, CPUs). `parts`: amounts to add, (samples, rows,
         CPUs)."""
         weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
@@ -242,8 +242,8 @@ class UndisturbedPrograms:
         return learned
 
     def compare_ipc(self, learned: Floats, ipc: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns three arrays by CPU: the undisturbed IPC; the share by which `ipc` is lower; and
-        the undisturbed IPC's relative standard deviation. `learned`: (..., rows, CPUs)."""
+        """Returns three arrays by CPU: the undisturbed IPC; the share by which `ipc` is lower; the
+        relative standard deviation of the undisturbed IPC. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             parts = learned[..., :3, :] / learned[..., CYCLES_ROW, None, :]
             before, squares = parts[..., 0, :], parts[..., 2, :]
@@ -251,19 +251,19 @@ class UndisturbedPrograms:
             return before, np.maximum(1 - ipc / before, 0.0), spread
 
     def add_losses(self, losing: Bools, *parts: Floats) -> None:
-        """Adds a sample to the sums of losses. The sums of a new loss begin at 0."""
-        fresh = self._losses.just_started
+        """Adds a sample to the sums of losses, which start at 0 with each new loss."""
+        fresh = self._losses.is_new_loss
         self.loss_sums[:, fresh], self.is_proven[fresh] = 0.0, False
         self.loss_sums[:, losing] += np.array(parts)[:, losing]
 
     def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
-        """Returns whether any of the CPUs `busy` runs another program than before, according to a
-        record of tasks. `top_task_ids`: the tasks in it, as in `RunningTasks`."""
+        """Returns whether the program on any of the `busy` CPUs has changed. `top_task_ids`: the
+        tasks in a new record, as in `RunningTasks`."""
         return bool(np.count_nonzero((top_task_ids != self.top_task_ids) & busy))
 
     def update_programs(self, busy: Bools) -> Ints:
-        """Updates the programs of the CPUs `busy` from a new record of tasks. Returns the positions
-        with another program than before, whose learned sums are reset."""
+        """Updates the programs on the `busy` CPUs from a new record of tasks. Returns the positions
+        whose program has changed, and resets their learned sums."""
         is_new = (self._running.top_task_ids != self.top_task_ids) & busy
         changed = np.flatnonzero(is_new)
         if len(changed):
@@ -278,15 +278,14 @@ class UndisturbedPrograms:
         return changed
 
     def is_same_program(self, undisturbed_s: Floats) -> Bools:
-        """Returns a mask of the positions whose program has certainly been measured undisturbed.
-        Without task records, these are the CPUs that were undisturbed for long enough."""
+        """Returns a mask of the positions whose current program was certainly measured undisturbed.
+        Without task records, these are CPUs that were undisturbed for long enough."""
         known = bool(self._running.time_ns)
         return self.is_proven if known else np.asarray(undisturbed_s >= STABLE_S)
 
 
 def wanted_share(batch: SampleBatch) -> Floats:
-    """Returns (samples, CPUs): share of the time in which a CPU was busy, or stolen by the
-    hypervisor."""
+    """Returns the share of the time in which each CPU was busy or stolen, (samples, CPUs)."""
     stolen = batch.values["steal"]
     return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
 
@@ -296,23 +295,22 @@ def busy_cpus(batch: SampleBatch) -> Bools:
 
 
 class CpuWork(NamedTuple):
-    """The work of each CPU; for several samples, arrays have a leading axis."""
+    """The work of each CPU. For several samples, arrays have a leading axis."""
 
     util: Floats
-    """Utilisation; 0 for CPUs whose work is ignored."""
+    """Utilisation; 0 for CPUs that are left out."""
     counted: Bools
-    """Whether the IPC is known."""
+    """Mask of the CPUs whose IPC is known."""
     cycles: Floats
     """Cycles; 0 where the IPC is unknown."""
     ipc: Floats
     sums: Floats
-    """(3, ...): the contributions of the samples to the first three sums of
-    `UndisturbedPrograms.learned_sums`."""
+    """(3, ...): terms of the first three sums in `UndisturbedPrograms.learned_sums`."""
 
 
 def cpu_work(values: Values, busy: Bools) -> CpuWork:
-    """Returns the utilisation, cycles and IPC of each CPU. `busy`: mask of the CPUs to include; the
-    others count as idle."""
+    """Returns the utilisation, cycles and IPC of each CPU. CPUs that are not in the mask `busy` are
+    left out."""
     i = INDEX["ipc"]
     top, bottom = values.numerators[..., i, :], values.denominators[..., i, :]
     util = np.where(busy, values["util"], 0.0)

@@ -1,6 +1,4 @@
-"""Finds the cause of a low clock, by rules on a stream's counters. The first rule that applies
-counts.
-"""
+"""Finds the cause of a low clock by rules on counters. The first rule that applies decides."""
 
 from __future__ import annotations
 
@@ -26,61 +24,55 @@ from perftop.model.confidence import (
 from perftop.model.counters import BlockCounter, Cores, Counters
 from perftop.model.delta import Delta
 
-CAUSES = {
+REASON_CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
     "running average thermal limit": "thermal", "PROCHOT": "prochot", "VR thermal": "vr",
     "VR thermal alert": "vr", "VR thermal design current": "vr", "autonomous utilisation": "hwp",
     "power budget": "power", "PL1 or multi-core turbo": "power",
 }  # fmt: skip
-"""Cause by the name of a limit reason. Of two reasons that are seen equally often, the first
-counts. Reasons that are not listed limit nothing, or their effect is unknown."""
+"""Causes by the name of a limit reason. Of two equally frequent reasons, the first has priority.
+Other reasons do not limit the clock, or their effect is unknown."""
 LICENSE_COUNTERS = "license_1", "license_2", "license_3"
 """Counters of the cycles in which wide SIMD code lowered the clock."""
 LEVEL_PREFIX = "license_"
-"""Prefix of the keys of `LICENSE_COUNTERS`. Each thread counts these cycles of its whole core, even
-while the thread itself is halted: Intel's metrics for Skylake-SP halve the sum of two threads."""
+"""Prefix of `LICENSE_COUNTERS`. Each thread counts these cycles of its whole core, even while it is
+halted: Intel's metrics for Skylake-SP halve the sum of two threads."""
 CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 
 MIN_ACTIVE_SHARE = 0.1
-"""Minimum share of polls or cycles in which a limit must be active to be a cause. A limit that is
-active less often cannot lower the mean clock by DROP_START."""
+"""Minimum share of polls or cycles for which a limit must be active to be a cause. A limit that is
+less often active cannot lower the mean clock by DROP_START."""
 MIN_LIMIT_SHARE = 0.99
 """Minimum mean power, as a share of the power limit, at which power is assumed to be limited."""
 MIN_STEAL = 0.05
-"""Minimum share of time stolen by the hypervisor for it to be a cause. A hypervisor that takes this
-much has more work than cores."""
+"""Minimum stolen share of the time at which the hypervisor is a cause. A hypervisor that steals
+this much has more work than cores."""
 MIN_SAVING_EPP = 128
-"""Minimum energy preference, from 0 to 255, with which hardware prefers saving power to speed."""
-POWER, LIMITS = "power", ("power-pl1", "power-pl2")
-"""The cause "an unknown power limit", and the specific power limits."""
-AMBIGUOUS = "PL1 or multi-core turbo"
-"""A limit reason of Xeons. It counts only if no other reason was seen, or if power is at PL1. The
-multi-core turbo limit is a part of the ceiling, so it lowers no clock below the ceiling."""
+"""Minimum energy preference (EPP), from 0 to 255, that makes the hardware prefer saving power."""
+UNKNOWN_POWER, POWER_LIMITS = "power", ("power-pl1", "power-pl2")
+"""The cause "an unknown power limit", and the causes "PL1" and "PL2"."""
+AMBIGUOUS_REASON = "PL1 or multi-core turbo"
+"""A limit reason of Xeons with two meanings. It counts only if there is no other reason, or if the
+power is at PL1: the multi-core turbo limit is already part of the ceiling."""
 HSMP_CAUSES = {
-    "PPT": "power-ppt",
-    "TDC": "current",
-    "PROCHOT": "prochot",
-    "cHTC active": "thermal",
-    "thermal": "thermal",
-    "VRHOT": "vr",
-    "TDC of memory": "current",
-    "TDC of SoC": "current",
+    "PPT": "power-ppt", "TDC": "current", "PROCHOT": "prochot", "cHTC active": "thermal",
+    "thermal": "thermal", "VRHOT": "vr", "TDC of memory": "current", "TDC of SoC": "current",
     "SoC and DIMM power": "power-ppt",
-}
-"""Cause by the name of AMD's reason for the clock limit."""
+}  # fmt: skip
+"""Causes by the name of AMD's reason for the clock limit."""
 HSMP_COUNTERS = "hsmp_limit_times", "hsmp_limits"
-"""Counters of AMD's reasons for the clock limit, the best first: the firmware's own count, and a
-polled status."""
+"""Counters of AMD's reasons for the clock limit: first the firmware's own count, then a polled
+status, which is less exact."""
 
 
 class LimitClue(NamedTuple):
-    """A counter, or one of its bits, that shows a limit of the clock, by its share of polls, cycles
-    or time."""
+    """A counter, or one of its bits, that shows a limit of the clock. It counts if its share of
+    polls, cycles or time is high enough."""
 
     cause: str
     key: str
     bit_name: str = ""
-    # 0: a single count is enough; these clues rank after all clues with a minimum share
+    # 0: a single count is enough; such clues rank last
     min_share: float = MIN_ACTIVE_SHARE
 
 
@@ -88,17 +80,17 @@ PLR_CAUSES = {
     **{f"POWER_{of}_PL{n}_{by}": f"power-pl{n}" for of in ("PKG", "PLATFORM") for n in (1, 2)
        for by in ("MSR_TPMI", "MMIO", "PCS")},
     "PLATFORM_PROCHOT": "prochot", "PLATFORM_HOT_VR": "vr", "CURRENT_MTPMAX": "current",
-    "THERMAL_PER_CORE": "thermal", "MISC_PCS_PSTATE": "policy", "POWER_FAST_RAPL": POWER,
-    "CURRENT": "current", "POWER": POWER, "THERMAL": "thermal",
+    "THERMAL_PER_CORE": "thermal", "MISC_PCS_PSTATE": "policy", "POWER_FAST_RAPL": UNKNOWN_POWER,
+    "CURRENT": "current", "POWER": UNKNOWN_POWER, "THERMAL": "thermal",
 }  # fmt: skip
-"""Cause by the name of TPMI's limit reason, the most specific reasons first. The bits are sticky:
-each is set only when its limit becomes active, so they do not show a share of the span."""
+"""Causes by the name of TPMI's limit reason, the most specific reasons first. A bit is set only at
+the moment when its limit becomes active, so the bits do not show a share of the span."""
 
 CLUES = (
-    *(LimitClue(cause, "limit_reasons", part) for part, cause in CAUSES.items()),
-    LimitClue(POWER, "pcu_power"),
-    LimitClue(POWER, "package_thermal", "power limit"),
-    LimitClue(POWER, "core_thermal", "power limit"),
+    *(LimitClue(cause, "limit_reasons", part) for part, cause in REASON_CAUSES.items()),
+    LimitClue(UNKNOWN_POWER, "pcu_power"),
+    LimitClue(UNKNOWN_POWER, "package_thermal", "power limit"),
+    LimitClue(UNKNOWN_POWER, "core_thermal", "power limit"),
     LimitClue("current", "pcu_current"),
     LimitClue("current", "core_thermal", "current limit"),
     *(LimitClue("thermal", f"{scope}_thermal", part)
@@ -113,11 +105,12 @@ CLUES = (
     LimitClue("policy", "pcu_os"),
     *(LimitClue(cause, key, part) for key in HSMP_COUNTERS for part, cause in HSMP_CAUSES.items()),
     *(LimitClue(cause, "plr_reasons", part, 0.0) for part, cause in PLR_CAUSES.items()),
-    *(LimitClue(POWER, f"{scope}_power_limits", min_share=0.0) for scope in ("package", "core")),
+    LimitClue(UNKNOWN_POWER, "package_power_limits", min_share=0.0),
+    LimitClue(UNKNOWN_POWER, "core_power_limits", min_share=0.0),
     *(LimitClue("thermal", f"{scope}_{what}", min_share=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
-"""All clues. Of two that are seen equally often, the first counts."""
+"""All clues. Of two equally frequent clues, the first has priority."""
 MAX_COOL_C = 75.0
 """Temperature in °C below which no CPU throttles itself because of heat."""
 WIDE_SIMD_COUNTERS = (*LICENSE_COUNTERS, "pcu_avx256", "pcu_avx512")
@@ -138,17 +131,16 @@ class Verdict(NamedTuple):
 
 
 class DropCase(NamedTuple):
-    """A turbo drop whose cause is to be found."""
+    """The data from which the cause of a turbo drop is determined."""
 
     counts: DropCounts
     cap: ClockCap | None
-    """The clock limit that was set; None if there is none."""
+    """The clock limit that a user or program set; None if there is none."""
     is_guest: bool
     governor: str = ""
-    """The governor, if all CPUs use the same and choose their clock without hardware P-states; else
-    ''."""
+    """The governor, if all CPUs have the same one and do not use hardware P-states; else ''."""
     is_scaled: bool = False
-    """Whether counts of the cores were scaled up, because their events were multiplexed."""
+    """Whether counts of the cores were scaled up because their events were multiplexed."""
 
 
 def _verdict(cause: str, *, counted: bool = True) -> Verdict:
@@ -156,13 +148,14 @@ def _verdict(cause: str, *, counted: bool = True) -> Verdict:
 
 
 def verdict(case: DropCase) -> Verdict:
-    """Returns the cause of the first rule that applies."""
+    """Returns the cause from the first rule that applies."""
     return next(verdicts(case), Verdict("unknown", "unknown"))
 
 
 def verdicts(case: DropCase) -> Iterator[Verdict]:
-    """Yields the causes of all rules that apply, in order: limits that were set, measured limits of
-    the package, limits due to the running code, and causes that are only likely."""
+    """Yields the causes from all rules that apply, in order of priority: limits that were set,
+    measured limits of the package, limits due to the running code, and causes that are only
+    likely."""
     counts, mean = case.counts, case.counts.mean
     if case.cap:
         yield _verdict("policy")
@@ -170,21 +163,21 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     def is_at_limit(key: str) -> bool:
         return mean(key) > 0 and counts.watts >= MIN_LIMIT_SHARE * mean(key)
 
-    power_limit = _verdict(LIMITS[is_at_limit("power_limit2_w")], counted=False)
-    # The limits that were seen, most often first. A clue may show that power is limited, but not by
+    power_limit = _verdict(POWER_LIMITS[is_at_limit("power_limit2_w")], counted=False)
+    # The active limits, most frequent first. A clue may show that power is limited, but not by
     # which limit.
     shares = [(clue, mean(clue.key, clue.bit_name)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.min_share]
     seen.sort(key=lambda pair: -pair[1] if pair[0].min_share else 0.0)
     if not is_at_limit("power_limit_w"):
-        seen = [pair for pair in seen if pair[0].bit_name != AMBIGUOUS] or seen
-    elif any(clue.bit_name == AMBIGUOUS for clue, _ in seen):
-        seen = [(LimitClue(LIMITS[0], clue.key) if clue.bit_name == AMBIGUOUS else clue, share)
-                for clue, share in seen]  # fmt: skip
+        seen = [pair for pair in seen if pair[0].bit_name != AMBIGUOUS_REASON] or seen
+    elif any(clue.bit_name == AMBIGUOUS_REASON for clue, _ in seen):
+        pl1 = LimitClue(POWER_LIMITS[0], "limit_reasons")
+        seen = [(pl1 if c.bit_name == AMBIGUOUS_REASON else c, share) for c, share in seen]
     limits = [clue for clue, _ in seen]
-    some_power_limit = bool(limits) and limits[0].cause == POWER
+    some_power_limit = bool(limits) and limits[0].cause == UNKNOWN_POWER
     if some_power_limit:
-        limits = [clue for clue in limits if clue.cause in LIMITS]
+        limits = [clue for clue in limits if clue.cause in POWER_LIMITS]
     if limits:
         yield _verdict(limits[0].cause, counted=limits[0].key != "plr_reasons")
     # Wide SIMD code also draws more power, so a measured limit ranks before the SIMD license.
@@ -192,32 +185,32 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
         yield _verdict("license", counted=not case.is_scaled)
     if some_power_limit and not limits:
         yield power_limit
-    # Power is at its limit, or throttled time was counted. Some models count that only for power.
+    # Some CPU models count throttled time only for power.
     throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
     if is_at_limit("power_limit_w") or is_at_limit("power_limit2_w") or throttled:
         yield power_limit
-    # An energy preference is a cause only if limit reasons are polled and none was found.
+    # A power-saving EPP is a cause only if limit reasons are polled and there was none.
     saving = mean("hwp_epp") >= MIN_SAVING_EPP and counts.polls("limit_reasons") > 0
     if mean("hwp_max") < mean("hwp_highest") or saving:
         yield _verdict("hwp")
     if case.is_guest and mean("stat_steal_s") >= MIN_STEAL:
         yield _verdict("hypervisor")
-    # A governor that may save power is a cause only if limit reasons are polled and none was found.
+    # A power-saving governor is a cause only if limit reasons are polled and there was none.
     is_polled = any(counts.polls(key) > 0 for key in ("limit_reasons", *HSMP_COUNTERS))
     if is_polled and case.governor not in {"", "performance"} and isnan(mean("hwp_max")):
         yield _verdict("governor")
 
 
 def evidence(case: DropCase, cause: str) -> dict[str, Any]:
-    """Returns the evidence for the cause, and other counts during the drop."""
+    """Returns the evidence for the cause, and further counts during the drop."""
     counts, mean = case.counts, case.counts.mean
     result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     levels = {key: share for key in LICENSE_COUNTERS if (share := mean(key)) > 0}
     if sum(levels.values()) >= MIN_ACTIVE_SHARE:
         main_level = max(levels, key=lambda key: levels[key])
         result["simd"] = SimdLevel(int(main_level[-1]), levels[main_level])
-    # Limit reasons: first those that limit the clock, then the most frequent.
-    rank = {part: i for i, part in enumerate(CAUSES)}
+    # Limit reasons: those that limit the clock first, then the most frequent.
+    rank = {part: i for i, part in enumerate(REASON_CAUSES)}
     reasons = counts.bits("limit_reasons", MIN_ACTIVE_SHARE)
     reasons.sort(key=lambda bit: (bit.name not in rank, -bit.times, rank.get(bit.name or "", 0)))
     result["limit_reasons"] = PolledBits(tuple(reasons), counts.polls("limit_reasons"))
@@ -238,7 +231,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
             result["hwp_max"] = ValueWithMax(requested, highest)
         if (preference := mean("hwp_epp")) >= MIN_SAVING_EPP:
             result["hwp_epp"] = round(preference)
-    # this counter shows how far the clock is lowered, not why
+    # this counter shows by how much the clock is lowered, but not the reason
     if (limit := mean("pstate_limit")) > 0:
         result["pstate_limit"] = round(limit, 1)
     if cause == "governor":
@@ -250,7 +243,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
         numbers["power_limit2_w"] = mean("power_limit2_w")
     if cause in {"thermal", "prochot"}:
         numbers["temperature_c"] = mean("temperature_c")
-    # The CPU itself asserts PROCHOT only near its highest temperature, which is 90 °C or more.
+    # The CPU itself asserts PROCHOT only near its maximum temperature, which is 90 °C or more.
     is_cool = numbers.get("temperature_c", nan) < MAX_COOL_C
     if cause == "prochot" and (is_cool or mean("pcu_prochot_external") >= MIN_ACTIVE_SHARE):
         result["prochot_from"] = OUTSIDE_CPU
@@ -259,11 +252,11 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _TallyColumn:
-    """Position of a counter in the sums of a tally: first its denominator, then the counter itself
-    or each of its bits."""
+    """The position of a counter in the sums of a tally: its denominator, followed by the counter
+    itself or each of its bits."""
 
     column: BlockCounter
-    # the denominator of the column; None if its sums are shares of polls or of time
+    # the counter's denominator; None for shares of polls or of time
     base: BlockCounter | None
     offset: int
 
@@ -274,14 +267,14 @@ class _TallyColumn:
 
 
 class CounterTally:
-    """Adds up those counters of a stream that may show the cause of a low clock."""
+    """Adds up a stream's counters that may show the cause of a low clock."""
 
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters
         self.entries: dict[str, _TallyColumn] = {}
         self.width = 0
         for key in keys:
-            whole = ""  # key of the counter that is the denominator of another counter
+            whole = ""  # key of the counter that is the denominator
             if key.startswith(LEVEL_PREFIX):
                 whole = CORE_CYCLES
             elif key.startswith("pcu_"):
@@ -297,8 +290,8 @@ class CounterTally:
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
-        """Returns the sums, (cores, width). Counts of a package or the machine are in the rows of
-        all its cores."""
+        """Returns the sums, (cores, width). Counts of a package or of the machine are in the rows
+        of all its cores."""
         where = {
             "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),
@@ -320,7 +313,7 @@ class CounterTally:
         return out
 
     def _sums_of_counter(self, entry: _TallyColumn, delta: Delta) -> Floats:
-        """Returns the sums of one counter, (rows, width). All columns of an unknown row are 0."""
+        """Returns the sums of one counter, (rows, width); 0 in all columns of an unknown row."""
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]
         if counter.kind == "flags":

@@ -1,10 +1,10 @@
-"""Detects losses of a CPU to other CPUs that saturate the memory of its package, or that displace
-its data from the L3. It compares instructions per cycle (IPC) before and during the loss.
+"""Detects that other CPUs slow a CPU down by saturating the memory of its package, or by displacing
+its data from the L3. The measure is its IPC (instructions per cycle) before and during the loss.
 
-Traffic is not counted by CPU, so three conditions must all hold: the program runs slower than with
+Traffic is not counted by CPU, so three conditions must all hold: the program is slower than with
 less traffic, the traffic is near the highest of this run, and other programs of the package work
-more than before. If a program saturates memory by itself, no other program is blamed. For an L3,
-misses per instruction replace traffic, if the user chose to count misses.
+more than before. A program that saturates memory alone is not a loss to others. For an L3, misses
+per instruction replace traffic, if the user chose to count misses.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks, Task
 
-START, END = 0.1, 0.05
-"""Shares of the earlier IPC at which a loss starts and below which it ends. They are the same as
-for siblings, because IPC varies by a few per cent."""
+LOSS_START, LOSS_END = 0.1, 0.05
+"""Shares of the earlier IPC at which a loss starts and below which it ends: as for siblings,
+because IPC varies by a few per cent."""
 MIN_SPREADS = 2.0
-"""Minimum loss, in standard deviations of the earlier IPC. A smaller one may be chance."""
+"""Minimum loss, in standard deviations of the earlier IPC. A smaller loss may be chance."""
 MIN_SATURATED_SHARE = 0.7
-"""Minimum share of the highest traffic of this run that is regarded as saturation. Latency rises
-steeply from this share on, whatever the highest traffic is."""
+"""Minimum share of this run's highest traffic that counts as saturation. Latency rises steeply from
+this share on, whatever the highest traffic is."""
 MIN_LIMIT_SHARE = 0.35
-"""Share of the channels' capacity below which memory is never regarded as saturated. Tasks that
-crowd an L3 can also raise the traffic to its highest in this run."""
+"""Share of the channels' capacity below which memory never counts as saturated, because tasks that
+crowd an L3 can also cause the highest traffic of this run."""
 BYTES_PER_CLOCK = 16
-"""Bytes that a 64-bit channel moves in one clock cycle, which has two transfers."""
+"""Bytes that a 64-bit channel moves in one clock cycle, in two transfers."""
 MIN_GROWTH = 1.25
-"""Factor by which traffic must grow to count. Smaller growth does not change latency."""
+"""Minimum factor by which traffic must have grown. Smaller growth does not change latency."""
 MIN_OTHERS_WORK = 0.5
 """Minimum increase of other programs' work, in CPUs: one CPU that is busy half of the time."""
 MAX_SIBLING_CHANGE = 0.1
-"""Maximum change of the sibling's share of the running time. A larger change would explain the IPC
-by itself."""
+"""Maximum change of the share of the running time in which the sibling ran. A larger change would
+explain the IPC."""
 MAX_NAMED_TASKS = 8
 _BYTES_ROW, _WORK_ROW, _OVERLAP_ROW, _TIME_ROW = range(3, 7)
 """Further rows of the sums that `UndisturbedPrograms` learns, weighted by running time: bytes per
@@ -64,26 +64,26 @@ second, work of other programs, share of the time in which the sibling ran, runn
 
 
 class _MemoryWork(NamedTuple):
-    """The work of each CPU and the traffic of its package; for several samples, with a leading
-    axis."""
+    """The work of each CPU and the traffic of its package. For several samples, arrays have a
+    leading axis."""
 
     rate: Floats
     util: Floats
-    """Utilisation; 0 for CPUs whose work is ignored."""
+    """Utilisation; 0 for CPUs that are left out."""
     work: Floats
-    """Utilisation of all CPUs, without exception; 0 where unknown."""
+    """Utilisation of all CPUs; 0 where unknown."""
     has_unread_cpu: Bools
-    """Whether a CPU of the package was not read, so that other programs' work is unknown."""
+    """Mask of the CPUs in packages with an unread CPU, so that the work of other programs is
+    unknown."""
     is_learnable: Bools
-    """Whether the sample can be added to the learned sums: IPC, traffic, and the work of the
-    sibling and of others are known."""
+    """Mask of the CPUs whose IPC, traffic, and work of the sibling and of others are known."""
     cycles: Floats
     ipc: Floats
     overlap: Floats
     """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """The rows to learn, without other programs' work. They still have to be multiplied by the
-    running time."""
+    """The rows to learn, without the work of other programs, before multiplication by running
+    time."""
 
     def samples(self, samples: int | slice) -> _MemoryWork:
         parts: list[Any] = [part[samples] for part in self]
@@ -103,36 +103,32 @@ class MemoryLosses:
         self._cpu_lists = reader.single_cpus
         self.is_available = self._is_counted()
         self._members = [
-            [
-                cpu
-                for (cpu,), group in zip(self._cpu_lists, groups.tolist(), strict=True)
-                if group == n
-            ]
+            [self._cpu_lists[i][0] for i in np.flatnonzero(groups == n).tolist()]
             for n in range(int(groups.max(initial=-1)) + 1)
         ]
         self.losses = NeighbourLosses(
-            episodes, self.cause, groups, reader.hello.sample_ns, start=START, end=END
+            episodes, self.cause, groups, reader.hello.sample_ns, start=LOSS_START, end=LOSS_END
         )
         self.programs = UndisturbedPrograms(
             self.losses, self._cpu_lists, running, learned_rows=7, loss_rows=5
         )
-        """Sums of a loss: instructions, cycles, cycles times the earlier IPC, running seconds, and
+        """`loss_sums` are: instructions, cycles, cycles times the earlier IPC, running seconds, and
         bytes moved."""
         self._in_package: Bools = groups >= 0
         self._packages = len(self._members)
         self._set_programs(np.zeros(len(groups), np.int64))
         self._top_task_ids: Ints = np.zeros(len(groups), np.int64)
-        """The task that ran most on each CPU in the last record, as in `RunningTasks`."""
+        """ID of the task that ran most on each CPU in the last record, as in `RunningTasks`."""
         self._package_tasks: list[set[tuple[int, str]]] = [set() for _ in self._members]
         """The tasks of each package in the last record, as PID and name."""
         self._quiet_tasks: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in self._members]
-        """The tasks of each package in the last two records before any of its CPUs lost IPC. The
-        newer record may already include tasks that cause the loss."""
+        """The tasks of each package in the last two records before a CPU of the package lost IPC.
+        The newer record may already include tasks that cause the loss."""
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
-        """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs whose
-        work matters. `job_pids`: PIDs of the watched job; None if no job is watched, so that all
-        busy CPUs matter."""
+        """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs to
+        examine. `job_pids`: PIDs of the watched job; None without a job, so that all busy CPUs are
+        examined."""
         if not self.is_available or (self.losses.is_quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
@@ -147,13 +143,14 @@ class MemoryLosses:
         )
         (others_work,) = self._others_work(work.work[None])
         with np.errstate(invalid="ignore", divide="ignore"):
-            # means over the time while memory was quiet; NaN where nothing was learned
+            # means over the time while memory was quiet; NaN if nothing was learned
             before = learned[_BYTES_ROW:_TIME_ROW] / learned[_TIME_ROW]
         crowded = self._is_saturated(learned, work.rate, others_work)
         calm = self.losses.is_quiet and not np.count_nonzero(crowded)
         ended = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.is_learnable if calm else work.is_learnable & ~crowded
-        # Traffic is far below the learned quiet level, so that level is learned again.
+        # The traffic is far below what was learned while memory was quiet, so learning starts
+        # again.
         stale = quiet & (work.rate * self.min_growth < before[0])
         learned[:, stale] = 0.0
         parts = self._contributions(work.sums[None], others_work[None], run_s[None])
@@ -174,14 +171,14 @@ class MemoryLosses:
         return all(key in self._reader.counters.columns for key in TRAFFIC_KEYS)
 
     def _package_rate(self, delta: Delta) -> Floats:
-        """Returns, by CPU, its package's traffic in bytes per second."""
+        """Returns the traffic of each CPU's package in bytes per second."""
         traffic = memory_traffic(self._reader.counters, delta)
         assert traffic is not None
         return self._by_package_of_cpu(traffic[0] / traffic[1])
 
     def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats | None) -> Bools:
-        """Returns a mask of the CPUs whose package has as much traffic as memory can carry, without
-        proof that data was displaced from the L3. `best`: the highest traffic of each package so
+        """Returns a mask of the CPUs whose package has nearly as much traffic as memory can carry.
+        CPUs that lose L3 capacity are left out. `best`: the highest traffic of each package so
         far."""
         assert best is not None
         is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._by_package_of_cpu(best))
@@ -211,7 +208,7 @@ class MemoryLosses:
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first sample in which a loss may start or traffic has shrunk, or
-        `last`. Learns from the samples before it. Must not be called while a loss runs."""
+        `last`. Learns from the samples before it. Must not be called during a loss."""
         if first == last:
             return last
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
@@ -223,9 +220,9 @@ class MemoryLosses:
         )
         i, count = 0, last - first
         while i < count:
-            # Only CPUs that are not crowded learn, but the learned values show which CPUs are
-            # crowded. So this set is assumed to be constant, up to the first sample in which it
-            # changes.
+            # Only CPUs without saturated memory learn, but what they have learned decides whether
+            # memory is saturated. So the mask is assumed to be constant, up to the first sample in
+            # which it changes.
             rest = slice(i, None)
             rate, others = work.rate[rest], others_work[rest]
             assumed = self._is_saturated(self.programs.learned_sums, rate, others) & some_work[rest]
@@ -243,7 +240,7 @@ class MemoryLosses:
                 may_start &= self._is_near_limit(rate, batch.delta[samples], best)
                 _, shares, spread = self.programs.compare_ipc(before, work.ipc[rest])
                 may_start &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
-                may_start &= shares >= np.maximum(MIN_SPREADS * spread, START)
+                may_start &= shares >= np.maximum(MIN_SPREADS * spread, LOSS_START)
             has_shrunk = rate * self.min_growth < usual_rate
             may_start |= work.is_learnable[rest] & ~crowded & has_shrunk
             due, valid = first_true(may_start), first_true(crowded != assumed)
@@ -302,13 +299,13 @@ class MemoryLosses:
         return hidden
 
     def _set_programs(self, program: Ints) -> None:
-        """Stores the program on each CPU. `program`: ID of its name; 0 where unknown."""
+        """Stores the ID of each CPU's program; 0 where unknown."""
         self._named, self._count = program > 0, int(program.max(initial=0)) + 1
         key = self._package * self._count + program  # one number for each program of each package
         self._in_package_key, self._key = key[self._in_package], np.maximum(key, 0)
 
     def _others_work(self, work: Floats) -> Floats:
-        """Returns the work of other programs in the package, in CPUs, by sample and CPU."""
+        """Returns the work of other programs in each CPU's package, in CPUs, (samples, CPUs)."""
         count, inside, samples = self._count, self._in_package, len(work)
         size = self._packages * count
         keys = self._in_package_key + size * np.arange(samples)[:, None]
@@ -339,14 +336,14 @@ class MemoryLosses:
         return ended
 
     def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
-        """Returns whether `update_programs` would find another program in this record of tasks."""
+        """Returns whether any CPU's program differs in a new record of tasks."""
         if not self.is_available or not np.count_nonzero(busy):
             return False
         return bool(np.count_nonzero(top_task_ids != self._top_task_ids))
 
     def update_programs(self, busy: Bools, time_ns: int) -> None:
-        """Updates the programs from the task record at `time_ns`, if there is one. Called after
-        that sample was processed."""
+        """Updates the programs if there is a task record at `time_ns`. Must be called after the
+        sample at that time was processed."""
         is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
         if self._running.time_ns != time_ns or not self.is_available or not is_busy:
             return
@@ -381,8 +378,8 @@ class MemoryLosses:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
-        """Returns, busiest first, tasks of other programs that did not run in the quiet time, with
-        the CPUs on which they run."""
+        """Returns tasks of other programs that did not run before the loss, busiest first, with the
+        CPUs on which they run."""
         tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
         names = {task[1] for task in tasks if task}
         suspects = [
@@ -395,18 +392,18 @@ class MemoryLosses:
         return sorted(suspects, key=lambda pair: -pair[0].share)[:MAX_NAMED_TASKS]
 
 
-# --- losses of L3 capacity
+# --- Losses of L3 capacity.
 
 MISS_KEYS = tuple(EVENT_PREFIX + name for name in ("LLC-load-misses", "LLC-misses", "cache-misses"))
-"""Keys of the chosen events that count misses of the last-level cache on Intel. On AMD,
-`cache-misses` counts those of the L2."""
+"""Keys of the events that count misses of the last-level cache on Intel, if the user chose them. On
+AMD, `cache-misses` counts misses of the L2."""
 MIN_MISS_GROWTH = 1.5
-"""Factor by which misses per instruction must grow to count."""
+"""Minimum factor by which misses per instruction must have grown."""
 
 
 class CacheLosses(MemoryLosses):
-    """Detects losses to other CPUs whose data displace those of a CPU from their L3. Its rates are
-    misses per instruction of each CPU; its groups are the CPUs of an L3."""
+    """Detects that other CPUs displace a CPU's data from the L3. It uses misses per instruction in
+    place of traffic, and L3s in place of packages."""
 
     cause, min_growth = "cache", MIN_MISS_GROWTH
 
@@ -456,9 +453,9 @@ L3_RECORD = "l3_groups"
 DEFAULT_GROUP = "(default)"
 """Name of the group of all tasks that are in no other group."""
 MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
-"""Maximum number of groups kept, of characters of a name, and of groups listed as evidence."""
+"""Maximum number of groups used, of characters of a name, and of groups listed as evidence."""
 MAX_AGE_NS = 10_000_000_000
-"""Maximum age in ns of a record that still describes the present."""
+"""Maximum age in ns of a record that is still reported."""
 
 
 class L3Groups:
@@ -467,12 +464,12 @@ class L3Groups:
     def __init__(self, l3_by_cpu: Mapping[int, int | None]) -> None:
         self._l3_by_cpu = l3_by_cpu
         self._last_values: dict[tuple[str, int], int] = {}
-        """Total bytes that each group had moved through each L3, by the last record."""
+        """Total bytes that each group had moved through each L3 at the last record."""
         self._rates: dict[tuple[str, int], float] = {}
         self._at_ns = self._now_ns = 0
 
     def read_records(self, records: Mapping[str, object], time_ns: int) -> None:
-        """Reads the records of a frame, which are untrusted."""
+        """Reads a frame's records, which are untrusted."""
         self._now_ns = time_ns
         record = records.get(L3_RECORD)
         if not isinstance(record, dict):
@@ -493,9 +490,8 @@ class L3Groups:
         self._last_values, self._at_ns = bytes_by_group, time_ns
 
     def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:
-        """Returns the traffic of each group in the L3s of these CPUs, the highest first; [] if
-        unknown. A control group's traffic includes that of its monitoring groups, which are listed,
-        too."""
+        """Returns the traffic of each group in the L3s of these CPUs, highest first; [] if unknown.
+        A control group's traffic includes its monitoring groups, which are also listed."""
         if self._now_ns - self._at_ns > MAX_AGE_NS:
             return []
         l3s = {self._l3_by_cpu.get(cpu) for cpu in cpus}

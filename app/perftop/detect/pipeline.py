@@ -1,5 +1,5 @@
-"""Passes samples to all detectors. A detector processes only the samples in which its episodes can
-start, change or end. The detectors of wrong counters and of neighbours are in this file."""
+"""Passes samples to all detectors. A detector skips samples in which its episodes cannot start,
+change or end. The detectors of suspect counters and of neighbours are in this file."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
 from perftop.model.tasks import RunningTasks, WatchedJob
 
-MIN_AHEAD, MAX_AHEAD = 16, 256
+MIN_LOOK_AHEAD, MAX_LOOK_AHEAD = 16, 256
 """Minimum and maximum number of samples that a detector examines at once. It starts with the
-minimum after a sample in which an episode could start, and doubles the number after each call in
-which none could."""
+minimum after a sample in which an episode could start, and doubles the number after each other
+call."""
 
 
 class Detection:
@@ -44,15 +44,16 @@ class Detection:
         self, reader: SampleReader, episodes: RunningEpisodes, kinds: Collection[str] | None = None,
         *, is_shown: bool,
     ) -> None:  # fmt: skip
-        """`kinds`: kinds of episodes to detect (others may be detected too); None: all. `is_shown`:
-        whether a screen reads the state of `neighbours` between two calls of `process`."""
+        """`kinds`: the kinds of episodes to detect; None: all. `is_shown`: whether a screen reads
+        the state of `neighbours` between two calls of `process`."""
         self._reader, self._episodes, self._is_shown = reader, episodes, is_shown
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self.quotas = QuotaStops(reader, episodes)
         self.neighbours = Neighbours(reader, episodes, self.quotas)
-        # Each detector, with the kinds that it starts and the kinds of the detectors that read its
-        # episodes. Detectors of drops and quotas are first, because others read theirs: a loss that
-        # a drop covers is not counted again, and no task is blamed for time lost to a quota.
+        # Each detector with the kinds that require it: those that it detects and those whose
+        # detectors read its episodes. Detectors of drops and quotas are first, because others read
+        # their episodes: time lost in a drop is not counted again, and no task is blamed for time
+        # lost to a quota.
         detectors: list[tuple[Detector, set[str]]] = [
             (SuspectCounters(reader, episodes), {"suspect"}),
             (TurboDrops(reader, episodes), {"turbo-drop", "neighbour", "throttle", "license"}),
@@ -76,15 +77,14 @@ class Detection:
                 or (detector is self.neighbours and reader.hello.watch is not None)
             )
         ]  # fmt: skip
-        self._batch_sizes = [MIN_AHEAD for _ in self._detectors]
+        self._batch_sizes = [MIN_LOOK_AHEAD for _ in self._detectors]
         self._batch: SampleBatch | None = None
         self._next_index: list[int] = []
-        """By detector: index in the batch of the first sample that the detector has not processed.
-        """
+        """For each detector, the index in the batch of the first unprocessed sample."""
 
     def process(self, batch: SampleBatch, first: int, last: int) -> tuple[int, list[Episode]]:
-        """Processes samples of a batch from `first` on, up to the first in which an episode starts
-        or ends, or up to `last`. Returns the index of the next sample, and the episodes that
+        """Processes samples of a batch from `first` up to `last`, or up to a sample in which an
+        episode starts or ends. Returns the index of the next sample, and the episodes that
         ended."""
         if batch is not self._batch:
             self._batch, self._next_index = batch, [0 for _ in self._detectors]
@@ -117,12 +117,12 @@ class Detection:
         return last, []
 
     def release_batch(self) -> None:
-        """Frees the arrays of the last batch, whose samples have all been processed."""
+        """Releases the last batch after all of its samples were processed."""
         self._batch = None
 
     def _skip_samples(self, number: int, batch: SampleBatch, last: int, stop: int) -> None:
-        """Makes a detector skip the samples up to `last` in which its episodes cannot start. It may
-        skip further samples, up to `stop`, unless its state is shown."""
+        """Lets a detector skip samples up to `last` in which its episodes cannot start. It may look
+        ahead up to `stop`, unless a screen shows its state."""
         detector, index = self._detectors[number], self._next_index[number]
         if detector.follows_drops and any(e.kind == "turbo-drop" for e in self._episodes.running):
             return
@@ -131,10 +131,10 @@ class Detection:
         while index < min(last, stop):
             end = min(stop, index + self._batch_sizes[number])
             due = detector.skip_calm_samples(batch, index, end)
-            self._batch_sizes[number] = min(2 * self._batch_sizes[number], MAX_AHEAD)
+            self._batch_sizes[number] = min(2 * self._batch_sizes[number], MAX_LOOK_AHEAD)
             index = due
             if due < end:
-                self._batch_sizes[number] = MIN_AHEAD
+                self._batch_sizes[number] = MIN_LOOK_AHEAD
                 break
         self._next_index[number] = index
 
@@ -148,15 +148,15 @@ class Detection:
         return DetectorInput(Sample(batch, index), since_ns, time_ns, batch.cores, records)
 
 
-# --- Detects counters with impossible values: the counters, the CPUs, and the time span.
+# --- Detects suspect counters, the affected CPUs, and the time span.
 #
-# A program that reprograms counters does so on many CPUs. Each CPU shows it in another sample, when
-# its work contradicts the count. All this is one episode, whose cause lists the counters.
+# A program that reprograms counters does so on many CPUs. Each CPU shows it in a different sample,
+# once its work contradicts the count. All of them form one episode, whose cause lists the counters.
 
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
 """Time in ns and number of samples without a suspect counter that end an episode."""
 JOIN_NS = 2_000_000_000
-"""Maximum time in ns from the first suspect counter of an episode to others that belong to it."""
+"""Maximum time in ns from an episode's start until another counter joins it."""
 WHOLE_READ_CAUSE = "time stamps"
 """The cause if whole reads are wrong, not single counters."""
 
@@ -198,8 +198,8 @@ class SuspectCounters(Detector):
     def step(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
     ) -> list[Episode]:
-        """Adds the sample from `since_ns` to `time_ns`. Returns the episodes that ended. `doubts`:
-        the sample's suspect counters with their doubts, by CPU number."""
+        """Processes one sample. Returns the episodes that ended. `doubts`: suspect counters and the
+        doubts about them, by CPU number."""
         if doubts:
             self._add(doubts, since_ns, time_ns)
         clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
@@ -234,13 +234,13 @@ class SuspectCounters(Detector):
             episode.evidence = {**reasons, "samples": max(running.samples.values())}
 
 
-# --- Detects losses to neighbours: of the watched job's CPUs, or of all busy CPUs without a watched
-# job. Losses to the hypervisor are detected in this file. Other files detect losses to siblings, to
+# --- Detects losses to neighbours, on the watched job's CPUs or, without a job, on all busy CPUs.
+# Losses to the hypervisor are detected in this file. Other files detect losses to siblings, to
 # memory traffic, in run queues, and of clock to other tasks of the package.
 
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
-"""Shares of the time at which a loss starts and below which it ends. Hosts use up to 5 % for
-themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
+"""Shares of the time at which a loss starts and below which it ends. Hosts themselves use up to 5
+%. Most steal is counted in ticks, so an occasional tick continues a loss."""
 _RECORDS = {"tasks", "watched", L3_RECORD}
 MIN_STOLEN_S = 0.03
 """Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick
@@ -248,7 +248,7 @@ may be due to rounding."""
 
 
 class Neighbours(Detector):
-    """Detects losses to neighbours. Updates the watched job and the tasks on each CPU."""
+    """Detects losses to neighbours. Also updates the watched job and the tasks on each CPU."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, quotas: QuotaStops) -> None:
         hello = reader.hello
@@ -299,7 +299,7 @@ class Neighbours(Detector):
         return first
 
     def _shows_change(self, batch: SampleBatch, index: int) -> bool:
-        """Returns whether a sample's records show that the program on a busy CPU has changed."""
+        """Returns whether a sample's records show a changed program on a busy CPU."""
         if (tasks := batch.cached(self._top_tasks).get(index)) is None:
             return False
         busy = batch.cached(busy_cpus)[index]
@@ -313,8 +313,8 @@ class Neighbours(Detector):
         }
 
     def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Learns from samples, up to the first in which a loss may start. Returns its index, or
-        `last`."""
+        """Learns from samples, up to the first in which a loss may start. Returns the index of that
+        sample, or `last`."""
         if not batch.cached(busy_cpus)[first:last].any():
             return last
         due, ahead = self.siblings.look_ahead(batch, first, last)
@@ -324,7 +324,7 @@ class Neighbours(Detector):
             due = detector.skip_calm_samples(batch, first, due)
             ends.append(due)
         for detector, sums, end in zip(self._traffic, learned, ends, strict=True):
-            if end > due:  # undo what the detector has learned from later samples
+            if end > due:  # undo learning from later samples
                 detector.programs.learned_sums = sums
                 detector.skip_calm_samples(batch, first, due)
         self.siblings.learn_ahead(ahead, batch.time_ns[first:due])
@@ -362,8 +362,8 @@ class Neighbours(Detector):
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
-        """Returns the share that this CPU has lost so far in a running episode; None if losses are
-        not known by CPU."""
+        """Returns the share that this CPU has lost so far in a running episode; None if that is
+        unknown."""
         index = self._position.get(cpu, -1)
         all_losses = [self.siblings.losses, self.hypervisor.losses]
         all_losses += [self.memory.losses, self.cache.losses]
@@ -377,13 +377,13 @@ class Neighbours(Detector):
 
 
 def _with_records(batch: SampleBatch) -> list[int]:
-    """Returns the indices of the samples with records of tasks or of L3s."""
+    """Returns the indexes of the samples with records of tasks or of L3s."""
     frames = batch.frames
     return [index for index, frame in enumerate(frames) if not _RECORDS.isdisjoint(frame.records)]
 
 
 class HypervisorLosses:
-    """Detects the time of busy CPUs in which the hypervisor ran something else."""
+    """Detects that the hypervisor takes time of busy CPUs."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
         hello = reader.hello
@@ -397,7 +397,7 @@ class HypervisorLosses:
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first sample in which a loss may start, or `last`. Must not be
-        called while a loss runs."""
+        called during a loss."""
         if not self._known:
             return last
         return first_true(batch.cached(highest_values).steal >= HYPERVISOR_START, first, last)

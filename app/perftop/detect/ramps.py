@@ -1,12 +1,10 @@
-"""Detects ramps: the climb of a core's clock from its wake-up to a steady clock, and the duration
-of this climb.
+"""Detects ramps: how high and how fast a core's clock climbs after the core wakes up.
 
-Each step depends only on its arguments and earlier steps. A ramp is reported once the clock has
-been steady for a while, because only then is the final clock known. Only the mean clock of a sample
-is visible. So a time as short as a sample is an upper bound, and the real climb is at least as high
-as reported.
+The result depends only on the samples so far. A ramp is reported once the clock has been steady for
+a while, because its final value is unknown before. Only the mean clock of a sample is known, so a
+time as short as a sample is an upper bound, and the real climb is at least as high as reported.
 
-A batch is the cores of one group that woke up together. Their ramps form one episode.
+A batch consists of the cores of one group that woke up together. Their ramps form one episode.
 """
 
 from __future__ import annotations
@@ -29,23 +27,23 @@ from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 MIN_AWAKE_SHARE = 0.1
-"""Minimum share of a sample that an awake core works. An idle system works less."""
-REST_NS = 1_000_000_000
+"""Minimum busy share of a core that counts as awake. On an idle system, cores are less busy."""
+MIN_REST_NS = 1_000_000_000
 """Minimum sleep in ns before a wake-up that counts. Builds and databases sleep and wake several
-times a second, so their clock does not settle."""
+times a second, so their clock never settles."""
 MIN_STEADY_NS, MIN_STEADY_SAMPLES = 500_000_000, 3
-"""Time in ns and number of samples for which a clock must stay the same to be steady. Governors
+"""Minimum time in ns and number of samples for which a steady clock must not change. Governors
 adjust it every 10 to 100 ms."""
 MAX_CLIMB_NS = 10_000_000_000
-"""Maximum duration of a climb in ns. After that, a clock is unsteady for another reason."""
+"""Maximum duration of a climb in ns. A clock that is unsteady for longer has another reason."""
 MIN_MEASURED_SAMPLES = 4
-"""Minimum number of samples of a measured climb. With fewer, the mean clock of the first sample may
-exceed the clock at the start by more than an eighth of the climb."""
-MIN_WORK = 0.5
-"""Minimum share of the time since its wake-up that a core must work. The load determines the clock
-of a core that works less."""
+"""Minimum number of samples in a climb of confidence `measured`. With fewer, the mean clock of the
+first sample may exceed the initial clock by more than an eighth of the climb."""
+MIN_WORK_SHARE = 0.5
+"""Minimum busy share of a core since its wake-up. The load determines the clock of a core that
+works less."""
 MAX_STEADY_VARIATION = 0.05
-"""Maximum variation of a steady clock, as a share of the clock: a step of 100 MHz."""
+"""Maximum variation of a steady clock, as a share of the clock: about a step of 100 MHz."""
 MIN_GAIN = 0.05
 """Minimum gain of a climb, as a share of the steady clock. A smaller gain is variation."""
 MIN_CLIMB_SHARE = 0.25
@@ -58,24 +56,25 @@ NEVER = -1
 class SampleClocks:
     """The clocks of each core in one sample; NaN where unknown."""
 
-    busy_hz: Callable[[], Floats]  # returns the clocks in Hz; called only while a core climbs
+    busy_hz: Callable[[], Floats]  # in Hz; called only while a core climbs
     util: Floats
     """Utilisation of the core's busiest thread."""
     ceiling_hz: Floats
 
 
 class _WakeUps(NamedTuple):
-    """Masks (samples, cores) of the cores that wake up, and the times of their last readings."""
+    """Wake-ups of cores in several samples, (samples, cores), and the times of their last
+    readings."""
 
     has_woken: Bools
     was_unread: Bools
-    """Whether the core was not read for too long."""
+    """Mask of the cores that were not read for too long."""
     since_read_ns: Floats
-    """Time in ns since the core was last read."""
+    """Time in ns since the core's previous reading."""
     known_ns: Floats
     awake_ns: Floats
-    """Raw times of each core, (1 + samples, cores), before the first sample and after each: when it
-    was last read (`known_ns`), and when it was last awake or unknown (`awake_ns`)."""
+    """(1 + samples, cores): the raw time at which each core was last read (`known_ns`) and at which
+    it was last awake or unknown (`awake_ns`), before the first sample and after each."""
 
 
 class Ramps(Detector):
@@ -86,7 +85,7 @@ class Ramps(Detector):
         self._reset(reader.cores)
 
     def _reset(self, cores: Cores) -> None:
-        """Resets all state, after a new core list or a gap in the stream."""
+        """Resets all state, because of a new core list or a gap in the stream."""
         self._cores, count = cores, len(cores.lists)
         self._awake_ns = np.zeros(count)  # raw time at which each core was last awake or unknown
         self._known_ns = np.zeros(count)  # raw time at which each core was last read
@@ -104,8 +103,7 @@ class Ramps(Detector):
         self._finished_ramps: dict[int, list[Ramp]] = {}
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Processes one sample. Returns the episodes that ended. A ramp is reported only once it
-        has ended."""
+        """Processes one sample. Returns the ramps that have ended, as episodes."""
         if data.cores is not self._cores:
             self._reset(data.cores)
         clocks = SampleClocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
@@ -123,8 +121,8 @@ class Ramps(Detector):
         return first + count
 
     def _wake_ups(self, busy: Floats, time_ns: Ints) -> _WakeUps:
-        """Returns the cores that wake up. `busy`: (samples, cores), utilisation of each core's
-        busiest thread."""
+        """Returns the wake-ups. `busy`: utilisation of each core's busiest thread, (samples,
+        cores)."""
         times = time_ns[:, None].astype(float)
         every = np.broadcast_to(times, busy.shape)
         known, awake = np.isfinite(busy), busy >= MIN_AWAKE_SHARE
@@ -132,7 +130,7 @@ class Ramps(Detector):
         since_read_ns = times - known_ns[:-1]
         unseen = ~known & (since_read_ns > self._stale_ns)
         (awake_ns,) = latest_known(awake | unseen, (self._awake_ns, every))
-        woke = awake & (known_ns[:-1] - awake_ns[:-1] >= REST_NS)
+        woke = awake & (known_ns[:-1] - awake_ns[:-1] >= MIN_REST_NS)
         return _WakeUps(woke, unseen, since_read_ns, known_ns, awake_ns)
 
     def step(self, clocks: SampleClocks, since_ns: int, time_ns: int) -> list[Episode]:
@@ -167,8 +165,8 @@ class Ramps(Detector):
         self._end_ns.append(time_ns)
 
     def _add_to_batches(self, woke: Bools) -> None:
-        """Assigns the cores `woke` to batches. A core that woke late in a sample shows it only in
-        the next, so both samples have the same batch."""
+        """Assigns cores that woke up to batches. Cores that wake up in the next sample join the
+        batch, because they may have woken late in this one."""
         self._woke[woke] = len(self._hz) - 1
         new_batches, self._new_batches = self._new_batches, {}
         for group in distinct(self._cores.group[woke]):
@@ -206,8 +204,8 @@ class Ramps(Detector):
         self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
-        """Returns the episodes of batches in which no core still climbs. Drops samples that no core
-        needs."""
+        """Returns the episodes of batches in which no core climbs any more. Drops samples that are
+        no longer needed."""
         left = set(self._batch_numbers.tolist())
         over = [batch for batch in self._finished_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
@@ -264,28 +262,28 @@ class Ramp:
     """Seconds from the wake-up until the clock was steady; `t90_s`, `t99_s`: until it reached 90 %
     and 99 % of its steady value."""
     resolution_s: float
-    """Resolution of the times in s, and so the shortest measurable time."""
+    """Resolution of the times in s, which is also the shortest measurable time."""
     drops: int
     sample_count: int
 
 
 @dataclass(slots=True)
 class Climb:
-    """The clocks of some cores from their wake-up until all are steady; arrays are (samples,
+    """The clocks of some cores from their wake-up until all are steady. Arrays are (samples,
     cores)."""
 
     cores: Ints
     wake_samples: Ints
     """Index of the sample in which each core woke."""
     steady_index: int
-    """Index of the sample since which all clocks have been steady."""
+    """Index of the sample from which on all clocks are steady."""
     end_ns: Ints
     """(samples): raw time of the end of each sample."""
     hz: Floats
-    """Clock of each core; NaN while it slept."""
+    """Clock of each core; NaN before its wake-up."""
     util: Floats
     since_read_ns: Floats
-    """Time in ns since the previous reading of the core; 0 if it was not read."""
+    """Time in ns since the core's previous reading; 0 if it was not read."""
     ceiling_hz: Floats
     """(cores): the present ceiling; NaN where unknown."""
 
@@ -296,7 +294,7 @@ class Climb:
         hz, woke, number = self.hz, self.wake_samples, np.arange(len(self.hz))[:, None]
         first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.steady_index :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
-        # The clock has been steady since this sample.
+        # For each core, the sample from which on its clock is steady.
         unsteady = np.abs(hz - steady_hz) > MAX_STEADY_VARIATION * steady_hz
         unsteady &= number < self.steady_index
         settled = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
@@ -304,12 +302,11 @@ class Climb:
         lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
         climbing = (number >= woke) & (number <= settled)
         resolution_s = np.where(climbing, self.since_read_ns, 0.0).max(axis=0) / 1e9
-        # In the sample of the wake-up, the core works at the end.
+        # In the sample of its wake-up, a core works at the end.
         work = self._values_at(woke, self.util) / self._values_at(woke + 1, self.util)
         work = np.minimum(1.0, work)
         start_ns = self.end_ns[woke] - work * self._values_at(woke, self.since_read_ns)
-        # A core's sample starts at the core's previous reading, which may be earlier than the last
-        # sample.
+        # A core's sample starts at its previous reading, which may be before the last sample.
         starts = [
             self.end_ns[i] - self._values_at(i, self.since_read_ns) for i in (at90, at99, settled)
         ]
@@ -318,12 +315,12 @@ class Climb:
             *(np.maximum(resolution_s, (start - start_ns) / 1e9) for start in starts),
             resolution_s, fell.sum(axis=0), settled - woke,
         )  # fmt: skip
-        # The clock gained enough and more than it lost on the way, and it got closer to its
+        # The clock must gain enough, gain more than it lost on the way, and get closer to its
         # ceiling.
         gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
         climbed = np.isnan(room_hz) | (gained_hz >= MIN_CLIMB_SHARE * room_hz)
         climbed &= (gained_hz >= MIN_GAIN * steady_hz) & (gained_hz > lost_hz)
         worked = np.where(number > woke, self.util, 0.0).sum(axis=0)
-        climbed &= worked >= MIN_WORK * (len(hz) - 1 - woke)
+        climbed &= worked >= MIN_WORK_SHARE * (len(hz) - 1 - woke)
         rows = zip(*(column[climbed].tolist() for column in columns), strict=True)
         return [Ramp(*row) for row in rows]

@@ -1,7 +1,7 @@
-"""Detects losses of a CPU to its sibling. It compares instructions per cycle (IPC) while the
+"""Detects that a sibling slows a CPU down, by the CPU's IPC (instructions per cycle) while the
 sibling is idle and while it runs.
 
-A program may be slower for reasons of its own. So three conditions must hold: the same task is
+A program may be slower for reasons of its own, so three conditions must hold: the same task was
 measured both alone and together with a running sibling; it loses more than its IPC varies while
 alone; and its IPC changes when the sibling starts and stops (see `SiblingHistory`).
 """
@@ -33,32 +33,33 @@ from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks
 
-START, END = 0.1, 0.05
+LOSS_START, LOSS_END = 0.1, 0.05
 """Shares of the IPC while alone at which a loss starts and below which it ends. IPC varies by some
-per cent from sample to sample, and nobody moves a job to gain less than 10 %. END is half of START,
-so that a loss near START is one episode."""
+per cent from sample to sample, and moving a job is not worth a gain of less than 10 %. LOSS_END is
+so low that a loss near LOSS_START is one episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
-"""Limits of the share of a CPU's running time in which its sibling runs. Below MAX_ALONE, the CPU
-is alone: even if both threads ran at half speed together, its loss would be below START. From
-MIN_TOGETHER on, the mean IPC is mostly that of a shared core."""
+"""A CPU is alone if its sibling runs for less than MAX_ALONE of the CPU's running time: even if
+both threads ran at half speed together, the loss would be below LOSS_START. It is not alone from
+MIN_TOGETHER on: the mean IPC is then mostly that of a shared core."""
 MIN_SPREADS = 2.0
-"""Minimum loss, in standard deviations of the IPC while alone. A smaller one may be chance."""
+"""Minimum loss, in standard deviations of the IPC while alone. A smaller loss may be chance."""
 CONTENTION_KEY = "smt_contention_ratio"
 MIN_GIVEN_SHARE = 0.5
-"""Minimum share of the lost IPC that the slots given to the sibling must explain."""
+"""Minimum share of the lost IPC that issue slots given to the sibling must explain."""
 MAX_AGE_NS = 60_000_000_000
-"""Maximum age in ns of the IPC while alone. The program may have been in another phase before."""
+"""Maximum age in ns of the IPC while alone. An older one may be from another phase of the
+program."""
 
 
 class _SiblingWork(NamedTuple):
-    """The work of each CPU and of its sibling; for several samples, with a leading axis."""
+    """The work of each CPU and of its sibling. For several samples, arrays have a leading axis."""
 
     util: Floats
-    """Utilisation; 0 for CPUs whose work is ignored."""
+    """Utilisation; 0 for CPUs that are left out."""
     alone: Bools
-    """Whether the IPC is known and the sibling hardly ran."""
+    """Mask of the CPUs whose IPC is known and whose sibling hardly ran."""
     is_together: Bools
-    """Whether the sibling ran most of the time."""
+    """Mask of the CPUs whose sibling ran most of the time."""
     cycles: Floats
     ipc: Floats
     overlap: Floats
@@ -67,21 +68,21 @@ class _SiblingWork(NamedTuple):
     """The sums to learn while the CPU is alone."""
 
     def samples(self, samples: int | slice | None) -> _SiblingWork:
-        """Returns the work in one sample (an index) or in several (a slice); None adds a leading
+        """Returns the work in one sample (an index) or in several (a slice). None adds a leading
         axis."""
         parts: list[Any] = [part[samples] for part in self]
         return _SiblingWork(*parts)
 
 
 class _LookAhead(NamedTuple):
-    """Samples that may turn out to be calm, and the sums that would then be learned from them.
+    """Samples in which possibly no loss starts, and the sums that would be learned from them.
     Arrays are (samples, CPUs)."""
 
     learned_sums: Floats
     """(1 + samples, rows, CPUs): the learned sums before the first sample and after each."""
     run_s: Floats
     is_together: Bools
-    """Whether the sibling ran most of the time, and the IPC while alone is known."""
+    """Mask of the CPUs whose sibling ran most of the time and whose IPC while alone is known."""
     work: _SiblingWork
 
     def first_samples(self, count: int) -> _LookAhead:
@@ -98,18 +99,18 @@ class SiblingLosses:
         self._cpu_lists = reader.single_cpus
         self._running = running
         self.losses = NeighbourLosses(
-            episodes, "sibling", groups, reader.hello.sample_ns, start=START, end=END
+            episodes, "sibling", groups, reader.hello.sample_ns, start=LOSS_START, end=LOSS_END
         )
         n = len(groups)
         self._programs = UndisturbedPrograms(
             self.losses, self._cpu_lists, running, learned_rows=3, loss_rows=6
         )
-        """Sums of a loss: instructions, cycles, cycles times the IPC while alone, running seconds,
-        those with the sibling running, cycles whose slots went to the sibling."""
+        """`loss_sums` are: instructions, cycles, cycles times the IPC while alone, running seconds,
+        running seconds with the sibling, cycles whose slots went to the sibling."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
-        """Seconds for which each CPU ran alone so far, and the raw time at which it last did."""
-        self._history = SiblingHistory(n, START)
+        """Seconds for which each CPU has run alone, and the raw time at which it last did."""
+        self._history = SiblingHistory(n, LOSS_START)
         self._has_contention = CONTENTION_KEY in reader.evaluator.metrics
         """Whether the stream counts the slots that go to the sibling."""
         self._cores: object = None
@@ -124,13 +125,13 @@ class SiblingLosses:
             pairs = np.flatnonzero(two)
         self._pairs, self._rows = pairs, rows[pairs][:, :2]
         self._sibling_rows: Ints = np.full(len(self._alone_s), -1, np.int64)
-        """Index of the sibling of each CPU; -1 if it has none, or more than one."""
+        """Index of each CPU's sibling; -1 if the CPU has none, or several."""
         self._sibling_rows[self._rows] = self._rows[:, ::-1]
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
-        """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs whose
-        work matters. `job_pids`: PIDs of the watched job; None if no job is watched, so that all
-        busy CPUs matter."""
+        """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs to
+        examine. `job_pids`: PIDs of the watched job; None without a job, so that all busy CPUs are
+        examined."""
         self.regroup(data.cores)
         if self.losses.is_quiet and not (len(self._pairs) and np.count_nonzero(busy)):
             return []
@@ -149,23 +150,23 @@ class SiblingLosses:
         return ended
 
     def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
-        """Returns whether `update_programs` would find another program in this record of tasks."""
+        """Returns whether a busy CPU's program differs in a new record of tasks."""
         return bool(len(self._pairs)) and self._programs.has_program_changed(busy, top_task_ids)
 
     def update_programs(self, busy: Bools, time_ns: int) -> None:
-        """Updates the programs from the task record at `time_ns`, if there is one. Called after
-        that sample was processed."""
+        """Updates the programs if there is a task record at `time_ns`. Must be called after the
+        sample at that time was processed."""
         if self._running.time_ns == time_ns and len(self._pairs) and np.count_nonzero(busy):
             changed = self._programs.update_programs(busy)
             self._alone_s[changed] = 0.0
-            self._history.forget(changed)
+            self._history.reset(changed)
 
     def look_ahead(
         self, batch: SampleBatch, first: int, last: int
     ) -> tuple[int, _LookAhead | None]:
         """Returns the index of the first sample in which a loss may start, or `last`; and the
-        samples before it, for `learn_ahead` (None if no core has two threads). Must not be called
-        while a loss runs."""
+        samples for `learn_ahead`, None if no core has two threads. Must not be called during a
+        loss."""
         self.regroup(batch.cores)
         if not len(self._pairs):
             return last, None
@@ -175,17 +176,18 @@ class SiblingLosses:
         if not np.count_nonzero(ahead.is_together):
             return last, ahead
         _, shares, spread = self._programs.compare_ipc(ahead.learned_sums[1:], work.ipc)
-        may_start: Bools = ahead.is_together & (shares >= np.maximum(MIN_SPREADS * spread, START))
+        may_start: Bools = ahead.is_together & (
+            shares >= np.maximum(MIN_SPREADS * spread, LOSS_START)
+        )
         return first + first_true(may_start), ahead
 
     def learn_ahead(self, ahead: _LookAhead | None, time_ns: Ints) -> None:
-        """Learns from the first of the samples that `look_ahead` returned. `time_ns`: the ends of
-        these."""
+        """Learns from samples of `look_ahead` that ended at `time_ns`."""
         if ahead is not None and len(time_ns):
             self._learn(ahead.first_samples(len(time_ns)), time_ns)
 
     def _learned_ahead(self, work: _SiblingWork, run_s: Floats) -> _LookAhead:
-        """Returns the sums learned before the first sample and after each, without storing them."""
+        """Returns the learned sums before the first sample and after each, without storing them."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
         together = work.is_together & (learned[1:, CYCLES_ROW] > 0)
         return _LookAhead(learned, run_s, together, work)
@@ -199,8 +201,8 @@ class SiblingLosses:
         self._alone_ns = latest_known(alone, (self._alone_ns, ends_ns))[0][-1]
 
     def ipc_alone(self, row: int) -> float:
-        """Returns the IPC of the program on the CPU with index `row` while its sibling was idle;
-        NaN if the sibling was never idle, or if the program no longer runs there."""
+        """Returns the IPC of a CPU's program while the sibling was idle; NaN if the sibling was
+        never idle, or if the program no longer runs there. `row`: index of the CPU."""
         if self._running.top_task_ids[row] != self._programs.top_task_ids[row]:
             return nan
         instructions, cycles = self._programs.learned_sums[:2, row].tolist()
@@ -210,10 +212,10 @@ class SiblingLosses:
         self, data: DetectorInput, work: _SiblingWork, run_s: Floats, together: Bools,
         job_pids: set[int],
     ) -> list[Episode]:  # fmt: skip
-        """Compares the present IPC with the IPC while alone. Returns the episodes that ended."""
+        """Compares the IPC with the IPC while alone. Returns the episodes that ended."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
         alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
-        # A CPU loses nothing without a running sibling.
+        # A CPU loses nothing while its sibling is idle.
         unread = np.isnan(data.sample.values["util"])
         unknown = unread | (cycles > 0) & np.isnan(overlap)
         shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE), 0.0, shares)
@@ -267,7 +269,7 @@ class SiblingLosses:
             "ipc_alone": round(float(expected / cycles), 2),
             "sibling_active_share": round(float(together_s / run_s), 3),
         }
-        explained = False  # counted issue slots give the loss, not the earlier IPC
+        explained = False  # counted issue slots measure the loss better than the earlier IPC
         if self._has_contention:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
             explained = bool(given >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
@@ -283,8 +285,8 @@ class SiblingLosses:
         episode.evidence["changes_with_sibling"] = ValueWithMax(fits, edges)
 
 
-# --- Counts of the IPC changes of each program: those when its sibling starts or stops, and those
-# at other times.
+# --- Counts how often each program's IPC changes when its sibling starts or stops, and how often at
+# other times.
 #
 # A program has phases. A slow phase that coincides with a running sibling looks like a loss. So a
 # loss is attributed to the sibling only if two conditions hold: the IPC falls when the sibling
@@ -292,24 +294,24 @@ class SiblingLosses:
 # The last sample before a start or stop is compared with the first sample after it.
 
 MAX_NEW_SAMPLES = 32
-"""Maximum number of added arrays, or of samples in one array, that wait to be compared."""
+"""Maximum number of waiting arrays, or of samples in one array, before they are compared."""
 MAX_MIXED_SAMPLES = 2
-"""Maximum number of samples between two compared ones in which the sibling ran only at times."""
+"""Maximum number of samples with a partly active sibling between two compared samples."""
 MAX_OVERLAP_STEP = 0.1
-"""Maximum change of the sibling's share of time between two samples for which a change of the IPC
-is the program's own. A sibling that starts or stops within a sample changes the IPC in two steps,
-and only one of these is counted as its start or stop."""
+"""Maximum change of the sibling's share of time between two samples that are compared for a change
+of the program itself. A sibling that starts or stops within a sample changes the IPC in two steps,
+and only one of them counts as its start or stop."""
 MAX_CHANCE = 0.001
 """Maximum probability that the program's own changes explain those with the sibling. A program
 whose sibling starts or stops every 10 s is tested 360 times an hour."""
 MAX_FIRST_CHANCE = 0.05
-"""Like MAX_CHANCE, for a program whose IPC has never changed by itself in 19 or more
-comparisons."""
+"""The same limit for a program whose IPC never changed by itself in 19 or more comparisons."""
 MIN_REPEATS = 6
-"""Minimum number of changes with the sibling for a measured cause: three starts and three stops."""
+"""Minimum number of changes with the sibling for confidence `measured`: three starts and three
+stops."""
 SIBLING_CHANGES, MATCHES, STEADY_PAIRS, OWN_CHANGES = range(4)
-"""Rows of the counts: starts and stops of the sibling; those at which the IPC fell or rose
-accordingly; pairs of samples in which the sibling ran equally; those in which the IPC changed."""
+"""Rows of the counts: starts and stops of the sibling; those with the expected change of the IPC;
+pairs of samples in which the sibling ran equally; those with a change of the IPC."""
 
 
 class SiblingHistory:
@@ -324,18 +326,17 @@ class SiblingHistory:
         self._last_overlap: Floats = np.zeros(cpus)
         """For the last compared sample: the IPC, whether the sibling ran, and its share of time."""
         self._last_compared: Ints = np.zeros(cpus, np.int64)
-        """Position of the last compared sample, counted from the newest added one: 0 is that one,
-        and -1 the one before it."""
+        """Index of the last compared sample, relative to the newest added sample: 0 or negative."""
         self._new_samples: list[tuple[Bools, Bools, Floats, Floats]] = []
         """Samples that are not compared yet: alone, together, IPC and overlap."""
 
-    def forget(self, cpus: Ints) -> None:
+    def reset(self, cpus: Ints) -> None:
         """Resets the counts of these CPUs, because another program runs there now."""
         self.counts[:, cpus] = 0
         self._ipc[cpus] = np.nan
 
     def add(self, work: _SiblingWork) -> None:
-        """Adds samples. Many are compared at once later, because that is faster."""
+        """Adds samples, which are compared later, because many at once are faster."""
         self._new_samples.append((work.alone, work.is_together, work.ipc, work.overlap))
         if len(self._new_samples) >= MAX_NEW_SAMPLES or len(work.ipc) >= MAX_NEW_SAMPLES:
             self._compare()
@@ -378,7 +379,7 @@ class SiblingHistory:
         """Returns a mask of the CPUs whose IPC changes with the sibling more often than by
         chance."""
         edges, fits, steady_pairs, changes = self.counts
-        # Changes in both directions count. If a mixed sample is between the two, the program has
+        # Changes in both directions count. With a mixed sample between the two, the program has
         # twice the time for a change of its own.
         change_rate = (changes + 1) / (steady_pairs + 1)
         share = fits / np.maximum(edges, 1)

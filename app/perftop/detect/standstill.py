@@ -1,7 +1,6 @@
-"""Detects involuntary halts and throttling, by evidence that CPUs stood still although the
-operating system had work: the share of this time, with its error; the time for which CPUs reported
-heat; and the clock modulation that the OS or firmware has set.
-"""
+"""Detects involuntary halts and throttling. The measure is standstill: the share of the time in
+which a CPU had work but stood still, with its error. Further evidence is the time for which CPUs
+reported heat, and the clock modulation that the OS or firmware has set."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from perftop.detect.engine import (
     max_gap_ns,
 )
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
-from perftop.model.confidence import KERNEL_LOG, confidence
+from perftop.model.confidence import KERNEL, confidence
 from perftop.model.counters import BlockCounter, Cores, packages, with_extra_column
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
@@ -33,17 +32,17 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 MAX_SMALL_IDLE = 0.05
-"""Maximum share of idle time with an error too small to hide or fake much loss."""
+"""Maximum idle share at which the error of idle time is too small to hide or fake a loss."""
 MAX_READ_S = 20e-6
 """Maximum time in s between the reads of two counters of a row. Rows that take longer are read
-again, or left out."""
+again or discarded."""
 IDLE_PERIOD_ERROR_S, IDLE_ERROR = 2e-6, 0.1
-"""Error of idle time: in s for each idle period, because cpuidle rounds it to a microsecond at both
-ends; and as a share of the idle time where periods are not counted, because hardly any is shorter
-than 20 us. cpuidle also counts the time to enter and leave an idle state as idle; this error makes
-the loss appear smaller than it is."""
+"""Error of idle time. In s for each idle period, because cpuidle rounds both ends to a microsecond.
+As a share of idle time where periods are not counted, because hardly any is shorter than 20 us.
+Entering and leaving an idle state also counts as idle, which makes the loss appear smaller than it
+is."""
 UNCOUNTED_STEAL_SPAN_NS = 60_000_000_000
-"""Time in ns after a stolen tick for which a part of another tick may be stolen but not counted
+"""Time in ns after a stolen tick during which part of another tick may be stolen but not counted
 yet."""
 HEAT_BITS = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
@@ -52,9 +51,9 @@ HEAT_BITS = {
 """Names of status bits, by the cause that they show."""
 STATUS_COUNTERS = "limit_reasons", "package_thermal", "core_thermal"
 MODULATION_BIT = 1 << 4
-"""Bit of register 19AH that shows that the OS or firmware asks the core to halt part of the time.
-Bits 3:0 hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 support only eighths, in bits
-3:1; there bit 0 is reserved, and 0."""
+"""Bit of register 19AH: the OS or firmware asks the core to halt part of the time. Bits 3:0 are the
+duty cycle in sixteenths. CPUs without CPUID.06H:EAX bit 5 support only eighths, in bits 3:1, and
+bit 0 is then 0."""
 
 
 class Standstill:
@@ -68,10 +67,9 @@ class Standstill:
         self._entries = reader.counters.columns.get("idle_entries")
 
     def shares(self, batch: SampleBatch) -> Floats:
-        """Returns three numbers of each CPU in each sample, (samples, 3, CPUs). The share of
-        standstill: NaN where undefined, below 0 where an error outweighs the loss. The length in s
-        of the time that it refers to. The part of the loss, in s, that may be an error of idle
-        time."""
+        """Returns three values of each CPU in each sample, (samples, 3, CPUs). Share of standstill:
+        NaN where undefined, below 0 where an error outweighs the loss. Length in s of the time to
+        which the share refers. Error of the loss in s due to idle time."""
         values = batch.values
         idle = values["idle"]
         lost_s, span_s = (
@@ -105,7 +103,7 @@ class _StatusBits:
 
 
 class ThermalStatus:
-    """The time for which cores and their packages reported heat, by polled status bits."""
+    """The time for which cores and their packages reported heat, from polled status bits."""
 
     def __init__(self, reader: SampleReader) -> None:
         columns = reader.counters.columns
@@ -118,11 +116,11 @@ class ThermalStatus:
         ]
         self.is_available = bool(self._status)
         self.triggers = [counter_advances(status.column, status.columns) for status in self._status]
-        """Tests whether a poll found one of these bits set."""
+        """Triggers for polls that found one of these bits set."""
 
     def shares(self, batch: SampleBatch) -> Floats:
-        """Returns (samples, HEAT_BITS, cores): the share of the polls in each sample that found the
-        cause; NaN where there were no polls."""
+        """Returns the share of the polls in each sample that found each cause, (samples, HEAT_BITS,
+        cores); NaN if there were no polls."""
         cores = batch.cores
         result = np.full((len(batch), len(HEAT_BITS), len(cores.lists)), np.nan)
         for status in self._status:
@@ -137,7 +135,7 @@ class ThermalStatus:
 
 
 class ClockModulation:
-    """The clock modulation that register 19AH requests of each CPU, as last read."""
+    """The clock modulation of each CPU, as requested by register 19AH."""
 
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
@@ -145,7 +143,7 @@ class ClockModulation:
         self.triggers: list[Trigger] = (
             [] if self._column is None else [counter_advances(self._column)]
         )
-        """A test: whether the register of any CPU is not 0."""
+        """A trigger for a register that is not 0."""
         self._rows = len(reader.hello.topology)
 
     def shares(self, batch: SampleBatch) -> Floats:
@@ -159,26 +157,26 @@ class ClockModulation:
         known = np.isfinite(level)
         bits = np.where(known, level, 0).astype(int)
         duty = (bits & 15) / 16
-        # A duty of 0 is reserved and undocumented.
+        # A duty cycle of 0 is reserved and undocumented.
         halt_share = np.where((bits & MODULATION_BIT != 0) & (duty > 0), 1 - duty, 0.0)
         return np.where(known, halt_share, np.nan)
 
 
-# --- Detects involuntary halts and their causes. In such a halt, a CPU stands still although the
-# operating system has work for it.
+# --- Detects involuntary halts and their causes. During such a halt, a CPU stands still although
+# the operating system has work for it.
 #
 # For each possible cause, the seconds that it explains are computed. The cause of the episode is
 # the first one that explains at least half of the loss.
 
 HALT_START, HALT_END = 0.003, 0.0015
-"""Shares of the time, lost beyond the possible error, at which an episode starts and below which it
-ends. A machine without a fault loses up to 0.0006; the smallest loss worth reporting is about
+"""Shares of the time, in excess of the possible error, at which an episode starts and below which
+it ends. A machine without a fault loses up to 0.0006; the smallest loss worth reporting is about
 0.005."""
 MIN_SAMPLES = 2
 """Minimum number of samples with the loss. A single one may contain a tick of steal that was
 counted late."""
 MIN_EVALUATED_NS = 80_000_000
-"""Minimum length in ns of a span that is evaluated; shorter samples are joined. Time is lost in
+"""Minimum length in ns of an evaluated span. Shorter samples are joined, because time is lost in
 pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
 MIN_EXPLAINED = 0.5
 """Minimum share of the loss that a marker must explain to be its cause."""
@@ -189,26 +187,26 @@ CLOCK_STEP_HZ = 100e6
 """Step in Hz between two clocks of an Intel core since Sandy Bridge. Other cores have finer
 steps."""
 MIN_STEP_DISTANCE = 0.1
-"""Minimum distance of a core's mean clock from both neighbouring steps, as a share of a step, that
-proves that the core has changed its clock."""
+"""Minimum distance of a core's mean clock from the nearest step, as a share of a step, that proves
+a change of the clock."""
 MIN_HDC_SHARE = 0.02
 """Minimum share by which MPERF must exceed the reference cycles to prove hardware duty cycling.
 MPERF may tick at the nominal frequency, which differs from the TSC by up to 1 %."""
 MIN_SMI_S, MAX_SMI_S = 10e-6, 10e-3
-"""Shortest and longest time in s that one SMI may cost. Entering and leaving SMM takes the
-shortest; after the longest, an operating system would lose ticks."""
+"""Minimum and maximum time in s that one SMI can cost. Entering and leaving SMM already takes the
+minimum; after the maximum, an operating system would lose ticks."""
 LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
-"""Indices in the sums of an episode: the loss, three errors, SMIs, and the seconds explained by
+"""Indexes in the sums of an episode: the loss, three errors, SMIs, and the seconds explained by
 each marker."""
-READ, STEAL = 3, 4
-"""Indices of the errors of reading and of steal in the sums of samples (see `Halts._sums`)."""
+READ_ERROR, STEAL_ERROR = 3, 4
+"""Indexes of the errors of reading and of steal in the sums of samples (see `Halts._sums`)."""
 
 
 class HaltMarker(NamedTuple):
     cause: str
     is_counted: bool = True
-    """Whether the marker counts the quantity in `belief.COUNTED_QUANTITIES`, not a side effect of
-    it."""
+    """Whether the marker counts the quantity in `confidence.COUNTED_QUANTITIES`, not a side
+    effect."""
 
 
 MARKERS = {
@@ -220,7 +218,7 @@ MARKERS = {
     "pcu": HaltMarker("clock-change"),
     "between": HaltMarker("clock-change", is_counted=False),
 }
-"""The cause of each marker, in the order in which the markers are checked."""
+"""The cause of each marker. The first marker that explains the loss decides."""
 
 
 class Halts(Detector):
@@ -236,11 +234,10 @@ class Halts(Detector):
         )  # fmt: skip
         self._gap_ns = max_gap_ns(sample_ns)
         self._joined_samples: tuple[int, Floats] | None = None
-        """Start in raw ns of the samples that are being joined, and their sums; None if there are
-        none."""
+        """Start in raw ns and sums of the samples that are being joined; None if there are none."""
         self._guest, rows = reader.hello.virtualisation is not None, len(reader.hello.topology)
         self._steal_ns = np.full(rows, -UNCOUNTED_STEAL_SPAN_NS)
-        """By CPU, the raw time of the last sample with time lost to the hypervisor."""
+        """By CPU, the raw time of the last sample with steal."""
         self._has_halt = halts_involuntarily(HALT_START)
         self.triggers = self._has_halt, has_steal
 
@@ -267,21 +264,23 @@ class Halts(Detector):
         return ended
 
     def _join_short_samples(self, data: DetectorInput) -> tuple[int, Floats]:
-        """Returns the start in raw ns and the sums of the sample, joined with the previous samples
-        that were too short. Samples are not joined across a gap in the stream."""
+        """Returns the start in raw ns and the sums of the sample, joined with previous samples that
+        were too short. Samples are not joined across a gap in the stream."""
         now = data.sample.part(self._sums)
         has_steal = self._guest | (data.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS)
-        now[STEAL] = TICK_S * has_steal
+        now[STEAL_ERROR] = TICK_S * has_steal
         if self._joined_samples is None or not 0 < data.time_ns - data.since_ns <= self._gap_ns:
             return data.since_ns, now
         since_ns, before = self._joined_samples
         both = before + now
         # an error in one sample is compensated in the next
-        both[[READ, STEAL]] = np.maximum(before[[READ, STEAL]], now[[READ, STEAL]])
+        both[[READ_ERROR, STEAL_ERROR]] = np.maximum(
+            before[[READ_ERROR, STEAL_ERROR]], now[[READ_ERROR, STEAL_ERROR]]
+        )
         return since_ns, both
 
     def _sums(self, batch: SampleBatch) -> Floats:
-        """Returns the sums of each sample alone, (samples, sums, CPUs): its length in s, the loss,
+        """Returns the sums of each single sample, (samples, sums, CPUs): its length in s, the loss,
         three errors, SMIs, and the seconds explained by each marker. The error of steal is 0,
         because it depends on earlier samples."""
         share, span_s, idle_error_s = self._standstill.shares(batch).swapaxes(0, 1)
@@ -325,7 +324,7 @@ def _describe_halt(halt: ShareEpisode) -> None:
 
 
 class HaltMarkers:
-    """Markers of the possible causes, as the seconds of standstill that each explains."""
+    """Markers of possible causes: each gives the seconds of standstill that its cause explains."""
 
     def __init__(self, reader: SampleReader) -> None:
         hello, self._counters = reader.hello, reader.counters
@@ -338,8 +337,7 @@ class HaltMarkers:
 
     def explained_s(self, batch: SampleBatch, share: Floats, span_s: Floats) -> Floats:
         """Returns the seconds of standstill that each marker explains, (MARKERS, samples, CPUs); 0
-        if it explains nothing or is not in the stream. `share`: the share of `span_s` that each CPU
-        lost."""
+        where unknown. `share`: the share of `span_s` that each CPU lost."""
         lost_s, values = share * span_s, batch.values
         with np.errstate(divide="ignore", invalid="ignore"):
             hot = batch.cores.by_cpu(np.fmax.reduce(self._thermal.shares(batch), axis=1))
@@ -347,7 +345,7 @@ class HaltMarkers:
             # stops.
             ref = self._tsc_share(batch, "ref")
             mperf_surplus = self._tsc_share(batch, "mperf") - ref
-            # An SMI stops all CPUs, so it cost at most the smallest loss among the CPUs.
+            # An SMI stops all CPUs, so it cost at most the smallest loss of any CPU.
             busy = np.isfinite(share) & (values["idle"] < MAX_SMALL_IDLE)
             smallest = np.where(busy, share, np.inf).min(axis=1, keepdims=True)
             all_s = span_s * np.where(np.isfinite(smallest), smallest, 0.0)
@@ -379,7 +377,7 @@ class HaltMarkers:
         return self._increments(batch, key) / ticks
 
     def _transition_share(self, batch: SampleBatch) -> Floats:
-        """Returns the share of its own ticks in which the power control unit changed a clock."""
+        """Returns the share of the power control unit's ticks in which it changed a clock."""
         changing, ticks = (
             self._counters.increments(batch.delta, key) for key in ("pcu_transition", "pcu_ticks")
         )
@@ -391,23 +389,23 @@ class HaltMarkers:
 # --- Detects throttling: cores report heat, or are requested to halt, although their clock is not
 # below the clock that turbo allows.
 
-CAUSES = (*HEAT_BITS, "modulation")
+THROTTLE_CAUSES = (*HEAT_BITS, "modulation")
 THROTTLE_START, THROTTLE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of polls or time at which an episode starts and below which it ends. From THROTTLE_START
-on, a status counts as the cause of a drop."""
+on, a status can be the cause of a drop."""
 MIN_THROTTLED_SAMPLES = 2
-"""Minimum number of samples with the status. A single one may be the start or end of a drop of the
-same cause."""
-KNOWN_S, MODULATION, STATUS = 3, 4, 5
-"""Further indices in the sums of a throttle: the time in s to which the lost seconds refer, the
+"""Minimum number of samples with the status. A single one may be the start or end of a drop with
+the same cause."""
+KNOWN_S, MODULATION, STATUSES = 3, 4, 5
+"""Further indexes in the sums of a throttle: the time in s to which the lost seconds refer, the
 share that modulation requested, and the share of each cause."""
 KERNEL_COUNTERS = "package_throttled_s", "core_throttled_s"
-"""Counters of throttled time that the kernel accumulates. Time that was reported for a package is
-not reported again for its cores, so the order matters."""
+"""The kernel's counters of throttled time. Packages are first, because their time is not reported
+again for their cores."""
 
 
 class Throttles(Detector):
-    """Detects throttling by polled status bits, else by the kernel's throttled time."""
+    """Detects throttling by polled status bits or, without them, by the kernel's throttled time."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
@@ -447,8 +445,8 @@ class Throttles(Detector):
         return ended
 
     def _is_dropping(self, cores: Cores) -> Bools:
-        """Returns a mask of the cores in a turbo drop. If its cause is heat, all cores of the
-        package are in the mask: they share the status, and cores that hardly work cannot drop."""
+        """Returns a mask of the cores in a turbo drop. If its cause is heat, the mask includes all
+        cores of the package: they share the status, and cores that hardly work cannot drop."""
         dropping = np.zeros(len(cores.lists), bool)
         for episode in self._episodes.of_kind("turbo-drop"):
             members = cores.with_cpus(episode.cpus)
@@ -459,10 +457,10 @@ class Throttles(Detector):
 
 
 def _describe_throttle(throttle: ShareEpisode) -> None:
-    """Sets cause, evidence and depth. The depth is the lost share, not the frequency of the
-    status."""
+    """Sets cause, evidence and depth of a throttle. The depth is the lost share of the time, not
+    the share of polls."""
     sums, episode = throttle.sums, throttle.episode
-    shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
+    shares = dict(zip(THROTTLE_CAUSES, (sums[STATUSES:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
     episode.confidence = confidence("throttle", episode.cause)
     episode.evidence = {
@@ -478,9 +476,8 @@ def _describe_throttle(throttle: ShareEpisode) -> None:
 
 
 class KernelThrottling:
-    """Detects throttling in streams without polled status bits. There only the kernel counts
-    throttling, as time that it adds to a counter when the throttling is over. So these episodes
-    have already ended."""
+    """Detects throttling in streams without polled status bits. The kernel adds the throttled time
+    to a counter when throttling ends, so these episodes have already ended."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
@@ -490,7 +487,7 @@ class KernelThrottling:
         self.triggers = [counter_advances(column) for column in self._columns]
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}
-        """By CPU, the raw time at which it was last in a drop. The drop already accounts for that
+        """By CPU, the raw time at which it was last in a drop, which already accounts for the
         throttling."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
@@ -510,7 +507,7 @@ class KernelThrottling:
                     if cpu not in covered and dropped_ns.get(cpu, start_ns - 1) < start_ns
                 ]  # fmt: skip
                 if cpus:
-                    evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL_LOG}
+                    evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
                     belief = confidence("throttle", "thermal")
                     span = start_ns, time_ns
                     episode = Episode("throttle", cpus, *span, None, "thermal", evidence, belief)

@@ -1,7 +1,6 @@
-"""Detects time that the system takes from tasks: interrupts, stalls for memory, and stops by CPU
-quotas, from records that the probe sends about once a second; time that the hypervisor took; and
-system management interrupts.
-"""
+"""Detects time that tasks lose to the system: to interrupts, memory stalls and CPU quotas, from
+records that the probe sends about once a second; to the hypervisor; and to system management
+interrupts."""
 
 from __future__ import annotations
 
@@ -34,35 +33,36 @@ from perftop.model.tasks import Quota, Quotas, TaskSnapshot, owner
 
 # --- CPU time that tasks lose to interrupts and softirqs.
 #
-# About once a second, the probe records the CPUs that lose time in this way, with the interrupt
-# lines and the kinds of softirqs whose counts rose most. The counts do not include times. So the
-# source is the one with the highest product of its count and its usual cost. ksoftirqd is not
-# included, because it is a task that others wait for.
+# About once a second, the probe records the CPUs with such a loss, and the interrupt lines and
+# kinds of softirqs whose counts rose most. The counts do not include times. So the reported source
+# is the one with the highest product of count and usual cost. ksoftirqd is excluded, because it is
+# a task for which others wait.
 
 INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
 MIN_TASKS_SHARE = 0.1
-"""Minimum share of the time for which tasks must run on a CPU for interrupts to cost them time."""
+"""Minimum share of the time for which tasks must run on a CPU, so that interrupts cost them
+time."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
-"""Share of the time above which a CPU is full, and the minimum share for which tasks must run on a
-full CPU. Tasks may get almost no time there, which is a loss."""
+"""Busy share above which a CPU counts as full, and the minimum share of tasks on a full CPU. There,
+tasks may get almost no time, which is a loss."""
 MIN_BUSY = 0.5
-"""Minimum share of a CPU's time that its tasks and interrupts must take together."""
+"""Minimum share of a CPU's time that tasks and interrupts must take together."""
 SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
-"""Usual cost of one softirq of each kind, relative to a timer softirq."""
+"""Usual cost of a softirq by kind, relative to a timer softirq."""
 MIN_RAISED_RATIO = 0.1
-"""Minimum number of a line's interrupts per softirq for the line to be reported as the source of
+"""Minimum number of a line's interrupts per softirq for the line to be reported as the origin of
 the softirqs. A driver that polls causes few interrupts."""
 MAX_NAME = 40
 USUAL_LINES = re.compile(
     "local timer|rescheduling|function call|irq work|performance mon|non-maskable"
 )
-"""Prefixes of interrupt lines that are never reported as the source, because they occur on every
-busy CPU and cost little."""
+"""Prefixes of interrupt lines that are never reported, because they occur on every busy CPU and
+cost little."""
 
 
 class _CpuShares(NamedTuple):
-    """Shares of a CPU's time by use; and the costliest interrupt line and kind of softirq, with
-    their counts."""
+    """Shares of a CPU's time by use, and the costliest interrupt line and kind of softirq, each
+    with its count."""
 
     tasks: float
     irq: float
@@ -98,7 +98,8 @@ class InterruptStorms(Detector):
 
 
 def _describe_storm(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> None:
-    """Records the source that took most time. The first one recorded is kept."""
+    """Stores the costliest source as evidence. Later records update it only if their source is the
+    same."""
     cause, evidence = storm.episode.cause, storm.episode.evidence
     named = spent.line if cause == "irq" else spent.kind
     if named is not None and evidence.setdefault("line", named[0]) == named[0]:
@@ -112,7 +113,7 @@ def _describe_storm(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> N
 
 
 def _interrupt_shares(records: Mapping[str, object]) -> dict[int, _CpuShares]:
-    """Returns the valid entries of the record of interrupts, which is untrusted, by CPU."""
+    """Returns the valid entries of the untrusted record of interrupts, by CPU."""
     record = records.get("interrupts")
     snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
     cpus = {}
@@ -136,12 +137,12 @@ def _interrupt_shares(records: Mapping[str, object]) -> dict[int, _CpuShares]:
 
 
 def _valid_share(value: float) -> float:
-    return min(1.0, value) if value > 0 else 0.0  # a share that is NaN counts as 0
+    return min(1.0, value) if value > 0 else 0.0  # NaN becomes 0
 
 
 def _costliest_source(named: list[object]) -> tuple[str, int] | None:
-    """Returns the name and the count of the entry with the highest product of count and usual cost;
-    None without a valid entry."""
+    """Returns the name and count of the entry with the highest product of count and usual cost;
+    None if no entry is valid."""
     counts = {}
     for entry in named:
         match entry:
@@ -155,18 +156,18 @@ def _costliest_source(named: list[object]) -> tuple[str, int] | None:
     return name, counts[name]
 
 
-# --- Tasks that stall for memory: at the limit of their control group, while the machine is short
-# of memory, or while the kernel compacts or moves it.
+# --- Tasks that stall on memory: at the limit of their control group, while the machine is short of
+# memory, or while the kernel compacts or moves it.
 #
 # About once a second, the probe records for how long at least one task stalled (PSI), and the
-# kernel's counters over that time. PSI does not name a cause, so the counters decide: the cause is
-# a group that reached its memory limit, else the counter of the whole machine that increased. PSI
-# does not include NUMA balancing. Its time is computed from the number of faults and pages.
+# increments of the kernel's counters. PSI does not name a cause, so the counters decide: the cause
+# is a group that reached its memory limit, or else the counter of the whole machine that increased.
+# PSI does not include NUMA balancing. Its time is computed from the number of faults and pages.
 
 STALL_START, STALL_END = 0.03, 0.01
 MIN_REFAULTS_PER_S = 200
-"""Minimum number of pages read back per second for which tasks wait for these pages, not for free
-memory."""
+"""Minimum number of pages read back per second at which tasks wait for these pages, and not for
+free memory."""
 NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
 """Typical time in s of a hinting fault of NUMA balancing, and of the move of a page."""
 MAX_GROUP = 256
@@ -182,7 +183,7 @@ class _Stall(NamedTuple):
 
 
 class MemoryStalls(Detector):
-    """Detects stalls for memory. Each episode has one cause and one group."""
+    """Detects stalls on memory. Each episode has one cause and one group."""
 
     triggers = (has_task_records,)
 
@@ -204,7 +205,7 @@ class MemoryStalls(Detector):
         self, current: RecordEpisode, stall: _Stall, records: Mapping[str, object]
     ) -> None:
         """Sets the CPU, depth and evidence of an episode. The CPU of a stalled task is unknown, so
-        it is a CPU on which a task of the group ran."""
+        a CPU on which a task of the group ran is used."""
         episode = current.episode
         if not episode.cpus:
             snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
@@ -229,18 +230,18 @@ class MemoryGroup(NamedTuple):
 
     name: str
     limit_bytes: int
-    """Limit in bytes; 0 if no limit is known."""
+    """0 if no limit is known."""
     hits: int
     """Number of times that the group reached its limit."""
     pages_read_back: int
     stalled_us: int | None
-    """Time in us for which a task of the group stalled; None if unknown."""
+    """Time in us for which at least one task of the group stalled; None if unknown."""
     pids: frozenset[int]
     """The watched processes in the group."""
 
 
 def memory_groups(records: Mapping[str, object]) -> Iterator[MemoryGroup]:
-    """Yields the valid control groups in the record of memory, which is untrusted."""
+    """Yields the valid control groups in the untrusted record of memory."""
     match records.get("memory"):
         case {"groups": dict() as groups, **rest}:
             pass
@@ -266,7 +267,7 @@ def memory_groups(records: Mapping[str, object]) -> Iterator[MemoryGroup]:
 
 
 def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
-    """Yields the stalls in the record of memory, which is untrusted and covers `span_s`."""
+    """Yields the stalls in the untrusted record of memory, which covers `span_s`."""
     match records.get("memory"):
         case {"stalled_us": int() as us, "counts": dict() as named} if 0 <= us < 1 << 53:
             pass
@@ -308,7 +309,8 @@ def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Sta
 # For each group, the kernel counts the time for which the run queues of CPUs were throttled. The
 # probe reads these counts about once a second, so an episode starts and ends with a record. Its
 # CPUs are those on which tasks of the group ran. Its depth is the share of the time for which the
-# group was stopped on the CPUs that it used at once: a single task that migrates uses one CPU.
+# group was stopped on the CPUs that it used at the same time: a single task that migrates uses one
+# CPU.
 
 QUOTA_START, QUOTA_END = 0.05, 0.02
 
@@ -322,15 +324,16 @@ class QuotaStops(Detector):
 
     @property
     def time_ns(self) -> int:
-        """Raw time of the newest record that may show stops."""
+        """Raw time of the newest record that can show stops."""
         return self._stops.time_ns
 
     def has_quota(self, pids: Collection[int]) -> bool:
         return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest_pids.values())
 
     def stopped_s(self, pids: Collection[int]) -> float:
-        """Returns the seconds for which quotas stopped these processes, summed over CPUs, in the
-        newest record. Of two nested groups, both count the same time."""
+        """Returns the seconds for which quotas stopped these processes in the newest record, summed
+        over CPUs. If groups are nested, the largest value counts, because they count the same
+        time."""
         quotas = self.quotas
         stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest_pids.items()
                    if not {*pids}.isdisjoint(members)]  # fmt: skip
@@ -340,7 +343,8 @@ class QuotaStops(Detector):
         return self.process_records(data.records, data.time_ns)
 
     def process_records(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
-        """Processes the records of a frame, even of the first. Returns the episodes that ended."""
+        """Processes a frame's records, also those of the first frame. Returns the episodes that
+        ended."""
         if "tasks" not in records and "quotas" not in records:
             return []
         self.quotas.read_records(records)
@@ -372,7 +376,7 @@ def _describe_stop(stop: RecordEpisode, quota: Quota, cpus: list[int], span_s: f
     }  # fmt: skip
 
 
-# --- Time that the hypervisor took. The guest's kernel accounts for it in ticks of 10 ms.
+# --- Time that the hypervisor took. The guest's kernel counts it in ticks of 10 ms.
 
 STEAL_START, STEAL_END = 0.04, 0.02
 """Shares of the time at which an episode starts and below which it ends. Neighbours on a well-run
@@ -381,7 +385,7 @@ MIN_TICKS = 3
 """Minimum number of ticks in close succession. A single tick may have accumulated over any time,
 and two may be close by chance."""
 USUAL_S = 60.0
-"""Time in s after which the weight of earlier ticks in the usual share is divided by e."""
+"""Time in s after which the weight of older ticks in the usual share has decayed to 1/e."""
 MIN_DEVIATIONS = 4.0
 """Minimum number of standard deviations by which ticks must exceed their usual number. Some hosts
 always take a few per cent of the time, in ticks that may be close to each other by chance."""
@@ -392,7 +396,7 @@ STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
 
 
 class Steals(Detector):
-    """Detects time that the hypervisor took, by the ticks that count it."""
+    """Detects time that the hypervisor took, from ticks of steal."""
 
     triggers = (has_steal,)
 
@@ -405,14 +409,14 @@ class Steals(Detector):
             episodes, "steal", STEAL_START, STEAL_END, reader.hello.sample_ns
         )
         self._tick_counts = np.zeros(len(rows))
-        """By position: number of consecutive ticks. Each follows the previous one so soon that its
-        share is high."""
+        """For each CPU: number of consecutive ticks that follow each other closely enough for a
+        high share."""
         self._start_ns = np.zeros(len(rows), int)
-        """By position: raw time in ns at which the sample with the first of these ticks began."""
+        """For each CPU: raw time in ns at which the sample with the first of these ticks began."""
         self._last_ns = np.full(len(rows), -STEAL_QUIET_NS - 1)
         self._usual_share, self._usual_ns = np.zeros(len(rows)), 0
-        """The usual stolen share by CPU, as if it had been 0 before the stream; and the raw time in
-        ns up to which it is computed."""
+        """The usual stolen share of each CPU, which is 0 at the start of the stream; and the raw
+        time in ns up to which it is computed."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         stolen_s = data.sample.values.numerators[INDEX["steal"]]
@@ -421,8 +425,8 @@ class Steals(Detector):
         return ended
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """Advances by one sample. `stolen_s`: stolen seconds by CPU. Returns the episodes that
-        ended."""
+        """Processes one sample. Returns the episodes that ended. `stolen_s`: stolen seconds by
+        CPU."""
         if not self._steals.running and not (stolen_s > 0).any():
             return []
         has_tick = stolen_s >= TICK_S / 2
@@ -465,10 +469,10 @@ class Steals(Detector):
 
 SMI_QUIET_NS = 1_000_000_000
 """Time in ns without an SMI that ends an episode. Firmware that polls hardware does so at least
-this often, and one episode for each SMI would hide all others."""
+this often, so that it causes one long episode."""
 MAX_SPAN_RATIO = 1.5
-"""Maximum span of a CPU's count, as a multiple of the sample. A longer one includes SMIs that other
-CPUs have already counted, because the CPU was not read for a while."""
+"""Maximum span of a CPU's count, as a multiple of the sample. A CPU that was not read for longer
+may count SMIs that other CPUs have already reported."""
 
 
 class Smis(Detector):
@@ -495,8 +499,8 @@ class Smis(Detector):
     def step(
         self, smi_counts: Floats, span_ns: Floats, since_ns: int, time_ns: int
     ) -> list[Episode]:
-        """Advances by one sample. `smi_counts`, `span_ns`: by CPU, number of SMIs and span in ns.
-        Returns the episodes that ended."""
+        """Processes one sample. Returns the episodes that ended. `smi_counts`, `span_ns`: number of
+        SMIs and span in ns, by CPU."""
         counted = smi_counts > 0
         if self._episode is None and not counted.any():
             return []

@@ -1,13 +1,12 @@
-"""Detects turbo drops, in which cores run below the clock that turbo allows them, and their causes;
-and cores at a SIMD level without a drop.
+"""Detects turbo drops, in which cores run below the clock that turbo allows, and their causes. Also
+detects cores at a SIMD level without a drop.
 
-Each step depends only on its arguments and earlier steps. Cores are grouped by package and type,
-because the cores of such a group share a ceiling and a power budget. If a whole group drops, that
-is one episode. Otherwise, the cores of a group that start to drop in the same sample form one
-episode.
+The result depends only on the samples so far. Cores are grouped by package and type, because such a
+group shares a ceiling and a power budget. If a whole group drops, that is one episode. Otherwise,
+the cores of a group that start to drop in the same sample form one episode.
 
 A cap is a clock limit that a user or program set. Cores that a cap keeps below turbo's ceiling form
-a separate group. Their clock is compared with this ceiling, and their cause is the policy. Other
+a separate group: their clock is compared with this ceiling, and their cause is the policy. Other
 clocks are compared with the lower of ceiling and cap.
 """
 
@@ -51,34 +50,33 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 DROP_START, DROP_END = 0.05, 0.03
-"""Shares of the ceiling by which a clock is lower when a drop starts, and at least while it
-continues. DROP_START is more than a step of 100 MHz, by which a clock may vary; it is also the
-share from which table rows are marked. A clock near DROP_START makes one episode."""
+"""Shares of the ceiling by which a clock must be lower to start and to continue a drop. DROP_START
+exceeds a step of 100 MHz, by which a clock may vary. It is also the share from which table rows are
+marked. The distance to DROP_END avoids many short episodes."""
 MIN_DEVIATIONS = 5.0
 """Minimum number of standard deviations by which a noisy clock must be low for a drop to start, in
 addition to DROP_START. With a noise of 2 %, one sample in 160 is 5 % low by chance."""
 NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
-"""Number of samples after which the weight of earlier ones is divided by e: for the noise, and for
-the mean of a clock. A low mean also starts a drop of a noisy clock."""
+"""Numbers of samples after which the weight of older samples has decayed to 1/e: for the noise, and
+for the mean of a clock. A low mean also starts a drop of a noisy clock."""
 MAX_NEW_SHARES = 32
-"""Maximum number of arrays, or of samples in one array, that wait until noise is learned from
+"""Maximum number of waiting arrays, or of samples in one array, before noise is learned from
 them."""
 CAP_MARGIN = 0.02
 """Maximum distance of a core's mean clock below a cap that limits it, as a share of the cap."""
-MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
-"""Minimum share of the time for which a core must work for its clock to be compared with its
-ceiling, and the number of earlier samples in which it must do so, too. The clock of a core that
-works less follows its needs."""
+MIN_WORK_SHARE, MIN_AWAKE_SAMPLES = 0.5, 2
+"""Minimum busy share of a core whose clock is compared with its ceiling, and the number of earlier
+samples in which it must have been as busy. The clock of a less busy core follows its needs."""
 MIN_AWAKE_NS = 200_000_000
 """Time in ns after a wake-up in which the clock may still climb. Hardware needs tens of ms, the
 kernel's governor a few of its periods."""
 MIN_ACTIVE = 0.1
-"""Minimum share of the time for which an active core works."""
+"""Minimum busy share of an active core."""
 MIN_WHOLE_SHARE = 0.75
 """Minimum share of a group's running time that dropping cores must have for a drop of the whole
 group."""
 MAX_LOWERED_RATIO = 0.97
-"""Share of the highest power limit so far below which a limit was lowered on purpose."""
+"""Share of the highest power limit so far below which a limit counts as lowered on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class SampleClocks:
 
 @dataclass(slots=True)
 class _DropSample:
-    """A sample in which some core may drop; arrays are by core."""
+    """A sample in which a core may drop. Arrays are by core."""
 
     clocks: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
     key: Ints  # twice the group, plus 1 where a cap limits the clock
@@ -113,7 +111,7 @@ class _DropSample:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Drop(ShareEpisode):
-    """A running drop. Its sums are those of `_DropSample.clocks`, its group is one of
+    """A running drop. `sums` are those of `_DropSample.clocks`, `group` is one of
     `_DropSample.key`."""
 
     is_whole: bool  # whether cores of the group that wake up later join the drop
@@ -121,20 +119,20 @@ class _Drop(ShareEpisode):
     """Sums, over all samples with the drop, of the counters that may show the cause."""
     is_scaled: bool = False
     paused_ns: int = 0
-    """Total length in ns of the pauses after which the drop appeared again."""
+    """Total length in ns of the pauses after which the drop continued."""
 
 
 class _CoreStates(NamedTuple):
     """The state of each core before the first sample and after each, (1 + samples, cores)."""
 
     awake: Ints
-    """Number of consecutive samples in which the core worked."""
+    """Number of consecutive samples in which the core was busy."""
     awake_ns: Ints
     """Total length in ns of the samples in `awake`."""
     ceiling_hz: Floats
     """The last known ceiling; NaN if it was never known."""
     util: Floats
-    """Utilisation as last read; NaN if it was never read."""
+    """Utilisation at the last reading; NaN if there was none."""
 
     def state_after(self, samples: int) -> _CoreStates:
         return _CoreStates(*(part[samples] for part in self))
@@ -152,8 +150,8 @@ def _has_ceiling(batch: SampleBatch) -> Bools:
 
 
 def _decayed_mean(before: Floats, values: Floats, samples: float) -> Floats:
-    """Returns exponentially weighted means, updated with `values`, (samples, cores). The weight of
-    a value is divided by e after this number of samples. NaN leaves a mean unchanged."""
+    """Returns exponentially weighted means, updated with `values`, (samples, cores). A value's
+    weight decays to 1/e after this number of samples. NaN leaves a mean unchanged."""
     values = np.where(np.isfinite(values), values, before)
     weights = np.exp(np.arange(1 - len(values), 1) / samples) * -np.expm1(-1 / samples)
     return np.asarray(np.exp(-len(values) / samples) * before + weights @ values)
@@ -169,11 +167,11 @@ class TurboDrops(Detector):
         pauses = PauseLimits(PAUSE_NS, max_gap_ns(reader.hello.sample_ns))
         self._drops: DetectorEpisodes[_Drop] = DetectorEpisodes(episodes, pauses)
         self._highest_limit_w = np.full(len(reader.hello.packages), np.nan)
-        """The highest power limit so far, by package; NaN where it is not known."""
+        """The highest power limit so far, by package; NaN where unknown."""
         self._regroup(reader.cores)
 
     def _regroup(self, cores: Cores) -> None:
-        """The core list changed: re-attaches running episodes by their CPUs."""
+        """Replaces the core list. Assigns running episodes to cores by their CPUs."""
         self._cores, count = cores, len(cores.lists)
         self._core_past = _CoreStates(
             np.full(count, MIN_AWAKE_SAMPLES), np.full(count, MIN_AWAKE_NS),
@@ -184,9 +182,9 @@ class TurboDrops(Detector):
         """From samples without a drop: the mean of the clock as a share of its ceiling, and the
         variance of this share from one sample to the next."""
         self._last_share = np.full(count, np.nan)
-        """The clock's share of its ceiling in the newest processed sample without a drop."""
+        """The clock as a share of its ceiling in the newest learned sample."""
         self._new_shares: list[Floats] = []
-        """The shares in later samples, from which `_learn_noise` learns together."""
+        """The shares in later samples, from which `_learn_noise` will learn."""
         for drop in self._drops.running:
             drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():
@@ -230,8 +228,8 @@ class TurboDrops(Detector):
             self._learn_noise()
 
     def _learn_noise(self) -> None:
-        """Learns the noise of the clocks and their mean from the new shares. A step of the clock,
-        as at the start of a drop, counts for no more than DROP_START."""
+        """Learns the noise and the mean of the clocks from the new shares. A step of the clock, as
+        at the start of a drop, counts for no more than DROP_START."""
         if not self._new_shares:
             return
         series = np.concatenate([self._last_share[None], *self._new_shares])
@@ -258,13 +256,12 @@ class TurboDrops(Detector):
     def _compare_clocks(
         self, busy: Floats, ceiling_hz: Floats, cycles: Floats, run_s: Floats, spans_ns: Ints
     ) -> tuple[_CoreStates, Floats, Bools, Bools]:
-        """Returns four results, (samples, cores): the state of each core before and after each
-        sample; the ceiling in Hz to compare its clock with, 0 where unknown; a mask of the
-        comparable clocks; and a mask of those that are lower by DROP_END. `spans_ns`: lengths of
-        the samples."""
-        awake, past = busy >= MIN_WORK, self._core_past
+        """Returns four results by sample and core: the core's states; the ceiling in Hz with which
+        its clock is compared, 0 where unknown; a mask of the comparable clocks; a mask of the
+        clocks that are lower by DROP_END. `spans_ns`: lengths of the samples."""
+        awake, past = busy >= MIN_WORK_SHARE, self._core_past
         number = np.arange(1, len(busy) + 1)[:, None]
-        # 0: the core worked in all samples
+        # 0: the core was busy in all samples
         rested = np.maximum.accumulate(np.where(awake, 0, number))
         ends_ns = np.concatenate([[0], np.cumsum(spans_ns)])
         count = np.where(rested == 0, past.awake + number, number - rested)
@@ -384,7 +381,7 @@ class TurboDrops(Detector):
         highest_w = float(before_w[self._cores.package[first]])
         if episode.cause == "power-pl1" and 0 < limit_w < MAX_LOWERED_RATIO * highest_w:
             episode.evidence["power_limit_before_w"] = round(highest_w, 1)
-        # Active cores of the package, as last read; omitted if some were never read.
+        # Active cores of the package at their last reading; omitted if some were never read.
         is_online = self._cores.total(self._reader.online.astype(float)) > 0
         work = self._core_past.util[is_online & (self._cores.package == self._cores.package[first])]
         if np.isfinite(work).all():
@@ -402,7 +399,7 @@ class TurboDrops(Detector):
         whole = bool(
             allowed - cycles >= DROP_START * allowed and dropping_s >= MIN_WHOLE_SHARE * run_s
         )
-        started = self._drops.just_started(key)
+        started = self._drops.new_episode_of(key)
         if whole and started is not None:
             started.is_whole = True
             self._join(started, group & low & ~self._has_drop())
@@ -421,15 +418,15 @@ class TurboDrops(Detector):
 
 LICENSE_START, LICENSE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of a core's cycles at SIMD levels at which an episode starts and below which it ends. From
-LICENSE_START on, a level counts as the cause of a drop."""
+LICENSE_START on, a level can be the cause of a drop."""
 MIN_SAMPLES = 2
 """Minimum number of samples with the level. A single one may be the start or end of a drop that the
 level has caused."""
 MIN_MISSING = 0.01
 """Minimum distance of a clock from its ceiling that is reported, as a share of the ceiling. A step
 of the clock is two to three times as large."""
-RUN_S, CYCLES, ALLOWED, SCALED, FIRST = 2, 3, 4, 5, 6
-"""Indices in the sums of an episode: running time, cycles, running time times ceiling, number of
+RUN_S, CYCLES, ALLOWED, SCALED_SAMPLES, FIRST_LEVEL = 2, 3, 4, 5, 6
+"""Indexes in the sums of an episode: running time, cycles, running time times ceiling, number of
 samples with scaled-up counts, and the cycles at the first level."""
 
 
@@ -454,7 +451,7 @@ class Licenses(Detector):
         with np.errstate(divide="ignore", invalid="ignore"):
             levels = np.minimum(levels / whole, 1.0)
         share = np.minimum(levels.sum(axis=0), 1.0)
-        # A core in a drop is left out, because the drop includes its level.
+        # Cores in a drop are left out, because the drop's evidence includes their level.
         drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
         share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
         scaled = scaled_cores(self._counters, data.sample.delta, cores).astype(float)
@@ -481,12 +478,15 @@ class Licenses(Detector):
         share of wide SIMD code."""
         sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
-        main_level = int(sums[FIRST:].argmax())
-        number, share = int(self._levels[main_level][-1]), float(sums[FIRST + main_level] / cycles)
+        main_level = int(sums[FIRST_LEVEL:].argmax())
+        number, share = (
+            int(self._levels[main_level][-1]),
+            float(sums[FIRST_LEVEL + main_level] / cycles),
+        )
         level = SimdLevel(number, share)
         episode = running.episode
         episode.cause, episode.evidence = "level", {"simd": level}
-        episode.confidence = confidence("license", "level", counted=not sums[SCALED])
+        episode.confidence = confidence("license", "level", counted=not sums[SCALED_SAMPLES])
         episode.evidence["busy_hz"] = round(cycles / run_s)
         if allowed > 0:
             missing = allowed - cycles

@@ -1,6 +1,5 @@
-"""Detects losses of a watched job: time in run queues, clock lost to other tasks, and time for
-which it is stopped.
-"""
+"""Detects losses of a watched job: waiting in run queues, clock lost to other tasks, and stopped
+threads."""
 
 from __future__ import annotations
 
@@ -10,11 +9,7 @@ from math import isnan
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import (
-    DetectorInput,
-    RecordEpisodes,
-    RunningEpisodes,
-)
+from perftop.detect.engine import DetectorInput, RecordEpisodes, RunningEpisodes
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.detect.taken_time import QuotaStops
 from perftop.model.confidence import CrowdedCpu, confidence
@@ -44,12 +39,12 @@ class JobLosses:
         return [*ended, *self._stops.sample(data)]
 
 
-# --- Losses of a watched job to others: time in run queues, in which its threads are ready while
-# another task runs; and clock, because others work in its package.
+# --- Losses of a watched job to other tasks: time in run queues, in which its threads are ready
+# while another task runs; and clock, because others work in its package.
 
 QUEUE_START, QUEUE_END = 0.05, 0.02
-"""Shares of the time in which threads ran or were ready: a loss starts at the first and ends below
-the second. Kernel threads and interrupts make every task wait for 1 or 2 %."""
+"""Shares of the time in which threads ran or were ready, at which a loss starts and below which it
+ends. Kernel threads and interrupts make every task wait for 1 or 2 %."""
 MIN_WAITED_S = 0.02
 """Minimum waiting time in s of a reported loss: a few time slices. A single one may be due to two
 simultaneous wake-ups."""
@@ -58,8 +53,8 @@ MIN_TASK_SHARE = 0.02
 CLOCK_START, CLOCK_END = 0.02, 0.01
 """Shares of the clock at which a loss starts and below which it ends. The smallest step of turbo is
 100 MHz, of less than 5 GHz."""
-MIN_WORK = 0.1
-"""Minimum share of the time for which a core must work to be active in the turbo table."""
+MIN_WORK_SHARE = 0.1
+"""Minimum busy share of a core that counts as active in the turbo table."""
 NEWEST_WEIGHT = 0.1
 """Weight of the newest sample in the average of the earlier clock. With samples of 100 ms, this
 average covers about a second."""
@@ -73,7 +68,7 @@ class JobWaits:
         self._counters, self._position = reader.counters, reader.position
         self._running, self._job, self._quotas = running, job, quotas
         self._pending_activity: dict[int, ThreadActivity] = {}
-        """Activity of the job's threads by CPU, until the next record of quotas."""
+        """By CPU, the activity of the job's threads that waits for the next record of quotas."""
         self._pending_since_ns = 0
         """Raw time in ns at which the pending activity began; 0 if there is none."""
         self._quota_ns = 0
@@ -89,8 +84,8 @@ class JobWaits:
     def sample(self, data: DetectorInput, job_pids: set[int]) -> list[Episode]:
         if self._job.time_ns != data.time_ns and self.losses.is_quiet:
             return []
-        # Activity, by CPU, of the threads in this sample's record. For a job with a quota: since
-        # the last record of the time for which the quota stopped it.
+        # By CPU, the activity of the threads in this sample's record. If the job has a quota, it
+        # includes the time since the last record of quotas.
         activity, self._pending_activity = self._pending_activity, {}
         since_ns, self._pending_since_ns = self._pending_since_ns or data.since_ns, 0
         for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
@@ -121,8 +116,8 @@ class JobWaits:
     def _without_quota_waits(
         self, activity: dict[int, ThreadActivity], job_pids: set[int]
     ) -> dict[int, ThreadActivity]:
-        """Returns the activity without the waiting that the job's quota explains. The kernel counts
-        the time once for each CPU, however many threads are stopped there."""
+        """Returns the activity without waiting that the job's quota explains. The kernel counts
+        this time once for each CPU, however many threads are stopped there."""
         waited_s = float(np.nansum([work.wait_s for work in activity.values()]))
         threads = max(1.0, len(self._job.threads) / max(1, len(activity)))
         stopped_s = threads * self._quotas.stopped_s(job_pids)
@@ -156,9 +151,9 @@ class JobWaits:
         loss.episode.confidence = confidence("neighbour", "scheduler", counted=named)
 
     def _crowded_cpus(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
-        """Returns, as evidence, the CPUs on which threads of the job wait for each other. Records
-        of processes do not show these waits: a whole process counts for the CPU of its first
-        thread."""
+        """Returns evidence about the CPUs on which threads of the job wait for each other. Records
+        of processes do not show these waits, because they assign a whole process to the CPU of its
+        first thread."""
         ran: dict[int, list[float]] = {}
         for thread in self._job.threads.values():
             activity = thread.activity(ACTIVITY_SPAN_NS)
@@ -170,12 +165,12 @@ class JobWaits:
 
 @dataclass(slots=True)
 class _JobClock:
-    """The job's clock in one package, and the number of working cores there."""
+    """The job's clock in one package, and the number of busy cores there."""
 
     job_cores: int
-    """Number of cores of the package on which the job works."""
+    """Number of the package's cores that work for the job."""
     other_cores: int
-    """Number of cores of the package on which other tasks work."""
+    """Number of the package's cores that work for other tasks."""
     hz: float
     ceiling_hz: float
 
@@ -200,7 +195,7 @@ class TurboBudget:
         n = len(self._packages)
         shares, weights = np.full(n, np.nan), np.zeros(n)
         may_begin: Bools = np.zeros(n, bool)
-        cores, awake = data.cores, data.util() >= MIN_WORK
+        cores, awake = data.cores, data.util() >= MIN_WORK_SHARE
         job = awake & (cores.total(busy.astype(float)) > 0)
         ran = data.cycles_and_time()
         clocks = [self._job_clock(data, ran, job & (cores.package == p), awake) for p in range(n)]
@@ -250,7 +245,8 @@ class TurboBudget:
         return best
 
     def _power_drop(self, package: int) -> Episode | None:
-        """Returns the package's running turbo drop, if a power limit causes it; else None."""
+        """Returns the package's running turbo drop that a power limit causes; None if there is
+        none."""
         cpus = {*self._packages[package]}
         drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)
@@ -267,8 +263,7 @@ class TurboBudget:
             episode.evidence["ceiling_before_hz"] = round(best.ceiling_hz)
         if drop is not None:
             episode.evidence["turbo_drop"] = drop.cause
-        # A power limit does not show whose work lowered the clock, so the loss is inferred from its
-        # start.
+        # A power limit does not show whose work lowered the clock, so the loss is only inferred.
         counted = drop is None and bool(np.isfinite(best.ceiling_hz - now.ceiling_hz))
         episode.confidence = confidence("neighbour", "package", counted=counted)
         if self._running.time_ns and "who" not in episode.evidence:
@@ -282,7 +277,7 @@ class TurboBudget:
             episode.evidence |= blamed_tasks(tasks, job_pids)
 
 
-# --- Stopped threads of the watched job. A thread that only slept before loses nothing.
+# --- Stopped threads of the watched job. A thread that was asleep anyway loses nothing.
 
 MIN_ACTIVE = 0.05
 """Minimum share of the time for which a thread must have run or waited before it was stopped."""
@@ -293,9 +288,9 @@ class JobStops:
         self._job, self._position = job, reader.position
         self._stops = RecordEpisodes(reader, episodes, "stopped", 0.0, 0.0)
         self._states: dict[int, str] = {}
-        """State of each thread in the last record that includes the thread."""
+        """The last recorded state of each thread."""
         self._activity: dict[int, float] = {}
-        """By stopped thread, the share of the time for which it ran or waited before."""
+        """By stopped thread, the share of the time for which it had run or waited before."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         if self._job.time_ns != data.time_ns:

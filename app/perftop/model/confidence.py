@@ -120,8 +120,8 @@ OUTSIDE_CPU = "outside the CPU"
 """Evidence that an external device asserted PROCHOT, so the CPU itself is not too hot."""
 BASE_CLOCK = "base"
 """Evidence that no turbo table is known, so the base clock serves as the ceiling."""
-KERNEL_LOG = "kernel"
-"""Evidence that the episode is known only from the kernel's log, after its end."""
+KERNEL = "kernel"
+"""Evidence that only a counter of the kernel shows the episode, after its end."""
 
 
 class RegisterBit(NamedTuple):

@@ -405,10 +405,7 @@ INTERRUPT_REMEDIES = {
 }
 """Remedies for interrupts that no device sends, by a prefix of the interrupt's name."""
 LOG_CLUES = {
-    "split-lock": (
-        "it took a split lock, and waits 10 ms for each",
-        CAUSES["split-lock"].remedy,
-    ),
+    "split-lock": ("it took a split lock, and waits 10 ms for each", CAUSES["split-lock"].remedy),
     "memory-errors": (
         "this memory reports errors that were corrected, each an interrupt",
         "replace it: ras-mc-ctl --errors, rasdaemon",

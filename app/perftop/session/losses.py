@@ -446,10 +446,7 @@ class RecordHints:
         for group in groups:
             sums = self.groups_at_limit.get(group.name, group._replace(hits=0, pages_read_back=0))
             if group.hits and group.limit_bytes and group.pages_read_back > 0:
-                hits, pages = (
-                    sums.hits + group.hits,
-                    sums.pages_read_back + group.pages_read_back,
-                )
+                hits, pages = (sums.hits + group.hits, sums.pages_read_back + group.pages_read_back)
                 sums = group._replace(hits=hits, pages_read_back=pages, pids=sums.pids)
             if sums.hits and (
                 group.name in self.groups_at_limit or len(self.groups_at_limit) < MAX_NAMES

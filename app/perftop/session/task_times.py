@@ -21,14 +21,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.model.delta import add_samples
-from perftop.model.tasks import (
-    STOP_REASONS,
-    Quota,
-    Quotas,
-    TaskSnapshot,
-    Thread,
-    WatchedJob,
-)
+from perftop.model.tasks import STOP_REASONS, Quota, Quotas, TaskSnapshot, Thread, WatchedJob
 
 MAX_THREADS = 1 << 14
 """Maximum number of the job's threads that are remembered, those seen last."""

@@ -540,11 +540,7 @@ def missing_text(session: Session) -> list[str]:
 _MACHINE_KEYS = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
 
 
-_BANDWIDTH = {
-    *MEMORY_COUNTERS,
-    *MEMORY_COUNTERS.values(),
-    MEMORY_SHARE,
-}
+_BANDWIDTH = {*MEMORY_COUNTERS, *MEMORY_COUNTERS.values(), MEMORY_SHARE}
 
 
 def _listed_name(missing: wire.Missing) -> str | None:

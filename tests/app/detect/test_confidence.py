@@ -43,10 +43,10 @@ def causes_in_code() -> set[tuple[str, str]]:
 
 def nameable_causes() -> set[tuple[str, str]]:
     """The kinds and causes that the tables and the code of all detectors can name."""
-    clues = {clue.cause for clue in low_clock_causes.CLUES} - {low_clock_causes.POWER}
+    clues = {clue.cause for clue in low_clock_causes.CLUES} - {low_clock_causes.UNKNOWN_POWER}
     return causes_in_code() | {
-        *(("turbo-drop", cause) for cause in clues | {*low_clock_causes.LIMITS}),
-        *(("throttle", cause) for cause in standstill.CAUSES),
+        *(("turbo-drop", cause) for cause in clues | {*low_clock_causes.POWER_LIMITS}),
+        *(("throttle", cause) for cause in standstill.THROTTLE_CAUSES),
         *(("involuntary-halt", sign.cause) for sign in standstill.MARKERS.values()),
         *(("neighbour", cause) for cause in NEIGHBOURS),
     }
