@@ -1,11 +1,10 @@
-"""The measurement of a command: each CPU is read before the command starts and again after its end,
-so that the span between a CPU's first and last sample contains the whole run. Notes on the run are
-added to the stream. Only hello and frames are needed, so this works with any stream. A simulated
-machine has its own time: only the order of its messages counts, and no bounds are given. The clock
-of a remote machine is never compared with ours. Frames that arrived here before the start were read
-before it. Frames that the remote machine read after its answer to an echo, requested after the end,
-were read after the end. Only durations are compared: that of the window on the remote machine, and
-that of the run here."""
+"""The measurement of a command. Each CPU is read before the command starts and again after its end,
+so that its samples contain the whole run. Notes on the run are added to the stream. Any stream can
+be used, because only its hello and frames are needed. A simulated machine has a time of its own:
+only the order of its messages counts, and there are no bounds. The clock of a remote machine is
+never compared with ours. A frame that has arrived here before the start was read before it. A frame
+that the remote machine read after answering an echo, which is requested after the end, was read
+after the end. Only durations are compared: of the window there, and of the run here."""
 
 from __future__ import annotations
 
@@ -24,20 +23,20 @@ from perftop.process.job import Job, Run, raw_ns
 from perftop.process.link import Link
 
 MIN_WAIT_FRAMES = 20
-"""Number of frames to wait for a read of each CPU, before the run and after it. Under load several
-reads in a row may be interrupted, but one CPU must not delay all others."""
+"""Minimum number of frames to wait for a read of each CPU, before the run and after it. Under load,
+several reads of a CPU in a row may be unusable, but one CPU must not delay the measurement for
+ever."""
 MIN_WAIT_NS = 1_000_000_000
-"""Minimum time in ns to wait for a read of each CPU, besides MIN_WAIT_FRAMES: under load a CPU may
-miss many short samples."""
+"""Minimum time in ns to wait as well: under load a CPU may miss many short samples."""
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that only perftop gets, and passes on. The terminal sends all others to the command as
-well."""
+"""Signals that only perftop gets and passes on. The terminal sends the others to the command,
+too."""
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *FORWARDED_SIGNALS)
 LATE_SIGNAL_NS = 500_000_000
-"""Time in ns after the command's end in which a signal still counts as the command's: the terminal
-signals both, and the command may end before perftop handles the signal."""
+"""Time in ns after the command's end in which a signal was still meant for the command: the
+terminal signals both, and the command may end before perftop handles the signal."""
 RETRY_AFTER_RUN_S = 30.0
-"""Seconds after the end of a run in which perftop still tries to connect to a lost host again."""
+"""Seconds after the end of a run for which a broken connection is still retried."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_ARGV = 4096
 _UNUSABLE_FLAGS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
@@ -45,39 +44,38 @@ _UNUSABLE_FLAGS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 @dataclass(frozen=True, slots=True)
 class WindowBounds:
-    """Ranges of the raw times of all CPUs' first samples and of their last samples, by the clock of
-    the measured machine."""
+    """Earliest and latest raw time of the CPUs' first samples, and of their last samples, by the
+    clock of the measured machine."""
 
     first_ns: tuple[int, int]
     last_ns: tuple[int, int]
 
     def slack_s(self, start_ns: int, end_ns: int) -> float:
-        """Returns the largest time in s by which a CPU's measurement exceeds the run. Start and end
+        """Returns the largest time in s by which the samples of a CPU exceed the run. Start and end
         may come from another clock, because only durations are used."""
         return ((self.last_ns[1] - self.first_ns[0]) - (end_ns - start_ns)) / 1e9
 
 
 class CommandStart:
-    """The start of a job that is measured on several machines: the job starts when all windows are
-    open or have been given up."""
+    """The start of a job that is measured on one or several machines. The job starts when all
+    windows are open or given up."""
 
     def __init__(self, job: Job, windows: int = 1) -> None:
         self.job = job
         self.links: list[Link] = []
         self.pauses: list[tuple[Callable[[float], None], float]] = []
-        """For each stream that pauses while the command runs: the function that sets the pause
-        between two reads, and its length in s."""
+        """For each stream that pauses while the command runs: a function that sets the seconds
+        between two reads, and these seconds."""
         self.is_stopped = False
         self._silent_windows = self._unopened_windows = windows
         self._has_open_window = False
-        """Whether any window is open. The command may start once the others are open or given
-        up."""
+        """Whether any window is open; without one, the command does not start."""
         self.running: asyncio.Task[Run] | None = None
 
     @property
     def all_answered(self) -> bool:
-        """Whether all machines have sent a frame. Earlier samples would only lengthen the
-        window."""
+        """Whether all machines have sent a frame. Earlier samples would only prolong the
+        measurement."""
         return self._silent_windows <= 0
 
     def note_answer(self) -> None:
@@ -94,8 +92,8 @@ class CommandStart:
                 rest(seconds)
 
     def _on_run_end(self, _: object) -> None:
-        """Ends the pauses of the streams, because the windows now wait for samples. Limits the time
-        for which broken links are retried."""
+        """Ends the pauses of the streams, because all windows now wait for samples, and limits the
+        time for which broken links are retried."""
         for rest, _ in self.pauses:
             rest(0.0)
         for link in self.links:
@@ -103,39 +101,37 @@ class CommandStart:
 
 
 class CommandWindow:
-    """The measurement window of one machine: the job starts after the first read of each CPU; the
-    window closes after a read of each CPU that follows the job's end."""
+    """The measurement on one machine. The window opens after the first read of each CPU, which lets
+    the job start, and closes after a read of each CPU that follows the job's end."""
 
     def __init__(
         self, job: Job, start: CommandStart | None = None, read_pause_s: float = 0.0
     ) -> None:
-        """`start`: shared with the windows of other machines; None: there are no other machines.
-        `read_pause_s`: pause in s between two reads while the command runs and no window waits for
-        samples."""
+        """`start`: shared with the windows of other machines; None for one machine. `read_pause_s`:
+        seconds between two reads while the command runs and no window waits for samples."""
         self.job, self._read_pause_s = job, read_pause_s
         self._start = start or CommandStart(job)
         self.link: Link | None = None
         """The connection to a remote machine; None if it is this machine."""
         self.is_remote = False
-        """Whether the machine's clock can be related to ours only through the order of messages."""
+        """Whether the measured machine is another one than this."""
         self._has_answer = self._has_opened = self._after_echo = False
         self._frame_count = 0
-        """Number of frames since the present phase of the measurement began: before the command's
-        start, or after its end."""
+        """Number of frames since the current phase began: before the command's start, or after its
+        end."""
         self.is_closed = False
         self.missed_cpus: list[int] = []
-        """CPUs without a sample before the start or after the end: they were offline or could not
-        be read."""
+        """CPUs without a sample before the start or after the end: offline, or not readable."""
 
     def set_link(self, link: Link | None) -> None:
-        """Sets the connection to the machine. Called before the first message."""
+        """Sets the connection to the machine. Must be called before the first message."""
         self.link = link
         if link is not None:
             self._start.links.append(link)
 
     def set_pause_function(self, set_pause: Callable[[float], None]) -> None:
-        """Sets the function that makes this machine's stream pause for some seconds between two
-        reads; with 0, data are read as they arrive. Called before the first message."""
+        """Sets the function that sets the seconds between two reads of this machine's stream (0: no
+        pause). Must be called before the first message."""
         if self._read_pause_s:
             self._start.pauses.append((set_pause, self._read_pause_s))
 
@@ -148,15 +144,15 @@ class CommandWindow:
         selected = self._cpus if hello.selected is None else hello.selected
         self._is_selected: Bools = np.isin(self._cpus, selected)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
-        alone = len(hello.cores)  # a CPU whose core is unknown is treated as a core by itself
+        alone = len(hello.cores)  # a CPU whose core is unknown is a core by itself
         self._core = np.array([core.get(cpu, alone + i) for i, cpu in enumerate(self._cpus)])
         self._block = next(block.name for block in hello.blocks if block.scope == "cpu")
         self._first_ns: Floats = np.full(len(self._cpus), np.nan)
         self._last_ns = self._first_ns.copy()
 
     def admit(self, frame: wire.Frame) -> bool:
-        """Checks a frame before the session applies it. Returns False for a frame to drop: it was
-        read before the command could start, and would only lengthen the measured time."""
+        """Returns whether the session may apply a frame. A frame that was read before the command
+        could start would only prolong the measurement."""
         if not self._has_answer:
             self._has_answer = True
             self._start.note_answer()
@@ -167,7 +163,7 @@ class CommandWindow:
         )
 
     def add_frame(self, frame: wire.Frame) -> bool:
-        """Processes the next frame. Returns whether the window is closed now."""
+        """Processes the next frame. Returns whether the window is closed."""
         if not self._has_opened:
             if self._has_read_all(self._first_ns, frame):
                 self._frame_count = 0
@@ -179,7 +175,7 @@ class CommandWindow:
         return self.is_closed
 
     def withdraw(self) -> None:
-        """Called when this machine sends nothing more, so that other machines do not wait for
+        """Gives up this window because its stream has ended, so that other machines do not wait for
         it."""
         if not self._has_answer:
             self._has_answer = True
@@ -195,7 +191,7 @@ class CommandWindow:
         self._start.is_stopped = True
 
     def on_signal(self, number: int) -> bool:
-        """Handles a signal. Returns False if the signal is for perftop, because the command is not
+        """Handles a signal. Returns False if perftop must handle it, because no command is
         running."""
         if self._start.running is None:
             return False
@@ -207,8 +203,8 @@ class CommandWindow:
         return True
 
     async def wait_for_end(self) -> Run | None:
-        """Waits for the command's end, even if the measurement failed. Returns None if the command
-        never started."""
+        """Waits for the command's end, even if the measurement failed. None: the command never
+        started."""
         return None if self._start.running is None else await self._start.running
 
     @property
@@ -235,7 +231,8 @@ class CommandWindow:
         )
 
     def _has_read_all_after(self, frame: wire.Frame, run: Run) -> bool:
-        """Records which CPUs the frame read after the end; returns whether all CPUs were read."""
+        """Records which CPUs the frame read after the run. Returns whether no more reads are
+        awaited."""
         link = self.link
         if not self.is_remote or link is None or self._simulated:
             return self._has_read_all(self._last_ns, frame, run.end_ns)
@@ -246,15 +243,14 @@ class CommandWindow:
         return link.never_answers and self._has_read_all(self._last_ns, frame)
 
     def _has_read_all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
-        """Records when the frame read each CPU; returns whether there is no CPU left to wait
-        for."""
+        """Records when the frame read each CPU. Returns whether no more reads are awaited."""
         head = np.frombuffer(frame.blocks[self._block].head, "<u8").reshape(-1, wire.HEAD)
         head = np.broadcast_to(head, (len(self._cpus), wire.HEAD))
         off = head[:, 4] & np.uint64(wire.ROW_OFFLINE) != 0
         begun_ns = frame.time_ns + head[:, 2].astype(np.int64)
         since = (begun_ns >= since_ns) | self._simulated
         if not since.any():
-            return False  # an earlier frame that waited in the pipe
+            return False  # an older frame that was still in the pipe
         self._frame_count += 1
         if self._frame_count == 1:
             self._since_ns = frame.time_ns
@@ -262,7 +258,7 @@ class CommandWindow:
         is_usable = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _UNUSABLE_FLAGS == 0)
         is_spoilt = np.zeros(int(self._core.max()) + 1, bool)
         is_spoilt[self._core[~is_usable & ~off]] = True
-        # A CPU counts only if all CPUs of its core were read.
+        # only if all CPUs of the core were read
         new = is_usable & ~off & ~is_spoilt[self._core] & since & np.isnan(times_ns)
         times_ns[new] = begun_ns[new]
         is_awaited = self._is_selected & ~off & np.isnan(times_ns)
@@ -273,7 +269,7 @@ class CommandWindow:
 
 
 def is_this_machine(hello: wire.Hello) -> bool:
-    """Returns whether hello is from the running kernel of this machine. A machine without a boot ID
+    """Returns whether hello is from this machine since its last boot. A machine without a boot ID
     counts as remote."""
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip() == hello.boot_id
@@ -286,11 +282,11 @@ class MarkNotes:
     def __init__(self, window: CommandWindow) -> None:
         self._window = window
         self._waiting: list[tuple[int, str]] = []
-        """Marks later than the newest frame: raw time in ns, and name."""
+        """Raw time in ns and name of the marks later than the newest frame."""
 
     def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
-        """Yields each note once: those due at the time of the newest frame; if `is_over`, all that
-        remain."""
+        """Yields the notes that are due at the time of the newest frame or, if `is_over`, all
+        notes. Yields each note once."""
         window, waiting = self._window, self._waiting
         waiting += window.job.marks.new_marks()
         while waiting and (is_over or not window.has_our_clock or waiting[0][0] <= now_ns):
@@ -300,7 +296,7 @@ class MarkNotes:
 
 
 class RunNotes:
-    """Turns the start and the end of a run, and its marks, into notes for the stream."""
+    """Turns the start, the marks and the end of a run into notes for the stream."""
 
     def __init__(self, job: Job, window: CommandWindow) -> None:
         self._job, self._window = job, window
@@ -309,8 +305,8 @@ class RunNotes:
         self._start_ns = 0
 
     def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
-        """Yields each note once, when it is due. `now_ns`: time of the newest frame, the only time
-        of a simulated machine. `is_over`: the run has ended, so that all notes are due."""
+        """Yields each note once, when it is due. `now_ns`: time of the newest frame, which is the
+        only clock of a simulated machine. `is_over`: the run has ended, so all notes are due."""
         job, window = self._job, self._window
         if job.start_ns > 0 and not self._has_started:
             self._has_started = True
@@ -322,14 +318,14 @@ class RunNotes:
             self._is_over = True
             far_ns = self._start_ns + run.end_ns - run.start_ns
             at_ns = run.end_ns if window.has_our_clock else far_ns if window.is_remote else now_ns
-            bounds = window.bounds  # ranges of the first and the last reads of the CPUs
+            bounds = window.bounds
             ranges = {"first_ns": bounds and bounds.first_ns, "last_ns": bounds and bounds.last_ns}
             data = {**run.fields(), **ranges, "missed": window.missed_cpus}
             yield wire.Note("run-end", at_ns, "recorder", data)
 
 
 def argv_text(argv: Sequence[str]) -> list[str]:
-    """Returns the command line as valid Unicode text, cut to MAX_ARGV characters."""
+    """Returns the command line as valid Unicode, cut to MAX_ARGV characters."""
     words: list[str] = []
     left = MAX_ARGV
     for word in argv:

@@ -1,7 +1,7 @@
-"""The command to be measured. perftop forks a process and holds it at a gate. When the measurement
-is ready, it opens the gate: the process becomes the command, and perftop waits for its end. The
-fork happens before there are threads or an event loop. Resources that the process used before it
-became the command are subtracted."""
+"""The command to be measured. perftop forks a process, which waits at a gate (a pipe). When the
+measurement is ready, perftop opens the gate; the process becomes the command, and perftop waits for
+its end. The fork happens before there are threads or an event loop. Resources that the process used
+before it became the command are subtracted."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ from perftop.base import END_SIGNALS
 from perftop.base.errors import Failed, failure_to
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit statuses as in a shell, which also uses 128 + n for signal n."""
+"""Exit statuses of a shell if a command cannot be run."""
 MEMORY_FILE = "/proc/self/statm"
 _IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores. Their default actions are restored, because a command inherits
-ignored signals."""
+"""Signals that Python ignores. The command gets their default actions, because it would inherit
+that they are ignored."""
 MIN_PEAK_FACTOR = 1.1
-"""Factor by which the peak memory must exceed perftop's own to count as the command's."""
+"""Factor by which the peak memory must exceed perftop's own; otherwise it may be that of the
+fork."""
 CHECK_S = 1.0
-"""Seconds between two checks of whether perftop itself was stopped. If so, it may have noticed the
-end late."""
+"""Seconds between two checks whether perftop itself was stopped, so that it noticed the end
+late."""
 POLL_S = 0.01
-"""Seconds between two checks for the command's end where pidfd_open is not available."""
+"""Seconds between two checks for the command's end if there is no pidfd_open."""
 _START_MESSAGE = struct.Struct("=q2d3q")
-"""Format of the message that the fork writes just before it becomes the command: raw time, and its
-resource use so far, in the order of `_usage_numbers`."""
+"""Message that the fork writes just before it becomes the command: raw time in ns, and its resource
+use so far, as in `_usage_numbers`."""
 EXEC_FAILURES = {
     errno.ENOENT: "the interpreter in its first line, or its loader, does not exist",
     errno.ENOEXEC: "not an executable format (a script needs a first line such as #!/bin/sh)",
 }
-"""Reasons why an existing program cannot be run, where the system's own text is misleading."""
+"""Why an existing program cannot be run, for errors whose system message is misleading."""
 RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"
 
 
@@ -57,22 +58,21 @@ class Run:
     pid: int
     status: int
     failed: str | None
-    """Text on why the command could not be run; None if it could."""
+    """Why the command could not be run; None if it could."""
     start_ns: int  # raw: time just before the start
     end_ns: int  # raw: time just after the end
     late_s: float
-    """Time in s by which the real end may be earlier than `end_ns`, because perftop was stopped;
-    usually 0."""
+    """Maximum time in s by which `end_ns` is too late because perftop was stopped; usually 0."""
     user_s: float
-    """User time of the command and of all children that it waited for, as in `time`."""
+    """User time of the command and of all children that it waited for, as in time(1)."""
     sys_s: float
     switches: int | None = None
-    """Context switches. Like `user_s`, this field and the following ones include children."""
+    """Context switches. This field and the following ones include children, as `user_s` does."""
     page_faults: int | None = None
     disk_faults: int | None = None
     peak_bytes: int | None = None
-    """Peak memory of the largest process, in bytes; None if it does not exceed that of perftop,
-    from which the command was forked."""
+    """Peak memory of the largest process, in bytes; None if it may be that of perftop, from which
+    the command was forked."""
 
     @property
     def wall_s(self) -> float:
@@ -88,7 +88,7 @@ def raw_ns() -> int:
 
 
 def _check_program(name: str) -> None:
-    """Raises Failed if there is no such program, before anything is measured or replaced."""
+    """Raises Failed if there is no such program. Called before anything is measured or replaced."""
     if shutil.which(name) is not None:
         return
     path = Path(name)
@@ -103,27 +103,27 @@ class Job:
     def __init__(
         self, argv: Sequence[str], terminal: int | None = None, *, stdout_to_stderr: bool = False
     ) -> None:
-        """`terminal`: file descriptor of a terminal for the command; None: perftop's own.
-        `stdout_to_stderr`: the command writes to stderr, because stdout is for the measurement.
+        """`terminal`: file descriptor of the command's terminal; None: perftop's own.
+        `stdout_to_stderr`: the command writes to stderr, because perftop prints results on stdout.
         Raises Failed if the command cannot be found or the fork fails."""
         self.argv = list(argv)
         _check_program(argv[0])
         gate, self._gate = os.pipe()
         self._reports, reports = os.pipe()
         self.start_ns = 0
-        """Raw time of the start; 0: the process still waits at the gate."""
+        """Raw time of the start in ns; 0 while the process waits at the gate."""
         self._forked_bytes = _resident_bytes()
         self._usage_before: list[float] = [0.0] * 5
         self._end_ns, self._late_s = 0, 0.0
         self.marks = MarkSocket()
         self._error = b""
-        """The errno, as digits, with which the fork failed to become the command."""
+        """The errno, in digits, if the fork could not become the command."""
         self._watcher: threading.Thread | None = None
-        """Records the time of the command's end, even if a slow terminal blocks the event loop."""
+        """Records when the command ended, even while a slow terminal blocks the event loop."""
         try:
             with _end_signals_blocked():
                 self.pid = os.fork()
-                if self.pid == 0:  # a signal ends the waiting fork as it would end the command
+                if self.pid == 0:  # a signal must end the waiting fork
                     for number in END_SIGNALS:
                         if callable(signal.getsignal(number)):
                             signal.signal(number, signal.SIG_DFL)
@@ -133,7 +133,7 @@ class Job:
             failed = failure_to(f"start {argv[0]}", error)
             raise Failed(f"{failed}; see ulimit -u", NOT_EXECUTABLE) from None
         if self.pid == 0:
-            os.close(self._gate)  # otherwise the child would never see the gate close
+            os.close(self._gate)  # so that the child notices when perftop closes it
             if stdout_to_stderr:
                 with contextlib.suppress(OSError):  # stderr may be closed
                     os.dup2(2, 1)
@@ -149,7 +149,7 @@ class Job:
         self.close_gate()
 
     def start_command(self) -> None:
-        """Opens the gate, and waits until the fork is about to become the command."""
+        """Opens the gate, and waits until the fork is about to run the command."""
         self.start_ns = raw_ns()
         with contextlib.suppress(BrokenPipeError):  # the fork was killed at the gate
             os.write(self._gate, b"\n")
@@ -159,9 +159,9 @@ class Job:
         if len(started) == _START_MESSAGE.size:
             self.start_ns, *self._usage_before = _START_MESSAGE.unpack(started)
         else:
-            self._error = started  # the fork failed before it sent the message, or was killed
+            self._error = started  # the fork has failed, or was killed
         watcher = threading.Thread(target=self._watch, daemon=True)
-        with contextlib.suppress(RuntimeError):  # no more threads: `wait_for_end` notices the end
+        with contextlib.suppress(RuntimeError):  # no thread: `wait_for_end` notices the end
             watcher.start()
             self._watcher = watcher
 
@@ -180,7 +180,7 @@ class Job:
         self._late_s = unseen_s if unseen_s > 2 * CHECK_S else 0.0
 
     async def wait_for_end(self) -> Run:
-        """Waits for the command's end, but not for processes that it left running."""
+        """Waits for the command's end, but not for processes that it leaves running."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         try:
             handle = os.pidfd_open(self.pid)
@@ -206,7 +206,7 @@ class Job:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
     def close_gate(self) -> None:
-        """Closes the gate if the command was not started, so that the child ends without running
+        """If the command was not started, closes the gate, so that the child ends without running
         it."""
         if self._gate >= 0:
             os.close(self._gate)
@@ -240,9 +240,8 @@ class Job:
 
 @contextlib.contextmanager
 def _end_signals_blocked() -> Iterator[None]:
-    """Delays signals that ask perftop to end until the end of the block. Python only prints
-    exceptions that are raised in its hooks for a fork, so an exception raised by a signal handler
-    would be lost."""
+    """Delays signals that ask perftop to end until the end of the block. During a fork, Python runs
+    hooks, and only prints the exceptions raised in them: that of a signal handler would be lost."""
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     except OSError:  # refused
@@ -255,15 +254,16 @@ def _end_signals_blocked() -> Iterator[None]:
 
 
 def _usage_numbers(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
-    """Returns user and system time, switches, all page faults, and those that waited for a disk."""
+    """Returns user and system time in s, context switches, page faults, and those of them that
+    waited for a disk."""
     faults = used.ru_minflt + used.ru_majflt
     switches = used.ru_nvcsw + used.ru_nivcsw
     return used.ru_utime, used.ru_stime, switches, faults, used.ru_majflt
 
 
 def _resident_bytes() -> int:
-    """Returns the resident memory of this process in bytes; without /proc, its maximum so far; 0 if
-    that is unknown, too."""
+    """Returns the resident memory of this process in bytes; without /proc, the maximum so far, or
+    0."""
     try:
         with open(MEMORY_FILE, "rb") as file:  # noqa: PTH123 - quick to import
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -274,13 +274,12 @@ def _resident_bytes() -> int:
 
 
 def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None) -> NoReturn:
-    """Runs as the child process. No other code of the parent may run in it, in particular no
-    exit handlers."""
+    """The child process: waits at the gate and becomes the command. It must run no other code of
+    the parent, in particular no exit handlers."""
     status = NOT_EXECUTABLE
     try:
         if terminal is not None:
-            # In a session on that terminal, so that signals from its keys and its hangup reach only
-            # the command.
+            # a session on that terminal: signals from its keys and hangups reach only the command
             os.setsid()
             fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
             for fd in range(3):
@@ -288,13 +287,13 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
         for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         programs = [argv[0]]
-        # the paths that execvp would try; there are several, because some may not be executable
+        # all paths that execvp would try, because some may not be executable
         if "/" not in argv[0]:
             folders = os.get_exec_path() if argv[0] else []
             paths = [os.path.join(folder, argv[0]) for folder in folders]  # noqa: PTH118
             programs = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
         if os.read(gate, 1):
-            # if the reset is refused, the few ms of the fork count as time of the command
+            # without getrusage, the few ms of the fork count as time of the command
             used = 0.0, 0.0, 0, 0, 0
             with contextlib.suppress(OSError):
                 used = _usage_numbers(resource.getrusage(resource.RUSAGE_SELF))
@@ -313,30 +312,29 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
         os._exit(status)
 
 
-# --- Marks that a command sets itself, with `perftop mark NAME`. The command inherits the address
-# of a socket in its environment. The address is a random abstract name, so that no file is left
-# behind. All users can list such names, so only messages of our own user and of root are accepted.
-# The name contains our user ID: `perftop mark` of another user fails with a message, instead of
-# having no effect.
+# --- Marks that a command sets itself, with `perftop mark NAME`. The command's environment has the
+# address of a socket: a random abstract name, so that no file is left behind. All users can list
+# such names, so only messages of our own user and of root are accepted. The name contains our user
+# ID, so that `perftop mark` of another user fails with a message instead of having no effect.
 
 SOCKET_VARIABLE = "PERFTOP_MARKS"
 MAX_MARK_MESSAGE_BYTES = 256
-"""Maximum size of a message in bytes: the raw time of the mark, then its name, cut if necessary.
-The sender sets the time, because a busy perftop reads late."""
+"""Maximum size of a message in bytes: raw time and name of the mark, cut if necessary. The sender
+sets the time, because a busy perftop reads late."""
 MAX_PENDING = 1024
-"""Maximum number of marks between two samples; further ones are lost."""
+"""Maximum number of marks between two samples; more are lost."""
 SEND_TIMEOUT_S = 1.0
-"""Maximum time in s that a mark delays a command while perftop is stopped."""
+"""Maximum time in s for which a mark delays the command if perftop does not read it."""
 _TIME = struct.Struct("=q")
 _CREDENTIALS = struct.Struct("=3i")
 """PID, user and group of a sender."""
 
 
 class MarkSocket:
-    """Receives the marks. If no socket can be made, it receives none."""
+    """Receives marks. Without permission to make a socket, it receives none."""
 
     _socket: socket.socket | None = None
-    """Set in the class, because a signal may end __init__ early, and __del__ still runs."""
+    """A class attribute, because __del__ runs even if a signal has ended __init__ early."""
 
     def __init__(self) -> None:
         self.address = f"perftop-{os.getuid()}-{os.urandom(16).hex()}"
@@ -361,18 +359,18 @@ class MarkSocket:
         return {} if self._socket is None else {SOCKET_VARIABLE: self.address}
 
     def fileno(self) -> int:
-        """Returns the descriptor that is readable when a mark arrives; -1 if there is none."""
+        """Returns the descriptor on which marks arrive; -1 if there is none."""
         return -1 if self._socket is None else self._socket.fileno()
 
     def new_marks(self) -> list[tuple[int, str]]:
-        """Returns the marks that have arrived since the last call: raw time in ns, and name."""
+        """Returns raw time in ns and name of the marks that have arrived since the last call."""
         self.collect()
         arrived, self._pending_marks = self._pending_marks, []
         return arrived
 
     def collect(self) -> None:
-        """Reads marks as they arrive. The kernel holds few marks; a command that sets another one
-        waits until perftop has read some."""
+        """Reads the marks that have arrived. The kernel queues only a few; then the command has to
+        wait."""
         for mark in self._messages():
             if len(self._pending_marks) < MAX_PENDING:
                 self._pending_marks.append(mark)
@@ -398,7 +396,7 @@ class MarkSocket:
 
 
 def send_mark(name: str) -> None:
-    """Sets a mark in the measurement around this process. Raises Failed."""
+    """Sets a mark in the measurement of the command that runs this process. Raises Failed."""
     address = os.environ.get(SOCKET_VARIABLE)
     if not address:
         raise Failed(

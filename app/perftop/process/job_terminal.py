@@ -1,5 +1,5 @@
-"""The pseudo-terminal of a command, the lines printed there, and keys typed on our own terminal
-while a verb without a screen runs."""
+"""The pseudo-terminal of a command, the lines printed on it, and the keys typed on perftop's own
+terminal while a verb without a screen runs."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ from perftop.process.job import Job
 
 READ_BYTES = 1 << 16
 MAX_READ_BYTES = 1 << 17
-"""Number of bytes after which `JobTerminal.read` returns, so that the event loop continues."""
+"""Number of bytes after which `JobTerminal.read` returns, so that the event loop can do other
+work."""
 PAUSE_S = 0.004
-"""Pause in s between two calls of `JobTerminal.read`. It slows down endless output, as any terminal
-does, but keeps the screen fast."""
+"""Pause in s between two calls of `JobTerminal.read`. It keeps the screen fast if output never
+ends, and slows such output down, as any terminal does."""
 DRAIN_MS, DRAIN_BYTES = 100, 1 << 18
-"""Limits, in ms and in bytes, for output after the command's end, which comes from processes that
-it left running."""
+"""Limits of output after the command's end, from processes that it left running: ms without output,
+and bytes."""
 INTERRUPT, QUIT = b"\x03", b"\x1c"
-"""Keys that a terminal turns into signals for its foreground processes."""
+"""Ctrl-C and Ctrl-\\, which a terminal turns into signals for its foreground processes."""
 MAX_LINES = 2000
 MAX_BYTES = 1 << 20
-"""Maximum numbers of lines and of bytes of output that are kept."""
+"""Maximum number of lines and of bytes of output that are kept."""
 MAX_LINE_BYTES = 1 << 16
 MAX_REWRITES = 8
-"""Maximum number of rewrites kept of one line, such as those of a progress display; later rewrites
-replace earlier ones."""
+"""Maximum number of rewrites of one line that are kept, as of a progress display; the last ones."""
 MAX_COLOUR_BYTES = 128
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
 
 class JobTerminal:
-    """A pseudo-terminal with its `job`, which waits at its gate. perftop reads the output and sends
-    keys, some of which the terminal turns into signals. It must be created before there are
-    threads."""
+    """A pseudo-terminal and its `job`, a command that waits at its gate. perftop reads the output
+    and sends keys. Must be created before there are threads."""
 
     def __init__(self, argv: Sequence[str], columns: int, lines: int) -> None:
         try:
@@ -58,7 +57,7 @@ class JobTerminal:
         self.job = Job(argv, command_fd)
         os.close(command_fd)
         self.is_closed = False
-        """Whether no process is left that could print to the terminal."""
+        """Whether all processes on the terminal have ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._done, self._finish = os.pipe()
 
@@ -66,14 +65,14 @@ class JobTerminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the terminal. Processes that remain on it get a hangup, as when a terminal window
-        is closed."""
+        """Closes the terminal. Processes that are still on it get a hangup, as when a window is
+        closed."""
         for fd in (self._terminal_fd, self._done, self._finish):
             os.close(fd)
         self.job.close_gate()
 
     def resize(self, columns: int, lines: int) -> None:
-        """Sets the size; the foreground processes get a signal if the size changed."""
+        """Sets the size. If it has changed, the foreground processes get a signal."""
         if min(columns, lines) > 0 and (columns, lines) != self.size:
             self.size = (columns, lines)
             packed = struct.pack("HHHH", lines, columns, 0, 0)
@@ -91,7 +90,7 @@ class JobTerminal:
                 data = os.read(self._terminal_fd, READ_BYTES)
             except BlockingIOError:
                 break
-            except OSError:  # reading fails once no process is left
+            except OSError:  # no process has the terminal open
                 self.is_closed = True
                 break
             if not data:
@@ -103,7 +102,7 @@ class JobTerminal:
     # --- while there is a screen
 
     def follow(self, on_output: Callable[[bytes], None]) -> None:
-        """Passes all output to `on_output`, until `stop_following` is called."""
+        """Passes output to `on_output` until `stop_following` is called."""
         self._loop = loop = asyncio.get_running_loop()
         loop.add_reader(self._terminal_fd, self._read_turn, on_output)
 
@@ -127,8 +126,8 @@ class JobTerminal:
     # --- while there is no screen
 
     def copy(self, fd: int, first: bytes = b"") -> None:
-        """Writes `first`, and then all output until `finish` is called, to the descriptor `fd`.
-        Runs in a thread, because a terminal may block."""
+        """Writes `first`, and then the output until `finish` is called, to descriptor `fd`. Runs in
+        a thread, because a terminal may block."""
         fd = _write_if_open(fd, first)
         wait = select.poll()
         wait.register(self._terminal_fd, select.POLLIN)
@@ -143,13 +142,13 @@ class JobTerminal:
             fd = _write_if_open(fd, data)
 
     def finish(self) -> None:
-        """Makes `copy` end, after the command has ended."""
+        """Makes `copy` end. Called after the command has ended."""
         os.write(self._finish, b"\n")
 
 
 def _write_if_open(fd: int, data: bytes) -> int:
-    """Writes data, unless `fd` is -1. Returns the descriptor for the next write: -1 after a
-    failure, which must not affect the command."""
+    """Writes data, unless `fd` is -1. Returns `fd`, or -1 if a write failed, which must not affect
+    the command."""
     try:
         while data and fd >= 0:
             data = data[os.write(fd, data) :]
@@ -164,20 +163,21 @@ class OutputLine(NamedTuple):
 
 
 class OutputLines:
-    """The last lines of output, raw and limited in size. Collecting them is cheap at any rate,
-    because lines are rendered only when they are shown."""
+    """The last lines of output, raw and limited in size. Collecting lines costs little, because
+    they are rendered only when they are shown."""
 
     def __init__(self) -> None:
         self._lines: deque[OutputLine] = deque()
         self._bytes = 0
         self._open_line, self._pen = b"", b""
-        """The last line, which has not ended yet, and the colour sequences at its start."""
+        """The last line, which has no end yet, and the colour sequences in force at its start."""
         self._unsplit: deque[bytes] = deque()
         self._new_bytes = 0
         self._skipped_lines = 0
-        """Number of lines that were dropped before the data were split into lines."""
+        """Number of lines dropped before the data were split into lines."""
         self.dropped_count = 0
-        """Number of lines that were dropped, and so the number of the first line kept."""
+        """Number of lines dropped, which is the index in the whole output of the first line
+        kept."""
 
     def __len__(self) -> int:
         return len(self._lines) + bool(self._open_line)
@@ -190,7 +190,7 @@ class OutputLines:
         )
 
     def add(self, data: bytes) -> None:
-        """Adds data without splitting them into lines, because most of a flood of output is never
+        """Adds data. They are split into lines later, because most of a flood of output is never
         shown."""
         self._unsplit.append(data)
         self._new_bytes += len(data)
@@ -209,7 +209,7 @@ class OutputLines:
         lines = (self._open_line + b"".join(self._unsplit)).rsplit(b"\n", MAX_LINES + 1)
         self._unsplit.clear()
         self._new_bytes = 0
-        if len(lines) > MAX_LINES + 1:  # none of these lines was ever shown
+        if len(lines) > MAX_LINES + 1:  # these lines were never shown
             self.dropped_count += lines[0].count(b"\n") + 1
             del lines[0]
         *ended, rest = lines
@@ -246,8 +246,8 @@ def _colours_after(colours: bytes, raw: bytes) -> bytes:
 
 @contextlib.contextmanager
 def typed_keys(on_key: Callable[[str], None]) -> Iterator[None]:
-    """Calls `on_key` with each key immediately, without Enter, while the block runs. No keys are
-    read in the background, or if stdin is not a terminal."""
+    """Calls `on_key` with each typed key while the block runs, without waiting for Enter. In the
+    background, or if stdin is not a terminal, no keys are read."""
     try:
         fd = sys.stdin.fileno()
         is_ours = os.tcgetpgrp(fd) == os.getpgrp()

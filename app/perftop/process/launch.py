@@ -1,7 +1,7 @@
 """Starts a probe on this machine or over ssh, or connects to a stream served at a socket, and waits
-for its end. The module imports quickly, so that the probe starts before the app is imported. A
-probe that programs registers restores them before it ends. So perftop always waits for its end,
-even when a signal ends perftop, and raises Failed if registers were not restored."""
+for its end. This module imports quickly, so that the probe starts before the rest of perftop is
+imported. A probe that programs registers restores them before it ends. So perftop always waits for
+its end, even after a signal, and raises Failed if registers were not restored."""
 
 from __future__ import annotations
 
@@ -28,53 +28,51 @@ if TYPE_CHECKING:
     from perftop.process.link import Link
 
 ENVIRONMENT = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
-"""Environment variables of a probe: no warnings on its stderr, and no numpy threads in a simulated
-machine."""
+"""Environment variables of a probe: no warnings on stderr, and no threads of numpy, which simulated
+machines use."""
 _INTERPRETER_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
-"""Environment variables that replace the path of the Python interpreter, and so the directory of
-its packages."""
+"""Environment variables that change the path of Python's interpreter, and so the directory of its
+packages."""
 MAX_STDERR_BYTES = 4096
-"""Maximum bytes kept of the end of a probe's stderr; its last line has the reason of a failure."""
+"""Bytes kept of the end of a probe's stderr, whose last line has the reason of a failure."""
 GRACE_S = 2.0
-"""Longest wait in s for the end of a probe that has no registers to restore; after that the probe
-is killed."""
+"""Longest wait in s for the end of a probe without registers to restore, before it is killed."""
 MAX_RESTORE_S = 60.0
-"""Longest wait in s for a probe that restores registers. Such a probe is never killed."""
+"""Longest wait in s for the end of a probe that restores registers. It is never killed."""
 MAX_STDERR_WAIT_S = 0.5
-"""Longest wait in s for the end of stderr after that of the probe: a descendant may keep it
-open."""
+"""Longest wait in s for the end of stderr after the probe's end: a descendant may keep it open."""
 MAX_ANSWER_S = 180.0
-"""Longest wait in s for the answer of a probe that measures once, which takes up to a minute."""
+"""Longest wait in s for the answer of a probe that measures once, for up to a minute."""
 MAX_ANSWER_BYTES = 64 << 20
 READ_BYTES = 1 << 16
 INTERRUPTED_STATUS = 130
-"""Exit status of a probe that was asked to end before its answer and has restored all registers.
-SIGINT never kills a probe that programs registers."""
+"""Exit status of a probe that was asked to end before its answer, and has restored all registers.
+It cannot mean a death by SIGINT, which a probe that programs registers handles."""
 SOCKET_SCHEME = "unix:"
-"""Prefix of the address of a stream that is served at a socket."""
+"""Prefix of the address of a served stream."""
 CONNECT_S = 5.0
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
-    """Returns the argv of a probe on this machine, in the same Python interpreter. `sudo`: the
-    probe, and nothing else, runs as root; `ask_sudo_password` must have been called."""
-    # A perfprobe/ in the working directory must not run with our rights. With the rights of root,
-    # no code of ours must run at all: sudo may keep PYTHONPATH, or HOME with packages of this user.
+    """Returns the argv of a probe on this machine, run by the same Python. `sudo`: it runs as root;
+    `ask_sudo_password` must have been called."""
+    # A perfprobe/ in the working directory must not run with our rights (-P). With the rights of
+    # root, none of the user's packages must run (-I): sudo may keep PYTHONPATH or HOME.
     if sudo:
         return ["sudo", "-n", "--", _interpreter(), "-I", "-m", "perfprobe", *arguments]
     return [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
 
 
 def probe_environment() -> dict[str, str]:
-    """Returns the environment of a probe, without variables that set the package directories of
-    Python even with -I. sudo may keep them."""
+    """Returns the environment of a probe. Variables that set Python's package directories even with
+    -I are left out, because sudo may keep them."""
     kept = {name: value for name, value in os.environ.items() if name not in _INTERPRETER_VARIABLES}
     return kept | ENVIRONMENT
 
 
 def _interpreter() -> str:
-    """Returns the path by which this interpreter was started. sys.executable may be another
-    program, set by a variable, which root must not run."""
+    """Returns the path by which this Python was started. sys.executable is not safe for root:
+    variables of the environment can set it to another program."""
     path = shutil.which(sys.orig_argv[0])
     with suppress(OSError):
         if path is not None and Path(path).samefile("/proc/self/exe"):
@@ -83,7 +81,7 @@ def _interpreter() -> str:
 
 
 def ask_sudo_password() -> None:
-    """Makes sudo ask for the password now, before the screen uses the terminal."""
+    """Lets sudo ask for the password now, before the screen uses the terminal. Raises Failed."""
     if shutil.which("sudo") is None:
         raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
     if subprocess.run(["sudo", "-v"], check=False).returncode:
@@ -92,38 +90,38 @@ def ask_sudo_password() -> None:
 
 
 def longest_batch_ns(sample_ns: int, *spans_ns: int | None) -> int:
-    """Returns the maximum length in ns of a batch of samples that a probe may write at once, for a
-    reader that shows these spans (multiples of the sample period). A span that ended inside a batch
-    would be shown late."""
+    """Returns the maximum time in ns between two writes of a probe, for a reader that shows these
+    spans (multiples of the sample period). Each span must end with a batch: it would be shown late
+    if it ended inside one."""
     samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
     max_samples = batches.max_frames(sample_ns)
     return sample_ns * max(n for n in range(1, max_samples + 1) if samples % n == 0)
 
 
 class Probe:
-    """A running probe. A thread reads its stderr, so that the last lines are available at its end,
-    with or without an event loop."""
+    """A probe, as a child process. A thread reads its stderr, so that the last lines are available
+    at its end, with or without an event loop."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._argv = list(argv)
         self.host = ssh_host(argv)
-        """Name of the machine for ssh; None: this machine."""
+        """Name of the machine for ssh; None if the probe runs on this machine."""
         self._programs = "msr" in probe_words(argv)
         """Whether the probe programs registers."""
         self.failure_raised = False
-        """Whether a caller has already raised the failure with which the probe ended."""
+        """Whether a caller has raised the failure with which the probe ended."""
         self.remote_name = self.host
-        """Name of the connection; None if the probe runs on this machine."""
+        """Name of the connection, for messages; None if the probe runs on this machine."""
         self.link: Link | None = None
-        """The state of the connection while the stream is read; None if the probe runs on this
+        """The state of the connection while a stream is read; None if the probe runs on this
         machine."""
         self._batch_ns: int | None = None
         self.start()
 
     def start(self) -> None:
-        """Starts the probe, also again after its end. It has its own process group, so that the
-        terminal's signals reach only perftop. It ends when its stdin closes, so it never outlives
-        perftop."""
+        """Starts the probe, or starts it again after its end. It has its own process group, so that
+        signals of the terminal reach only perftop. It ends when its stdin closes, so it never
+        outlives perftop."""
         pipe, self._stderr = subprocess.PIPE, b""
         try:
             self.process = subprocess.Popen(
@@ -156,19 +154,19 @@ class Probe:
         return self.process.stdout
 
     def set_batch_length(self, batch_ns: int) -> None:
-        """Asks the probe to write frames every `batch_ns`, counted from its last write. The probe
+        """Asks the probe to write frames every `batch_ns`, beginning with its last write. The probe
         limits this time to between a sample and a second. May be called often, and from any
         thread."""
         self._batch_ns = batch_ns
         self._send_order(b"batch %d\n" % batch_ns)
 
     def request_echo(self, number: int) -> None:
-        """Asks the probe to send a note with this number immediately."""
+        """Asks the probe to send a note with this number at once."""
         self._send_order(b"echo %d\n" % number)
 
     def read_to_end(self) -> bytes:
-        """Returns all output of the probe up to its end. Raises Failed if that takes too long, or
-        if the output is too large."""
+        """Returns all output of the probe until its end. Raises Failed if it takes too long or is
+        too large."""
         import select
 
         remote_name = f"{self.host}: " if self.host else ""
@@ -179,9 +177,8 @@ class Probe:
             piece = os.read(self.stdout.fileno(), READ_BYTES)
             output += piece
             if len(output) > MAX_ANSWER_BYTES:
-                raise Failed(
-                    f"{remote_name}the probe's answer is larger than {MAX_ANSWER_BYTES >> 20} MB"
-                )
+                text = f"the probe's answer is larger than {MAX_ANSWER_BYTES >> 20} MB"
+                raise Failed(remote_name + text)
             if not piece:
                 with suppress(subprocess.TimeoutExpired):
                     self._wait(max(0.0, until_s - time.monotonic()))
@@ -198,22 +195,22 @@ class Probe:
         """Waits for the probe's end. Raises TimeoutExpired."""
         try:
             self.process.wait(seconds)
-        except OSError:  # the kernel refuses the sleep between two checks
+        except OSError:  # the sleep between two checks is refused
             self._reader.join(seconds)  # stderr closes when the probe ends
             if self._reader.is_alive():
                 raise subprocess.TimeoutExpired(self._argv, seconds) from None
             self.process.wait()
 
     def end_failure(self, cut_bytes: int = 0) -> Failed:
-        """Returns the failure of a stream that ended without a bye message; `cut_bytes`: bytes
-        received of an incomplete message."""
+        """Returns the failure of a stream that ended without a bye. `cut_bytes`: bytes received of
+        an incomplete message."""
         with suppress(subprocess.TimeoutExpired):
             self._wait(GRACE_S)
         return self._failure(f", {cut_bytes} bytes into a message" if cut_bytes else "")
 
     def end(self) -> Failed | None:
-        """Asks the probe to end, and waits for its end. Returns a failure if registers were not
-        restored. May be called again, and from any thread."""
+        """Makes the probe end, and waits for it. Returns a failure if registers were not restored.
+        May be called again, and from any thread."""
         process = self.process
         if process.stdin is not None:
             with suppress(OSError):
@@ -224,8 +221,7 @@ class Probe:
             if self._programs:
                 text = f"the probe (pid {process.pid}) is still restoring registers"
                 return Failed(f"{text}; to check later: perftop doctor")
-            # The probe may run as root and get no signal from us; it ends because its stdin was
-            # closed.
+            # a probe that runs as root gets no signal from us; it ends because its stdin was closed
             with suppress(PermissionError):
                 process.kill()
                 process.wait()
@@ -233,8 +229,8 @@ class Probe:
         if not self._programs or self.failure_raised or code in {0, INTERRUPTED_STATUS}:
             return None
         self._reader.join(MAX_STDERR_WAIT_S)
-        # A probe that fails to restore registers prints a message. A probe that exits with an error
-        # because a counter is wrong only says so in its answer, which was not read.
+        # A probe that fails to restore registers prints a message. One that only reports a wrong
+        # counter exits with an error as well, but prints none.
         killed = code < 0 or code > 128
         return self._failure() if killed or self._stderr.strip() else None
 
@@ -269,8 +265,7 @@ class Probe:
 
 
 class SocketProbe:
-    """A stream served on this machine, in place of a probe. Nothing is written to it, because it
-    accepts no orders."""
+    """A stream served on this machine, used like a `Probe`. Nothing is sent to the server."""
 
     def __init__(self, address: str) -> None:
         self.remote_name = address
@@ -280,7 +275,7 @@ class SocketProbe:
         self.start()
 
     def start(self) -> None:
-        """Connects; may be called again after the connection has ended."""
+        """Connects, or connects again after the connection has ended."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(CONNECT_S)
         try:
@@ -303,7 +298,7 @@ class SocketProbe:
         return self._socket
 
     def set_batch_length(self, batch_ns: int) -> None:
-        """Does nothing, because other readers of the stream depend on the length of its batches."""
+        """Does nothing: the batches are for all readers of the stream."""
 
     def request_echo(self, number: int) -> None: ...
 
@@ -329,16 +324,16 @@ def socket_path(address: str) -> str:
 
 
 def start_probe(argv: Sequence[str]) -> AnyProbe:
-    """Starts the probe with this command line, or connects to the stream if `unix:PATH` is its only
-    word."""
+    """Starts the probe with this command line, or connects to the stream if its only word is
+    `unix:PATH`."""
     served = len(argv) == 1 and argv[0].startswith(SOCKET_SCHEME)
     return SocketProbe(argv[0]) if served else Probe(argv)
 
 
 @contextmanager
 def running_probe(argv: Sequence[str]) -> Iterator[AnyProbe]:
-    """Starts a probe that ends with the block. Signals that ask perftop to end raise an exception
-    in the block, as Ctrl-C does; after the block they are ignored."""
+    """Starts a probe, which ends with the block. In the block, signals that ask perftop to end
+    raise an exception, as Ctrl-C does; after it, they are ignored."""
     with ExitSignals() as exits:
         probe = start_probe(argv)
         try:
@@ -355,14 +350,13 @@ def running_probe(argv: Sequence[str]) -> Iterator[AnyProbe]:
 
 
 def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
-    """Returns the answer of a probe that measures once. Always waits for its end, because it
-    restores the registers that it programmed. Raises Failed if there is no answer, or not a JSON
-    object."""
+    """Returns the answer of a probe that measures once. Waits for the probe's end, because it may
+    restore registers. Raises Failed if the answer is missing or not a JSON object."""
     import json
 
     with running_probe(argv) as probe:
         assert isinstance(probe, Probe)
-        with probe.stdout:  # closed at the end, so that a probe never waits in a write
+        with probe.stdout:  # closed at the end: the probe must not wait in a write
             output = probe.read_to_end()
         with suppress(ValueError, RecursionError):
             answer = json.loads(output)
@@ -376,14 +370,14 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
         raise probe.end_failure()
 
 
-# --- The probe of a remote machine: the ssh command that runs it, and the reasons of failures when
-# ssh ends. Compression reduces frames to a third, for some 3 ms of CPU time a second at 256 CPUs.
-# ssh never prompts for a password or for trust in an unknown host key, because the screen uses the
-# terminal. A link is broken if it does not answer three times, at intervals of SSH_ALIVE_S seconds.
+# --- Probes of remote machines: the ssh command, and why it may fail. Compression reduces frames to
+# a third, for some 3 ms of CPU time a second at 256 CPUs. ssh never asks for a password or about a
+# host key, because the screen uses the terminal. It ends after three unanswered tests of the
+# connection, one every SSH_ALIVE_S seconds.
 
 SSH = "ssh"
 REMOTE_PROBE = "perfprobe"
-"""Name of the probe on the remote machine, which is looked up in the PATH of a non-login shell."""
+"""Name of the probe on a remote machine, in the PATH of a non-login shell."""
 SSH_CONNECT_S, SSH_ALIVE_S = 10, 5
 SSH_OPTIONS = (
     "-T", "-x",
@@ -395,7 +389,7 @@ SSH_OPTIONS = (
     "-o", "ServerAliveCountMax=3",
 )  # fmt: skip
 SSH_FAILED_STATUS = 255
-"""Exit status of ssh for its own failures; any other is that of the remote program."""
+"""Exit status of ssh for its own failures; otherwise, it is that of the remote program."""
 MAX_HOST = 255
 
 FAILURE_PATTERNS = (
@@ -408,10 +402,9 @@ FAILURE_PATTERNS = (
     ("connection", r"refused|timed out|No route|unreachable|reset|[Cc]losed|kex_|pipe|respond",
      "is it up, and does its sshd listen? ssh {host} true"),
 )  # fmt: skip
-"""Steps of a connection, in order: name, pattern of ssh's error messages when the step fails, and
-the suggested fix."""
+"""Steps of a connection: name, pattern of ssh's messages if the step fails, and suggested fix."""
 START_FILE_FIX = "its shell's startup files must print nothing: ssh {host} true"
-"""The suggested fix if something other than the probe's output arrives."""
+"""Suggested fix if the output is not that of the probe."""
 NOT_FOUND_PATTERN = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
 SUDO_REFUSED_PATTERN = re.compile(
     r"^sudo: .*(password|terminal|not allowed|not in the sudoers|askpass)"
@@ -421,8 +414,8 @@ SUDO_REFUSED_PATTERN = re.compile(
 def ssh_command(
     host: str, arguments: Sequence[str], *, sudo: bool = False, remote: str = REMOTE_PROBE
 ) -> list[str]:
-    """Returns the argv that runs the probe with these arguments on a remote machine. `remote`: path
-    of the probe there. Raises Failed for a host name that ssh would misinterpret."""
+    """Returns the argv that runs the probe with these arguments on a remote machine, where its path
+    is `remote`. Raises Failed for a host name that ssh would misinterpret."""
     is_option = host.startswith("-") or _without_user(host).startswith("-")
     if not host or is_option or len(host) > MAX_HOST:
         raise Failed(f"--host {shlex.quote(host[:40])}: not a [USER@]HOST", USAGE)
@@ -434,22 +427,20 @@ def ssh_command(
 
 
 def ssh_host(argv: Sequence[str]) -> str | None:
-    """Returns the host in an argv made by `ssh_command`; None: the argv is of a program on this
-    machine."""
+    """Returns the host in an argv made by `ssh_command`; None for any other argv."""
     ours = argv[: len(SSH_OPTIONS) + 1] == [SSH, *SSH_OPTIONS]
     return argv[-2] if ours else None
 
 
 def probe_words(argv: Sequence[str]) -> list[str]:
-    """Returns the words of the probe's own command line, whether it runs on this machine or a
-    remote one."""
+    """Returns the words of the probe's command line, on this machine or on a remote one."""
     return list(argv) if ssh_host(argv) is None else shlex.split(argv[-1])
 
 
 def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -> Failed | None:
-    """Returns why the remote probe was not reached or run: the failed step, the message of ssh or
-    the shell, and a suggested fix. None: the probe ran, and reports its own failures. `lines`:
-    lines of stderr."""
+    """Returns why ssh, the remote shell or sudo did not run the probe: the failed step, the message
+    and a suggested fix. None: the probe ran, and reports its own failures. `lines`: lines of
+    stderr."""
     name = ssh_host(argv)
     if name is None or status is None:
         return None
@@ -477,7 +468,7 @@ def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -
 
 
 class BrokenLink(Failed):
-    """The connection has failed or ended. A new attempt may succeed."""
+    """The connection has failed or ended; a new attempt may succeed."""
 
 
 def _without_user(name: str) -> str:

@@ -1,7 +1,8 @@
 """A connection that can break: over ssh, or to a socket whose server may end. `Link` is its state.
-`StreamJoiner` lets later connections continue the first stream: a note marks the gap, and counters
-in frames start again. That requires the same boot of the same machine, so that raw times continue;
-and the same layout of frames, because readers know only the first hello."""
+`StreamJoiner` changes the messages of later connections so that they continue the stream of the
+first: a note marks the gap, and counters start again. That requires the same boot of the same
+machine, because raw times must continue, and the same layout of frames, because readers know only
+the first hello."""
 
 from __future__ import annotations
 
@@ -19,35 +20,33 @@ from perfprobe import wire
 from perftop.process.job import raw_ns
 
 RETRY_WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds to wait before each attempt; the last value applies to all later attempts."""
+"""Seconds to wait before each attempt to connect; the last value is repeated."""
 MAX_UNANSWERED = 3
-"""Maximum number of unanswered echoes. Then no more are requested, because the probe is an old
-version without echoes."""
+"""Number of unanswered echoes after which no more are requested: an old version of the probe does
+not answer."""
 LOST_ECHO_NS = 30_000_000_000
-"""Age in ns at which an unanswered echo counts as lost. A probe whose output buffer is full drops
-echoes."""
+"""Age in ns at which an unanswered echo is lost. A probe drops echoes if its output buffer is
+full."""
 RATE_SPAN_S = 5.0
-"""Span in s over which the mean of bytes per second is computed."""
+"""Span in s over which bytes per second are averaged."""
 MAX_CLOCK_SET_NS = 1_000_000_000
-"""Largest difference in ns between wall time and raw time that counts as a set clock; a larger one
-is a sleep of the machine."""
+"""Largest change in ns of wall time minus raw time that means that the clock was set; a larger one
+means that the machine was suspended."""
 
 
 def retry_waits_s() -> Iterator[float]:
-    """Yields the seconds to wait before each attempt to reach a machine that does not answer."""
+    """Yields the seconds to wait before each attempt to connect."""
     yield from RETRY_WAITS_S
     yield from repeat(RETRY_WAITS_S[-1])
 
 
 class EchoSource(Protocol):
-    """A probe that can be asked for an echo."""
-
     def request_echo(self, number: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The answer to an echo. Clocks of the two machines are never compared."""
+    """The answer to an echo. The clocks of the two machines are never compared."""
 
     sent_ns: int  # raw time on this machine
     remote_ns: int  # raw time on the remote machine when the request was read
@@ -62,20 +61,20 @@ class LinkState:
     rtt_s: float
     bytes_per_s: float
     broken_reason: str = ""
-    """Text on why the link is broken; '': it is not broken."""
+    """Why the link is broken; '' if it is not."""
     broken_s: float = nan
     next_attempt_s: float = nan
-    """Seconds since the link broke; and seconds until the next attempt, or 0 during an attempt."""
+    """Seconds since the link broke, and until the next attempt to connect (0 during an attempt)."""
 
 
 class ByteRate:
-    """Counts received bytes, and computes their recent rate."""
+    """Counts received bytes, and computes the recent rate."""
 
     def __init__(self, span_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`span_s`: seconds over which the rate is averaged."""
         self.total, self._span_s, self._clock = 0, span_s, clock
         self._totals: deque[tuple[float, int]] = deque([(clock(), 0)])
-        """Times, each with the bytes received by then."""
+        """Times, each with the number of bytes received until then."""
 
     def count(self, received: int) -> None:
         self.total += received
@@ -100,22 +99,22 @@ class Link:
         self._probe = probe
         self._clock = clock
         self.broken_reason = ""
-        """Text on why the link is broken now; '': it is not broken."""
+        """Why the link is broken; '' if it is not."""
         self.broken_since_s = self.next_attempt_s = nan
-        """Times, by `clock`, of the break and of the next attempt to connect."""
+        """Times, by `clock`, when the link broke and of the next attempt to connect."""
         self.retry_until_s = inf
-        """Time, by `clock`, after which a broken link is not tried again."""
+        """Time, by `clock`, after which a broken link is not retried."""
         self.echoed: Echo | None = None
         self.received = ByteRate(RATE_SPAN_S, clock)
         self.count = self.received.count
         self._sent_ns: dict[int, int] = {}
-        """Raw time at which each unanswered echo was requested, by its number."""
+        """Raw time of the request of each unanswered echo, by its number."""
         self._number = 0
         self._waits_s = retry_waits_s()
 
     @property
     def never_answers(self) -> bool:
-        """Whether the remote probe never answers echoes, as an old version."""
+        """Whether the remote probe is an old version, which does not answer echoes."""
         return self.echoed is None and len(self._sent_ns) >= MAX_UNANSWERED
 
     @property
@@ -148,7 +147,7 @@ class Link:
         self.retry_until_s = self._clock() + seconds
 
     def wait_s(self) -> float:
-        """Schedules the next attempt, and returns the seconds to wait for it."""
+        """Returns the seconds to wait for the next attempt, and records its time."""
         now_s = self._clock()
         wait_s = min(next(self._waits_s), max(0.0, self.retry_until_s - now_s))
         self.next_attempt_s = now_s + wait_s
@@ -172,23 +171,23 @@ class Link:
 
 
 class StreamJoiner:
-    """Changes the messages of later connections to fit the first hello. Must get all messages of
-    all connections."""
+    """Changes the messages of later connections to fit the first hello. Must get all messages."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         self.hello = hello
-        """The first hello; None if no hello has been received."""
+        """The first hello; None if there was none yet."""
         rows = () if hello is None else hello.topology
         self.now_ns = 0 if hello is None else hello.raw_ns
         self._seq = self._lost = self._late = 0
         self._totals = (0, 0, 0)
-        """Sums of frames, lost frames and late frames over the earlier connections."""
+        """Number of frames, lost frames and late frames of all earlier connections."""
         self._asleep_ns = self._slept_ns = 0
-        """Total sleep of the machine in ns: until now, and until the start of this connection."""
+        """Total time in ns for which the machine was suspended: until now, and until this
+        connection."""
         self._cpus = [row.cpu for row in rows]
         self._offline = {row.cpu for row in rows if not row.online}
         self._unread: dict[str, np.ndarray] = {}
-        """For each block, a mask of the rows not read since the gap."""
+        """For each block, whether each row has not been read since the gap."""
 
     def mismatch(self, hello: wire.Hello) -> str:
         """Returns why frames after this hello cannot continue the stream; '' if they can."""
@@ -203,7 +202,7 @@ class StreamJoiner:
         return "" if fits else "its CPUs or counters have changed"
 
     def gap_notes(self, hello: wire.Hello, why: str) -> list[wire.Message]:
-        """Returns the notes in place of a later hello that fits."""
+        """Returns the notes that replace a later hello that fits."""
         first_hello = self.hello
         assert first_hello is not None
         self._totals = (self._seq + 1, self._lost, self._late)
@@ -221,7 +220,7 @@ class StreamJoiner:
         return list(notes)
 
     def joined_messages(self, messages: list[wire.Message]) -> Iterator[wire.Message]:
-        """Yields the messages after a hello, changed to continue those of earlier connections."""
+        """Yields messages of this connection, changed to continue the stream."""
         for message in messages:
             if isinstance(message, wire.Frame):
                 yield self._frame(message)
@@ -248,7 +247,7 @@ class StreamJoiner:
         return frame
 
     def _rebase_rows(self, blocks: dict[str, wire.Rows]) -> dict[str, wire.Rows]:
-        """Returns the blocks, with ROW_REBASED set in each row up to and including its first read
+        """Returns the blocks. In each row, ROW_REBASED is set up to and including its first read
         after the gap."""
         if not self._unread:
             return blocks
@@ -268,6 +267,6 @@ class StreamJoiner:
 
 
 def _limited_sum(total: int, increment: int) -> int:
-    """Returns the sum, limited to the largest value in a message. A negative increment, which only
-    an invalid message has, counts as 0."""
+    """Returns the sum, limited to the largest value of a message. A negative increment, as in an
+    invalid message, counts as 0."""
     return min(total + max(0, increment), wire.LATEST_NS)

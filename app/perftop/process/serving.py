@@ -1,5 +1,5 @@
-"""Serves a stream, and a page over HTTP, to other programs. Listening sockets are inherited from
-the service manager or created at a path. Clients of a stream are checked for their rights."""
+"""Serves a stream, or a page over HTTP, to other programs. Listening sockets are inherited from the
+service manager or created at a path. Readers of a stream need the right to read it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.files import UnsafePath, is_closed_to_others, open_parent
 
 FIRST_FD, MAX_FDS = 3, 8
-"""The first inherited descriptor, as in sd_listen_fds(3), and the maximum number of them."""
+"""The first inherited descriptor, as in sd_listen_fds(3), and the maximum number of descriptors."""
 SO_PEERGROUPS = 59
 BACKLOG = 128
-"""Maximum number of connections that the kernel queues until they are accepted."""
+"""Maximum number of connections that wait in the kernel to be accepted."""
 FIXES_BY_ERRNO = {
     errno.EADDRINUSE: "another program listens there: end it, or choose another address",
     errno.EADDRNOTAVAIL: "no interface here has that address",
@@ -36,16 +36,16 @@ FIXES_BY_ERRNO = {
 }
 _CREDENTIALS = struct.Struct("3i")
 QUEUE_BYTES = 2 << 20
-"""Maximum bytes that wait for one reader, besides those in its socket."""
+"""Maximum bytes that wait for one reader, in addition to those in its socket."""
 MAX_READERS = 64
 STATE_KINDS = ("taken", "given-back")
-"""Kinds of notes that describe a lasting state, so that later readers need them too."""
+"""Kinds of notes that describe a state, so that readers that connect later need them, too."""
 MAX_STATE_NOTES = 4096
 
 
 def inherited_sockets() -> list[socket.socket]:
-    """Returns the listening sockets inherited from the service manager, if any. Removes their
-    variables from the environment, so that the probe does not use them."""
+    """Returns the listening sockets inherited from the service manager, and removes their variables
+    from the environment, so that the probe does not use them. Raises Failed."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not (count.isascii() and count.isdigit()):
@@ -56,9 +56,8 @@ def inherited_sockets() -> list[socket.socket]:
             sock = socket.socket(fileno=fd)
             listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         except OSError as error:
-            raise Failed(
-                f"descriptor {fd} of LISTEN_FDS is not a socket: {error.strerror}"
-            ) from None
+            text = f"descriptor {fd} of LISTEN_FDS is not a socket: {error.strerror}"
+            raise Failed(text) from None
         if not listens or sock.type != socket.SOCK_STREAM:
             raise Failed(f"descriptor {fd} of LISTEN_FDS does not listen for streams")
         os.set_inheritable(fd, False)
@@ -68,7 +67,7 @@ def inherited_sockets() -> list[socket.socket]:
 
 
 def inherited_unix_socket() -> socket.socket | None:
-    """Returns the unix socket inherited from the service manager; None if there is none."""
+    """Returns the unix socket inherited from the service manager, if any. Raises Failed."""
     sockets = inherited_sockets()
     if len(sockets) > 1 or any(sock.family != socket.AF_UNIX for sock in sockets):
         raise Failed("systemd passed something other than one unix socket", USAGE)
@@ -77,9 +76,9 @@ def inherited_unix_socket() -> socket.socket | None:
 
 @contextlib.contextmanager
 def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.socket]:
-    """Provides a listening socket for its owner only, or also for a group, and removes it at the
-    end of the block. Raises Failed if another program listens at the path, or if another kind of
-    file is there."""
+    """A new listening socket for its owner only, or also for a group; removed at the end of the
+    block. Raises Failed if another program listens at the path, or if a file of another kind is
+    there."""
     address = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:
@@ -90,15 +89,15 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
         except OSError as error:
             raise failure_to_listen(address, error) from None
         sock = socket.socket(socket.AF_UNIX)
-        before = os.umask(0o177)  # only its owner may connect, until the chmod
+        before = os.umask(0o177)  # until the chmod, only its owner may connect
         try:
             start_listening(sock, str(path), address)
         finally:
             os.umask(before)
         stack.enter_context(sock)
         try:
-            # bind resolves the path again, which may name another file by now. But no other user
-            # can put a socket of ours into this directory, and only the checked inode is changed.
+            # bind resolves the path again, which may have changed. But no other user can put a
+            # socket of ours into this directory, and only the checked inode is changed.
             inode = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_fd)
             stack.callback(os.close, inode)
             ours = os.fstat(inode)
@@ -121,7 +120,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
 
 
 def _remove_stale(directory_fd: int, name: str, address: str) -> None:
-    """Removes a socket without a listener, which a killed program may have left."""
+    """Removes a socket without a listener, which is left if a program is killed."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
             raise Failed(f"cannot listen on {address}: the file exists and is not a socket")
@@ -133,7 +132,7 @@ def _remove_stale(directory_fd: int, name: str, address: str) -> None:
 
 
 def start_listening(sock: socket.socket, address: str | tuple[object, ...], where: str) -> None:
-    """Makes a new socket listen. On an error it closes the socket and raises Failed."""
+    """Makes a new socket listen; if that fails, closes the socket and raises Failed."""
     try:
         sock.bind(address)
         sock.listen(BACKLOG)
@@ -158,8 +157,7 @@ def group_id(name: str) -> int:
 
 
 def may_read(peer: socket.socket, group: int | None) -> bool:
-    """Returns whether the peer, when it connected, belonged to root, to our user or to the
-    group."""
+    """Returns whether the peer connected as root, as our user or as a member of the group."""
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, gid = _CREDENTIALS.unpack(packed)
     if uid in {0, os.geteuid()}:
@@ -168,7 +166,7 @@ def may_read(peer: socket.socket, group: int | None) -> bool:
 
 
 def _peer_groups(peer: socket.socket) -> list[int]:
-    # the peer is in over 1024 groups, or the kernel is too old for this query
+    # fails if the peer is in over 1024 groups, or on an old kernel
     with contextlib.suppress(OSError):
         packed = peer.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4096)
         return list(struct.unpack(f"{len(packed) // 4}I", packed))
@@ -176,30 +174,30 @@ def _peer_groups(peer: socket.socket) -> list[int]:
 
 
 class Readers:
-    """The readers of one stream, each with its own queue. A slow reader loses frames, whose number
-    is in the frames that it gets, and does not slow down others. Nothing is read from readers. Used
-    in one event loop only."""
+    """The readers of one stream, each with its own queue. A slow reader loses frames, without
+    slowing down the others; the frames that it gets contain the number of lost ones. Nothing is
+    read from readers. Used in one event loop only."""
 
     def __init__(self) -> None:
         self._outboxes: dict[socket.socket, Outbox] = {}
         self._hello: wire.Hello | None = None
         self._topology: dict[int, wire.Cpu] = {}
-        """The present topology row of each CPU."""
+        """The current topology row of each CPU."""
         self._state: list[wire.Note] = []
         self._now_ns, self._slept = 0, False
-        """Raw time of the newest frame, and whether the machine was suspended since hello."""
+        """Raw time of the newest frame, and whether the machine was suspended after hello."""
         self._last_encoded: tuple[wire.Message, bytes] | None = None
-        """The newest message and its encoding, which is the same for most readers."""
+        """The newest message and its encoding, which is usually the same for all readers."""
         self.has_readers, self.has_none = asyncio.Event(), asyncio.Event()
-        """Set while there is a reader, and while there is none."""
+        """Set while there are readers, and while there are none."""
         self.has_none.set()
 
     def __len__(self) -> int:
         return len(self._outboxes)
 
     def admit(self, peer: socket.socket) -> bool:
-        """Adds a reader, which gets a hello first, even if it connects late. Returns False if there
-        are too many readers."""
+        """Adds a reader, which always gets a hello first. Returns False if there are too many
+        readers."""
         if len(self) >= MAX_READERS:
             return False
         peer.shutdown(socket.SHUT_RD)  # anything that the reader sends is ignored
@@ -233,8 +231,8 @@ class Readers:
             self._flush(peer, outbox)
 
     def _current_hello(self, hello: wire.Hello) -> wire.Hello:
-        """Returns hello for a new reader, with the present topology. If the machine was suspended,
-        the times stay those of the first hello, because frames count suspended time from then
+        """Returns hello for a new reader, with the current topology and time. If the machine was
+        suspended, the times stay those of the first hello: frames count suspended time from there
         on."""
         hello = replace(hello, topology=list(self._topology.values()))
         past_ns = self._now_ns - hello.raw_ns
@@ -243,7 +241,7 @@ class Readers:
         return replace(hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None)
 
     def end_stream(self) -> None:
-        """Ends the stream. Messages are dropped until the hello of the next stream."""
+        """Ends the stream. Further messages are dropped until the next hello."""
         self._hello = None
 
     def close(self) -> None:
@@ -277,26 +275,27 @@ class Readers:
             self.has_none.set()
 
 
-# --- A small HTTP/1.1 server for one page. The cost of requests is limited: the number of
-# connections, the size of a request, its duration; and the response is built once per sample. A
-# connection serves one request. The server runs in the event loop that reads the probe. An
-# iteration of the loop handles each connection at most once, so the probe never waits long.
+# --- A small HTTP/1.1 server for one page. The number of connections, the size of a request and its
+# duration are limited, the response is built once per sample, and a connection serves one request.
+# The server runs in the event loop that reads the probe. An iteration of the loop handles each
+# connection at most once, so the probe never waits long.
 
 MAX_CONNECTIONS = 32
-"""Maximum number of open connections. A further connection replaces the oldest idle one."""
+"""Maximum number of open connections. One more replaces the oldest idle one."""
 MAX_REQUEST = 8192
 MAX_DISCARDED = 1 << 16
-"""Maximum bytes read after the request and discarded. Closing a connection with unread bytes would
-reset it, and the client might lose the response."""
+"""Maximum bytes after the request that are read and discarded. Closing a connection with unread
+bytes would reset it, and the client might lose the response."""
 TIMEOUT_S = 10.0
-"""Maximum seconds for a request to arrive, and for the client to read the response."""
+"""Maximum seconds until the request has arrived, and then until the client has read the
+response."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 INDEX = b'<!DOCTYPE html><title>perftop</title><p><a href="/metrics">metrics</a>\n'
 
 RenderPage = Callable[[bool], bytes | None]
-"""Returns the page, in OpenMetrics or in the older format; None if no page is available now."""
+"""Returns the page, in OpenMetrics (True) or in the older text format; None if there is none."""
 
 
 class HttpResponse(NamedTuple):
@@ -322,7 +321,7 @@ def error_response(status: HTTPStatus) -> HttpResponse:
 
 
 def http_response(head: bytes, render: RenderPage) -> HttpResponse:
-    """Returns the response to a request. `head`: the request up to the empty line."""
+    """Returns the response to a request. `head`: the request without the empty line at its end."""
     first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
     method, _, remainder = first.partition(" ")
     target, _, version = remainder.partition(" ")
@@ -379,7 +378,7 @@ def _quality(text: str) -> float:
 
 
 class PageServer:
-    """The server with its open connections, the oldest first."""
+    """The server of a page, with its open connections, the oldest first."""
 
     def __init__(self, render: RenderPage) -> None:
         self.render = render
@@ -414,8 +413,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no complete request has arrived yet, or nothing of the response waits to be
-        sent."""
+        """Whether no response is being sent."""
         return self._transport.get_write_buffer_size() == 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,14 +1,13 @@
 """Handling of signals that ask perftop to end, and writes that such a signal can interrupt.
 
-We must wait for the end of a probe, because it restores registers. So a signal that arrives while a
-probe is being started is held until the start is complete. A signal that arrives while the probe
-runs starts its end once. Later signals are ignored, since the end is under way. asyncio's own
-handlers cannot do this: a closing loop removes them, and for a moment the default action of the
-signal could kill perftop.
+perftop must wait for the end of a probe, because it restores registers. So a signal that arrives
+while a probe is being started is held until it has started. The first signal after that ends the
+probe; later ones are ignored. asyncio's own handlers are not enough: a closing loop removes them,
+and for a moment the default action of the signal could kill perftop.
 
-A pipe that nobody reads is full after 64 KiB, and a plain write then waits until there is room.
-Python continues the write after a signal, so the signal would not end perftop, and the probe's
-counters would stay programmed. `write_text` checks for a signal while it waits.
+A write to a full pipe waits until there is room, and Python continues it after a signal. So perftop
+would not end if nobody reads the pipe, and registers would stay programmed. `write_text` checks for
+signals while it waits.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from perftop.base.errors import UNAVAILABLE, Failed, discard_writes, failure_to
 P = ParamSpec("P")
 T = TypeVar("T")
 CHECK_MS = 200
-"""Time in ms between two checks for a signal by a waiting write."""
+"""Time in ms between two checks for a signal while a write waits."""
 GRACE_S = 1.0
-"""Time in s that a reader has for the rest of the output after a signal."""
+"""Time in s after a signal in which a reader can still read the rest of the output."""
 
 
 class EndRequest:
-    """The request to end this process, with the time of the first."""
+    """Whether this process was asked to end, and the time of the first request."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
@@ -54,14 +53,13 @@ class EndRequest:
 
 
 END_REQUEST = EndRequest()
-"""The request to end this process. `on_signal` resets it when it is called for any of
-END_SIGNALS."""
+"""The request to end this process. `on_signal` resets it if it handles one of END_SIGNALS."""
 
 
 def check_loop() -> None:
     """Raises Failed if no event loop can run. Signals and threads wake the loop through a pair of
-    sockets; where such pairs are refused, asyncio would wait for ever instead of failing. The
-    probe, the screen and writes to pipes need `poll`."""
+    sockets; if the kernel refuses these, asyncio would wait for ever. `poll` is needed as well, by
+    the probe, the screen and writes to pipes."""
     import socket
 
     try:
@@ -83,13 +81,13 @@ def check_loop() -> None:
 def run_loop(
     work: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
 ) -> T:
-    """Runs a coroutine function in an event loop. Raises Failed if no loop can run."""
+    """Runs a coroutine function in a new event loop. Raises Failed if no loop can run."""
     import asyncio
 
     async def run() -> T:
         try:
             return await work(*arguments, **options)
-        # a closing loop closes its sockets first, so a signal that then wakes the loop causes an
+        # a closing loop first closes its sockets; a signal that then wakes the loop would be an
         # error
         finally:
             asyncio.get_running_loop().remove_signal_handler(signal.SIGURG)
@@ -101,7 +99,7 @@ def run_loop(
 
 async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T:
     """Runs a function in a separate thread, or in this thread if none can be started.
-    `delays_exit`: perftop does not end before the function, even if the loop has ended."""
+    `delays_exit`: perftop does not exit before the function has ended, even after the loop."""
     import asyncio
     import threading
 
@@ -129,12 +127,12 @@ async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T
 
 
 _held_signals: list[int] = []
-"""Signals that arrived since `hold_signals`, until `on_signal` handles them."""
+"""Signals that have arrived since `hold_signals` and that `on_signal` has not handled yet."""
 
 
 def hold_signals() -> None:
-    """Makes signals that ask perftop to end wait until `on_signal` handles them. An exception
-    raised by a handler could leave an event loop half set up."""
+    """Holds signals that ask perftop to end until `on_signal` handles them. An exception raised by
+    a handler could leave an event loop half set up."""
     for number in END_SIGNALS:
         if callable(signal.getsignal(number)):
             signal.signal(number, lambda number, _: _held_signals.append(number))
@@ -144,14 +142,12 @@ def on_signal(
     numbers: Iterable[int], handler: Callable[[Any], None],
     on_arrival: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Calls `on_arrival` at once when a signal arrives, even while the loop waits, and then
-    `handler(number)` in the running loop. After the loop has closed, only `on_arrival` is
-    called."""
+    """When a signal arrives, calls `on_arrival` at once, and then `handler(number)` in the running
+    loop. After the loop has closed, only `on_arrival` is called."""
     import asyncio  # imported late, so that the probe starts earlier
 
     loop = asyncio.get_running_loop()
-    # Signals wake the loop only if asyncio handles at least one. SIGURG is harmless even without a
-    # handler.
+    # signals wake the loop only if asyncio handles at least one; SIGURG is harmless
     loop.add_signal_handler(signal.SIGURG, lambda: None)
 
     if not set(END_SIGNALS).isdisjoint(numbers := list(numbers)):
@@ -172,19 +168,19 @@ def on_signal(
 
 
 def ignore(numbers: Iterable[int] = END_SIGNALS) -> None:
-    """Ignores signals from now on, so that the outcome is reported."""
+    """Ignores these signals from now on."""
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
 
 
 class ExitSignals:
-    """A context manager in which a signal of END_SIGNALS raises an exception: SystemExit with the
-    status that a shell would report, or KeyboardInterrupt.
+    """A context manager in which a signal of END_SIGNALS raises SystemExit, with the status that a
+    shell would report, or KeyboardInterrupt.
 
-    On entry, signals are held. `raise_signals` lets them raise; `hold` holds them again. After a
-    signal has raised, all later signals are held, so that cleanup is not interrupted. After
-    `ignore_all`, signals are ignored permanently; otherwise their previous handlers are restored at
-    the end of the block. A signal that was already ignored (nohup) stays ignored.
+    On entry, signals are held. `raise_signals` lets them raise; `hold` holds them again. After one
+    has raised, all later signals are held, so that cleanup is not interrupted. After `ignore_all`,
+    signals stay ignored; otherwise the block ends with their previous handlers. Signals that were
+    ignored before (nohup) stay ignored.
     """
 
     def __init__(self) -> None:
@@ -229,8 +225,8 @@ class ExitSignals:
 
 
 def write_text(out: TextIO, text: str) -> None:
-    """Writes and flushes the text. GRACE_S after a signal, text that is still unread is dropped, as
-    is all later text."""
+    """Writes and flushes the text. Text that nobody has read GRACE_S after a signal is dropped, and
+    all later text."""
     try:
         fd = out.fileno()
     except (OSError, ValueError):  # the stream has no descriptor

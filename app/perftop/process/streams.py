@@ -1,7 +1,5 @@
-"""Streams of messages: from one local or remote probe, and from many machines at the same time.
-
-`async with open_stream(probe) as stream: async for messages in stream: ...`
-"""
+"""Streams of messages, from one local or remote probe, or from many machines at the same time:
+`async with open_stream(probe) as stream: async for messages in stream: ...`"""
 
 from __future__ import annotations
 
@@ -21,50 +19,50 @@ from perftop.process.signals import run_in_thread
 
 READ_BYTES = 1 << 18
 MAX_PAUSED_BYTES = 1 << 15
-"""Number of bytes of a read after which the next read follows without a pause, so that the pipe,
-which holds at least twice as many, is never full. A dozen CPUs send as many in a second."""
+"""Bytes of one read after which the next read follows without a pause, so that the pipe, which has
+at least twice as much room, is never full. A dozen CPUs send as much in a second."""
 READ_PAUSE_S = 1.0
-"""Seconds between two reads while a command runs, for readers that report at its end. Reading each
+"""Seconds between two reads while a command runs, for readers that report at its end. To read each
 sample as it arrives would take three times as much CPU time."""
 MAX_ARRIVAL_S = 0.01
 MAX_HELLO_WAIT_S = 30.0
-"""Longest wait in s for the first message of a probe, which includes connection, login and start.
-Incomplete messages do not extend it."""
+"""Longest wait in s for the first complete message of a probe; includes connection, login and
+start."""
 MAX_LOCAL_HELLO_WAIT_S = 120.0
-"""Longest wait in s for the first message of a probe on this machine. It starts slowly if many
+"""Longest wait in s for the first message of a probe on this machine, which starts slowly if many
 programs compete for each CPU."""
 PING_PERIOD_S = 2.0
 MAX_SILENCE_S = 10.0
-"""Longest time in s without a sample of a remote machine, besides two sample periods. For a probe
-on this machine it only applies while nothing else is awaited."""
+"""Longest time in s without a sample of a remote machine, plus two sample periods. For a probe on
+this machine, it applies only if nothing else is awaited."""
 MAX_STARTING = 8
-"""Maximum number of machines to connect to at the same time. Each needs a process here and one
+"""Maximum number of machines that start at the same time; each needs a process here and one
 there."""
 MAX_START_S = 2.0
-"""Longest time in s for which a starting machine delays the others."""
+"""Time in s after which the next machine may start although this one has not answered."""
 
 
 class Stream(Protocol):
     def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
-        """Yields messages in order, in lists of all that have arrived."""
+        """Yields lists of all messages that have arrived, in order."""
 
 
 StreamOpener = Callable[[], AbstractAsyncContextManager[Stream]]
 
 
 class _SilenceTimer:
-    """Limits the time since the last sample, in two halves. If perftop itself was stopped for
-    longer than the limit, only one half has passed when it continues, and data that wait in the
-    pipe are read first."""
+    """Limits the time since the last sample. The limit is waited for in two halves: if perftop
+    itself was stopped, only one of them has passed when it continues, and data in the pipe are read
+    first."""
 
     def __init__(self, limit_s: float) -> None:
         self.restart(limit_s)
 
     def restart(self, limit_s: float) -> None:
-        """Restarts the timer, at each sample. `limit_s`: longest silence after that sample."""
+        """Restarts the timer after a sample, with this limit."""
         self.limit_s, self._halves = limit_s, 0
         self.check_s = asyncio.get_running_loop().time() + limit_s / 2
-        """Time, by the loop's clock, at which half of the limit has passed."""
+        """Time, by the loop's clock, at which the current half of the limit ends."""
 
     def is_too_long(self) -> bool:
         now_s = asyncio.get_running_loop().time()
@@ -79,13 +77,13 @@ def _has_sample(messages: Sequence[wire.Message]) -> bool:
 
 
 class _ClosingStream(ABC):
-    """A stream that ends its probe at the end of its `async with` block, which raises Failed if
+    """A stream that ends its probe at the end of its `async with` block. Raises Failed there if
     registers were not restored."""
 
     @abstractmethod
     async def close(self, earlier_failure: Failed | None = None) -> None:
-        """Ends the probe. Raises Failed if registers were not restored, else `earlier_failure`, if
-        any."""
+        """Ends the probe. Raises Failed if registers were not restored or if there was an
+        `earlier_failure`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,13 +102,13 @@ class ProbeStream(_ClosingStream):
         self._probe, self._count = probe, count_bytes
         self._transport: asyncio.ReadTransport | None = None
         self._read_pause_s = self._due_s = 0.0
-        """Seconds between two reads, or 0 to read data as they arrive; and time of the next read,
-        by the loop's clock."""
+        """Seconds between two reads (0: no pause), and time of the next read by the loop's
+        clock."""
         self._read_pause_changed = asyncio.Event()
         self.is_awaited: Callable[[], bool] = lambda: False
-        """Returns whether nothing but the stream is awaited: before the start of a command and
-        after its end. Then a probe that hangs fails after MAX_SILENCE_S, so that it does not delay
-        the outcome."""
+        """Returns whether the caller waits only for this stream, as before the start of a command
+        and after its end. If so, a local probe that hangs for MAX_SILENCE_S is a failure, so that
+        the outcome is not delayed."""
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
@@ -141,8 +139,8 @@ class ProbeStream(_ClosingStream):
     async def _read(
         self, stdout: asyncio.StreamReader, hello: wire.Hello | None, silence: _SilenceTimer
     ) -> bytes:
-        """Returns the data that have arrived; b"" at the end. Raises Failed if no sample is
-        completed in time."""
+        """Returns the data that have arrived; b"" at the end. Raises Failed if no sample arrives in
+        time."""
         while True:
             data = None
             with suppress(TimeoutError):
@@ -166,9 +164,9 @@ class ProbeStream(_ClosingStream):
             raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
 
     def set_read_pause(self, seconds: float) -> None:
-        """Makes the stream read once every `seconds`; 0: as data arrive, which is the default.
-        Between two reads, the probe's output waits in the pipe. A call when a sample has arrived
-        puts the reads just after samples."""
+        """Makes the stream read once every `seconds`; 0, the default: whenever data arrive. Between
+        two reads, the probe's output waits in the pipe. If this is called when a sample has
+        arrived, later reads follow just after samples."""
         self._read_pause_s = seconds
         self._due_s = asyncio.get_running_loop().time() + seconds + MAX_ARRIVAL_S
         if not seconds:
@@ -206,7 +204,7 @@ class ProbeStream(_ClosingStream):
 def _decode(
     decoder: wire.Decoder, data: bytes, messages: list[wire.Message], remote_name: str | None
 ) -> Failed | None:
-    """Decodes these bytes, and adds the completed messages to `messages`. Returns a failure if the
+    """Decodes these bytes, and adds the complete messages to `messages`. Returns a failure if the
     stream cannot continue."""
     try:
         for message in decoder.feed(data):
@@ -226,14 +224,15 @@ def _decode(
 
 
 class StreamEnded(Failed):
-    """The stream cannot continue: it is too late for another attempt, or the machine or its
+    """The stream cannot continue: no time is left for another attempt, or the machine or its
     counters have changed."""
 
 
 class LinkedStream(_ClosingStream):
-    """The stream of a probe that is not a child of perftop. A broken connection is made again,
-    after increasing waits, and continues the stream after a gap. If the machine was restarted, that
-    is impossible: the new hello is passed on if `restarts` is set, else the stream fails."""
+    """The stream of a remote probe or of a server. A broken connection is made again, after
+    increasing waits, and continues the stream after a gap. This is not possible after a restart of
+    the machine: then, with `restarts`, the stream begins again with the new hello, else it
+    fails."""
 
     def __init__(self, probe: AnyProbe, remote_name: str, *, restarts: bool) -> None:
         self.link = probe.link = Link(remote_name, probe)
@@ -241,7 +240,7 @@ class LinkedStream(_ClosingStream):
         self._connection = ProbeStream(probe)
         self._joiner = StreamJoiner()
         self._is_up = False
-        """Whether the present connection has sent its hello."""
+        """Whether the current connection has sent its hello."""
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         pinging = asyncio.create_task(self._ping())
@@ -272,8 +271,8 @@ class LinkedStream(_ClosingStream):
             await asyncio.sleep(PING_PERIOD_S)
 
     def _join_messages(self, messages: list[wire.Message]) -> list[wire.Message]:
-        """Returns the messages, changed to continue the stream, without echoes, which only the link
-        needs."""
+        """Returns the messages, changed to continue the stream. Echoes are left out, because only
+        the link needs them."""
         joined: list[wire.Message] = []
         rest: list[wire.Message] = []
         for message in messages:
@@ -300,8 +299,8 @@ class LinkedStream(_ClosingStream):
         return [hello]
 
     def _note_broken(self, failed: Failed) -> None:
-        """Marks the link as broken. Raises the failure if no hello was ever received or the stream
-        was invalid, because a new attempt would be useless."""
+        """Marks the link as broken. Raises the failure if another attempt would be useless: there
+        was no hello yet, or the stream was invalid."""
         fatal = isinstance(failed, StreamEnded) or (
             self._is_up and not isinstance(failed, BrokenLink)
         )
@@ -313,7 +312,7 @@ class LinkedStream(_ClosingStream):
         self.link.set_broken(str(failed))
 
     async def _reconnect(self) -> None:
-        """Waits and starts a new connection, until one succeeds."""
+        """Connects again, after a wait, until it succeeds."""
         while True:
             await run_in_thread(self._probe.end)
             await asyncio.sleep(self.link.wait_s())
@@ -326,15 +325,15 @@ class LinkedStream(_ClosingStream):
 
 
 def open_stream(probe: AnyProbe, *, restarts: bool = False) -> LinkedStream | ProbeStream:
-    """Returns the stream of a launched probe. `restarts`: the reader accepts another hello after a
-    restart of the machine."""
+    """Returns the stream of a probe. `restarts`: the reader accepts another hello if the machine is
+    restarted."""
     remote_name = probe.remote_name
     return (
         LinkedStream(probe, remote_name, restarts=restarts) if remote_name else ProbeStream(probe)
     )
 
 
-# --- many machines: a machine that hangs or sends invalid data does not delay the others
+# --- many machines; one that hangs or sends invalid data does not delay the others
 
 
 class Listener(Protocol):
@@ -342,12 +341,13 @@ class Listener(Protocol):
         """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
 
     def fail(self, why: str, retry_s: float) -> None:
-        """Called when the machine does not answer; the next attempt follows after `retry_s`."""
+        """Called if the machine does not answer. The next attempt follows after `retry_s`
+        seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedMachine:
-    """A machine to read, and the listener for its messages."""
+    """A machine to read, and the listener that gets its messages."""
 
     open: StreamOpener
     listener: Listener
@@ -355,8 +355,7 @@ class FollowedMachine:
 
 
 async def read_machines(machines: Sequence[FollowedMachine]) -> None:
-    """Reads the streams of all machines until cancelled; then closes all of them at the same
-    time."""
+    """Reads the streams of all machines until cancelled, and then closes all at the same time."""
     start_permits = asyncio.Semaphore(MAX_STARTING)
     async with asyncio.TaskGroup() as group:
         for machine in machines:
@@ -390,8 +389,7 @@ async def _keep_reading(machine: FollowedMachine, start_permits: asyncio.Semapho
 
 
 async def _read(machine: FollowedMachine, permit: _StartPermit) -> None:
-    """Reads a stream to its end. Raises Failed, WireError, or TimeoutError if no message arrives in
-    time."""
+    """Reads a stream to its end. Raises Failed, WireError, or TimeoutError after a silence."""
     await permit.acquire()
     now = asyncio.get_running_loop().time
     async with asyncio.timeout(MAX_HELLO_WAIT_S) as limit, machine.open() as stream:
@@ -404,7 +402,7 @@ async def _read(machine: FollowedMachine, permit: _StartPermit) -> None:
 
 
 class _StartPermit:
-    """The permission to start. At most MAX_STARTING machines have one; it ends with the first
+    """The permission to start, which at most MAX_STARTING machines have. It ends with the first
     message, or after MAX_START_S."""
 
     def __init__(self, start_permits: asyncio.Semaphore) -> None:

@@ -1,9 +1,6 @@
-"""Reads recordings: files that can be read from any moment on, directories of such files, and
-pipes.
-
-Only the damaged part of a recording is lost, and `damage` reports it. Opening a recording raises
-Failed only if nothing in it can be read.
-"""
+"""Reads recordings: files, which can be read from any moment on, directories of files, and pipes.
+Damage costs only the damaged part, and is reported by `damage`. Opening a recording raises Failed
+only if nothing in it can be read."""
 
 from __future__ import annotations
 
@@ -26,28 +23,26 @@ from perftop.base.text import count_noun
 from perftop.session.packing import BLOCK_MESSAGES, INDEX_KIND, Reader, TimedMessage, Unpacker
 
 WINDOW_BYTES = 1 << 18
-"""Number of bytes of a file that are read at once."""
+"""Bytes of a file that are read at once."""
 READ_BYTES = 1 << 18
-"""Maximum number of bytes of a pipe that are read at once."""
+"""Maximum bytes of a pipe that are read at once."""
 PREFIX_BYTES = 64
-"""Number of bytes at the start of a message that contain its kind and its time."""
+"""Bytes at the start of a message that contain its kind and its time."""
 FRAME_START = b"\x88\xa4type\xa5frame"
-"""First bytes of a frame that is not packed, after its length."""
+"""First bytes, after its length, of a frame that is not packed."""
 BLOCK_START = re.compile(
     FRAME_START + rb"|\x85\xa4type\xa6packed\xa7time_ns.{1,9}\xa5first\xc3", re.DOTALL
 )
-"""First bytes of a message that can be read without the messages before it, after its length."""
+"""First bytes, after its length, of a message that can be read without those before it."""
 TAIL_BYTES = 32
-"""Number of bytes at the end of an index that contain its offset and its checksum."""
+"""Bytes at the end of an index that contain its offset and its checksum."""
 UNFINISHED_SUFFIX = ".part"
 MAX_PARTS = 4096
-"""Maximum number of parts of a directory that are opened; the newest are opened."""
+"""Maximum number of parts of a directory that are opened, the newest ones."""
 UNCHECKED_NOTICE = "not checked for damage: an older version wrote it, without checksums"
-"""Notice about a recording without checksums."""
 STILL_WRITTEN_NOTICE = "still being written: this is what was in it when it was opened"
-"""Notice about a recording that is still being written."""
 _LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
-"""Number of bytes of the length of a message, by the first byte of the message."""
+"""Size in bytes of the length of a message, by the first byte of the message."""
 
 
 class Recording:
@@ -56,20 +51,20 @@ class Recording:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO = _open_file(path)
-        # tested before `size` is read, because the writer may end in between
+        # before `size` is read: the writer may end in between
         self.is_growing = _is_locked(self._file)
-        """Whether the file was still being written when it was opened, and so has no end yet."""
+        """Whether the file was being written when it was opened; if so, it has no end yet."""
         self.size = os.fstat(self._file.fileno()).st_size
-        """Size of the file in bytes when it was opened."""
+        """Size in bytes when the file was opened."""
         self._window, self.offset = b"", 0
         """The bytes read last, and their offset in the file."""
         self._damages: dict[int, str] = {}
-        """Texts on damage, by offset: skipped parts, and a missing end."""
+        """Descriptions of damage (skipped parts, a missing end), by offset."""
         decoder = wire.Decoder()
         try:
             self.hello = self._read_hello(decoder)
             self.checked = decoder.checked
-            """Whether damage to the recording's hello and index would be noticed."""
+            """Whether the hello had a checksum; if so, all messages must have one."""
             self._first_offset = decoder.offset
             self._blocks = self._read_index() or self._scan_blocks()
         except OSError as error:
@@ -87,8 +82,8 @@ class Recording:
 
     @property
     def damage(self) -> str | None:
-        """A text on the first damage that was found, and on the number of others; None if no damage
-        was found."""
+        """Description of the first damage found, and the number of other places; None: no
+        damage."""
         if not self._damages:
             return None
         more = len(self._damages) - 1
@@ -109,16 +104,16 @@ class Recording:
         return self.hello.raw_ns
 
     def messages(self, time_ns: int = 0) -> Iterator[TimedMessage]:
-        """Yields messages, beginning with the block that contains this moment, or else the last
-        block before it. After damage the rest of its block is skipped."""
+        """Yields messages, from the block that contains this time, or the one before it. After
+        damage, the rest of the block is skipped."""
         block = bisect_right(self._blocks[1::2], time_ns) - 1
         offset: int | None = self._blocks[2 * max(block, 0)] if self._blocks else self._first_offset
         while offset is not None:
             offset = yield from self._until_damage(offset)
 
     def _until_damage(self, offset: int) -> Generator[TimedMessage, None, int | None]:
-        """Yields messages from the block at this offset to the end or the first damage. Returns the
-        offset of the next block after the damage; None if there is nothing more to read."""
+        """Yields messages from the block at this offset to the first damage or the end. Returns the
+        offset of the next intact block; None if there is none."""
         unpacker, decoder = Unpacker(self.hello), self._decoder()
         damage: wire.WireError | OSError | None = None
         ended, newest_ns = False, -1
@@ -152,7 +147,7 @@ class Recording:
                 newest_ns = other.time_ns
         if isinstance(damage, wire.WireError):
             if self.is_growing and self._blocks and offset >= self._blocks[-2]:
-                return None  # the messages of this block were packed since the file was opened
+                return None  # this block was packed after the file was opened
             self._damages[offset] = f"damaged at byte {offset}: {damage}"
             offsets_of_blocks = self._blocks[::2]
             later = range(bisect_right(offsets_of_blocks, offset), len(offsets_of_blocks))
@@ -183,9 +178,8 @@ class Recording:
     def _message_length(self, offset: int) -> int | None:
         """Returns the length of the message at this offset; None if there is no complete
         message."""
-        head = (
-            self._bytes(offset, 5) if offset < self.size else b""
-        )  # the file may have grown since
+        # the file may have grown beyond `size`
+        head = self._bytes(offset, 5) if offset < self.size else b""
         width = _LENGTH_BYTES.get(head[0]) if head else 0
         if width is None:
             raise wire.WireError("not a message")
@@ -204,8 +198,8 @@ class Recording:
         return self._window[start : start + count]
 
     def _read_index(self) -> array[int] | None:
-        """Returns the offset and first time of each block, from the file's own index. None: the
-        file has no index, or one that does not match the file, which is damage."""
+        """Returns offset and first time of each block from the index at the end of the file; None
+        if there is no index or if it is damaged."""
         index_tail = wire.without_check(self._bytes(max(0, self.size - TAIL_BYTES), TAIL_BYTES))
         offset = int.from_bytes(index_tail[-8:], "little")
         if not self._first_offset <= offset < self.size:
@@ -227,8 +221,8 @@ class Recording:
         return None
 
     def _is_valid_index(self, blocks: array[int], end: int) -> bool:
-        """Returns whether the index includes the first message, and a block begins at each of its
-        offsets."""
+        """Returns whether the index begins with the first block and all its offsets are starts of
+        blocks."""
         previous_offset = self._first_offset - 1
         for offset, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
             if not previous_offset < offset < end:
@@ -241,15 +235,16 @@ class Recording:
         return (blocks[0] if blocks else end) == self._first_offset
 
     def _scan_blocks(self) -> array[int]:
-        """Returns the offset and first time of each block, from a scan of the file. A missing end
-        is damage.
+        """Returns offset and first time of each block from a scan of the file. A missing end is
+        damage.
 
-        The messages of the last block may not be packed yet. In a growing file they will be packed
-        in place, so only the start of the block is certain. If the writer was killed while it
-        packed them, packed messages are followed by those that are not overwritten yet."""
+        The messages of the last block may not be packed yet. In a file that is being written they
+        will be packed in place, so only the start of the block is certain. If the writer was killed
+        while it packed them, packed messages are followed by the unpacked ones not yet overwritten.
+        """
         blocks, offset, last = array("Q"), self._first_offset, b""
         newest_ns = last_ns = -1
-        """Time of the newest message that is certainly complete, and of the one after it."""
+        """Time of the newest message certain to be complete, and of the message after it."""
         while True:
             try:
                 while (length := self._message_length(offset)) is not None:
@@ -279,8 +274,8 @@ class Recording:
         return blocks
 
     def _next_block(self, offset: int) -> int | None:
-        """Returns the offset of the first message after this offset that can be read without the
-        messages before it; None if there is none."""
+        """Returns the offset of the next message that can be read without those before it, if
+        any."""
         while len(data := self._bytes(offset, WINDOW_BYTES)) > PREFIX_BYTES:
             match = BLOCK_START.search(data, PREFIX_BYTES)
             start = match.start() if match is not None else len(data) - PREFIX_BYTES
@@ -288,7 +283,7 @@ class Recording:
                 head = start - 1 - width
                 if match is not None and data[head] == first:
                     length = int.from_bytes(data[head + 1 : start], "big")
-                    if length >> (4 * width):  # a shorter length has a shorter head
+                    if length >> (4 * width):  # smaller lengths have a shorter head
                         return offset + head
             offset += start
         return None
@@ -304,8 +299,9 @@ def _open_file(path: Path) -> BinaryIO:
 
 
 def _is_locked(file: BinaryIO) -> bool:
-    """Returns whether the file's writer still holds its lock, which is released when the writer
-    ends, in whatever way. The shared lock affects no writer: each locks a file that it created."""
+    """Returns whether a writer holds its lock on the file. The kernel releases it however the
+    writer ends. The shared lock taken here does not disturb a writer, which locks only a file that
+    it created."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -330,7 +326,7 @@ def _start_failure(name: object, reason: wire.WireError | None, start: bytes) ->
 
 
 def _message_fields(prefix: bytes) -> dict[str, object]:
-    """Returns the fields of a message that its first bytes contain."""
+    """Returns those fields of a message that are in its first bytes."""
     width = _LENGTH_BYTES.get(prefix[0]) if prefix else None
     return {} if width is None else wire.first_fields(prefix, 1 + width)
 
@@ -342,16 +338,15 @@ def _time_ns(fields: Mapping[str, object]) -> int:
 
 
 class RecordingDirectory:
-    """A recording stored as a directory of parts, each a complete recording in its own file. An
-    on-disk ring has this form, and so does a recording kept from it. It is read like a `Recording`,
-    even if parts are removed during the read."""
+    """A recording in a directory of parts, each a complete recording in a file. A ring on disk is
+    such a directory, and so is a recording kept from it. Parts may be removed while it is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._bytes_before = 0
-        """Total size in bytes of the parts before the current one."""
+        """Size in bytes of all parts before the current one."""
         self._failures: list[str] = []
-        """Messages on parts that could not be opened."""
+        """Error messages of parts that could not be opened."""
         with ExitStack() as stack:
             self._parts = [stack.enter_context(part) for part in self._open_parts()]
             self._files = stack.pop_all()
@@ -367,7 +362,7 @@ class RecordingDirectory:
             try:
                 part = Recording(path)
             except Failed as failed:
-                if path.exists():  # otherwise a running ring has just dropped this part
+                if path.exists():  # else a running ring has just removed it
                     self._failures.append(str(failed))
             else:
                 count += 1
@@ -388,13 +383,12 @@ class RecordingDirectory:
 
     @property
     def offset(self) -> int:
-        """Offset up to which the recording was read, in bytes of all parts."""
+        """Number of bytes read so far, over all parts."""
         return self._bytes_before + self._current_part.offset
 
     @property
     def damage(self) -> str | None:
-        """The damage of the first damaged part. As for a file, the text can follow `the recording
-        is`."""
+        """Description of the damage to the first damaged part; None: no damage."""
         damages = (f"{part.damage} ({part.path.name})" for part in self._parts if part.damage)
         return next(damages, f"not whole: {self._failures[0]}" if self._failures else None)
 
@@ -420,7 +414,7 @@ AnyRecording = Recording | RecordingDirectory
 
 
 def open_recording(path: Path) -> AnyRecording:
-    """Returns the recording in a file or a directory. Raises Failed if there is nothing to read."""
+    """Opens the recording in a file or directory. Raises Failed if there is nothing to read."""
     return RecordingDirectory(path) if path.is_dir() else Recording(path)
 
 
@@ -429,15 +423,14 @@ def has_parts(path: Path) -> bool:
 
 
 class PipedRecording:
-    """A recording or a stream in a pipe: it is read once, from its beginning to the first
-    damage."""
+    """A recording or a stream in a pipe, which is read once, up to the first damage."""
 
     def __init__(self, name: str, file: io.BufferedReader) -> None:
         self.size: int | None = None
-        """The size of a pipe is unknown."""
+        """Unknown for a pipe."""
         self.damage: str | None = None
-        """Text on why the file could not be read completely; None if it is not damaged."""
-        self.is_growing = False  # reading ends with the writer
+        """Why the pipe could not be read to its end; None if it was."""
+        self.is_growing = False  # reading ends only when the writer does
         self._file = file
         self._reader, self.offset = Reader(), 0
         self._messages = self._read_messages(name)
@@ -456,7 +449,7 @@ class PipedRecording:
         self._file.close()
 
     def messages(self) -> Iterator[wire.Message]:
-        """Returns all messages after the hello. They can be read only once."""
+        """Returns the messages after the hello. They can be read only once."""
         return self._messages
 
     def _read_messages(self, name: str) -> Iterator[wire.Message]:
@@ -489,8 +482,8 @@ Source = AnyRecording | PipedRecording
 
 
 def open_source(path: Path | None) -> Source:
-    """Returns the recording or stream in a file, a directory or a pipe; None: on stdin. Raises
-    Failed if there is nothing to read."""
+    """Opens the recording or stream in a file, a directory or a pipe; None: stdin. Raises Failed if
+    there is nothing to read."""
     if path is None:
         if sys.stdin is None or sys.stdin.isatty():
             raise Failed("no recording on stdin: name a file, or pipe a recording into it", USAGE)
@@ -505,8 +498,8 @@ def open_source(path: Path | None) -> Source:
 
 
 def report_damage(name: object, source: Source) -> int:
-    """Reports whether the source is still being written, and any damage found while reading it.
-    Returns the exit status."""
+    """Prints whether the source is still being written and its damage, if any. Returns the exit
+    status."""
     name = "stdin" if name == Path("-") else name
     if source.is_growing:
         print_error(f"{name}: {STILL_WRITTEN_NOTICE}")
@@ -517,7 +510,8 @@ def report_damage(name: object, source: Source) -> int:
 
 
 def refuse_as_output(source: Path | None, output: Path) -> None:
-    """Raises Failed if writing the output would destroy the recording that is read; None: stdin."""
+    """Raises Failed if the output is the recording that is read (None: stdin), which would be
+    overwritten."""
     with contextlib.suppress(OSError):
         source_status = os.fstat(sys.stdin.fileno()) if source is None else source.stat()
         if os.path.samestat(source_status, output.stat()):

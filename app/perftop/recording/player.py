@@ -1,5 +1,5 @@
-"""Plays a recording: reads it into a session at its own pace, jumps to any other moment of it, and
-lists the episodes of the whole recording."""
+"""Plays a recording: reads it into a session, jumps to any moment of it, and lists all its
+episodes."""
 
 from __future__ import annotations
 
@@ -44,30 +44,29 @@ if TYPE_CHECKING:
 
 WARM_UP_NS = 30_000_000_000
 """Time in ns that is read before the target of a jump: three times what the slowest detector needs.
-So numbers and episodes equal those of a session that was running from the start, except that only
-starts and stops of siblings within these seconds are counted."""
+So numbers and episodes are those of a session that was read from the start. Only starts and stops
+of siblings are counted within this time."""
 MAX_SKIP_BY_READING_NS = 2 * WARM_UP_NS
-"""Maximum time in ns by which playback skips forward by reading on, which is faster than a seek in
-the file."""
+"""Maximum time in ns of a jump forward that is made by reading on, which is faster than a seek."""
 AFTER_END_NS = 1 << 63
-"""A raw time after that of every message, in ns."""
+"""A raw time in ns after all messages."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
-"""Playing speeds, as multiples of the original speed; the last: as fast as the file can be read."""
+"""Playing speeds, as multiples of the original speed; the last is as fast as possible."""
 BATCH_S = 0.05
-"""Longest time in s for which a seek reads before keys are handled."""
+"""Maximum seconds for which a seek reads before keys are handled."""
 SEEK_PAUSE_S = 0.005
-"""Pause in s between two batches of a seek, for keys and the screen."""
+"""Seconds between two batches of a seek, for keys and the screen."""
 
 
 class Playback:
-    """Reads a recording into a session, from the block that contains a given moment. Playbacks of
-    the same recording are independent."""
+    """Reads a recording into a session of its own, from the block that contains a given moment
+    on."""
 
     def __init__(
         self, recording: AnyRecording, time_ns: int, episodes: RecordingEpisodes | None = None,
         room: int = MAX_BYTES,
     ) -> None:  # fmt: skip
-        """`episodes`: episodes of the whole file. `room`: budget of the history, in bytes."""
+        """`episodes`: those of the whole file. `room`: maximum size of the history in bytes."""
         messages = recording.messages(time_ns)
         first: list[TimedMessage] = []
         while len(first) < BLOCK_MESSAGES and not (first and isinstance(first[-1], wire.Frame)):
@@ -89,33 +88,33 @@ class Playback:
 
     @property
     def cost(self) -> float:
-        """CPU seconds per second that the probe used during the part that was read."""
+        """CPU time per second that the probe used, over the part that was read."""
         elapsed_ns = self.session.now_ns - self._begin_ns
         return self.session.probe_cpu_s() / (elapsed_ns / 1e9) if elapsed_ns > 0 else math.nan
 
     @property
     def ends_ns(self) -> tuple[int, int] | None:
-        """Ends of the first and the last sample in history, in raw ns; None if there are no
-        samples."""
+        """Ends of the first and the last sample in history, in raw ns; None if there is no
+        sample."""
         first_ns, last_ns = self.session.past.first_ns, self.session.past.last_ns
         return None if first_ns is None or last_ns is None else (first_ns, last_ns)
 
     def shown_ns(self, time_ns: int) -> int | None:
-        """Returns the end of the sample that is shown at this moment, in raw ns; None if there is
-        no sample."""
+        """Returns the end in raw ns of the sample that is shown at this moment; None if there is
+        none."""
         times = self.session.past.times()
         index = int(times.searchsorted(time_ns, side="right")) - 1
         return int(times[max(0, index)]) if len(times) else None
 
     def messages_until(self, time_ns: float) -> Iterator[TimedMessage]:
-        """Yields the next messages, up to this moment. The caller applies them to the session."""
+        """Yields the next messages, up to this moment, for the caller to apply to the session."""
         while self._next_message is not None and self._next_message.time_ns <= time_ns:
             message = self._next_message
             self._next_message = next(self._messages, None)
             yield message
 
     def sample(self) -> None:
-        """Reads on to the end of the next sample."""
+        """Reads to the end of the next sample."""
         ends_ns = self.ends_ns
         for message in self.messages_until(AFTER_END_NS):
             self.session.apply(message)
@@ -124,8 +123,8 @@ class Playback:
 
 
 def _hello_at(hello: wire.Hello, message: TimedMessage) -> wire.Hello:
-    """Returns the hello as it would have been at this frame, since earlier notes may have changed
-    which CPUs are online."""
+    """Returns hello with the CPUs that were online at this frame, which earlier notes may have
+    changed."""
     blocks = message.blocks if isinstance(message, wire.Frame) else {}
     for block in hello.blocks:
         rows = blocks.get(block.name)
@@ -143,7 +142,7 @@ def _hello_at(hello: wire.Hello, message: TimedMessage) -> wire.Hello:
 
 
 class PlayClock:
-    """Computes the moment of the recording that is shown while it is played."""
+    """Computes which moment of the recording is shown while it is played."""
 
     def __init__(self) -> None:
         self.speed = 1.0
@@ -167,7 +166,7 @@ class PlayClock:
 
 def frame_range(recording: AnyRecording) -> tuple[int, int]:
     """Returns the raw times in ns of the first frame and of the last message. Raises Failed if
-    there is no sample to show."""
+    there are no samples."""
     first: list[int] = []
     for message in recording.messages():
         if isinstance(message, wire.Frame):
@@ -182,18 +181,18 @@ def frame_range(recording: AnyRecording) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Seeker:
-    """Jumps to another moment of a recording. This may take long, because the recording is read up
-    to that moment. So progress is reported, and the task can be cancelled."""
+    """Jumps to a moment of a recording. This may take long, because samples before it must be read,
+    so progress is reported, and the task can be cancelled."""
 
     recording: AnyRecording
     episodes: RecordingEpisodes
     clock: Callable[[], float]
     progress: Callable[[int], None]
-    """Called with the moment up to which the recording was read."""
+    """Called with the raw time in ns of the last message read."""
 
     async def go(self, playback: Playback | None, time_ns: int) -> Playback:
-        """Returns a playback that has read up to this moment: the given one, if it is near, or else
-        a new one."""
+        """Returns a playback that has been read up to this moment: the given one if the moment is
+        near, else a new one."""
         ends_ns = None if playback is None else playback.ends_ns
         if playback is not None and ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
             return playback
@@ -205,8 +204,8 @@ class Seeker:
     async def next_episode(
         self, playback: Playback, interval: Interval, direction: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
-        """Returns the moment of the next known episode or mark of the file after an interval, or,
-        if `direction` is -1, of the last one before it, and a playback that has read up to there.
+        """Finds the next episode or mark of the file after an interval, or, if `direction` is -1,
+        the last one before it. Returns a playback that has been read up to there and the moment;
         None if there is none."""
         session = playback.session
         episodes = selection.reachable_episodes(session, cpus)
@@ -216,14 +215,14 @@ class Seeker:
             reverse=direction < 0,
         ):
             playback_there = await self.go(playback, time_ns)
-            # Samples are discrete, so this may be the moment already shown.
+            # this may be the sample that is already shown
             shown_ns = playback_there.shown_ns(time_ns)
             if shown_ns is not None and (shown_ns - interval.time_ns) * direction > 0:
                 return playback_there, time_ns
         return None
 
     async def extend_back(self, playback: Playback, since_ns: int) -> None:
-        """Extends the history of a playback back to this moment, as far as there is room."""
+        """Extends the history of a playback back to this moment, as far as memory permits."""
         history = playback.session.past
         if (begin_ns := history.begin_ns) is None:
             return
@@ -234,8 +233,8 @@ class Seeker:
         history.prepend(longer_playback.session.past)
 
     async def _read(self, playback: Playback, time_ns: int, *, low_priority: bool = False) -> None:
-        """Reads up to this moment, but at least one sample. `low_priority`: keys and the screen
-        have priority, because the user is not waiting for the result."""
+        """Reads up to this moment, and at least one sample. With `low_priority`, keys and the
+        screen come first, because the user is not waiting for the result."""
         end_s = self.clock() + BATCH_S
         ahead = playback.messages_until(time_ns)
         while messages := list(islice(ahead, MAX_BATCH)):
@@ -249,31 +248,30 @@ class Seeker:
             playback.sample()
 
 
-# --- Episodes and marks of a whole recording, found by one pass over it, as in export.
+# --- Episodes and marks of a whole recording, found by one pass over it
 #
-# The pass runs in a separate process, so that it does not delay the handling of keys. It writes
-# notes to its stdout, and the same bytes to a file in the user's cache, where the next replay of
-# that recording finds them. To run it: python -m perftop.recording.player FILE
+# The pass runs in a separate process, python -m perftop.recording.player FILE, so that it does not
+# delay the handling of keys. It writes notes to its stdout, and the same bytes to the user's cache,
+# for the next replay of that recording.
 
 KIND, PROGRESS_KIND, COMPLETED_KIND = "episode", "progress", "complete"
-"""Kinds of notes: an episode, the time up to which the recording was read, and the end of the
-pass."""
+"""Kinds of notes: an episode, the time up to which the recording was read, the end of the pass."""
 PROGRESS_S = 0.2
 """Seconds between two progress notes."""
 POLL_S = 0.05
-"""Seconds between two reads of the output of the pass."""
+"""Seconds between two reads of the pass's output."""
 CHUNK = 1 << 16
-"""Bytes decoded at once: some hundred episodes, which take milliseconds."""
+"""Bytes decoded at once: a few hundred episodes, which take milliseconds."""
 NICENESS = 10
 FORMAT = "1"
 """Version of cache entries."""
 MAX_ENTRY_BYTES = 1 << 26
-"""Maximum size of a cache entry in bytes; a larger entry is not kept."""
+"""Maximum size of a cache entry in bytes; a larger one is not written."""
 MAX_ENTRIES = 64
-"""Maximum number of cache entries; the newest are kept."""
+"""Maximum number of cache entries; the oldest are removed."""
 FINGERPRINT_BYTES = 1 << 16
-"""Number of bytes at the start and at the end of the recording (its hello and its index) that the
-name of its cache entry depends on."""
+"""Bytes at the start and at the end of the recording (its hello and its index) on which the name of
+its cache entry depends."""
 _NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
 """Names of entries, and of unfinished entries."""
 _EVIDENCE_TYPES: dict[str, type[Any]] = {
@@ -287,8 +285,8 @@ _CONFIDENCE = typing.get_args(confidence.Confidence)
 async def fill_episodes(
     path: Path, hello: wire.Hello, episodes: RecordingEpisodes
 ) -> AsyncGenerator[None]:
-    """Fills `episodes`, from the cache if it has this recording; yields whenever there are more.
-    Raises Failed if not all episodes could be found."""
+    """Adds all episodes of a recording to `episodes`, from the cache if possible; yields whenever
+    there are more. Raises Failed if some are missing."""
     cached_notes = await asyncio.to_thread(cached_index, path)
     if cached_notes is not None:
         with contextlib.suppress(wire.WireError):
@@ -313,8 +311,8 @@ async def fill_episodes(
 
 @contextlib.contextmanager
 def _index_process(path: Path) -> Iterator[int]:
-    """Starts the process; yields a descriptor of its output. The process is killed when the block
-    is left."""
+    """Runs the pass in a process, which is killed at the end of the block. Yields a descriptor of
+    its output."""
     # -P: a perftop/ in the working directory must not be imported.
     argv = sys.executable, "-P", "-m", __name__, os.path.abspath(path)  # noqa: PTH100
     devnull = subprocess.DEVNULL
@@ -337,10 +335,10 @@ async def _read_chunk(output_fd: int) -> bytes:
 
 
 def add_episodes(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes) -> None:
-    """Adds the episodes in these bytes. Raises WireError if the bytes are not from an index."""
+    """Adds the episodes in these bytes of an index. Raises WireError if they are something else."""
     for message in decoder.feed(data):
         if not isinstance(message, wire.Note):
-            raise wire.WireError("no note of an index")
+            raise wire.WireError("not a note of an index")
         if message.kind == KIND:
             episodes.add(from_note(message))
         else:
@@ -352,8 +350,8 @@ def add_episodes(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes
 
 
 def notes(recording: AnyRecording) -> Iterator[wire.Note]:
-    """Yields notes of all episodes and marks in the order in which they were listed, with progress
-    notes in between; episodes that are running at the end come last."""
+    """Yields notes of all episodes and marks as the session lists them, with progress notes in
+    between. Episodes that are running at the end are last."""
     session, cursor = Session(recording.hello, summarises=False), 0
     last_mark: Episode | None = None
     due_s = time.monotonic() + PROGRESS_S
@@ -375,7 +373,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
 
 
 def write_index(path: Path, output: BinaryIO) -> None:
-    """Writes the notes to `output` and to the cache."""
+    """Runs the pass. Writes the notes to `output` and to the cache."""
     entry_name, encoded = cache_name(path), bytearray()
     with open_recording(path) as recording:
         for note in notes(recording):
@@ -397,8 +395,7 @@ def cache_directory() -> Path:
 
 
 def cache_name(recording: Path) -> str | None:
-    """Returns the name of the recording's cache entry; None if the recording cannot be read, or is
-    a directory."""
+    """Returns the name of a recording's cache entry; None for a directory or an unreadable file."""
     try:
         status = recording.stat()
         size, changed_ns = str(status.st_size), str(status.st_mtime_ns)
@@ -415,21 +412,21 @@ def cache_name(recording: Path) -> str | None:
 
 @cache
 def _code_time() -> str:
-    """Returns when perftop's code was last changed. Cached episodes depend on the code, and the
-    version number of a checkout stays the same across many changes."""
+    """Returns when perftop's code was last changed. Episodes depend on it, and the version number
+    of a checkout does not change with each change."""
     sources = Path(perftop.__path__[0]).rglob("*.py")
     return str(max((file.stat().st_mtime_ns for file in sources), default=0))
 
 
 def cached_index(recording: Path) -> bytes | None:
-    """Returns the content of the recording's cache entry; None if there is no usable entry."""
+    """Returns the recording's cache entry; None if there is no usable one."""
     name = cache_name(recording)
     return None if name is None else files.read_own_file(cache_directory() / name, MAX_ENTRY_BYTES)
 
 
 def write_cache_entry(recording: Path, entry_name: str | None, data: bytes | bytearray) -> None:
-    """Adds a cache entry, unless the recording has changed since `entry_name` was computed.
-    Nothing is reported if the cache cannot be written, or belongs to another user."""
+    """Adds a cache entry, unless the recording has changed since its name was computed. Does
+    nothing if the cache cannot be written or belongs to another user."""
     if entry_name is None or len(data) > MAX_ENTRY_BYTES or cache_name(recording) != entry_name:
         return
     with contextlib.suppress(OSError):
@@ -437,7 +434,7 @@ def write_cache_entry(recording: Path, entry_name: str | None, data: bytes | byt
         files.make_directory(path.parent, parents=True)
         with OwnDirectory.open(path, make=True) as directory:
             files.replace_in(directory.fd, entry_name, data, 0o600)
-            # Remove the oldest entries, and unfinished entries of processes that died.
+            # remove the oldest entries, and unfinished ones of processes that died
             times = {name: status.st_mtime_ns for name, status in directory.files(_NAMES).items()}
             for name in sorted(times, key=times.__getitem__, reverse=True)[MAX_ENTRIES:]:
                 directory.unlink(name)
@@ -460,7 +457,7 @@ def to_note(episode: Episode) -> wire.Note:
 
 
 def from_note(note: wire.Note) -> Episode:
-    """Returns the episode in a note. Raises WireError if the note is not one of an episode."""
+    """Returns the episode in a note. Raises WireError if there is none."""
     try:
         data = note.data
         episode = Episode(
@@ -478,15 +475,15 @@ def from_note(note: wire.Note) -> Episode:
             and (episode.kind != "mark" or isinstance(episode.evidence.get("label"), str))
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise wire.WireError(f"a note of no episode ({error!r})") from None
+        raise wire.WireError(f"not a note of an episode ({error!r})") from None
     if not fits:
-        raise wire.WireError("a note of no episode")
+        raise wire.WireError("not a note of an episode")
     return episode
 
 
 def _to_plain(value: Any) -> Any:
-    """Returns the value with plain Python types: a tuple or list becomes a list that begins with
-    the name of its type; numpy numbers become int or float."""
+    """Returns a value in types of msgpack: a tuple or list becomes a list that begins with the name
+    of its type; numpy numbers become int or float."""
     if isinstance(value, str | bool | None):
         return value
     if isinstance(value, tuple | list):
@@ -509,7 +506,7 @@ def _from_plain(value: Any) -> Any:
 
 
 def _fits_type(value: Any, hint: Any) -> bool:
-    """Returns whether a value fits a type hint of a field of evidence."""
+    """Returns whether a value has the type of a field of evidence."""
     if typing.get_origin(hint) is tuple:
         return type(value) is tuple and all(isinstance(v, typing.get_args(hint)[0]) for v in value)
     if isinstance(hint, types.UnionType):

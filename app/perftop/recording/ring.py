@@ -1,13 +1,12 @@
-"""An on-disk ring of the last minutes of a stream, in bounded space, as in a flight recorder, and
-the recordings that are kept from it.
+"""A ring on disk: the last minutes of a stream, in bounded space, as in a flight recorder, and the
+recordings that are kept from it.
 
     FILE/                    a directory, itself a recording
       000007.part …          the ring: each part is a whole recording, the oldest is removed first
       kept/NAME.perftop/     parts that are kept, as hard links: they cost no copy and no time
 
-Each part has its own hello, with the state at its start. So after a sudden end all parts can be
-read except for a message at the end of the last one, and nothing has to be repaired before the next
-start. The next run keeps the parts left by the last run.
+Each part has its own hello, with the state at its start. So a sudden end costs only the last
+message, and nothing has to be repaired. The next run keeps the parts that the last run has left.
 """
 
 from __future__ import annotations
@@ -35,26 +34,22 @@ from perftop.session.packing import TimedMessage
 
 KEPT_DIRECTORY = "kept"
 KEPT_BY_USER, PREVIOUS_RUN = "by-hand", "before"
-"""Suffixes of the names of kept recordings: those kept by the user, which are never removed, and
-those left by the last run."""
+"""End of the name of a recording kept by the user, which is never removed, and of one left by the
+last run."""
 PART_COUNT = 30
-"""Number of parts of a ring."""
 MIN_PART_NS, MAX_PART_NS = 1_000_000_000, 60_000_000_000
 """Bounds of the length of a part, in ns."""
 MIN_PARTS = 2
-"""Number of parts that are always kept, however full the ring is."""
+"""Minimum number of parts, even if they exceed the maximum size."""
 _PART = re.compile(rf"[0-9]{{6,}}{re.escape(UNFINISHED_SUFFIX)}")
 _KEPT_NAME = re.compile(r"[0-9]{8}-[0-9]{6}-.+\.perftop")
-"""Names of kept recordings. A file with another name, a link, or a file of another user is neither
-counted nor removed."""
+"""Names of kept recordings. A file with another name, a link, or another user's file is ignored."""
 KEEP_MARGIN_NS = 30_000_000_000
-"""Time in ns that is kept before and after an episode."""
+"""Time in ns kept before and after an episode."""
 KeepRequest = tuple[str, int, int]
 """Kind of an episode, and the raw times between which everything must be kept."""
-
-
 _Sizes = dict[int, int]
-"""Sizes of parts in bytes, by inode, because a part may be in several directories."""
+"""Size of each part in bytes, by inode, because a part can be in several directories."""
 
 
 @dataclass(slots=True)
@@ -65,7 +60,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _KeptRecording:
-    """A recording that is being kept; new parts that start before `until_ns` are added to it."""
+    """A kept recording, to which new parts that start before `until_ns` are added."""
 
     name: str
     since_ns: int
@@ -73,21 +68,21 @@ class _KeptRecording:
 
 
 class Ring:
-    """Writes messages to a ring, with the interface of a `Writer`. Raises Failed if it cannot start
-    or continue."""
+    """Writes messages to a ring; used like a `Writer`. Raises Failed if it cannot start or
+    continue."""
 
     def __init__(self, path: Path, hello: wire.Hello, length_ns: int, max_bytes: int) -> None:
         """`max_bytes`: maximum size of everything in the directory."""
         self.path, self.is_open, self.frames = path, True, 0
         self.notices: list[str] = []
-        """Messages for the user; the caller that shows them removes them."""
+        """Messages for the user, which the caller shows and removes."""
         self._hello, self._length_ns, self._max_bytes = hello, length_ns, max_bytes
         self._part_ns = max(MIN_PART_NS, min(MAX_PART_NS, length_ns // PART_COUNT))
         self._topology = {row.cpu: row for row in hello.topology}
         self._parts: deque[_Part] = deque()
         self._keep: _KeptRecording | None = None
         self._kept_recordings: dict[str, _Sizes] = {}
-        """By name of each kept recording, the sizes of its parts."""
+        """The sizes of the parts of each kept recording, by its name."""
         self._writer: Writer | None = None
         self._number = 0
         self._is_full = False
@@ -104,7 +99,7 @@ class Ring:
 
     @property
     def extent(self) -> str:
-        """Text with the current length and size; a path follows it."""
+        """Number of frames, length and size so far, as text. A path follows it."""
         if self._final_extent:
             return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
@@ -113,7 +108,7 @@ class Ring:
         return f"{self.frames} frames, kept the last {last} ({total} with all saved parts)"
 
     def write(self, message: TimedMessage) -> None:
-        """Writes a message. Raises Failed; the earlier parts in the directory are then complete."""
+        """Writes a message. Raises Failed; earlier parts are then complete."""
         try:
             self._write(message)
         except Failed as failed:
@@ -138,7 +133,7 @@ class Ring:
         self._writer.write(message)
 
     def begins_part(self, message: TimedMessage) -> bool:
-        """Returns whether this message will be the first of a part."""
+        """Returns whether this message will begin a new part."""
         since_ns = self._parts[-1].begin_ns if self._parts else -self._part_ns
         return isinstance(message, wire.Frame) and message.time_ns - since_ns >= self._part_ns
 
@@ -150,13 +145,12 @@ class Ring:
         os.close(self._directory.fd)
 
     def keep(self) -> None:
-        """Keeps the present parts permanently."""
+        """Keeps all current parts permanently."""
         self._link_parts(KEPT_BY_USER, 0)
 
     def keep_around(self, name: str, since_ns: int, until_ns: int) -> None:
         """Keeps everything between these raw times, and up to one part more at both ends.
-        Overlapping spans are merged into one recording, which is at most twice as long as the ring.
-        """
+        Overlapping spans become one recording, up to twice the length of the ring."""
         now_ns, keep = self._now_ns, self._keep
         if until_ns < now_ns:
             return
@@ -177,7 +171,7 @@ class Ring:
         return self._writer.now_ns if self._writer is not None else self._hello.raw_ns
 
     def _next_part(self, now_ns: int) -> None:
-        """Begins the next part, and drops parts that are too old or that do not fit."""
+        """Begins the next part, and removes parts that are too old or exceed the maximum size."""
         if self._writer is not None:
             self._writer.end()
         self._number += 1
@@ -203,21 +197,21 @@ class Ring:
             raise write_failure(self.path, error) from None
 
     def _drop_oldest_part(self) -> _Sizes:
-        """Removes the oldest part of the ring; returns its inode and size."""
+        """Removes the oldest part of the ring. Returns its size, by inode."""
         name = self._parts.popleft().name
         status = self._directory.stat(name)
         self._directory.unlink(name)
         if status is None:
             return {}
-        # The part may have grown since the sizes were read.
+        # it may have grown since the sizes were read
         for parts in self._kept_recordings.values():
             if status.st_ino in parts:
                 parts[status.st_ino] = status.st_size
         return {status.st_ino: status.st_size}
 
     def _remove_excess(self) -> None:
-        """Reduces the directory to its maximum size: removes automatically kept recordings, the
-        oldest first, then the oldest parts."""
+        """Reduces the directory to its maximum size. Recordings kept automatically are removed
+        first, then parts of the ring; in both, the oldest first."""
         directories = self._sizes()
         total = sum(_merged_sizes(directories).values())
         if total <= self._max_bytes:
@@ -238,8 +232,8 @@ class Ring:
                 self.notices.append(f"{limit}: the oldest data are removed")
 
     def _remove_oldest(self) -> _Sizes | None:
-        """Removes the oldest automatically kept recording; returns its parts, or None if there is
-        no such recording."""
+        """Removes the oldest automatically kept recording. Returns the sizes of its parts; None if
+        there is no such recording."""
         current = None if self._keep is None else self._keep.name
         for name in sorted(self._kept_recordings):
             by_hand = Path(name).stem.rstrip("-0123456789").endswith(KEPT_BY_USER)
@@ -252,14 +246,13 @@ class Ring:
             ):
                 for part in kept.files(_PART):
                     kept.unlink(part)
-                os.rmdir(name, dir_fd=above.fd)  # unless the user put other files there
+                os.rmdir(name, dir_fd=above.fd)  # fails if there are other files
             return self._kept_recordings.pop(name)
         return None
 
     def _sizes(self) -> list[_Sizes]:
-        """Returns the parts of each kept recording, and last those of the ring, one of which still
-        grows. A recording is read once, unless parts are still added to it: there may be
-        thousands."""
+        """Returns the sizes of the parts of each kept recording, and last of the ring. There may be
+        thousands of recordings, so each is read once, unless it still gets parts."""
         names: list[str] = []
         with contextlib.suppress(OSError), self._directory.subdirectory(KEPT_DIRECTORY) as above:
             names = [
@@ -279,13 +272,13 @@ class Ring:
         return [*self._kept_recordings.values(), _part_sizes(self._directory)]
 
     def _total_bytes(self) -> int:
-        """Returns the size of all parts in bytes. A part that is also kept counts only once."""
+        """Returns the size of all parts in bytes, counting each once even if it is also kept."""
         return sum(_merged_sizes(self._sizes()).values())
 
     # --- keeping
 
     def _link_parts(self, name: str, since_ns: int) -> str | None:
-        """Makes a recording of the parts since `since_ns`; returns its name, or None if that
+        """Keeps the parts since `since_ns` as a recording. Returns its name; None if that
         failed."""
         ends_ns = [*(part.begin_ns for part in self._parts), self._now_ns][1:]
         parts = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
@@ -316,7 +309,7 @@ class Ring:
             return kept.subdirectory(f"{stem}.perftop", make=True)
 
     def _keep_parts_of_last_run(self) -> None:
-        """Moves the parts of the last run to a kept recording."""
+        """Moves parts left by the last run to a kept recording."""
         leftovers = self._directory.files(_PART)
         if not leftovers:
             return
@@ -338,8 +331,7 @@ def _merged_sizes(directories: Iterable[_Sizes]) -> _Sizes:
 
 
 def _locked_directory(path: Path) -> OwnDirectory:
-    """Returns the directory, created if it is missing, and locked against other writers. Raises
-    Failed."""
+    """Opens the directory, or makes it, and locks it against other writers. Raises Failed."""
     directory = _open_directory(path, make=True)
     try:
         fcntl.flock(directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -350,13 +342,14 @@ def _locked_directory(path: Path) -> OwnDirectory:
 
 
 def check_path(path: Path) -> None:
-    """Raises Failed if a ring cannot be started at this path: it needs its own directory."""
+    """Raises Failed if a ring cannot be started at this path, which must be a directory of its
+    own."""
     if path.exists() or not path.parent.is_dir():
         os.close(_open_directory(path).fd)
 
 
 def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
-    """Returns the directory, if it contains only files of a ring. Raises Failed."""
+    """Opens the directory. Raises Failed if it contains anything but a ring."""
     with contextlib.ExitStack() as stack:
         try:
             directory = stack.enter_context(OwnDirectory.open(path, make=make))
@@ -377,8 +370,8 @@ def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
 
 
 def keep_requests(episode: Episode, now_ns: int, longest_ns: int) -> Iterator[KeepRequest]:
-    """Yields the spans to keep around an episode. If an episode is longer than `longest_ns`, only
-    its first `longest_ns` and its end are kept."""
+    """Yields the spans to keep around an episode. Of an episode longer than `longest_ns`, only the
+    first `longest_ns` and the end are kept."""
     end_ns = now_ns if episode.end_ns is None else episode.end_ns
     last_ns = min(end_ns, episode.start_ns + longest_ns)
     yield episode.kind, episode.start_ns - KEEP_MARGIN_NS, last_ns + KEEP_MARGIN_NS

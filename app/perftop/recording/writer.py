@@ -1,4 +1,4 @@
-"""Writes recordings to files: directly, or in a thread while there is a screen."""
+"""Writes recordings to files: directly, or in a thread for the screen."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ from perftop.session.packing import BLOCK_MESSAGES, Recorder, TimedMessage, writ
 from perftop.session.session import Session
 
 WAITING_BYTES = 64_000_000
-"""Maximum size in bytes of messages that wait for the disk: half a minute of the largest
-machines."""
+"""Maximum bytes of messages that wait for the disk: half a minute of the largest machines."""
 MAX_UNPACKED_BYTES = 1 << 22
-"""Maximum size in bytes of messages that wait in memory to be packed."""
+"""Maximum bytes of messages that wait to be packed."""
 NOTICE_S = 10.0
-"""Time in s for which a notice is shown."""
 END_S = 2.0
-"""Time in s without progress of the disk after which the app exits anyway."""
+"""Seconds without progress on the disk after which the app exits nevertheless."""
 
 
 def check_path(path: Path, *, force: bool) -> None:
-    """Raises Failed if a recording cannot be started at this path; called before there is anything
-    to record. Only a regular file is ever replaced, never a device or a link."""
+    """Raises Failed if a recording cannot be started at this path. With `force`, an existing
+    regular file can be replaced, but never a device or a link."""
     if path == Path("-"):
         text = "a recording must be a file: -o NAME; to write to a pipe: perfprobe stream"
         raise Failed(text, USAGE)
@@ -56,20 +54,21 @@ def check_path(path: Path, *, force: bool) -> None:
 
 
 class Writer:
-    """Writes a recording. After it has raised Failed it writes nothing more; the messages written
-    before are safe.
+    """Writes a recording. After it has raised Failed it writes nothing more; earlier messages are
+    safe.
 
-    Each message is one write of its bytes on the wire, so a sudden end loses at most the last
-    message. The messages of a complete block are packed together, in place of these bytes. This
-    takes far less CPU time than packing each message when it arrives."""
+    Each message is written at once in its form on the wire, so a sudden end loses at most the last
+    one. When a block is complete, its messages are packed and replace these bytes. This takes far
+    less CPU time than packing each message when it arrives.
+    """
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
     ) -> None:
-        """`directory`: a descriptor of the directory that contains `path`; None: it is opened here.
-        With `force`, an existing file stays until this recording has samples; with a command, until
-        they are packed, because it may turn out that the command cannot run. The recording has a
-        hidden name until then."""
+        """`directory`: descriptor of the directory that contains `path`; None: it is opened here.
+        With `force`, the recording has a hidden name, and an existing file stays, until there are
+        samples; with a command, until they are packed, because the command may turn out not to
+        run."""
         if directory is None:
             check_path(path, force=force)
         self.path = path
@@ -81,25 +80,25 @@ class Writer:
         self._begin_ns = hello.raw_ns
         replaces = force and path.exists()
         self._hidden_name = f".{path.name}.{os.urandom(8).hex()}" if replaces else ""
-        """Name of this file until it replaces another; empty if it has its own name."""
+        """Name of this file until it replaces another; '' if it has its final name."""
         self._has_command = bool(hello.command)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         opened = contextlib.nullcontext((directory, path.name))
         try:
             with files.open_parent(path) if directory is None else opened as (above, name):
-                # Only its owner may read it, as it contains command lines of other users.
+                # only its owner may read it: it contains command lines of other users
                 self._fd = os.open(self._hidden_name or name, flags, files.MODE, dir_fd=above)
             self._status = os.fstat(self._fd)
         except OSError as error:
             raise write_failure(path, error) from None
-        with contextlib.suppress(OSError):  # not every file system has locks
+        with contextlib.suppress(OSError):  # some file systems have no locks
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` tests this lock
         self._waiting_messages: list[TimedMessage] = []
-        """Messages that are not packed yet, at the end of the file."""
+        """The unpacked messages, which are at the end of the file."""
         self._packed_bytes = self._waiting_bytes = 0
-        """Bytes of the file."""
+        """Bytes of the packed and of the unpacked part of the file."""
         self._pending_bytes = bytearray()
-        """Bytes from `_recorder` that are not in the file yet."""
+        """Packed bytes that are not in the file yet."""
         self._recorder = Recorder(self._pending_bytes.extend, hello)
         try:
             self._pack()
@@ -113,10 +112,8 @@ class Writer:
 
     @property
     def extent(self) -> str:
-        """Text with duration, number of frames and size so far."""
-        duration = long_duration(
-            round(self.now_ns - self._begin_ns, -8)
-        )  # sample periods vary slightly
+        """Duration, number of frames and size so far, as text."""
+        duration = long_duration(round(self.now_ns - self._begin_ns, -8))  # samples are not exact
         return f"{duration}, {self.frames} frames, {size_text(self.byte_count)}"
 
     def write(self, message: TimedMessage) -> None:
@@ -125,10 +122,8 @@ class Writer:
         self._write_or_fail(lambda: self._append(data))
         self._waiting_messages.append(message)
         self._waiting_bytes += len(data)
-        if (
-            len(self._waiting_messages) >= BLOCK_MESSAGES
-            or self._waiting_bytes >= MAX_UNPACKED_BYTES
-        ):
+        is_block = len(self._waiting_messages) >= BLOCK_MESSAGES
+        if is_block or self._waiting_bytes >= MAX_UNPACKED_BYTES:
             self._write_or_fail(self._pack)
         if isinstance(message, wire.Frame):
             if not self.frames:
@@ -149,12 +144,11 @@ class Writer:
             self.path = Path(f"/proc/self/fd/{self._fd}").readlink()
         try:
             os.close(self._fd)
-        except OSError as error:  # some file systems report only now that they are full
+        except OSError as error:  # some file systems report a full disk only here
             raise Failed(f"{self.path} may be incomplete: {error.strerror}") from None
 
     def drop(self) -> None:
-        """Ends the recording in place of `end`, and removes it. A file that it would have replaced
-        stays."""
+        """Removes the recording, instead of `end`. A file that it would have replaced stays."""
         os.close(self._fd)
         files.remove(self._current_path, self._status)
 
@@ -163,15 +157,14 @@ class Writer:
         return self.path.with_name(self._hidden_name or self.path.name)
 
     def _has_own_name(self) -> bool:
-        """Returns whether the file was not renamed by somebody else."""
+        """Returns whether the file still has its name."""
         try:
             return os.path.samestat(self._status, self.path.lstat())
         except OSError:
             return False
 
     def _check_file(self) -> None:
-        """Raises Failed if somebody else removed the file or cut it, so that it could not be
-        read."""
+        """Raises Failed if somebody removed or shortened the file, so that it could not be read."""
         status = os.fstat(self._fd)
         if status.st_nlink == 0:
             text = f"{self.path} was removed while it was recorded: nothing was kept"
@@ -185,7 +178,7 @@ class Writer:
         raise Failed(text)
 
     def _replace_file(self) -> None:
-        """Gives the file its own name, in place of an existing file. Raises OSError."""
+        """Gives the file its final name, replacing an existing file. Raises OSError."""
         if self._hidden_name:
             with files.open_parent(self.path) as (above, name):
                 os.rename(self._hidden_name, name, src_dir_fd=above, dst_dir_fd=above)
@@ -195,14 +188,14 @@ class Writer:
         try:
             write_all(self._fd, data)
         except OSError:
-            self._replace_file()  # both make room if the disk is full
+            self._replace_file()  # this and packing make room on a full disk
             os.ftruncate(self._fd, self.byte_count)
             self._pack()
             write_all(self._fd, data)
 
     def _pack(self) -> None:
-        """Replaces the unpacked messages with packed ones. Raises OSError; then the file is as
-        before, unless the disk refuses even that."""
+        """Replaces the unpacked messages by packed ones. Raises OSError, and then leaves the file
+        as it was, if the disk permits."""
         self._recorder.write_many(self._waiting_messages)
         try:
             write_all(self._fd, self._pending_bytes, self._packed_bytes)
@@ -220,8 +213,8 @@ class Writer:
             self._replace_file()
 
     def _write_or_fail(self, write: Callable[[], None]) -> None:
-        """Calls `write`. If it fails, the incomplete message is cut off the file, and Failed is
-        raised."""
+        """Calls `write`. If it fails, cuts the incomplete message off the file and raises
+        Failed."""
         try:
             write()
         except OSError as error:
@@ -237,7 +230,7 @@ class Writer:
 
 
 def size_text(count: int) -> str:
-    """Returns the size of a file as text: 940 kB, 3.4 MB, 1.20 GB."""
+    """Formats a size in bytes: 940 kB, 3.4 MB, 1.20 GB."""
     if count < 10**6:
         return f"{count / 1e3:.0f} kB"
     return f"{count / 1e6:.1f} MB" if count < 10**9 else f"{count / 1e9:.2f} GB"
@@ -257,12 +250,12 @@ class ScreenRecorder:
         self._notice, self._until_s = "", 0.0
 
     def add(self, message: wire.Message) -> None:
-        """Records a message that the session has applied, if a recording runs."""
+        """Records a message that the session has applied, if a recording is running."""
         if self._thread is not None and isinstance(message, wire.Frame | wire.Note):
             self._thread.put(message)
 
     def toggle(self, now_s: float) -> None:
-        """Starts a recording, or stops the current one."""
+        """Starts or stops recording."""
         thread = self._thread
         if thread is None or thread.failed:
             self._thread = thread = self._start_thread()
@@ -271,8 +264,8 @@ class ScreenRecorder:
             thread.put(None)
 
     def status(self, now_s: float) -> tuple[str | None, str]:
-        """Returns the size of the recording as text (None if there is none), and a notice, for the
-        status line."""
+        """Returns two texts for the status line: the size of the recording (None if there is none)
+        and a notice."""
         thread = self._thread
         if thread is not None and thread.failed:
             if self._notice != thread.failed:
@@ -286,11 +279,10 @@ class ScreenRecorder:
         return "" if self._thread.failed else size_text(self._thread.byte_count), notice
 
     def clear_notice(self) -> None:
-        """Removes the notice; called once the user has read it."""
         self._until_s = 0.0
 
     def end(self) -> str:
-        """Ends the recording with the app. Returns a message for the user."""
+        """Ends the recording when the app ends. Returns a message for the user, or ''."""
         thread, self._thread = self._thread, None
         if thread is None:
             return ""
@@ -305,12 +297,11 @@ class ScreenRecorder:
     def _start_thread(self) -> _RecordingThread:
         hello, history = self._session.hello, self._session.past
         history_messages = history.frames(0, self._session.now_ns)
-        # Hotplug notes from before the kept history are needed too, since hello has the state of
-        # CPUs at its own time.
+        # hello has the CPUs' state at its own time, so earlier hotplug notes are needed as well
         before_ns = history.first_ns or 0
         earlier_notes = [note for note in self._session.hotplugs if note.time_ns < before_ns]
         path = recording_name(hello, self._session.unix(self._session.now_ns))
-        with contextlib.suppress(OSError):  # without a directory opening the file will fail
+        with contextlib.suppress(OSError):  # if there is no directory, opening the file will fail
             path = Path.cwd() / path
         thread = _RecordingThread(path, hello, chain(earlier_notes, history_messages))
         thread.start()
@@ -321,7 +312,7 @@ class ScreenRecorder:
 
 
 class _RecordingThread(threading.Thread):
-    """Writes the messages in `earlier` and then those passed to `put`."""
+    """Writes the earlier messages, and then those passed to `put`."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, earlier_messages: Iterable[TimedMessage]
@@ -329,7 +320,7 @@ class _RecordingThread(threading.Thread):
         super().__init__(name="recording", daemon=True)
         self.path = path
         self.failed = ""
-        """Text on why the recording has failed; '': it has not."""
+        """Why the recording has failed; '' if it has not."""
         self._hello, self._earlier_messages = hello, earlier_messages
         self._writer: Writer | None = None
         self._queue: SimpleQueue[TimedMessage | None] = SimpleQueue()
@@ -367,7 +358,6 @@ class _RecordingThread(threading.Thread):
 
 
 def recording_name(hello: wire.Hello, unix: float) -> Path:
-    """Returns the file name of a recording, made from host and time. The stream's host name is
-    untrusted."""
+    """Returns a file name made from the stream's host, which is untrusted text, and the time."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
     return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")
