@@ -1,5 +1,5 @@
 """The layout of the heat map: the position of every core, and rings (frames) around cores that lose
-something. A group consists of the cores of one L3 or package, which are drawn together."""
+something. The cores of one L3 or package form a group, which is drawn together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perftop.session.session import Session
 from perftop.tui.panels.tables import CoreLoss
 from perftop.tui.shared.cores import Cores
 
-# --- The position of every core, for a width and a height. It does not depend on measured values,
+# --- The position of every core. It depends on the size of the screen but not on measured values,
 # so that nothing moves when they change.
 
 BLOCK_GAP = 2
@@ -45,10 +45,10 @@ class CellSize:
     width: int
     height: int
     blank_lines: int
-    """Empty lines for rings around the cell. 2: above and below it; 1: between two rows of cells,
-    whose rings share it; 0: no rings."""
+    """Number of blank lines for rings. 2: one above and one below each cell; 1: one between two
+    rows of cells, shared by the rings of both; 0: no rings."""
     has_halves: bool
-    """Whether two threads share a line of the cell; else each thread has a line."""
+    """Whether two threads share a line of the cell; else each thread has its own line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,12 @@ class LinePart:
     x: int
     width: int
     cells: tuple[int, ...] = ()
+    """The rows of the cores whose cells are in this part."""
     line: int = 0
-    """Line of the screen within the cells' height; 0 is the top line."""
+    """Index of the line within the height of the cells; 0 is the top line."""
     label: str = ""
     package: int = -1
+    """Index of the package of which this is the heading; -1: it is not a heading."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class HeatLayout:
     cell: CellSize
     lines: list[list[LinePart]]
     cell_positions: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By row: the column of the mark left of the core's cell, and the cell's first line."""
+    """The column of the mark left of a core's cell, and the first line of the cell, by row."""
 
     def __post_init__(self) -> None:
         for y, line in enumerate(self.lines):
@@ -79,29 +81,30 @@ class HeatLayout:
 
 
 def package_groups(session: Session, cores: Cores) -> tuple[list[Groups], list[int | None]]:
-    """Returns each package's groups of cores, in which groups of the same die are neighbours; and
-    the IDs of the packages."""
-    rows_of: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
+    """Returns the groups of cores of each package, those of the same die side by side; and the IDs
+    of the packages."""
+    caches_by_package: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, core in enumerate(cores.rows):
         dies = (session.topology[position].die for position in core.positions)
         die = next((die for die in dies if die is not None), None)
-        rows_of.setdefault(core.package, {}).setdefault((die, core.l3), []).append(row)
-    cache_groups = [_groups(caches) for caches in rows_of.values()]
-    if all(len(group.rows) == 1 for group in chain(*cache_groups)):  # each core has its own L3
-        cache_groups = [[CoreGroup("", tuple(row for group in groups for row in group.rows))]
-                 for groups in cache_groups]  # fmt: skip
-    return cache_groups, list(rows_of)
+        caches = caches_by_package.setdefault(core.package, {})
+        caches.setdefault((die, core.l3), []).append(row)
+    package_groups = [_cache_groups(caches) for caches in caches_by_package.values()]
+    if all(len(group.rows) == 1 for group in chain(*package_groups)):  # each core has its own L3
+        package_groups = [[CoreGroup("", tuple(row for group in groups for row in group.rows))]
+                          for groups in package_groups]  # fmt: skip
+    return package_groups, list(caches_by_package)
 
 
-def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Groups:
-    """Returns the groups of a package. `caches`: its rows, by die and L3. A label names the die if
-    the L3 alone would be ambiguous."""
+def _cache_groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Groups:
+    """Returns the groups of a package. `caches`: the package's rows, by die and L3. A label names
+    the die if the L3 alone would be ambiguous."""
     dies = list(dict.fromkeys(die for die, _ in caches))
-    one_cache_each = len(caches) == len(dies)
+    has_one_cache_per_die = len(caches) == len(dies)
     groups = []
     for die, l3 in sorted(caches, key=lambda key: dies.index(key[0])):
-        names_no_die = len(dies) == 1 or (one_cache_each and l3 is not None)
-        parts = [f"die {die}"] if die is not None and not names_no_die else []
+        is_l3_unique = len(dies) == 1 or (has_one_cache_per_die and l3 is not None)
+        parts = [f"die {die}"] if die is not None and not is_l3_unique else []
         parts += [f"L3 {l3}"] if l3 is not None else []
         label = " ".join(parts) if len(caches) > 1 else ""
         groups.append(CoreGroup(label, tuple(caches[die, l3])))
@@ -110,7 +113,7 @@ def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Groups:
 
 @dataclass(frozen=True, slots=True)
 class _TrialLayout:
-    """Parameters of a possible layout."""
+    """A layout to try."""
 
     cell: CellSize
     package_width: int
@@ -118,23 +121,24 @@ class _TrialLayout:
     packages_per_row: int
     """Number of packages side by side."""
     margin: int
-    """Width of labels in columns, the same in all packages."""
+    """Width of the labels left of cells, in columns."""
     has_headings: bool
     has_labels: bool
 
     def fit_groups(self, groups: Groups) -> tuple[int, int]:
-        """Returns the number of cells in a line of a group (0: none fit), and of groups side by
-        side. All groups are as wide as the widest, so that they align in columns."""
-        fit = (self.package_width - self.margin - 1) // (self.cell.width + 1)
-        max_rows = max(len(group.rows) for group in groups)
-        if fit <= 0:
+        """Returns the number of cells in a line of a group (0: none fit), and the number of groups
+        side by side. All groups are as wide as the widest, so that they align in columns."""
+        max_cells = (self.package_width - self.margin - 1) // (self.cell.width + 1)
+        cores = max(len(group.rows) for group in groups)
+        if max_cells <= 0:
             return 0, 1
-        if max_rows > fit:  # Lines of equal length, if they use over half of the width.
-            even_split = next((n for n in range(fit, fit // 2, -1) if max_rows % n == 0), None)
-            return even_split or ceil(max_rows / ceil(max_rows / fit)), 1
-        group_width = self.width_of_cells(max_rows) + BLOCK_GAP
-        boxes_beside = max(1, (self.package_width + BLOCK_GAP) // group_width)
-        return max_rows, ceil(len(groups) / ceil(len(groups) / boxes_beside))
+        if cores > max_cells:  # Lines of equal length, if they use over half of the width.
+            counts = range(max_cells, max_cells // 2, -1)
+            even_split = next((n for n in counts if cores % n == 0), None)
+            return even_split or ceil(cores / ceil(cores / max_cells)), 1
+        group_width = self.width_of_cells(cores) + BLOCK_GAP
+        max_groups = max(1, (self.package_width + BLOCK_GAP) // group_width)
+        return cores, ceil(len(groups) / ceil(len(groups) / max_groups))
 
     def width_of_cells(self, cells: int) -> int:
         """Returns the width of this many cells with their label, in columns."""
@@ -152,9 +156,9 @@ class _TrialLayout:
 def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], names: Sequence[str],
            threads: int, width: int, height: int, *, ascii_: bool,
            folded: Collection[int] = ()) -> HeatLayout:  # fmt: skip
-    """Returns the layout with the largest cells that shows everything. If the smallest cells do not
-    fit, it has no labels, then no headings; if that does not fit, the map scrolls. `folded`:
-    indexes of packages that are only a heading."""
+    """Returns the layout with the largest cells that shows all cores. If not even the smallest
+    cells fit, the layout has no labels; if that is not enough, no headings; and if that is not
+    enough, the map scrolls. `folded`: indexes of packages of which only the heading is shown."""
     *_, small_cell = _cell_sizes(threads, ascii_=ascii_)
     if not packages:
         return HeatLayout(small_cell, [])
@@ -169,19 +173,18 @@ def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], n
             texts = (g.label or names[row] for g in chain(*drawn_packages) for row in g.rows)
             margin = 1 + max(map(len, texts))
         for cell in _cell_sizes(threads, ascii_=ascii_):
-            for boxes_per_row in range(1, len(drawn_packages) + 1):
-                box = (width - PACKAGE_GAP * (boxes_per_row - 1)) // boxes_per_row
-                trial = _TrialLayout(cell, box, boxes_per_row, margin, has_headings, has_labels)
-                if (boxes_per_row > 1 and box < MIN_HEADING_WIDTH) or (
-                    has_headings and single_cores
-                ):
+            for per_row in range(1, len(drawn_packages) + 1):
+                package_width = (width - PACKAGE_GAP * (per_row - 1)) // per_row
+                is_too_narrow = per_row > 1 and package_width < MIN_HEADING_WIDTH
+                if is_too_narrow or (has_headings and single_cores):
                     break
+                trial = _TrialLayout(cell, package_width, per_row, margin, has_headings, has_labels)
                 if not all(trial.fit_groups(groups)[0] for groups in drawn_packages):
                     continue
                 heights = [1 if i in folded else trial.height_of(groups)
                            for i, groups in enumerate(drawn_packages)]  # fmt: skip
-                starts = range(0, len(heights), boxes_per_row)
-                if sum(max(heights[i : i + boxes_per_row]) for i in starts) <= height:
+                starts = range(0, len(heights), per_row)
+                if sum(max(heights[i : i + per_row]) for i in starts) <= height:
                     return HeatLayout(cell, _join_packages(drawn_packages, names, trial, folded))
     trial = _TrialLayout(small_cell, width, 1, 1, has_headings=True, has_labels=False)
     is_usable = all(trial.fit_groups(groups)[0] for groups in packages)
@@ -190,7 +193,8 @@ def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], n
 
 
 def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
-    """Yields the cell sizes to try, the best first; in ASCII, halves are side by side."""
+    """Yields the cell sizes to try, the best first. In ASCII the halves of a cell are side by side,
+    so that widths are even."""
     height = ceil(threads / 2)
     for blank_lines in (2, 1):
         yield CellSize(4, max(2, threads), blank_lines, has_halves=False)
@@ -201,7 +205,7 @@ def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
 
 
 def _whole_packages(packages: Sequence[Groups], package_ids: Sequence[int | None]) -> list[Groups]:
-    """Returns the machine as a single package, with a group for each real package."""
+    """Returns the cores as those of a single package, with a group for each real package."""
     rows = [tuple(row for group in package for row in group.rows) for package in packages]
     if all(len(package) == 1 for package in rows):
         return [[CoreGroup("", tuple(chain(*rows)))]]
@@ -261,9 +265,10 @@ def _package_lines(
 # --- rings around cores that lose something. Rings that touch share a line.
 
 RIGHT, LEFT, DOWN, UP = 1, 2, 4, 8
-"""Directions in which lines leave a character cell, as bits, for the ring drawn around a core."""
+"""Bits for the directions in which strokes leave a character cell."""
 _STROKES = {True: " ╺╸━╻┏┓┳╹┗┛┻┃┣┫╋", False: " ╶╴─╷┌┐┬╵└┘┴│├┤┼"}
-"""Box-drawing characters, by whether the core loses now and the sum of the directions."""
+"""Box-drawing characters by the sum of their directions: heavy ones for cores that lose now, and
+light ones for cores that lost something within the last minute."""
 
 
 def ring_side(ring: CoreLoss) -> Run:

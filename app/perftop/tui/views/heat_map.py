@@ -1,4 +1,5 @@
-"""The heat map: a cell for each core, with siblings as its halves, grouped by L3 and package."""
+"""The heat map: a cell for each core, with the core's two CPUs as its halves, grouped by L3 and
+package."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from textual.binding import BindingType
 
 from perftop.base.text import MISSING, ClockUnit, ranges
 from perftop.draw import theme
-from perftop.draw.columns import DOUBTED_SIGN, Run, fit
+from perftop.draw.columns import DOUBTED_SIGN, Run, cut
 from perftop.draw.strips import (
     OFFLINE_LEVEL,
     Line,
@@ -58,15 +59,16 @@ from perftop.tui.views.heat_layout import (
 
 HEADER_LINES, FOOTER_LINES = 2, 1
 MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
-"""Minimum width of a screen with the worst cores beside the map; their share of the width; and the
-blank cells before them."""
+"""Minimum width of a screen with the worst cores beside the map, in cells; the share of the width
+that they get; and the number of blank cells before them."""
 MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 35, 14
-"""Minimum lines beside the map for the numbers of the selected core, and their lines."""
+"""Minimum number of lines beside the map at which the numbers of the selected core are shown there,
+and the number of lines that they get."""
 NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
 LOSERS_WIDTH, SIGNS_WIDTH = 52, 42
-"""Cells in the legend for the cores that lose most, reserved so that nothing moves when a core
-loses something; and cells for the meaning of signs."""
+"""Width in cells of the cores that lose most, in the legend, and of the meaning of signs. The first
+is reserved so that nothing moves when a core begins to lose something."""
 MIN_WIDTH_FOR_RAMP = 100
 """Minimum width, in cells, at which all steps of the ramp are shown; below it, every other step."""
 NO_LOSS_TEXT = "no core loses anything to an episode"
@@ -74,23 +76,22 @@ _NO_LAYOUT = HeatLayout(CellSize(1, 1, 0, has_halves=True), [])
 
 
 class HeatValues:
-    """The values of one field at one moment. Its lists are indexed by the position of the CPU."""
+    """The values of one field (a number) in one interval. Lists have an entry for each CPU, by
+    position."""
 
     def __init__(
         self, session: Session, interval: Interval, settings: ViewSettings, cores: Cores,
         row_episodes: RowEpisodes, previous: HeatValues | None,
     ) -> None:  # fmt: skip
         row_episodes.read(interval)
-        self.session, self.interval, self.cores, self.row_episodes = (
-            session, interval, cores, row_episodes,
-        )  # fmt: skip
+        self.session, self.interval, self.cores = session, interval, cores
         self.clock = session_clock_unit(session, settings.units)
-        """Unit of clocks, which are shown for all fields."""
+        """Unit of the clocks in the line of the selected core."""
         self.field, self.other_names = selected_field(session, settings.metric)
-        """`other_names`: names of the fields that the metric key shows next, in order."""
+        """The field, and the names of the fields that the metric key shows next, in order."""
         values = np.where(interval.online, displayed_values(self.field, session, interval), nan)
-        is_same = previous is not None and previous.field == self.field
-        previous_scale = previous.scale if previous is not None and is_same else None
+        is_same_field = previous is not None and previous.field == self.field
+        previous_scale = previous.scale if previous is not None and is_same_field else None
         self.scale: Scale = field_scale(self.field, values[session.selected], previous_scale)
         self.unit = value_unit(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
@@ -98,7 +99,7 @@ class HeatValues:
         self.suspect_positions: set[int] = set(np.flatnonzero(suspect).tolist())
         """Positions of the CPUs with suspect values."""
         self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
-        """Steps of the heat ramp, by position of the CPU."""
+        """The step of each CPU on the heat ramp."""
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
         self.packages = PackageLines(session, interval, cores, row_episodes, clock)
 
@@ -108,7 +109,7 @@ class HeatValues:
     def cpu_cells(
         self, cell: CellSize, letters: Sequence[str], *, ascii_: bool
     ) -> list[tuple[Run, ...]]:
-        """Returns the cell of each CPU. `letters`: styles of numbers, by level."""
+        """Returns the cell of each CPU. `letters`: styles of numbers, by step of the heat ramp."""
         size, has_halves = cell.width, cell.has_halves and not self.field.of_core
         coloured_cells = [level_cell(level, size, ascii_) for level in self.levels]
         if size != NUMBER_WIDTH or has_halves:
@@ -123,8 +124,8 @@ class HeatValues:
     # --- the lines above the map
 
     def title(self, cell: CellSize, size: int, hidden_text: str, *, ascii_: bool) -> list[Run]:
-        """Returns the first line: the field, the heat ramp with its ends, and the meaning of rings.
-        `hidden_text`: number of cores out of sight, as text."""
+        """Returns the first line: the field, the heat ramp with its ends, the meaning of rings, and
+        `hidden_text`, which says how many cores are not visible."""
         low, high = self.text(self.scale.low), self.text(self.scale.high)
         if self.field.unit == "ratio":
             low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
@@ -142,21 +143,21 @@ class HeatValues:
                                (" within 1 min", "dim")]))  # fmt: skip
         runs = fit_line(pieces, size - 1, 3)
         lead = "   next: "
-        room = size - width(runs) - len(lead)
-        names: list[str] = []
+        room, text = size - width(runs) - len(lead), ""
         for name in self.other_names:
-            if sum(len(name_of_other) + 3 for name_of_other in names) + len(name) > room:
+            longer_text = f"{text} · {name}" if text else name
+            if len(longer_text) > room:
                 break
-            names.append(name)
-        return [*runs, (lead, "faint"), (" · ".join(names), "dim")] if names else runs
+            text = longer_text
+        return [*runs, (lead, "faint"), (text, "dim")] if text else runs
 
     def legend(
         self, cell: CellSize, size: int, losers: Sequence[CoreLoss], *, is_requested: bool,
         ascii_: bool,
     ) -> list[Run]:  # fmt: skip
-        """Returns the second line: how to read a cell, and the cores that lose most. `losers`:
-        cores that are not listed beside the map. `is_requested`: whether the user asked for the
-        worst core although no core loses anything."""
+        """Returns the second line: how to read a cell, and the cores that lose most. `losers`: the
+        losing cores, if they are not listed beside the map. `is_requested`: whether the user asked
+        for the worst core although no core loses anything."""
         wordings = self._cell_explanations(cell, ascii_=ascii_)
         room = size - LOSERS_WIDTH
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
@@ -174,7 +175,8 @@ class HeatValues:
         return justify(left, right, size - 1)
 
     def _worst(self, losers: Sequence[CoreLoss], room: int) -> list[Run]:
-        """Returns the cores that lose most, as many as fit, and how many more there are."""
+        """Returns as many of the losing cores as fit, the worst first, and the number of the
+        others."""
         runs: list[Run] = []
         kind = "core" if self.cores.has_pairs else "CPU"
         for i, loser in enumerate(losers):
@@ -187,7 +189,7 @@ class HeatValues:
         return runs
 
     def _cell_explanations(self, cell: CellSize, *, ascii_: bool) -> list[list[Run]]:
-        """Returns texts that explain a cell, the longest first."""
+        """Returns explanations of a cell, the longest first."""
         cores = self.cores
         if not cores.has_pairs or self.field.of_core or cores.max_threads == 1:
             return [[(f"a cell is a {'core' if cores.has_pairs else 'CPU'}", "dim")], []]
@@ -210,7 +212,8 @@ class HeatValues:
     # --- the line of the selected core
 
     def core_runs(self, i: int, size: int) -> list[Run]:
-        """Returns the numbers of the core in row `i`, and reasons to doubt them."""
+        """Returns a line on the core in row `i`: its numbers, its tasks, and reasons to doubt the
+        numbers."""
         core, cores = self.cores.rows[i], self.cores
         name = f" {'core' if cores.has_pairs else 'CPU'} {cores.name(i, '')}"
         pieces: list[Piece] = [(0, [(theme.CURSOR_SIGNS[0], "mark"), (name, "bright")])]
@@ -220,18 +223,13 @@ class HeatValues:
         keys = dict.fromkeys((self.field.key, "busy_hz", "ipc", "turbo_ceiling_hz", *states))
         pieces += core_number_pieces(self.session, self.interval, [*core.cpus], keys, self.clock)
         tasks = (parse_task(self.interval.tasks.get(str(cpu))) for cpu in core.cpus)
-        if names := [
-            safe_cells(f"{task_on_cpu.comm[:24]} {task_on_cpu.pid}")
-            for task_on_cpu in tasks
-            if task_on_cpu
-        ]:
+        if names := [safe_cells(f"{task.comm[:24]} {task.pid}") for task in tasks if task]:
             pieces.append((7, [(" · ".join(names), "text")]))
         suspect_texts = "; ".join(dict.fromkeys(self._suspect_texts(core)))
         if not suspect_texts:
             return fit_line(pieces, size - 1, 2)
         runs = fit_line(pieces, size - 1 - min(len(suspect_texts) + 2, size // 2), 2)
-        room = size - 3 - width(runs)
-        return [*runs, ("  ", "text"), (fit(suspect_texts, min(room, len(suspect_texts))), "text")]
+        return [*runs, ("  ", "text"), (cut(suspect_texts, size - 3 - width(runs)), "text")]
 
     def _suspect_texts(self, core: Core) -> Iterator[str]:
         """Yields the reasons why values of this core are suspect or unknown."""
@@ -241,15 +239,14 @@ class HeatValues:
                 yield f"{DOUBTED_SIGN} {safe_cells(reason)}"
         bounds = interval.split.method[core.core_position] == "bounds"
         for row in core.positions:
-            rests = interval.is_at_rest[row] and self.field.while_running
-            if interval.online[row] and isnan(self.values[row]) and not rests:
-                why = Reasons(self.session).short_reason(key, row, bounds=bounds)
-                yield f"{MISSING}: {safe_cells(why)}"
+            is_hidden = interval.is_at_rest[row] and self.field.while_running
+            if interval.online[row] and isnan(self.values[row]) and not is_hidden:
+                reason = Reasons(self.session).short_reason(key, row, bounds=bounds)
+                yield f"{MISSING}: {safe_cells(reason)}"
 
 
 def _value_text(value: float, unit: ClockUnit, digits: int) -> str:
-    """Returns the value as text; "n/a" if it is unknown, or if the unit is a multiple of an unknown
-    base clock."""
+    """Returns the value as text; MISSING if the value or the unit's factor is unknown."""
     scaled_value = value * unit.per_hz
     return f"{scaled_value:.{digits}f}" if isfinite(scaled_value) else MISSING
 
@@ -265,19 +262,19 @@ class HeatMap(PaneledView):
     _worst_requested = False
     """Whether the user asked for the worst core, but no core loses anything."""
     _package_ids: Sequence[int | None] = ()
-    """Numbers of the packages that the map draws."""
+    """Numbers of the packages on the map."""
     _is_zoomed = False
     """Whether only the package of the selected core is drawn."""
     _folded_packages: frozenset[int | None] = frozenset()
-    """The packages with no room for more than their heading."""
+    """The packages of which only the heading fits."""
     _losers: Sequence[CoreLoss] = ()
     _left_signs: dict[int, Run]
-    """Signs to the left of cells, by row; `_right_signs`: those to the right."""
+    """Signs to the left of cells, by row."""
     _right_signs: dict[int, Run]
     _edges: Mapping[int, list[Run]]
     """The upper and lower edges of rings, by line of the layout."""
     _cpu_cells: Sequence[tuple[Run, ...]]
-    """The cell of each CPU, by the CPU's position."""
+    """The cell of each CPU, by position."""
     _worst: tuple[object, list[PanelLine]] = None, []
     """The inputs from which the list of the worst cores was made, and its lines."""
 
@@ -328,7 +325,7 @@ class HeatMap(PaneledView):
         )
         cores = self.cores.rows
         if not self._folded_packages.isdisjoint(cores[loser.row].package for loser in self._losers):
-            self.make_layout()  # a core in a folded package now loses something
+            self.make_layout()  # unfolds a package of which a core now loses something
         self._cpu_cells = heat.cpu_cells(
             self._heat_layout.cell, theme.letter_styles(self.app.theme), ascii_=self.settings.ascii
         )
@@ -347,10 +344,10 @@ class HeatMap(PaneledView):
         self._make_side(selected)
 
     def _make_marks(self, heat: HeatValues) -> None:
-        """Makes the signs beside cells: the sign of suspect values; the ring around a core that
-        loses something or, without room, its sign; and the cursor, which replaces all others."""
+        """Makes the signs beside cells: the sign of suspect values; for a core that loses
+        something, a ring or, if there is no room, the sign of the episode; and the cursor, which
+        replaces all others."""
         before, after = dict[int, Run](), dict[int, Run]()
-        cursor: tuple[Run, Run] = (theme.CURSOR_SIGNS[0], "mark"), (theme.CURSOR_SIGNS[1], "mark")
         for row, core in enumerate(self.cores.rows) if heat.suspect_positions else ():
             if not heat.suspect_positions.isdisjoint(core.positions):
                 before[row] = (DOUBTED_SIGN, "dim")
@@ -365,8 +362,8 @@ class HeatMap(PaneledView):
         has_rings = self._heat_layout.cell.blank_lines > 0
         self._edges = ring_edges(self._heat_layout, self._losers) if has_rings else {}
         if selected is not None:
-            before[selected] = cursor[0]
-            after.setdefault(selected, cursor[1])
+            before[selected] = theme.CURSOR_SIGNS[0], "mark"
+            after.setdefault(selected, (theme.CURSOR_SIGNS[1], "mark"))
         self._left_signs, self._right_signs = before, after
 
     def _make_side(self, selected: int | None) -> None:
@@ -393,8 +390,8 @@ class HeatMap(PaneledView):
         self._side_targets = [target for _, target in lines]
 
     def _hidden_text(self) -> str:
-        """Returns how many cores are hidden, and how many of them lose something; '' if none is
-        hidden."""
+        """Returns a text with the number of cores that are not visible, and of those among them
+        that lose something; '' if all are visible."""
         end = self.top_line + max(1, self.size.height - HEADER_LINES - FOOTER_LINES)
         lines = self._heat_layout.lines[self.top_line : end]
         rows = {row for line in lines for part in line for row in part.cells}
@@ -517,7 +514,7 @@ class HeatMap(PaneledView):
             self.draw()
 
     def action_zoom(self) -> None:
-        """Draws only the package of the selected core, or all packages again."""
+        """Switches between the package of the selected core and all packages."""
         self._is_zoomed = not self._is_zoomed
         self.lay_out()
 

@@ -1,5 +1,5 @@
-"""The table: a line for each CPU, with all its known numbers. The first columns identify the CPU.
-The others scroll."""
+"""The table: a line for each CPU, with all numbers that the stream has. The first columns identify
+the CPU and are always visible. The others scroll sideways."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from textual.binding import BindingType
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import GHZ, ClockUnit
-from perftop.draw import theme
 from perftop.draw.columns import (
     Cell,
     Column,
@@ -32,7 +31,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, suspect_rows
 from perftop.tui.panels.panels import PaneledView
-from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.canvas import CursorCanvas, selection_mark
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.row_numbers import (
@@ -46,12 +45,12 @@ from perftop.tui.shared.view_settings import ViewSettings
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode sign."""
 MIN_NUMBER_WIDTH = 6
-"""Minimum width of a number, in cells: enough for 100.0 with a sign before it."""
+"""Minimum width of a column of numbers, in cells: enough for 100.0 with a sign before it."""
 MIN_TASK_WIDTH, MAX_TASK_WIDTH = 18, 32
 LEFT_ARROW, RIGHT_ARROW = "←", "→"
 """Signs at the left and right end of the headings if more columns are hidden there."""
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
-"""Order of other views, by key of the fixed column that has the same order."""
+"""Orders of rows that have other names in other views, by key of the column that selects them."""
 _KEYS = {order: key for key, order in _ORDERS.items()}
 _RISING_KEYS = frozenset({"cpu", "core", "type", "task"})
 """Keys of columns sorted from low to high unless reversed; others are sorted from high to low."""
@@ -59,18 +58,19 @@ _RISING_KEYS = frozenset({"cpu", "core", "type", "task"})
 
 @dataclass(slots=True)
 class VisibleColumns:
-    """The visible columns and their values, by position of the CPU."""
+    """The visible columns, and their values."""
 
     name_columns: list[Column] = field(default_factory=list)
-    """The fixed columns, which identify the CPU."""
+    """The columns that identify the CPU."""
     number_columns: list[Column] = field(default_factory=list)
-    """The scrolling visible columns: numbers, and the task."""
+    """The visible columns among those that scroll: numbers, and the task."""
     hidden_left: int = 0
-    """Number of columns hidden at the left; `hidden_right`: at the right."""
+    """Number of columns hidden at the left."""
     hidden_right: int = 0
     values: dict[str, Floats] = field(default_factory=dict)
+    """Values by key of the column and position of the CPU."""
     suspect_flags: dict[str, Bools] = field(default_factory=dict)
-    """Whether a counter of each value is suspect, by key of the column."""
+    """Whether a counter of the value is suspect, like `values`."""
     interval: Interval | None = None
 
     @property
@@ -78,8 +78,8 @@ class VisibleColumns:
         return [*self.name_columns, *self.number_columns]
 
     def scroll(self, columns: list[Column], first: int, width: int) -> None:
-        """Chooses the visible columns, from index `first` on, or from earlier if all columns from
-        there on fit."""
+        """Chooses the visible columns. The first is `columns[first]`, or an earlier one if
+        otherwise cells would remain blank at the right."""
         # 1 cell is for the arrow at the end
         room = width - SIGN_CELLS - 1 - total_width(self.name_columns)
         last = max(0, len(columns) - 1)
@@ -99,8 +99,8 @@ class VisibleColumns:
         self.interval = interval
 
     def headings(self, order: str, width: int, *, reverse: bool) -> list[Run]:
-        """Returns the headings, aligned with the values. Arrows mark the sorted column, and ends
-        with hidden columns."""
+        """Returns the line of headings. Arrows mark the column by which rows are sorted, and the
+        ends at which columns are hidden."""
         runs = headings(self.columns, order, rising=(order in _RISING_KEYS) != reverse)
         name_count = len(self.name_columns)
         if self.hidden_left:
@@ -112,8 +112,8 @@ class VisibleColumns:
         return [(" " * SIGN_CELLS, "text"), *runs]
 
     def cells(self, row: int, task: str, row_episode: RowEpisode | None) -> Iterator[Cell]:
-        """Yields the cells of the CPU at position `row`. `task`: may be untrusted text.
-        `row_episode`: the episodes that run on this CPU."""
+        """Yields the cells of the CPU at position `row`. `task`: name of its task, which may
+        contain control characters. `row_episode`: the worst episode that runs on this CPU."""
         interval = self.interval
         assert interval is not None
         for column in self.name_columns:
@@ -125,15 +125,15 @@ class VisibleColumns:
             elif column.is_left:
                 yield safe_cells(task), "dim"
             else:
-                key, value = column.key, float(self.values[column.key][row])
+                key, number, value = column.key, column.source, float(self.values[column.key][row])
                 is_lowered = row_episode is not None and (row, key) in row_episode.lowered_numbers
+                shares = interval.event_counted_shares.get(key)
                 yield column.cell(
                     value,
-                    "alarm" if is_lowered else number_style(column.source, value, busy_share),
-                    resting=column.source.while_running and bool(interval.is_at_rest[row]),
+                    "alarm" if is_lowered else number_style(number, value, busy_share),
+                    resting=number.while_running and bool(interval.is_at_rest[row]),
                     doubted=bool(self.suspect_flags[key][row]),
-                    estimated=key in interval.event_counted_shares
-                    and interval.event_counted_shares[key][row] < MIN_COUNTED_SHARE,
+                    estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
                 )
 
 
@@ -145,14 +145,14 @@ def number_style(number: Number, value: float, busy_share: float) -> str:
         return "dim" if busy_share < MIN_AWAKE_UTIL else "text"
     if number.unit == "Hz":
         return "dim"
-    return (
-        "warn" if value >= number.min_highlighted else "dim" if value < MAX_QUIET_SHARE else "text"
-    )
+    if value >= number.min_highlighted:
+        return "warn"
+    return "dim" if value < MAX_QUIET_SHARE else "text"
 
 
 def name_columns(session: Session) -> list[Column]:
-    """Returns the fixed columns, wide enough for their texts. The type has a column only if there
-    are several types."""
+    """Returns the columns that identify a CPU, wide enough for their texts. The type has a column
+    only if there are several types."""
     topology = session.topology
     texts = {
         "cpu": [str(cpu.cpu) for cpu in topology],
@@ -161,17 +161,16 @@ def name_columns(session: Session) -> list[Column]:
     }
     if len(set(texts["type"])) == 1:
         del texts["type"]
-    return [fit_to_texts(Column(key, key, 0, is_left=key == "type", source=shown_text), shown_text)
-            for key, shown_text in texts.items()]  # fmt: skip
+    return [fit_to_texts(Column(key, key, 0, is_left=key == "type", source=column_texts),
+                         column_texts) for key, column_texts in texts.items()]  # fmt: skip
 
 
 def number_column(number: Number, clock: ClockUnit) -> Column:
-    if not number.unit:
-        name = number.name(clock)
-        return Column(
-            number.key, name, MIN_TASK_WIDTH + 2, is_left=True, max_width=MAX_TASK_WIDTH + 2
-        )
-    return number_column_of(number, clock, max(MIN_NUMBER_WIDTH, len(number.name(clock))) + 2)
+    """Returns the column of a number, or of the task, which has no unit."""
+    name = number.name(clock)
+    if number.unit:
+        return number_column_of(number, clock, max(MIN_NUMBER_WIDTH, len(name)) + 2)
+    return Column(number.key, name, MIN_TASK_WIDTH + 2, is_left=True, max_width=MAX_TASK_WIDTH + 2)
 
 
 class Table(PaneledView, CursorCanvas):
@@ -185,24 +184,24 @@ class Table(PaneledView, CursorCanvas):
     _selected: int = 0
     """Position of the CPU under the cursor."""
     _rows: Ints
-    """Positions of the CPUs that are shown, in topology order."""
+    """Positions of the shown CPUs whose core is known, in topology order."""
 
     def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(settings, id=id)
         self._known_columns: tuple[Number, ...] = ()
         self._page = VisibleColumns()
         self._first_column = 0
-        """Index of the first scrolling visible column."""
+        """Index of the first visible column among those that scroll."""
         self._offline_rows: list[int] = []
-        """Positions of offline CPUs whose core is unknown; they are the last lines."""
+        """Positions of offline CPUs whose core is unknown, which are the last lines."""
         self._clock = GHZ
         self._positions_by_line: list[int] = []
-        """Positions of CPUs, by line."""
+        """The position of the CPU on each line."""
 
     # --- lines from an interval
 
     def needs_layout(self) -> bool:
-        """Returns whether the known columns have changed, as when tasks become known."""
+        """Returns whether columns have been added, as that of the task when tasks become known."""
         return self._cpu_columns.columns() != self._known_columns
 
     def reset(self) -> None:
@@ -216,7 +215,7 @@ class Table(PaneledView, CursorCanvas):
         self._rows = np.array([row for row in rows if row in shown], np.intp)
         self._offline_rows = [session.position[cpu] for cpu in self.cores.offline_cpus]
         self._page.name_columns = name_columns(session)
-        # Without columns until the first layout.
+        # Nothing is drawn before the first layout.
         self._positions_by_line, self.line_count, self.footer_lines = [], 0, []
         self._strips.clear()
 
@@ -264,7 +263,7 @@ class Table(PaneledView, CursorCanvas):
         is_selected = row == self._selected
         row_episode = self._row_episodes.worst_on([row]) if self._row_episodes else None
         task = self._cpu_columns.task(row, self.interval)
-        runs: list[Run] = [(theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text")]
+        runs = [selection_mark(is_selected=is_selected)]
         runs.append((row_episode.sign, row_episode.style) if row_episode else (" ", "text"))
         runs += join_columns(self._page.columns, self._page.cells(row, task, row_episode))
         if row_episode is not None and row_episode.is_victim:

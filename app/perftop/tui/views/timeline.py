@@ -1,8 +1,8 @@
-"""The time view: one metric of every CPU over time, the newest values at the right edge. A lane is
-the line or lines of one CPU. If all CPUs fit, each has a lane of its own; in a lane of several
-lines, the height also shows the value. Otherwise, siblings share a line as the halves of its cells.
-Lines and widths depend only on the displayed CPUs and the size, so that nothing moves when values
-change."""
+"""The time view: one metric of every CPU over time, the newest values at the right edge. If all
+CPUs fit on the screen, each has one or more lines, its lane; otherwise two siblings share a line,
+as the upper and lower halves of its cells. In a lane of several lines, the height also shows the
+value. Lines and widths depend only on the displayed CPUs and the screen size, so that nothing moves
+when values change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perftop.session.values import displayed_values, suspect_rows
 from perftop.tui.panels.lanes import MetricLanes, faded_lane
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.canvas import CursorCanvas, selection_mark
 from perftop.tui.shared.cores import Cores, ViewLine, package_name, width_of_names
 from perftop.tui.shared.row_numbers import (
     ordered_rows,
@@ -42,13 +42,14 @@ HEADER_LINES = 2
 MIN_HEIGHT_FOR_TIMES = 24
 """Minimum number of lines at which clock times have a separate line below the axis."""
 MAX_LANE_HEIGHT = 16
-"""Maximum number of lines of a CPU; only reached if few CPUs are shown."""
+"""Maximum number of lines of a CPU."""
 PANEL_HEIGHT, MIN_LANE_HEIGHT = 10, 3
-"""Lines reserved for panels, if each CPU still has MIN_LANE_HEIGHT lines."""
+"""Number of lines reserved for panels, provided that each CPU has at least MIN_LANE_HEIGHT
+lines."""
 NUMBER_WIDTH = 7
 """Width of a number, in cells, including the gap to its left."""
 MAX_CPU_LIST = 12
-"""Maximum width of a list of CPUs, in cells; longer lists (cores with many threads) are cut."""
+"""Maximum width of the list of a core's CPUs, in cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,9 @@ class LaneLine:
     line_in_core: int = 0
     """Index of the line within the core's lines."""
     lanes: tuple[int, ...] = ()
-    """Indexes of the core's CPUs on this line: one CPU, or two as the halves of cells."""
+    """Indexes, within the core, of the one or two CPUs on this line."""
     line_in_lane: int = 0
-    """Index of the line within a CPU that is several lines tall; 0 is the top line."""
+    """Index of the line within the lines of its CPU; 0 is the top line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,9 @@ class TimelineLayout:
     lane_height: int
     """Number of lines of a CPU; 1 if two CPUs share a line."""
     core_width: int
+    """Width of the core's name, in cells."""
     cpus_width: int
-    """Widths of the label's parts `core` and `cpus`, in cells."""
+    """Width of the list of the core's CPUs, in cells; 0 if it is not shown."""
 
     @property
     def label_width(self) -> int:
@@ -96,13 +98,11 @@ class TimelineLayout:
 def timeline_layout(
     cores: Cores, lines: list[ViewLine], room: int, order: str, *, of_core: bool, ascii_: bool
 ) -> TimelineLayout:
-    """Returns the layout. Each CPU has its own lines if all CPUs fit, or if half cells cannot be
-    drawn (ASCII)."""
-    counts = {
-        line.row: 1 if of_core else len(cores.rows[line.row].cpus)
-        for line in lines
-        if line.kind == "row"
-    }
+    """Returns the layout of `lines` in `room` lines of the screen. `order`: the order of rows.
+    `of_core`: whether the metric has one value for each core. `ascii_`: half cells cannot be drawn,
+    so each CPU has its own lines."""
+    rows = [line.row for line in lines if line.kind == "row"]
+    counts = {row: 1 if of_core else len(cores.rows[row].cpus) for row in rows}
     lanes, headings = sum(counts.values()), len(lines) - len(counts)
     room -= headings
     each_lane = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
@@ -115,8 +115,8 @@ def timeline_layout(
         if each_lane and not of_core:
             names = [str(cpu) for row in counts for cpu in cores.rows[row].cpus]
         cpus = 2 + min(MAX_CPU_LIST, width_of_names(names))
-    if headings:  # the names of packages are in the same cells
-        core = max(core, 9 - cpus)
+    if headings:
+        core = max(core, len("package 0") - cpus)
     lane_lines: list[LaneLine] = []
     for line in lines:
         if line.kind != "row":
@@ -142,18 +142,18 @@ class Timeline(PaneledView, CursorCanvas):
     """Whether packages have headings."""
     _axis: time_axis.Axis
     _chart_left: int
+    """Number of cells left of the axis: labels, and cells too few for a bin of whole samples."""
     _right_width: int
-    """Cells left of the axis (`_chart_left`), for labels and for cells that remain because bins are
-    whole samples; and right of it, for numbers."""
+    """Number of cells right of the axis, for numbers; 0 if they do not fit."""
     _lanes: MetricLanes | None = None
     _values_now: list[float]
-    """Values in the present interval, by position of the CPU."""
+    """Values in the shown interval, by position of the CPU."""
     _is_suspect: list[bool]
     """Whether a counter of the value in `_values_now` is suspect, by position of the CPU."""
     _episodes_of_package: dict[int | None, list[Episode]]
+    """Visible episodes on more than half of a package. They are shown in the package's heading."""
     _episodes_of_cpu: dict[int, list[Episode]]
-    """Visible episodes, by package and by CPU. An episode on most of a package is only in the
-    package's heading."""
+    """The other visible episodes, by number of the CPU."""
 
     # --- lines from an interval
 
@@ -186,7 +186,6 @@ class Timeline(PaneledView, CursorCanvas):
         self.line_count = len(self._timeline_layout.lines)
 
     def make_lines(self) -> None:
-        """Reads the values up to the end of the interval."""
         session, interval, settings = self.session, self.interval, self.settings
         if self._lanes is None or settings.order not in {"topology", "CPU number"}:
             self._arrange(session)
@@ -220,7 +219,7 @@ class Timeline(PaneledView, CursorCanvas):
         return [lane_line.view_line.row for lane_line in slots if lane_line.view_line.kind == "row"]
 
     def _assign_episodes(self, episodes: list[Episode]) -> None:
-        """Assigns every episode to the heading of a package, or to the rows of its CPUs."""
+        """Assigns each episode to the headings of packages or to its CPUs."""
         cores, row_of = self.cores, self.cores.row_of_cpu
         self._episodes_of_package, self._episodes_of_cpu = {}, {}
         for episode in episodes:
@@ -234,7 +233,7 @@ class Timeline(PaneledView, CursorCanvas):
                 if row_of.get(cpu) in rows:
                     self._episodes_of_cpu.setdefault(cpu, []).append(episode)
 
-    # --- lines that stay
+    # --- fixed lines
 
     def _legend(self) -> list[Run]:
         assert self._lanes is not None
@@ -244,9 +243,7 @@ class Timeline(PaneledView, CursorCanvas):
         low, high = (f"{end * factor:.{digits}f}" for end in (scale.low, scale.high))
         ends: list[Run] = [(f"{low} ", "dim"), *heat_ramp(ascii_=self.settings.ascii),
                            (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
-        if (
-            self._timeline_layout.lane_height > 1
-        ):  # the scale of tall lanes, whose height shows the value
+        if self._timeline_layout.lane_height > 1:  # the height of a lane shows the value
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
                     (f"{high} {name}".rstrip(), "text")]  # fmt: skip
         cell_s = float(f"{self._axis.bin_ns / 1e9:.2g}")
@@ -278,7 +275,7 @@ class Timeline(PaneledView, CursorCanvas):
         ]
 
     def _axis_lines(self, session: Session, episodes: list[Episode]) -> list[Line]:
-        """Returns the lines of the time axis, which stay visible below the rows."""
+        """Returns the lines of the time axis, which are always visible below the rows."""
         axis, interval = self._axis, self.interval
         times_inside = self.size.height < MIN_HEIGHT_FOR_TIMES
         ticks, first_ns = time_axis.ticks(axis, session.unix), axis.first_ns
@@ -322,8 +319,8 @@ class Timeline(PaneledView, CursorCanvas):
         return Column(self._field.key, "", NUMBER_WIDTH, scale=factor, digits=digits)
 
     def _heading(self, line: ViewLine) -> list[Run]:
-        """Returns the heading of a package or an L3: its present value, and for a package its
-        episodes over time."""
+        """Returns the heading of a package or an L3, with the mean of its CPUs. The heading of a
+        package also shows its episodes over time."""
         core = self.cores.rows[line.row]
         if line.kind == "l3":
             rows = self.cores.rows_by_group[core.package, core.l3]
@@ -354,18 +351,12 @@ class Timeline(PaneledView, CursorCanvas):
         if layout.lane_height == 1:
             lane_runs = lanes.flat_lane(row, lane_line.lanes)
         else:
-            gap = 1 if layout.lane_height > 2 else 0  # an empty line separates tall CPUs
-            lane_height = layout.lane_height - gap
-            blank: list[Run] = [(" " * self._axis.cells, "text")]
-            area = lanes.tall_lane(row, lane_line.lanes[0], lane_height)
-            lane_runs = (
-                area[lane_line.line_in_lane] if lane_line.line_in_lane < lane_height else blank
-            )
+            gap = 1 if layout.lane_height > 2 else 0  # an empty line separates tall lanes
+            area = lanes.tall_lane(row, lane_line.lanes[0], layout.lane_height - gap)
+            lane_runs = [*area, [(" " * self._axis.cells, "text")]][lane_line.line_in_lane]
         lane_runs = faded_lane(lane_runs, self._axis, self.settings)
         runs: list[Run] = [
-            (theme.SELECTED_SIGN, "mark")
-            if is_selected and lane_line.line_in_core == 0
-            else (" ", "text"),
+            selection_mark(is_selected=is_selected and lane_line.line_in_core == 0),
             (fit(self._label(lane_line), self._chart_left - 1), "dim"),
         ]
         if lane_line.line_in_lane or not self._right_width:
@@ -376,25 +367,23 @@ class Timeline(PaneledView, CursorCanvas):
         for cell, start in time_axis.start_markers(self._axis, episodes).items():
             lane_runs = overlay(lane_runs, cell, [start])
         runs += [*lane_runs, *self._numbers(lane_line)]
-        for episode in reversed(time_axis.sort_by_severity(episodes)):  # the worst running episode
+        for episode in reversed(time_axis.sort_by_severity(episodes)):
             visible = self._axis.cells_of(episode)
-            if visible is not None and visible[0].stop == self._axis.cells:
+            if visible is not None and visible[0].stop == self._axis.cells:  # the episode runs
                 sign, style = time_axis.episode_marker(episode, self._axis.now_ns)
                 return [*runs, (f" {sign}", style)]
         return [*runs, ("  ", "text")]
 
     def _label(self, lane_line: LaneLine) -> str:
-        """Returns the label of a line: its core and CPUs, or its only CPU. Only the first line of a
-        core names the core."""
+        """Returns the label of a line: the name of its core on the core's first line, and the
+        number of its CPU, or a list of the core's CPUs."""
         layout, cores = self._timeline_layout, self.cores
-        row, first = lane_line.view_line.row, lane_line.line_in_core == 0
-        core, cpus = cores.name(row, self.settings.order) if first else "", ""
-        if layout.has_own_lines and not self._field.of_core:
-            cpus = (
-                str(cores.rows[row].cpus[lane_line.lanes[0]]) if lane_line.line_in_lane == 0 else ""
-            )
-        elif first:
-            cpus = cores.cpu_lists[row]
+        row, is_first = lane_line.view_line.row, lane_line.line_in_core == 0
+        core, cpus = cores.name(row, self.settings.order) if is_first else "", ""
+        if not layout.has_own_lines or self._field.of_core:
+            cpus = cores.cpu_lists[row] if is_first else ""
+        elif lane_line.line_in_lane == 0:
+            cpus = str(cores.rows[row].cpus[lane_line.lanes[0]])
         cpu_text = fit("  " + cpus, layout.cpus_width) if layout.cpus_width else ""
         return f"{core:>{layout.core_width}}{cpu_text}"
 
@@ -412,7 +401,5 @@ class Timeline(PaneledView, CursorCanvas):
                 doubted=self._is_suspect[row],
             )  # fmt: skip
             yield column.pad(text), style
-        yield (
-            " " * NUMBER_WIDTH * (self._timeline_layout.numbers_per_line - len(lane_line.lanes)),
-            "text",
-        )
+        missing_count = self._timeline_layout.numbers_per_line - len(lane_line.lanes)
+        yield " " * NUMBER_WIDTH * missing_count, "text"
