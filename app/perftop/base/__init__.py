@@ -1,5 +1,4 @@
-"""Definitions that every other folder uses. This file imports only modules that the interpreter has
-already loaded."""
+"""Definitions that every other folder uses. Importing this file loads no other module."""
 
 import signal
 

@@ -28,7 +28,7 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
 
 def failure_to(action: str, error: OSError) -> Failed:
     """Returns the failure for a system error. `action`: what failed, such as `write stdout`."""
-    # the limit of open files is reached, so this file is not the cause
+    # The limit of open files is reached; this file is not the cause.
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return Failed(f"{error.strerror}: raise the limit of open files (ulimit -n)")
     return Failed(f"cannot {action}: {error.strerror or error}")
@@ -42,7 +42,7 @@ _WRITE_ERRORS = frozenset({
     None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN,
     errno.ENXIO, errno.EINVAL, errno.EMFILE, errno.ENFILE,
 })  # fmt: skip
-"""Errno values of a failed write, whose exception has no file name, and of errors that `failure_to`
+"""Errno values of failed writes, whose exceptions name no file, and of errors that `failure_to`
 words itself."""
 
 
@@ -69,7 +69,7 @@ def expected_failure(error: BaseException | None, output: str = "stdout") -> Fai
         return error
     if isinstance(error, OSError):
         return output_failure(error, output)
-    if isinstance(error, ExceptionGroup):  # tasks that read several machines
+    if isinstance(error, ExceptionGroup):  # tasks that read several machines fail together
         failures = [expected_failure(part, output) for part in error.exceptions]
         return None if None in failures else failures[0]
     if isinstance(error, MemoryError):
@@ -81,7 +81,7 @@ def expected_failure(error: BaseException | None, output: str = "stdout") -> Fai
 
 
 def print_error(*lines: str) -> None:
-    """Prints lines to stderr. A line end within a line, as in a file's name, is made printable. If
+    """Prints lines to stderr. Line ends within a line, such as in a file's name, are replaced. If
     stderr is closed, the exit status still reports the failure."""
     try:
         for line in lines:
@@ -99,8 +99,8 @@ def discard_writes(fd: int) -> None:
 
 
 def save_traceback(error: BaseException) -> str:
-    """Saves the traceback, without values of variables, in a file. Returns a line with the file's
-    name."""
+    """Saves the traceback in a file, without values of variables. Returns a line that names the
+    file."""
     import tempfile
     import traceback
 

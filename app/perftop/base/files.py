@@ -41,14 +41,14 @@ nothing is read or changed."""
 
 
 def check_path(path: Path, *, force: bool) -> None:
-    """Raises Failed if the file exists. Devices and pipes are allowed, because a write replaces
+    """Raises Failed if the file exists. Devices and pipes are allowed, because writing replaces
     nothing."""
     if path.is_file() and not force:
         raise Failed(f"{path} exists already; --force replaces it")
 
 
 def create(path: Path, *, force: bool) -> BinaryIO:
-    """Creates a file to write to. Raises Failed; so does a write once the file was removed."""
+    """Creates a file for writing. Raises Failed, as does a write after the file was removed."""
     check_path(path, force=force)
     try:
         return io.BufferedWriter(_ReplacedFile(path, "w" if force or path.exists() else "x"))
@@ -113,7 +113,7 @@ def replace_in(
 
 
 def remove(path: Path, status: os.stat_result) -> None:
-    """Removes the file, if it is still the one that we created. A device is kept."""
+    """Removes the file if it is still the one that we created and not a device."""
     if stat.S_ISREG(status.st_mode):
         with contextlib.suppress(OSError), open_parent(path) as (fd, name):
             if os.path.samestat(status, os.stat(name, dir_fd=fd, follow_symlinks=False)):
@@ -131,7 +131,7 @@ class UnsafePath(OSError):  # noqa: N818 - what the place is, not what class of 
 @contextlib.contextmanager
 def open_parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
     """Yields a descriptor of the directory that contains `path`, and the file's name in it.
-    `follow`: whether a link of that name is followed, too. Raises OSError."""
+    `follow`: whether to follow a link of that name. Raises OSError."""
     fd, names, links = os.open(".", os.O_PATH | os.O_CLOEXEC), [*reversed(path.parts)] or ["."], 0
     try:
         while len(names) > 1 or follow:
@@ -191,8 +191,8 @@ def _trusted_uids() -> set[int]:
 
 
 def is_closed_to_others(fd: int, *, sticky: bool = False) -> bool:
-    """Returns whether only we and root can add and remove names in the directory. `sticky`: also
-    if others can do so with their own names only."""
+    """Returns whether only we and root can add and remove names in the directory. `sticky`: also if
+    others can add and remove only their own names."""
     status = os.fstat(fd)
     shared = status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX)
     return status.st_uid in _trusted_uids() and not shared
@@ -230,7 +230,7 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
 
 
 def make_directory(path: Path, *, parents: bool = False) -> None:
-    """Creates a directory for us alone, if there is none. `parents`: its parents, too. Raises
+    """Creates a directory for us alone if it does not exist. `parents`: its parents, too. Raises
     OSError."""
     if parents and not path.parent.is_dir():
         make_directory(path.parent, parents=True)
@@ -312,8 +312,8 @@ def user_directory(kind: str, default: str) -> Path:
 
 
 def read_own_file(path: Path, max_bytes: int) -> bytes | None:
-    """Returns the content of our own regular file; None if there is no such file, or if it has more
-    than `max_bytes` bytes."""
+    """Returns the content of our own regular file; None if it does not exist or has more than
+    `max_bytes` bytes."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
@@ -340,7 +340,7 @@ def findings_file() -> Path:
 
 
 def save_findings(answer: Mapping[str, Any]) -> None:
-    """Replaces the file by one with the counters that are wrong now. Raises OSError."""
+    """Replaces the file by one that lists the counters that are wrong now. Raises OSError."""
     import json
 
     if answer["boot_id"] is None:
@@ -353,8 +353,8 @@ def save_findings(answer: Mapping[str, Any]) -> None:
 
 def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
     """Returns the counters that are wrong now: those in `answer`, and those found wrong earlier
-    since this boot, unless `answer` says that they are correct. A disturbed test, or a source
-    without the counter, clears no counter."""
+    since boot unless `answer` says that they are correct. A disturbed test, or a source without the
+    counter, clears no counter."""
     is_right: dict[str, bool] = {}
     for check in answer["checks"]:
         clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
@@ -368,8 +368,8 @@ def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
 
 @functools.cache
 def findings_line(boot_id: str | None) -> str | None:
-    """Returns a line with the counters found wrong by selftests on the boot with this ID; None if
-    there are none. The line is cached, so a running screen shows new findings at its next start."""
+    """Returns a line with the counters that selftests on the boot with this ID found wrong; None if
+    there are none. It is cached, so a running screen does not show new findings."""
     wrong = _saved_wrong_counters(boot_id) if boot_id is not None else []
     return f"selftest found counters wrong on this boot: {', '.join(wrong)}" if wrong else None
 

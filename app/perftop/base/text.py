@@ -16,8 +16,8 @@ from unicodedata import category
 
 
 def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
-    """Returns numbers in the kernel's format of CPU lists: 0-2,5. `strides`: four or more numbers
-    at even steps become 0-46:1/2, also as in the kernel."""
+    """Returns numbers in the kernel's format of CPU lists, such as 0-2,5. `strides`: four or more
+    numbers at equal distances become 0-46:1/2, also as in the kernel."""
     todo, parts, begin = sorted(set(numbers)), [], 0
     while begin < len(todo):
         step = todo[begin + 1] - todo[begin] if begin + 1 < len(todo) else 1
@@ -110,8 +110,7 @@ def wrap_indented(text: str, width: int, indent: int) -> list[str]:
 
 
 def describe_machine(answer: Mapping[str, Any]) -> list[str]:
-    """Returns the host, CPU model, guest status and kernel of a machine. `answer`: from its
-    probe."""
+    """Returns the host, CPU model, guest status and kernel of a machine from its probe's answer."""
     parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
     if guest := answer["virtualisation"]:
         parts.append("guest" if guest == "hypervisor" else f"guest of {guest}")
@@ -122,11 +121,11 @@ def supports_unicode() -> bool:
     """Returns whether graphic characters can be drawn: the user's locale and stdout are both
     UTF-8."""
     if "LC_ALL" not in os.environ and os.environ.get("LANG") in {"C", "POSIX"}:
-        # Python replaces a C locale by C.UTF-8; a user who explicitly sets C wants plain text.
+        # Python replaces a C locale by C.UTF-8, but a user who explicitly sets C wants plain text.
         named = os.environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
     else:
         named = codecs.lookup(locale.getencoding()).name == "utf-8"
-    # A full screen replaces stdout by an object without encoding; it draws on the real one.
+    # A full-screen app replaces stdout by an object without encoding, but draws on the real stdout.
     encoding = getattr(sys.stdout, "encoding", None) or getattr(sys.__stdout__, "encoding", None)
     return named and codecs.lookup(encoding or "ascii").name == "utf-8"
 
@@ -165,7 +164,7 @@ _ASCII_SIGNS = {
 _CUT_END = re.compile("..…")
 """An ellipsis and the two characters before it: in ASCII, three dots replace all three."""
 _CUT_NAME = re.compile(r"\S\S…")
-"""The end of a name that was cut. In a table, its replacement must not be wider."""
+"""The end of a name that was cut. In a table, the replacement must not be wider."""
 _WIDER_ASCII = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
 """Longer, more readable replacements, for lines whose width may change."""
 _TABLE = str.maketrans(_ASCII_SIGNS)
@@ -202,15 +201,15 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 def bar_chart(counts: Sequence[int], signs: str) -> str:
-    """Returns a chart in one line, with a character of `signs` for each count: the last one for the
-    highest count, the first one only for 0."""
+    """Returns a chart of one line, with a character of `signs` for each count: the last one for the
+    highest count, and the first one only for 0."""
     highest, last = max(counts, default=0), len(signs) - 1
     return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
 def did_you_mean(word: str, known: Iterable[str], alternative: str = "") -> str:
     """Returns the end of a message on an unknown word: the most similar known word, or
-    `alternative`. Leading dashes are ignored, because all options have them."""
+    `alternative`. All options begin with dashes, so these are ignored."""
     import difflib  # imported late, because few commands have a misspelt word
 
     by_stem = {name.lstrip("-"): name for name in known}
@@ -284,8 +283,8 @@ PREFIXES = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
 
 
 def scale(value: float) -> tuple[int, str]:
-    """Returns the power of ten and the SI prefix that leave one to three digits before the decimal
-    point."""
+    """Returns the power of ten and the SI prefix with which a value has one to three digits before
+    the point."""
     return next(((power, name) for power, name in PREFIXES if abs(value) >= 10**power), (0, ""))
 
 
@@ -300,13 +299,13 @@ def with_si_prefix(value: float) -> str:
 
 
 def round_number(value: float) -> str:
-    """Returns a round number without unnecessary digits: 500k, 2.5."""
+    """Returns a number without unnecessary digits, such as 500k or 2.5."""
     power, prefix = scale(value)
     return f"{value / 10**power:g}{prefix}"
 
 
 def count_noun(number: int, noun: str) -> str:
-    """Returns a number with its noun in the singular or plural: 1 core, 2 cores."""
+    """Returns a number with its noun in singular or plural: 1 core, 2 cores."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -325,7 +324,7 @@ def clock_time(unix: float) -> str:
 
 
 def time_of_day(unix: float, step_s: int = 1) -> str:
-    """Returns the local time of day to the second, or to the minute if `step_s` is whole
+    """Returns the local time of day to the second, or to the minute if `step_s` is in whole
     minutes."""
     return time.strftime("%H:%M" if step_s % 60 == 0 else "%H:%M:%S", time.localtime(unix))
 
@@ -354,7 +353,7 @@ def player_time(ns: int) -> str:
 
 
 def running_time(seconds: int) -> str:
-    """Returns time since the start of something that is still running: 59 s, 1 min 00 s."""
+    """Returns the time that something has lasted so far: 59 s, 1 min 00 s."""
     return f"{seconds} s" if seconds < 60 else long_duration(seconds * 10**9)
 
 

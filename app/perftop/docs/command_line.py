@@ -13,21 +13,21 @@ from typing import Literal
 
 from perftop.docs.page import Block, Page, read_page, split_cells, topics, without_links
 
-# --- Verbs, their options, and possible values. Names that the parser does not know (metrics,
-# scenarios, kinds of episodes) come from tables in the help pages, which are tested against the
-# code and can be read without numpy.
+# --- Verbs, their options, and possible values. Metrics, scenarios and kinds of episodes, which the
+# parser does not know, are read from tables in the help pages, without numpy. Tests compare these
+# tables with the code.
 
 ValueKind = Literal[
     "none", "words", "list", "events", "files", "directories", "hosts", "processes", "groups"
 ]
-"""Kinds of values. `list`: words separated by commas; `events`: like `list`, but the events of this
-machine's PMU are valid too."""
+"""Kinds of values. `list`: words separated by commas. `events`: like `list`, but with the events of
+this machine's PMU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     names: tuple[str, ...]
-    """Names of the option; empty for a positional argument, which is shown by its metavar."""
+    """Names of the option; empty for a positional argument, which is named by its metavar."""
     metavar: str
     """Name of the value in the help; '' for an option without a value."""
     help: str
@@ -45,7 +45,7 @@ class Verb:
 
 
 def described_verbs(parser: argparse.ArgumentParser) -> list[Verb]:
-    """Returns all verbs. The first one has no name and represents perftop without a verb."""
+    """Returns all verbs, the first of which is perftop without a verb and has no name."""
     all_verbs = [_describe_verb("", "", parser)]
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to read them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -57,8 +57,8 @@ def described_verbs(parser: argparse.ArgumentParser) -> list[Verb]:
 
 
 def names_in_table(topic: str, heading: str) -> tuple[str, ...]:
-    """Returns the names in code format from the first column of a page's tables whose first heading
-    is `heading`."""
+    """Returns the names in code format in the first column of a page's tables with the heading
+    `heading`."""
     code_names: list[str] = []
     for block in read_page(topic).blocks:
         if block.kind == "table" and split_cells(block.lines[0])[0].strip("`") == heading:
@@ -95,7 +95,7 @@ _FIXED_VALUES: dict[str, tuple[ValueKind, Callable[[], Sequence[str]]]] = {
     ),
     "help TOPIC": ("words", topics),
 }
-"""Kind and words of values, by option, or by verb and metavar of a positional."""
+"""Kind and words of values, by option, or by verb and metavar of a positional argument."""
 
 
 def _describe_verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
@@ -130,10 +130,9 @@ def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[ValueKind
     return "directories" if metavar == "DIR" else "none", ()
 
 
-# --- Completion scripts for bash, zsh and fish, generated from perftop's parser. They start neither
-# perftop nor Python. After `--` they complete the command as if it were typed alone. Generators
-# such as shtab support neither comma-separated words, nor options without a verb, nor a command
-# after `--`.
+# --- Completion scripts for bash, zsh and fish, generated from the parser. They start neither
+# perftop nor Python. After `--` they complete the user's command. Generators such as shtab support
+# neither lists of words, nor options without a verb, nor a command after `--`.
 
 
 def completion_script(shell: str, parser: ArgumentParser) -> str:
@@ -331,7 +330,7 @@ def _name(name: str, text: str) -> list[str]:
 
 
 def _synopsis(verb: Verb) -> list[str]:
-    """Returns the usage line, in which an option and its value are never separated."""
+    """Returns the usage line, with each option and its value on one line."""
     usage = " ".join(verb.parser.format_usage().removeprefix("usage: ").split())
     parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", usage)
     escaped_parts = [_escaped(part).replace(" ", "\\~") for part in parts]

@@ -24,15 +24,15 @@ MAX_WIDTH, UNLIMITED_WIDTH = 96, 10_000
 """Maximum width of a page, and a width at which no line is ever broken, in cells."""
 BOLD, CODE, RESET = "\x1b[1m", "\x1b[34m", "\x1b[0m"
 _NO_BREAK = "\xa0"
-"""Replaces blanks at which a line must not be broken: within code, and before a percent sign."""
+"""Replaces spaces at which lines must not break: within code and before a percent sign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     kind: Kind
     lines: tuple[str, ...]
-    """The rows of a table, without the rule below the headings; the lines of code; or a single line
-    of text for other kinds."""
+    """The rows of a table without the rule below the headings, the lines of code, or for other
+    kinds a single line of text."""
     level: int = 0
     """Level of a heading, from 1; 0 for other kinds."""
 

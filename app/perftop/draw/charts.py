@@ -40,8 +40,8 @@ class ChartColumn(NamedTuple):
 
 Glyphs = Literal["colour", "sixteen", "shapes", "ascii"]
 """Ways to draw the cells of charts. "colour": with a foreground and a background colour. "sixteen":
-shapes in the terminal's own 16 colours, for themes that do not know the background colour.
-"shapes": shapes without colour. "ascii": ASCII characters."""
+as shapes in the terminal's own 16 colours, for themes that do not know the background colour.
+"shapes": as shapes without colour. "ascii": as ASCII characters."""
 
 
 def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
@@ -58,13 +58,14 @@ def chart_lines(columns: Sequence[ChartColumn]) -> list[list[Run]]:
 
 
 def colour_step(row: int, rows: int) -> int:
-    """Returns the colour step of a row in a filled area of `rows` rows. Row 0 is at its base."""
+    """Returns the colour step of a row in a filled area of `rows` rows, where row 0 is at the
+    base."""
     return int((row + 0.5) * AREA_STEPS / rows)
 
 
 def level_lines(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[str]:
-    """Returns the lines of a chart, the top line first. `eighths`: its heights in eighths of a
-    cell. `signs`: the characters of a cell that is filled by 0 to 8 eighths."""
+    """Returns the lines of a chart, the top line first. `eighths`: heights in eighths of a cell.
+    `signs`: the characters for 0 to 8 eighths of a cell."""
     levels = (eighths - 8 * np.arange(rows - 1, -1, -1)[:, None]).clip(0, 8).astype(int).tolist()
     return ["".join([signs[level] for level in line]) for line in levels]
 
@@ -72,14 +73,15 @@ def level_lines(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[s
 # --- stacked areas
 
 MIN_DRAWN_STEAL = 0.004
-"""Minimum share of steal (hypervisor time) that is drawn in a chart of any height."""
+"""Minimum share of steal (time taken by the hypervisor) that every chart shows, whatever its
+height."""
 OUTSIDE_EPISODES, AFTER_EPISODE, DURING_EPISODE = 0, 1, 2
 """Kinds of steal in a column: outside episodes, in an ended episode, in a running one."""
 _MIN_ROWS_FOR_SIGN = 8
-"""Minimum height in rows of a chart whose cells full of steal show the steal sign in an episode."""
+"""Minimum height in rows of a chart that shows the steal sign in cells full of steal."""
 _UPPER_BLOCKS = " ▁▂▃▀▅▆▔█"
-"""Characters that leave the lower part of a cell to the background, by the height of that part in
-eighths. Only the heights in _SHAPES have one; the other entries are placeholders."""
+"""Block characters by the height in eighths of the lower part of a cell, which they leave to the
+background. Only the heights in _SHAPES have one; the others are placeholders."""
 _SHAPES = frozenset({4, 7})
 """Heights in eighths for which a character of _UPPER_BLOCKS is used, in the colour of the upper
 part. They leave no seams in terminals whose glyphs do not fill the cell."""
@@ -87,8 +89,8 @@ _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _MAX_CACHED = 4096
 """Maximum number of cached columns, and of cached cells, for each kind of chart."""
 StealPriority = Literal["equal", "weak", "firm"]
-"""Rule for steal if a cell would show three kinds of time. "equal": steal is left out if it is the
-smallest. "weak": steal is left out before kernel. "firm": steal is never left out."""
+"""Rule for a cell with three kinds of time, one of which is steal. "equal": steal is left out if it
+is the smallest. "weak": steal is left out before kernel. "firm": steal is never left out."""
 
 
 def two_largest_kinds(
@@ -108,8 +110,8 @@ def two_largest_kinds(
 
 
 def _eighths_in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
-    """Returns by stacked area the eighths that it fills of the cell in this row. Row 0 is at the
-    base. `ends`: upper ends of the areas, in eighths of a cell from the base."""
+    """Returns how many eighths of the cell in this row each stacked area fills, where row 0 is at
+    the base. `ends`: upper ends of the areas, in eighths of a cell from the base."""
     tops = [min(max(end - 8 * row, 0), 8) for end in ends]
     return tuple([upper - lower for lower, upper in pairwise((0, *tops))])
 
@@ -137,9 +139,9 @@ def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> lis
 def _cpu_time_column(
     user: int, busy: int, steal_height: int, heat: int, rows: int, glyphs: Glyphs
 ) -> ChartColumn:
-    """Returns one column of `cpu_time_chart`. In eighths of a cell: `user` and `busy` are the upper
-    ends of user and of kernel time (`user` is -1 if the column is unknown), `steal_height` is the
-    height of steal."""
+    """Returns one column of `cpu_time_chart`. All heights are in eighths of a cell: `user` and
+    `busy` are the upper ends of user and of kernel time (`user` is -1 if unknown), `steal_height`
+    is that of steal."""
     if user < 0:
         return ChartColumn(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
@@ -167,7 +169,8 @@ def _cpu_time_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Gl
 NAMED_TASKS = 5
 """Maximum number of tasks that have their own colour and letter in a chart."""
 TASK_PARTS = NAMED_TASKS + 2
-"""Number of parts of a column of `task_chart`: named tasks, all other tasks, and unknown tasks."""
+"""Number of parts of a column of `task_chart`: the named tasks, all other tasks, and unknown
+tasks."""
 _TASK_STYLES = (*(f"task{i}" for i in range(NAMED_TASKS + 1)), "rule", "ground")
 MIN_TASK_SHARE = 0.1
 """Minimum busy share (0 to 1) at which a task chart with a single row shows a task."""
@@ -179,8 +182,9 @@ UNKNOWN_TASK = "╱"
 
 def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
     """Returns the chart of the tasks on a CPU. `columns`: (columns, TASK_PARTS), shares of the
-    CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank. A chart of one
-    row shows only the largest part of each column that is not nearly idle."""
+    CPU's time from the bottom; the rest is idle. A column with NaN is blank. If a chart has one
+    row, it shows only the largest part of each column, and only in columns that are not nearly
+    idle."""
     parts = np.fmax(columns, 0.0)
     if rows == 1:
         is_largest = np.arange(TASK_PARTS) == parts.argmax(axis=1)[:, None]
@@ -200,7 +204,7 @@ def _task_column(ends: tuple[int, ...], rows: int, glyphs: Glyphs) -> ChartColum
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
-    """Returns a cell with its two largest tasks or, without colour, the letter of the largest.
+    """Returns a cell with its two largest tasks or, without colour, the letter of the largest task.
     `parts`: eighths of the cell for each task, from the bottom."""
     largest = max(range(len(parts)), key=lambda kind: parts[kind])
     if glyphs != "colour":
@@ -229,7 +233,7 @@ def _cpu_time_shape(parts: Sequence[int], heat: int, _: int, __: int, glyphs: Gl
             kind = _KERNEL if system > user else _USER
         elif lost and idle + lost == 8:
             sign, kind = theme.STEAL_EDGE, _STEAL
-    step = AREA_STEPS - 1  # without colour, several shades would look like stripes
+    step = AREA_STEPS - 1  # without colour, shades would look like stripes
     stolen = "steal", "over", "alarm"
     return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[heat])[kind]
 
@@ -256,7 +260,7 @@ def _smt_column(
     both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, glyphs: Glyphs
 ) -> ChartColumn:
     """Returns one column of `smt_chart`. `both` to `lp1`: ends of the bars of these states, in
-    eighths of a cell from the middle; `both` is -1 if the column is unknown."""
+    eighths of a cell from the middle; `both` is -1 if unknown."""
     if both < 0:
         return ChartColumn(" " * (2 * half_rows), ("text",) * (2 * half_rows))
     cell = _smt_cell if glyphs == "colour" else _smt_shape
@@ -278,7 +282,7 @@ def _smt_cell(parts: tuple[int, ...], step: int, _: Glyphs, *, is_upper: bool) -
         return (theme.LEVELS[8], inner) if inner else (theme.NEITHER, "neither")
     if is_upper:
         return theme.LEVELS[level], f"{inner}/{outer}" if outer else inner
-    level = 8 - level  # blocks grow from the bottom, so the far kind is the foreground here
+    level = 8 - level  # blocks grow from the bottom, so the outer kind is in the foreground here
     if not outer and level in _SHAPES:
         return _UPPER_BLOCKS[level], inner
     return theme.LEVELS[level], f"{outer or 'ground'}/{inner}"
@@ -290,7 +294,7 @@ def _smt_shape(parts: Sequence[int], _: int, glyphs: Glyphs, *, is_upper: bool) 
     without colour would look like stripes."""
     kind = parts.index(max(parts))
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
-    if glyphs != "ascii":  # half cells would look like stripes in a tall chart
+    if glyphs != "ascii":  # half cells in a tall chart would look like stripes
         shape = theme.BOTH if glyphs == "sixteen" else theme.KERNEL
     signs = theme.BOTH, theme.UNKNOWN, shape, theme.NEITHER
     step = AREA_STEPS - 1
@@ -300,7 +304,7 @@ def _smt_shape(parts: Sequence[int], _: int, glyphs: Glyphs, *, is_upper: bool) 
 # --- lines and areas of dots
 
 AWAKE, ASLEEP, LOSING = 0, 1, 2
-"""States of a column: the CPU was busy, it mostly slept, or an episode affects it."""
+"""States of a column: the CPU was busy, it mostly slept, or an episode lowers its clock or IPC."""
 
 
 CELL_DOT_ROWS, CELL_DOT_COLUMNS = 4, 2
@@ -335,13 +339,14 @@ def _worst_of_cells(kinds: Floats) -> list[int]:
 
 
 GAP_CAUSES = ("unknown", "power", "heat", "licence", "ramp", "policy")
-"""Causes of a clock below its ceiling. Their index is added to LOSING or to ENDED_GAP."""
+"""Causes of a clock below its ceiling. Their indexes are added to LOSING and ENDED_GAP."""
 ENDED_GAP = LOSING + len(GAP_CAUSES)
 """State of a column in an ended episode with the first of GAP_CAUSES."""
 GAP_SIGNS = "▒▼■◊╱▽"
 """Signs of the causes in GAP_CAUSES, in the same order."""
 MIN_GAP_EIGHTHS = 4
-"""Minimum height in eighths of a gap below the ceiling outside episodes. A smaller one is noise."""
+"""Minimum height in eighths of a gap below the ceiling that is drawn outside episodes. Smaller ones
+are noise."""
 
 
 def clock_chart(
@@ -394,8 +399,8 @@ def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) 
 
 
 def add_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
-    """Returns the lines of a clock chart with text in the highest row that a gap fills: the cause's
-    sign, and the loss. `losses`: the loss in each cell, in GHz."""
+    """Returns the lines of a clock chart with the cause's sign and the loss in the highest row of
+    each gap. `losses`: the loss in each cell, in GHz."""
     new_lines = []
     gaps = dict[int, str]()
     for line in lines:
@@ -472,13 +477,13 @@ def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> ChartCol
 
 _RULE = "│"
 _RISING_CELLS, _FALLING_CELLS = "─▁▄█", "─▔▀█"
-"""Characters of a difference, by its size. Positive ones rise from the base of a cell, negative
+"""Characters of a difference, by its size. Positive ones rise from the base of a cell; negative
 ones hang from its top."""
 
 
 def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:
-    """Returns a line of cells for shares from -1 to 1: a positive share rises from the base of its
-    cell, a negative one hangs from the top, NaN is blank. `styles`: of positive and of negative
+    """Returns a line of cells for shares from -1 to 1. A positive share rises from the base of its
+    cell, a negative one hangs from the top, and NaN is blank. `styles`: of positive and negative
     cells."""
     cells: list[Run] = []
     for share in shares.tolist():
@@ -491,8 +496,8 @@ def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = F
 
 def add_rules(columns: Sequence[ChartColumn], rules: Mapping[int, str]) -> list[ChartColumn]:
     """Adds vertical rules to a chart, below its line. `rules`: the word at the foot of each rule,
-    by column from the left. Each word is a line lower than the previous one. A word that would
-    cover other cells is left out."""
+    by column from the left. Each word is a line lower than the word before. Words that would cover
+    other cells are left out."""
     ruled_columns = [[*zip(column.signs, column.styles, strict=True)] for column in columns]
     for x in rules:
         signs = columns[x].signs
@@ -520,8 +525,8 @@ SCALE_ENDS = tuple(multiple * 10.0**power for power in range(13) for multiple in
 
 
 def scale_top(values: Floats, ends: Sequence[float], previous_top: float | None) -> float:
-    """Returns the upper end of a scale from 0: the first of `ends` that covers all values.
-    `previous_top` is kept if it is this end or the next larger one."""
+    """Returns the upper end of a scale from 0: the first of `ends` that covers all values, or
+    `previous_top` if that is only one step larger."""
     known_values = values[np.isfinite(values)]
     max_value = float(known_values.max()) if len(known_values) else 0.0
     index = next((i for i, end in enumerate(ends) if max_value <= end), len(ends) - 1)

@@ -1,10 +1,9 @@
-"""Columns and their cells, for every table: on the screen, in a panel, or in plain text.
+"""Columns and their cells, for tables on the screen, in panels, or in plain text. A column declares
+its heading, its width and the format of its numbers. `fit_columns` chooses the columns for a width,
+`Column.cell` formats a number and chooses its style, `headings` and `join_columns` join cells into
+lines, and `plain_text` removes the styles.
 
-A column declares its heading, its width and the form of its numbers. `fit_columns` chooses the
-columns for a width, `Column.cell` formats a number and chooses its style, and `headings` and
-`join_columns` join cells into lines. `plain_text` turns a line into plain text.
-
-A cell is a run: text and the name of a style. The name is the meaning of the text, never a colour.
+A cell is a run: text and the name of a style. The name is a meaning, never a colour.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Run = tuple[str, str]
 """Text, whose every character is one cell wide, and the name of its style."""
 ELLIPSIS = "…"
 AT_REST = "·"
-"""Text in place of a number that describes running time, for a CPU that hardly ran."""
+"""Shown instead of a number that describes running time, for a CPU that hardly ran."""
 UNKNOWN_TEXTS = MISSING, "–"
 """Texts for an unknown number: the normal one, and a shorter one for narrow cells."""
 MAX_NARROW_WIDTH = 4
@@ -33,23 +32,23 @@ RISING, FALLING = "▲", "▼"
 
 @dataclass(slots=True)
 class Column:
-    """A column of a table. Treat it as immutable, and change it with `replace` only. It is not
-    frozen, because many are created at each refresh, and frozen ones take longer to create."""
+    """A column of a table. Do not change it: use `replace`. It is not frozen, because many columns
+    are created at each refresh, and frozen ones take longer to create."""
 
     key: str
     heading: str
     width: int
-    """Width in cells, including the gap at the left; the minimum width if the column can grow."""
+    """Width in cells with the gap at the left; the minimum width if the column can grow."""
     is_left: bool = False
-    """Whether the column is left-aligned, after `gap` cells; else it is right-aligned."""
+    """Whether the column is left-aligned, after `gap` cells, instead of right-aligned."""
     gap: int = 2
     rank: int = 0
-    """Columns of the highest rank are dropped first if not all fit. Columns of rank 0 are never
+    """Columns of the highest rank are dropped first if not all fit; those of rank 0 are never
     dropped."""
     max_width: int = 0
-    """Maximum width in cells of a column that can grow; 0: it cannot."""
+    """Maximum width in cells of a column that can grow; 0 if it cannot."""
     weight: int = 1
-    """Share of the column when spare cells are distributed among columns of one growth rank."""
+    """Weight of the column when spare cells are distributed among columns of one growth rank."""
     growth_rank: int = 0
     """Columns of a lower growth rank grow to their maximum before columns of a higher one grow."""
     scale: float = 1.0
@@ -60,7 +59,7 @@ class Column:
     """Whether numbers are printed with one decimal and an SI prefix, such as 12.3k."""
     unit: str = ""
     source: Any = None
-    """Data with which the column's owner finds its values. This module does not use it."""
+    """Any data with which the column's owner finds its values."""
 
     @property
     def room(self) -> int:
@@ -75,17 +74,16 @@ class Column:
         return f"{text:>{self.width}}"
 
     def text(self, value: float) -> str:
-        """Returns a number as text without padding. NaN becomes a text for unknown numbers."""
+        """Returns a number as text without padding; a text for unknown numbers if it is NaN."""
         return self.cell(value)[0]
 
     def cell(
         self, value: float, style: str = "text", *, online: bool = True, resting: bool = False,
         doubted: bool = False, estimated: bool = False,
     ) -> Run:  # fmt: skip
-        """Returns the cell of a number, without padding. `online`: whether the CPU is online.
-        `resting`: whether the CPU hardly ran and the number describes running time. `doubted`:
-        whether a counter is suspect. `estimated`: whether the number was counted only part of the
-        time."""
+        """Returns the cell of a number, without padding. `online`: the CPU is online. `resting`:
+        the CPU hardly ran, and the number describes running time. `doubted`: a counter is suspect.
+        `estimated`: the number was counted only part of the time."""
         if not online:
             return "off", "dim"
         if resting:
@@ -100,8 +98,8 @@ class Column:
         return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
 
     def numbers(self, values: Sequence[float], styles: Sequence[str]) -> list[Run]:
-        """Returns the cells of right-aligned numbers without SI prefixes. The result is that of
-        `cell` and `pad` for each."""
+        """Returns the cells of right-aligned numbers without SI prefixes, as `cell` and `pad`
+        would."""
         spec, scale = f"z{self.width}.{self.digits}f", self.scale
         unknown: Run = self.pad(UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH]), "faint"
         return [
@@ -111,8 +109,8 @@ class Column:
 
 
 Cell = Run | list[Run]
-"""A cell of a line: text, which is padded to its column's width; or runs, such as a bar, which are
-put after the column's gap."""
+"""A cell of a line: text that is padded to its column's width, or runs (such as a bar) after its
+gap."""
 
 
 def fit(text: str, size: int) -> str:
@@ -197,7 +195,7 @@ def headings(columns: Iterable[Column], sorted_by: str = "", *, rising: bool = F
 
 
 def join_columns(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
-    """Returns a line made of these cells, each padded to its column."""
+    """Joins cells into a line, each padded to its column."""
     runs: list[Run] = []
     for column, cell in zip(columns, cells, strict=True):
         if isinstance(cell, tuple):

@@ -1,6 +1,5 @@
-"""Lines of runs (a text and the name of its style): text and width, cutting, joining and fitting.
-Also values drawn as cells: bars, and steps of the heat ramp.
-"""
+"""Lines of runs (a text and the name of its style), and values drawn as cells: bars, and steps of
+the heat ramp."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from perftop.draw import theme
 from perftop.draw.columns import Run, fit
 
 Line = tuple[list[Run], theme.LineState]
-"""A line of the screen: its runs, and its state, which decides the background."""
+"""The runs of a line of the screen, and its state, which decides the background."""
 BLANK: Line = ([], "calm")
 
 _WITH_BACKGROUND = frozenset({"label", "badge", "paused", "lost"})
@@ -63,7 +62,7 @@ def runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
 
 @lru_cache(maxsize=512)
 def _runs_of(signs: str, styles: tuple[str, ...]) -> Sequence[Run]:
-    """Like `runs_of`, but cached. Most lines stay the same between refreshes."""
+    """Cached, because most lines stay the same between refreshes."""
     runs, begin = list[Run](), 0
     for style, cells in groupby(styles):
         end = begin + len([*cells])
@@ -79,7 +78,7 @@ def merge_runs(runs: Iterable[Run], size: int) -> list[Run]:
 
 @lru_cache(maxsize=512)
 def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
-    """Like `merge_runs`, but cached. Most lines stay the same between refreshes."""
+    """Cached, because most lines stay the same between refreshes."""
     merged_runs: list[Run] = []
     open_text, key, cells_left = "", "text", size
     for part, style in runs:
@@ -107,8 +106,8 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
 
 
 def _ends_in_fallback_font(text: str) -> bool:
-    """Returns whether the last character is one that browsers draw in a fallback font. For a run
-    with such a character, browsers keep only the total width, so blanks in the run would shift the
+    """Returns whether the last character is one that browsers draw in a fallback font. Browsers
+    keep only the total width of a run with such a character, so blanks after it would shift the
     text before them."""
     last_sign = text[-1:]
     return "\u2800" <= last_sign <= "\u28ff" or last_sign == theme.LIMIT
@@ -140,8 +139,8 @@ def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> li
 def overlay(
     runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
 ) -> list[Run]:
-    """Writes `new` over the cells from `start` on. `whole_words`: words that `new` covers in part
-    are removed."""
+    """Writes `new` over the cells from `start` on. `whole_words`: partly covered words are
+    removed."""
     stop, signs = start + width(new), text(runs)
     first, last = start, stop
     while whole_words and 0 < first <= len(signs) and signs[first - 1 : first].strip():
@@ -169,7 +168,7 @@ def justify(left: list[Run], right: list[Run], size: int) -> list[Run]:
 
 
 Piece = tuple[int, list[Run]]
-"""A part of a line that can be dropped: its rank (0: most important) and its runs."""
+"""A part of a line that can be dropped: its rank (0 is the most important) and its runs."""
 
 
 def fit_line(pieces: list[Piece], size: int, gap: int) -> list[Run]:
@@ -178,8 +177,8 @@ def fit_line(pieces: list[Piece], size: int, gap: int) -> list[Run]:
 
 
 def pieces_that_fit(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
-    """Returns the pieces that fit into `room` cells, each followed by a gap. Pieces are tried by
-    rank, and each that still fits is kept."""
+    """Returns the pieces that fit into `room` cells, each followed by a gap. They are tried by
+    rank."""
     cells = [width(runs) + gap for _, runs in pieces]
     if sum(cells) <= room:  # the usual case
         return [*pieces]
@@ -236,7 +235,7 @@ def wrap_line(text: str, room: int) -> list[str]:
     return [*lines, open_line] if open_line else lines
 
 
-# --- Bars as runs of text. Every bar has exactly the requested width.
+# --- Bars as runs, each with exactly the requested width.
 
 _SMT_SHAPES = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
 """Shapes and styles of SMT states in a bar. The colours are a step darker than in legends, so that
@@ -245,8 +244,8 @@ _ACCOUNT_SHAPES = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.ST
 
 
 def stacked_bar(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
-    """Returns a bar of these shares side by side. The remainder up to 1 has the style `neither`.
-    The ends of the parts are rounded, not their lengths, so rounding errors do not add up."""
+    """Returns a bar of shares side by side. The rest up to 1 has the style `neither`. Rounding the
+    ends of the parts, not their lengths, keeps rounding errors from adding up."""
     ends: list[int] = []
     end = 0.0
     for share in shares:
@@ -278,15 +277,14 @@ def smt_bar(states: Sequence[float], width: int) -> list[Run]:
 
 
 def single_thread_bar(share: float, width: int, thread: int | None) -> list[Run]:
-    """Returns the bar of a core with one online thread: half cells, or full cells if it has no
-    other thread (`thread` is None)."""
+    """Returns the bar of a core with one online thread: of half cells, or of full cells if the core
+    has no other thread (`thread` is None)."""
     shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT_SHAPES[1 + min(thread, 1)]
     return stacked_bar((share,), (shape,), width)
 
 
 def smt_bounds_bar(lower_bounds: Sequence[float], width: int) -> list[Run]:
-    """Returns the bar of SMT states with known bounds: the lower bound of each state, and the
-    remainder in the style `unknown`."""
+    """Returns the bar of the lower bounds of SMT states, with the rest in the style `unknown`."""
     neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in lower_bounds)
     undetermined = 1 - neither - lp0 - lp1 - both
     return stacked_bar(
@@ -302,12 +300,12 @@ def issue_slot_bar(retiring: float, frontend: float, speculation: float, width: 
 
 
 def cpu_time_bar(user: float, kernel: float, steal: float, width: int) -> list[Run]:
-    """Returns the bar of a CPU's user, kernel and steal shares, by the kernel's account."""
+    """Returns the bar of a CPU's user, kernel and steal shares, as the kernel counts them."""
     return stacked_bar((user, kernel, steal), _ACCOUNT_SHAPES, width)
 
 
 # --- Values drawn as cells: steps of the heat ramp (levels), as colours or as characters of
-# increasing density; and histories beside numbers.
+# increasing density; and small histories beside numbers.
 
 UNKNOWN_LEVEL, OFFLINE_LEVEL = -1, -2
 """Levels (steps of the heat ramp) of an unknown value and of an offline CPU."""
@@ -315,8 +313,8 @@ ASCII_HEAT = "_:;=+co*#&%@"
 """The heat ramp in ASCII, from sparse to dense. The screen uses these characters for nothing
 else."""
 MIN_LETTER_STEP = 3
-"""Minimum step of the ramp whose colour ASCII characters have. Colours of lower steps are too close
-to the background."""
+"""Lowest step of the ramp in whose colour ASCII characters are drawn. Lower steps are too close to
+the background."""
 _RUNS: dict[int, Run] = {UNKNOWN_LEVEL: ("–", "faint"), OFFLINE_LEVEL: (theme.NEITHER, "neither")}
 
 

@@ -1,8 +1,6 @@
 """Colours and characters of each theme, by style key. A style key, such as `alarm`, is a meaning.
-
-Colour repeats the meaning of a shape or a number, so NO_COLOR and a monochrome terminal lose
-nothing. Every shape has a plain substitute for locales other than UTF-8.
-"""
+Colour only repeats what a shape or a number shows, so nothing is lost with NO_COLOR or on a
+monochrome terminal. Every shape has a plain substitute for locales other than UTF-8."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ from textual.filter import Monochrome
 from textual.theme import Theme
 
 LineState = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
-"""States of a line of the screen, for its colours. "calm": normal. "chosen": selected. "stale": its
-numbers are no longer updated. "victim": an episode runs on its CPUs. "chosen victim": both."""
+"""States of a line of the screen, which decide its colours. "calm": normal. "chosen": selected.
+"stale": its numbers are no longer updated. "victim": an episode affects its CPUs. "chosen victim":
+selected, and an episode affects its CPUs."""
 
 HEAT_STEPS = 12
 """Number of colours of the heat ramp, from `heat0` (lowest) to `heat11`."""
@@ -44,7 +43,7 @@ class Palette:
 
     @cached_property
     def heat_colours(self) -> Sequence[str]:
-        """Colours of the heat ramp, the lowest first: of increasing contrast."""
+        """Colours of the heat ramp, in order of increasing contrast."""
         if self.ansi:
             return [name for name in _ANSI_HEAT for _ in range(HEAT_STEPS // len(_ANSI_HEAT))]
         ground, field = Color.parse(self.background), Color.parse(self.colors["field"])
@@ -107,7 +106,7 @@ _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _WITH_BACKGROUND = {"label": "bright", "badge": "lp0", "paused": "warn", "lost": "alarm"}
 """Style key of the background, for styles that do not use the background of their line."""
 _STALE_SHARE = 0.275
-"""Share by which the grey text of a stale line is blended towards the background."""
+"""Share of the background in the grey text of a stale line."""
 
 
 def _theme(name: str, palette: Palette) -> Theme:
@@ -149,7 +148,7 @@ THEMES = tuple(_theme(name, palette) for name, palette in PALETTES.items())
 
 def theme_names(*, no_color: bool) -> tuple[str, ...]:
     """Returns the names of the themes to choose from. Without colour, the ANSI theme is left out:
-    the brightness of the terminal's own colours is unknown, so greys cannot replace them."""
+    the brightness of the terminal's own colours is unknown, so no greys can replace them."""
     return tuple(name for name, palette in PALETTES.items() if not (palette.ansi and no_color))
 
 
@@ -179,7 +178,7 @@ def letter_styles(name: str) -> tuple[str, ...]:
     palette, keys = PALETTES[name], []
     for step, color in enumerate(palette.heat_colours):
         is_deep = color == "blue"
-        if not palette.ansi:  # on a deep colour, white has more contrast than black
+        if not palette.ansi:  # White has more contrast than black on a deep colour.
             r, g, b = (math.pow(part, 2.2) for part in Color.parse(color).normalized)
             is_deep = 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18
         keys.append(f"{'white' if is_deep else 'black'}/heat{step}")
@@ -222,7 +221,7 @@ def _ansi_styles(palette: Palette, colors: dict[str, str], state: LineState) -> 
 FADED_PREFIX = "~"
 """Prefix of the key of a faded style, which is used outside the selected range."""
 _FADED_SHARE = 0.68
-"""Share by which faded colours are blended into the background."""
+"""Share of the background in faded colours."""
 
 
 class Styles(dict[str, Style]):
@@ -303,8 +302,7 @@ _AREA_COLOURS = {
     "perftop-ansi": _ANSI_AREAS,
 }  # fmt: skip
 SHADED_AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1", "clock")
-"""Style keys of filled areas with AREA_STEPS colours. All other keys of these tables have one
-colour."""
+"""Style keys of filled areas with AREA_STEPS colours. All other keys have one colour."""
 
 
 def area_colours(theme: str) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""Lanes: one field of every CPU over time, as cells in the colours of the heat ramp or, if there is
-room for several lines, as areas. The time view consists of them; other views fill spare lines with
+"""Lanes: one field of each CPU over time, as cells in the colours of the heat ramp or, with room
+for several lines, as areas. The time view consists of lanes; other views fill spare lines with
 them."""
 
 from __future__ import annotations
@@ -43,18 +43,17 @@ from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.view_settings import ViewSettings
 
 _KNOWN_CODES = theme.HEAT_STEPS + 1
-"""Number of values that half of a cell can have: unknown, or a step of the heat ramp."""
+"""Number of values of half a cell: unknown, or a step of the heat ramp."""
 _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
           "kernel_instructions": "kernel"}  # fmt: skip
-"""Colours of tall lanes by field, as in the charts of the overview; all other fields have the
-colours of user time."""
+"""Colours of tall lanes by field, as in the overview's charts; others have that of user time."""
 _SCALES: WeakKeyDictionary[Session, dict[str, Scale]] = WeakKeyDictionary()
-"""The scales in use, by key of the field."""
+"""The current scales, by key of the field."""
 
 
 class MetricLanes:
-    """The values of one field along one time axis. The visible rows are read from the history
-    together, which costs little more than reading a single row."""
+    """The values of one field along one time axis. Visible rows are read from the history together,
+    which takes little longer than a single row."""
 
     def __init__(
         self, session: Session, field: Number, axis: Axis, cores: Sequence[Core], *, ascii_: bool
@@ -68,7 +67,7 @@ class MetricLanes:
         """The lines of tall lanes, by row and lane."""
 
     def read(self, rows: Sequence[int]) -> None:
-        """Reads those of the rows that have not been read yet."""
+        """Reads the rows that have not been read yet."""
         rows = [row for row in dict.fromkeys(rows) if row not in self.values]
         history, cores = self._session.past, [self._cores[row] for row in rows]
         edges = self.axis.edges
@@ -85,7 +84,7 @@ class MetricLanes:
 
     def choose_scale(self, values_now: Floats) -> None:
         """Chooses the scale for the rows read so far and for `values_now`, the present values of
-        all CPUs. The last scale of this field is kept while it suits these values."""
+        all CPUs. The last scale of this field is kept while it fits."""
         values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
         scales = _SCALES.setdefault(self._session, {})
         self.scale = field_scale(self._field, values, scales.get(self._field.key))
@@ -111,8 +110,8 @@ class MetricLanes:
 
 @cache
 def _half_cell_table(*, ascii_: bool) -> list[Run]:
-    """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
-    Both start with the level of unknown values."""
+    """Returns the cells for all pairs of levels, ordered by upper and then by lower level, each
+    from the level of unknown values on."""
     cells: list[Run] = []
     for upper, lower in product(range(UNKNOWN_LEVEL, theme.HEAT_STEPS), repeat=2):
         if max(upper, lower) < 0:
@@ -126,7 +125,7 @@ def _half_cell_table(*, ascii_: bool) -> list[Run]:
 
 
 def faded_lane(runs: list[Run], axis: Axis, settings: ViewSettings) -> list[Run]:
-    """Returns a line of a lane, faded outside the selected ranges of time, if there are any."""
+    """Returns a line of a lane, faded outside the selected ranges of time."""
     for begin, end in time_axis.cells_outside(
         axis, axis.cells, axis.cell_columns, settings.ranges_ns.values()
     ):
@@ -138,13 +137,13 @@ def faded_lane(runs: list[Run], axis: Axis, settings: ViewSettings) -> list[Run]
 
 LABEL_WIDTH = 9
 FIXED_LINES = 3
-"""Lines of the panel that are not lanes: the title, the axis and its times."""
+"""Lines of the panel besides lanes: the title, the axis and its times."""
 MAX_LANE_HEIGHT = 8
 
 
 def panel_height(cpus: int, room: int) -> int:
-    """Returns the height of the panel for this number of CPUs in `room` lines; 0 if it has no room
-    for a lane of each CPU. No line of such a height is left blank."""
+    """Returns the height of the panel for this number of CPUs, so that no line is blank; 0 if
+    `room` lines are too few for a lane of each CPU."""
     lane_height = min(MAX_LANE_HEIGHT, (room - FIXED_LINES) // max(1, cpus))
     return FIXED_LINES + cpus * lane_height if cpus and lane_height > 0 else 0
 

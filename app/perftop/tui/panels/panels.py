@@ -1,7 +1,6 @@
 """Panels side by side, which fill spare lines at the bottom of a view: "who runs", "who loses to
-whom", "what happened", and the selected core. A panel is a function of a session, an interval, the
-settings and a size; it returns lines with their targets for clicks. `PanelRow` puts panels of equal
-height side by side, with margins and gaps."""
+whom", "what happened", and the selected core. A panel is a function that returns lines with their
+targets for clicks. `PanelRow` puts panels of equal height side by side."""
 
 from __future__ import annotations
 
@@ -56,8 +55,8 @@ from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 
 MIN_HEIGHT, MIN_HEIGHT_BELOW_LANES = 4, 13
-"""Minimum height of a panel in lines: a title and three lines; and below the CPUs over time, where
-all lines of the selected core fit."""
+"""Minimum height of a panel in lines: for a title and three lines, and below the CPUs over time for
+all lines of the selected core."""
 # --- what happened
 
 _CLOCK_WIDTH = 8
@@ -65,12 +64,12 @@ _LABEL_WIDTH = 10
 """Width of the labels "cause" and "evidence", in cells."""
 _MIN_WIDTH_FOR_EVIDENCE = 48
 MAX_ENDED_EPISODES = 64
-"""Maximum number of ended episodes that are read, the newest; no panel has more lines."""
+"""Maximum number of ended episodes that are read, which are the newest; no panel has more lines."""
 MAX_START_GAP_NS = 1_000_000_000
 """Maximum time in ns between the starts of two ended episodes of one cause that share a line."""
 MAX_SHORT_STEAL_NS = 1_000_000_000
-"""Maximum length in ns of steals that share a line even if they began at different times. Without
-this, frequent short steals would fill the list."""
+"""Maximum length in ns of steals that share a line even if they began at different times.
+Otherwise, frequent short steals would fill the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,14 @@ def episode_panel(
     session: Session, interval: Interval, settings: ViewSettings, size: int, height: int,
     cpus: frozenset[int] | None = None,
 ) -> list[PanelLine]:  # fmt: skip
-    """Returns the panel "what happened", which lists episodes. `cpus`: only episodes on these CPUs
-    are shown; None: all episodes and the verdict."""
+    """Returns the panel "what happened", which lists episodes. `cpus`: only episodes on these CPUs;
+    None: all episodes and the verdict."""
     groups = episode_groups(session, interval, cpus)
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
     verdict = None
     if cpus is None:
         verdict = verdict_at(session, interval, is_range=settings.range_ns is not None)
-    # A loss can be in the verdict without being an episode.
+    # A loss in the verdict may not be an episode.
     count_text = f"{groups.count or ('' if verdict else 'no episode')} in {duration}".strip()
     key = title_key(settings.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
@@ -121,8 +120,7 @@ def episode_panel(
 
 @lru_cache(maxsize=4)
 def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
-    """Returns the verdict, which the line at the top also shows, and its evidence, in at most
-    `height` lines of `size` cells."""
+    """Returns the verdict and its evidence in at most `height` lines of `size` cells."""
     style = "bright" if verdict.level else "text"
     sentence, *rest = wrap_line(safe_cells(verdict.text), max(1, size - INDENT))
     lines: list[list[Run]] = [[(f"{verdict.sign} ", verdict.sign_style), (sentence, style)]]
@@ -160,8 +158,8 @@ def episode_groups(
 
 
 def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
-    """Returns groups of episodes with one cause that began together, or that are short steals from
-    the same CPUs. `newest`: the episodes, the newest first."""
+    """Groups episodes with one cause that began together, and short steals from the same CPUs.
+    `newest`: the episodes, the newest first."""
     groups: list[list[Episode]] = []
     last_group: dict[tuple[str, str], list[Episode]] = {}
     for episode in newest:
@@ -245,7 +243,7 @@ NUMBER_KEYS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_
 _NUMBER_NAMES = {
     "kernel_cycles": "kernel cycles", "idle": "halts, idle", "involuntary": "halts, involuntary",
 }  # fmt: skip
-"""Names of the numbers that are not shown by their label, by key."""
+"""Names of numbers by key, where they are not shown by their label."""
 
 
 def core_panel(
@@ -272,7 +270,7 @@ def core_panel(
             continue
         episode = lowering.get(number.key)
         if number.key == "runs":
-            # The first CPU's task may begin right after the name.
+            # The first CPU's task may begin directly after the name.
             spare_cells = _NAME_WIDTH - len(number.label)
             cells = [
                 _top_task(interval, cpu, size + (0 if i else spare_cells))
@@ -288,15 +286,15 @@ def core_panel(
 
 
 def _episode_sign_and_cpus(episode: Episode | None) -> tuple[Run, set[int]]:
-    """Returns the sign and the CPUs of an episode; for None, a blank as wide as the sign, and no
-    CPUs."""
+    """Returns the sign and the CPUs of an episode; without an episode, a blank of the same
+    width."""
     if episode is None:
         return ("  ", "text"), set()
     return (f"{episode_style.sign(episode)} ", "alarm"), set(episode.cpus)
 
 
 def number_line_width(cpus: int, size: int) -> int:
-    """Returns the width of a line with a number of this many CPUs, each in `size` cells."""
+    """Returns the width of a line with a number of each of `cpus` CPUs, each in `size` cells."""
     return INDENT + _NAME_WIDTH + cpus * size + _UNIT_WIDTH
 
 
@@ -304,8 +302,8 @@ def number_line(
     session: Session, interval: Interval, number: Number, cpus: Sequence[int], size: int,
     clock: ClockUnit, episode: Episode | None,
 ) -> list[Run]:  # fmt: skip
-    """Returns a line with a number of each CPU; a number that the CPUs share is shown once.
-    `episode`: the one that makes it worse."""
+    """Returns a line with a number of each CPU, or a single number if the CPUs share it. `episode`:
+    the one that makes it worse."""
     name = fit(_NUMBER_NAMES.get(number.key, number.label), _NAME_WIDTH)
     sign, alarm_cpus = _episode_sign_and_cpus(episode)
     column = number_column_of(number, clock, size)
@@ -320,8 +318,8 @@ def number_line(
 def core_number_pieces(
     session: Session, interval: Interval, cpus: list[int], keys: Iterable[str], clock: ClockUnit
 ) -> Iterator[Piece]:
-    """Yields numbers of a core for a single line, the most important first. A number that the CPUs
-    share is shown once. An unknown number is left out, unless it is the first."""
+    """Yields numbers of a core for a single line, the most important first. Unknown numbers, except
+    the first, are left out."""
     lowering, numbers = lowering_episodes(session, interval, cpus), columns_by_key(session)
     for rank, key in enumerate((key for key in keys if key in numbers), 1):
         number = numbers[key]
@@ -338,7 +336,7 @@ def core_number_pieces(
 
 
 def lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
-    """Returns the worst running episode on these CPUs, by key of the number made worse."""
+    """Returns the worst running episode on these CPUs, by key of the number that it makes worse."""
     episode_by_key: dict[str, Episode] = {}
     episodes = episode_style.episodes_during(session, interval)
     for episode in sorted(episodes, key=episode_style.severity_key):
@@ -357,7 +355,7 @@ def _core_name(session: Session, core: list[int]) -> str:
 
 
 def _is_counted(session: Session, key: str) -> bool:
-    """Returns whether the panel shows this number, which depends on the stream."""
+    """Returns whether the stream has this number."""
     if key == "runs":
         return bool(session.tasks)
     if key == "ipc_alone":
@@ -381,7 +379,7 @@ def _cpu_cells(
     session: Session, interval: Interval, column: Column, cpus: Sequence[int],
     alarm_cpus: set[int],
 ) -> Iterator[Run]:  # fmt: skip
-    """Yields a number of each CPU, in red for CPUs on which an episode makes it worse."""
+    """Yields a number of each CPU, in red if an episode makes it worse."""
     key, number = column.key, column.source
     doubts, shares = suspect_rows(key, session, interval), interval.event_counted_shares.get(key)
     values = cpu_values(session, interval, key)
@@ -402,9 +400,8 @@ def _cpu_cells(
 
 
 def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
-    """Returns the IPC of a CPU while its sibling is idle: from the evidence of an episode in this
-    interval, else the current estimate. Returns NaN if unknown, or if the interval is in the
-    past."""
+    """Returns the IPC of a CPU while its sibling is idle, from the evidence of an episode in this
+    interval, else the current estimate; NaN if unknown, or if the interval is in the past."""
     for episode in episode_style.episodes_during(session, interval):
         alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
         if isinstance(alone, int | float):
@@ -434,14 +431,15 @@ class PanelRow:
     """Panels side by side in `width` cells. Their widths are proportional to `shares`."""
 
     kinds: tuple[PanelKind | PanelFunction, ...]
-    """The panels of this module by kind, and panels of a view, which are drawn at each refresh."""
+    """Kinds of the panels in this module, and functions of a view's own panels, drawn at each
+    refresh."""
     shares: tuple[int, ...]
     width: int
     height: int
     cached_panels: dict[PanelKind, tuple[object, list[PanelLine]]] = field(default_factory=dict)
-    """Cached panels of names and sentences, each with the inputs from which it was drawn."""
+    """Cached panels with the inputs from which they were drawn."""
     _targets: list[tuple[range, list[ClickTarget]]] = field(default_factory=list)
-    """For each panel, its columns on the screen and the targets of its lines, as last drawn."""
+    """For each panel as last drawn, its columns on the screen and the targets of its lines."""
 
     def _panel(
         self, kind: PanelKind | PanelFunction, session: Session, interval: Interval,
@@ -501,16 +499,16 @@ class PanelRow:
 
 class PaneledView(Canvas):
     OMITTED_PANEL: ClassVar[PanelKind | None] = None
-    """The kind of panel that is left out, because it would repeat the content of the view."""
+    """The kind of panel that would repeat the content of the view, and is left out."""
     HAS_LANES: ClassVar[bool] = False
-    """Whether the CPUs over time fill lines that the panels do not need."""
+    """Whether the CPUs over time fill lines that panels do not need."""
     _drawn_panels: PanelRow | None = None
     _drawn_lanes: PanelRow | None = None
 
     @property
     def spare_lines(self) -> int:
-        """Number of lines left below the scrolling lines; negative if these do not fit, 0 on a
-        tiny screen."""
+        """Number of lines below the scrolling lines; negative if these do not fit, 0 on a tiny
+        screen."""
         room = self.size.height - len(self.header_lines) - max(1, self.line_count)
         return 0 if self.is_tiny else room
 
@@ -519,7 +517,7 @@ class PaneledView(Canvas):
         return self.width if self.side_width else self.size.width
 
     def make_panels(self, room: int, gap: int = 1, first: PanelKind = "who") -> list[Line]:
-        """Returns `room` lines: `gap` blank lines, then panels, with `first` at the left. All lines
+        """Returns `room` lines: `gap` blank lines, then panels, beginning with `first`. All lines
         are blank if no panel fits."""
         lane_lines = self._lane_lines(room - gap - MIN_HEIGHT_BELOW_LANES) if self.HAS_LANES else []
         room -= len(lane_lines)
@@ -528,7 +526,7 @@ class PaneledView(Canvas):
             self._drawn_panels = None
             return [BLANK] * room
         width = self._panels_width
-        # If the row has few lines, losses, if there are any, replace the tasks.
+        # In a row of few lines, losses replace the tasks, if there are any.
         if self.OMITTED_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             running = episode_style.episodes_during(self.session, self.interval)
             first = "losses" if any(e.kind == NEIGHBOUR for e in running) else first
@@ -540,8 +538,8 @@ class PaneledView(Canvas):
         return [*lane_lines, *self.draw_panels(row, gap)]
 
     def _lane_lines(self, room: int) -> list[Line]:
-        """Returns at most `room` lines with the CPUs over time, below a blank line; none if not all
-        CPUs have room."""
+        """Returns at most `room` lines: a blank line, then the CPUs over time; [] if not all CPUs
+        fit."""
         height = lanes.panel_height(sum(len(core.cpus) for core in self.cores.rows), room - 1)
         if not height:
             self._drawn_lanes = None
@@ -551,8 +549,8 @@ class PaneledView(Canvas):
         return [BLANK, *self._panel_lines(row, previous)]
 
     def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:
-        """Returns the lines of these panels below `gap` blank lines, the last of which may have a
-        note. Clicks are looked up in these panels from now on."""
+        """Returns these panels below `gap` blank lines, the last of which may have a note. Clicks
+        are looked up in these panels from now on."""
         if self.settings.is_comparing:
             row.kinds = tuple(
                 tables.comparison_panel if k in {"who", "losses"} else k for k in row.kinds
@@ -567,8 +565,8 @@ class PaneledView(Canvas):
         return [*gap_lines, *lines]
 
     def _panel_lines(self, row: PanelRow, previous: PanelRow | None) -> list[Line]:
-        """Returns the lines of a row. `previous`: the row in its place until now, whose cached
-        panels are used where they are still valid."""
+        """Returns the lines of a row. `previous`: the row that was drawn before, whose valid cached
+        panels are used again."""
         if previous is not None:
             row.cached_panels = previous.cached_panels
         runs_by_line = row.lines(self.session, self.interval, self.settings)

@@ -1,5 +1,5 @@
-"""Tables in panels and views: the running tasks by CPU time, the cores that lose most, and the
-comparison of two ranges of time."""
+"""Tables in panels and views: tasks by CPU time, the cores that lose most, and a comparison of two
+ranges of time."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from perftop.tui.shared.view_settings import GROUPINGS, Grouping, ViewSettings
 MAX_CPU_COLUMNS = 4
 MIN_WIDTH_FOR_OWNERS = 88
 MIN_BOLD_WAIT = 0.2
-"""Minimum share of its time for which a task waited, for the share to be bold."""
+"""Minimum share of its time that a task waited, for the share to be bold."""
 NO_OWNER_TEXT = "no unit or container"
 """Owner of tasks in the root control group, or in an unknown group."""
 MIN_NORMAL_SHARE = 0.05
-"""Minimum share of a CPU at which a task is drawn normally; tasks with a smaller share are dim."""
+"""Minimum share of a CPU below which a task is drawn dim."""
 INDENT = 2
-"""Number of cells before the names in a panel, reserved for the marker of a line."""
+"""Cells before the names in a panel, reserved for the marker of a line."""
 _BAR = Column("bar", "", 18, is_left=True, gap=4, rank=3, max_width=38)
 _LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits", "dim"),
                       (" ─", "faint"), (" sleeps", "dim")]  # fmt: skip
@@ -59,13 +59,13 @@ _LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" wai
 
 
 MIN_HEIGHT_FOR_HEADINGS = 8
-"""Minimum height of a panel, in lines, for a separate line of column headings."""
+"""Minimum height in lines of a panel with a separate line of column headings."""
 MIN_WIDTH_FOR_KEY = 60
-"""Minimum width of a panel, in cells, whose title has a key at its end."""
+"""Minimum width in cells of a panel with a key at the end of its title."""
 
 
 def title_key(key: str, label: str, width: int) -> list[Run]:
-    """Returns the key that opens the full list of a panel, for the end of its title."""
+    """Returns the key that opens the full list of a panel, for its title."""
     return [(key, "key"), (f" {label}", "dim")] if width >= MIN_WIDTH_FOR_KEY else []
 
 
@@ -86,7 +86,7 @@ def task_panel(
         return [(panel_title("who runs", "", width), None), *lines]
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
     shown = task_columns(session, interval, ranked, width, low=is_low)
-    if is_low:  # the headings are on the title's line, without that of the names
+    if is_low:  # the headings, except that of the names, are on the title's line
         numbers = [column for column in shown if column.key not in {"name", "pid", "owner"}]
         after = headings(numbers)
         after.append((" " * max(0, width - total_width(shown)), "dim"))
@@ -95,7 +95,7 @@ def task_panel(
         index = GROUPINGS.index(settings.grouping) + 1
         label = f"by {GROUPINGS[index % len(GROUPINGS)]}"
         key = title_key(settings.captions["owners"], label, width)
-        cells: list[Cell] = [  # bars have a legend as their heading
+        cells: list[Cell] = [  # the heading of bars is a legend
             (_LEGEND if text_width(_LEGEND) <= column.room else _LEGEND[:4])
             if column.key == "bar" else (column.heading, "dim") for column in shown
         ]  # fmt: skip
@@ -115,9 +115,9 @@ class RankedTask:
     comm: str
     shares: dict[int, float]
     threads: int
-    """Number of threads whose shares are added up."""
+    """Number of threads whose shares are summed."""
     wait_share: float
-    """Share of time for which the task waited for a CPU, a mean of its threads; NaN if unknown."""
+    """Share of time that the task waited for a CPU, as a mean of its threads; NaN if unknown."""
     switches: float
     """Context switches per second, voluntary and involuntary; NaN if unknown."""
 
@@ -210,8 +210,8 @@ def task_bar(ran: float, waited: float, size: int) -> list[Run]:
 
 
 def _ipc(session: Session, interval: Interval, task: RankedTask) -> float:
-    """Returns the IPC of the CPU on which this task, and no other task, ran; NaN if the task ran on
-    several CPUs or shared its CPU."""
+    """Returns the IPC of the CPU on which this task ran alone; NaN if it ran on several CPUs or
+    shared one."""
     cpu, *other_cpus = task.shares
     tasks = interval.snapshot.tasks_on(str(cpu))
     if other_cpus or any((other.pid, other.comm) != (task.pid, task.comm) for other in tasks):
@@ -229,8 +229,8 @@ def owner_name(session: Session, pid: int) -> str:
 
 
 def group_name(session: Session, pid: int, comm: str, grouping: Grouping) -> str:
-    """Returns the name under which a task is listed: its own, that of its job, or the path of its
-    control group."""
+    """Returns the name under which a task is listed: its own, its job's, or its control group's
+    path."""
     if grouping == "task":
         return comm
     details = session.details.get(str(pid), {})
@@ -249,9 +249,9 @@ def cut_name(name: str, size: int) -> str:
 
 
 class TaskRanking:
-    """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads with
-    one name in one process count as one task; with a `grouping` other than "task", so do all tasks
-    of a job or control group."""
+    """The tasks of one record on the selected CPUs, the busiest first. Threads with one name in one
+    process are one task; with a `grouping` other than "task", all tasks of a job or control group
+    are."""
 
     def __init__(self, session: Session, snapshot: TaskSnapshot, grouping: Grouping) -> None:
         self.snapshot, self.selected, self.grouping = snapshot, session.selected, grouping
@@ -289,8 +289,7 @@ class TaskRanking:
         return seconds
 
     def top_tasks(self, count: int) -> list[RankedTask]:
-        """Returns the `count` busiest tasks. They are made when first needed, because a screen
-        shows few tasks."""
+        """Returns the `count` busiest tasks, which are made when first needed."""
         for pid, comm in self.tasks[len(self._ranked_tasks) : count]:
             shares = self._shares[pid, comm]
             tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
@@ -302,8 +301,8 @@ class TaskRanking:
 
     @cached_property
     def names_by_cpu(self) -> dict[int, list[tuple[float, str]]]:
-        """The tasks on each CPU, by CPU number: pairs of the share of the CPU's time, and the name
-        with the PID."""
+        """The tasks on each CPU, by CPU number: the share of the CPU's time, and the name with the
+        PID."""
         names: dict[int, list[tuple[float, str]]] = {}
         for (pid, comm), shares in self._shares.items():
             for cpu, share in shares.items():
@@ -312,7 +311,7 @@ class TaskRanking:
 
 
 _RANKINGS: WeakKeyDictionary[Session, dict[Grouping, TaskRanking]] = WeakKeyDictionary()
-"""The last rankings of each session, kept because a task record is shown for a second."""
+"""The last rankings of each session. A task record is shown for a second."""
 
 
 def task_ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> TaskRanking:
@@ -327,12 +326,12 @@ def task_ranking(session: Session, interval: Interval, grouping: Grouping = "tas
     return last
 
 
-# --- The cores that lose most, now or within the last minute, and the list of them: what each core
-# loses, to which task, and its losses of the last ten minutes.
+# --- The cores that lose most, now or within the last minute: what each core loses, to which task,
+# and its losses of the last ten minutes.
 
 MAX_WORST_CORES = 10
 MAX_RECENT_NS = 60_000_000_000
-"""Time in ns for which a core is listed after its loss has ended."""
+"""Time in ns for which a core is listed after the end of its loss."""
 HISTORY_NS, MAX_LOSS_HISTORY_WIDTH = 600_000_000_000, 34
 """Time that a core's history of losses covers, in ns, and its maximum width in cells."""
 SHARE_WIDTH = 6
@@ -364,8 +363,8 @@ def losing_cores(
     session: Session, interval: Interval, cores: Cores, episodes: RowEpisodes,
     victims: Mapping[int, RowEpisode],
 ) -> list[CoreLoss]:  # fmt: skip
-    """Returns the cores that lose, the greatest loss first; then those that lost within the last
-    minute. `victims`: the worst running episode of each core, by index of its row."""
+    """Returns the cores that lose, the greatest loss first, then those that lost within the last
+    minute. `victims`: the worst running episode of each core, by row."""
     topology, now_ns = session.topology, interval.time_ns
     running = [
         CoreLoss(row, worst.episode, topology[worst.position].cpu, episodes.lost_share(worst), True)
@@ -407,8 +406,8 @@ def worst_core_lines(
     session: Session, interval: Interval, cores: Cores, listed: Sequence[CoreLoss],
     selected: int | None, width: int, height: int,
 ) -> list[PanelLine]:  # fmt: skip
-    """Returns the cores that lose most in at most `height` lines, two or three for each core; blank
-    lines separate them if there is room. `selected`: index of the selected row."""
+    """Returns the cores that lose most, with two or three lines each and, if there is room, blank
+    lines between them. `selected`: index of the selected row."""
     count = min(len(listed), MAX_WORST_CORES, max(0, (height - 1) // 2))
     count_text = f"{count} of {len(listed)}" if count < len(listed) else ""
     lines: list[PanelLine] = [
@@ -460,8 +459,8 @@ def worst_core_lines(
 def _loss_history_runs(
     episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int, style: str
 ) -> list[Run]:
-    """Returns the losses on these CPUs over time as cells, the newest at the right. A cell's height
-    is the depth of its worst episode."""
+    """Returns the losses on these CPUs over time as cells, whose height is the depth of the worst
+    episode."""
     depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
     for episode in episodes:
         if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
@@ -477,20 +476,20 @@ def _loss_history_runs(
     )  # fmt: skip
 
 
-# --- The comparison of the selected range, B, with the range that was held before, A.
+# --- The comparison of the selected range (B) with the held range (A).
 
 MIN_DIFFERENCE = 0.01
-"""Minimum difference, in CPUs, that the sentence mentions. A loss of that size is red."""
+"""Minimum difference in CPUs that the sentence mentions, and at which a loss is red."""
 MIN_WIDTH_FOR_GAPS = 46
-"""Minimum width in cells for wide gaps between the columns of the comparison."""
+"""Minimum width in cells of a comparison with wide gaps between its columns."""
 
 
 def comparison_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the comparison of the selected range with range A, in place of the panel of tasks: a
+    """Returns the comparison of the selected range with range A, instead of the panel of tasks: a
     sentence, and a table of rates, because the ranges differ in length. Rates are shares of the
-    time of all CPUs, and the CPUs that tasks used or waited for."""
+    time of all CPUs, or the CPUs that tasks used or waited for."""
     assert settings.held_range is not None
     sides = settings.held_range, (interval, verdict_at(session, interval, is_range=True))
     number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 
 ClickTarget = Episode | int | None
-"""Target of a click: an episode to open, or the number of a CPU to select; None: nothing
-happens."""
+"""Target of a click: an episode to open, the number of a CPU to select, or None."""
 PanelLine = tuple[list[Run], ClickTarget]
 
 
@@ -88,7 +87,7 @@ class AbstractWidgetMeta(_MessagePumpMeta, ABCMeta):
 
 
 class StripCache:
-    """Cache of lines as strips (Textual's form), which are kept until the line changes."""
+    """Cache of lines as strips (Textual's form of a line)."""
 
     def __init__(self, widget: Widget, *, ascii_: bool) -> None:
         self._widget, self._ascii = widget, ascii_
@@ -105,8 +104,8 @@ class StripCache:
         self._strips, self._painted_strips, self._writers = {}, [], {}
 
     def strip(self, key: Hashable, line: Line, width: int) -> Strip:
-        """Returns the strip of a line. `key`: identity of the line, which stays the same when its
-        text changes."""
+        """Returns the strip of a line. `key`: identity of the line, which its text does not
+        change."""
         cached_strip = self._strips.get(key)
         if cached_strip is not None and cached_strip[0] == line:
             return cached_strip[1]
@@ -198,13 +197,13 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
     @dataclass(eq=False)
     class TimePicked(Message):
         """Message: a moment in a chart was clicked, or a range was dragged. Times are monotonic, in
-        ns; both are equal for a moment."""
+        ns, and equal for a moment."""
 
         first_ns: int
         last_ns: int
 
     is_tiny = False
-    """Whether the screen has so few lines that only the most important lines fit."""
+    """Whether the screen has room for only the most important lines."""
 
     def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -235,7 +234,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """The ids in HINTS whose keys have an effect now."""
+        """The ids in HINTS whose keys work now."""
         return self.HINTS
 
     def reset(self) -> None:
@@ -254,14 +253,14 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
 
     @abstractmethod
     def line(self, y: int) -> Line:
-        """Returns the runs and the state of the scrolling line `y`, which is visible."""
+        """Returns the scrolling line `y`, which is visible."""
 
     def scroll_to_cursor(self) -> None:
         """Scrolls to the selected core."""
 
     def target_at(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
-        """Returns the episode, or the number of the CPU, at column `x` of a footer line; None if
-        there is neither. `y`: 1 for the last line, 2 for the line above it, and so on."""
+        """Returns the episode or the number of the CPU at column `x` of a footer line; None if
+        there is none. `y`: 1 for the last line, 2 for the line above it, and so on."""
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -270,8 +269,8 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
 
     @property
     def remedy(self) -> str | None:
-        """The remedy for the selected item, which the key `try` copies: '' if none is known, None
-        if the key copies the remedy in the verdict."""
+        """The remedy for the selected item, which the key `try` copies; '' if none is known; None
+        if that key copies the verdict's remedy instead."""
         return None
 
     def handle_enter(self) -> bool:
@@ -384,8 +383,8 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         return index if scrolls and index < self.line_count else None
 
     def handle_footer_click(self, event: events.Click) -> bool:
-        """Handles a click on a footer line: opens the clicked episode, or selects the core of the
-        clicked CPU, whose page opens at a double click. Returns False for a click elsewhere."""
+        """Handles a click on a footer line: opens the clicked episode, or selects the clicked CPU's
+        core, whose page a double click opens. Returns False for a click elsewhere."""
         if event.y < max(
             len(self.header_lines), self._painted_size.height - len(self.footer_lines)
         ):
@@ -472,7 +471,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         self.lay_out()
 
     def notify_style_update(self) -> None:
-        """Lays out the lines again if the theme has changed; a hidden view is laid out later."""
+        """Lays out the lines again if the theme has changed. A hidden view is laid out later."""
         super().notify_style_update()
         if self.is_mounted and self.display and self.app.current_theme.name != self._theme:
             self.lay_out()
@@ -491,7 +490,7 @@ class CursorCanvas(Canvas):
 
     @abstractmethod
     def cpu_of_line(self, y: int) -> int | None:
-        """Returns the first CPU of the core to which line `y` belongs; None for headings."""
+        """Returns the first CPU of the core that line `y` shows; None for headings."""
 
     def item_of_line(self, y: int) -> object:
         """Returns the identity of the item that line `y` shows; None for headings."""
@@ -505,8 +504,8 @@ class CursorCanvas(Canvas):
         return next(matching_lines, lines[0] if lines else 0)
 
     def select_line(self, y: int, direction: int = 1) -> None:
-        """Selects the item at this line. At a heading, selects the next item in `direction`, or
-        else in the other direction."""
+        """Selects the item at this line. At a heading, selects the next item in `direction`, or if
+        there is none, in the other direction."""
         first = max(0, min(self.line_count - 1, y))
         for step in (direction, -direction):
             y = first

@@ -1,5 +1,5 @@
-"""The rows of views: a row for each core, its place in the topology, its name, and headings. Rows
-have no measured values. A position is the index of a CPU or core in the session's lists."""
+"""The rows of views: one for each core, with its place in the topology, its name, and headings.
+They have no measured values. A position is the index of a CPU or core in the session's lists."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class ViewLine:
-    """The content of a line of a view: a row, the heading of a package or L3, a folded package, or
+    """The content of a line of a view: a row, a heading of a package or L3, a folded package, or
     the offline CPUs."""
 
     kind: Literal["row", "package", "folded", "l3", "off"]
@@ -60,7 +60,7 @@ class Cores:
         self.cpu_lists = [_cpu_list(core) for core in self.rows]
         self.row_of_cpu = {cpu: i for i, core in enumerate(self.rows) for cpu in core.cpus}
         """The index of each CPU's row, by number of the CPU."""
-        # Made from all cores, so that columns and names stay the same under every filter.
+        # Made from all cores, so that a filter changes no column and no name.
         self.max_threads = max((len(core.cpus) for core in cores), default=1)
         self.package_count = len({core.package for core in cores})
         self.cpus_width = width_of_names(map(_cpu_list, cores))
@@ -77,8 +77,8 @@ class Cores:
         ]
 
     def view_lines(self, fold: Collection[int | None] = ()) -> list[ViewLine]:
-        """Returns the lines in the order of the topology, with headings. Each package in `fold` is
-        a single line."""
+        """Returns the lines in the order of the topology, with headings. `fold`: packages that are
+        a single line each."""
         lines: list[ViewLine] = []
         packages = list(dict.fromkeys(package for package, _ in self.rows_by_group))
         headings = self.has_pairs or len(packages) > 1 or len(self.rows_by_group) > 1
@@ -109,8 +109,8 @@ class Cores:
         return self._packages[package]
 
     def names(self, order: str) -> Sequence[str]:
-        """Returns the name of each row: the core's number, preceded by its package if no heading
-        names the package; without SMT, the CPU's number."""
+        """Returns the name of each row: the core's number (without SMT, the CPU's number), after
+        its package if no heading names the package."""
         is_short = order == "topology" or self.package_count == 1
         return self._short_names if is_short else self._long_names
 

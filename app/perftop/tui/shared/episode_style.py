@@ -1,7 +1,6 @@
 """Episodes (times during which something slows CPUs down), as all views show them: markers, styles,
-sentences, and groups; and, for each row, its worst episode and its loss. Lists by CPU are rebuilt
-only when an episode begins, grows or ends. So a refresh costs time for visible rows only, however
-many CPUs there are."""
+sentences and groups; and the worst episode and the loss of each row. Lists by CPU are rebuilt only
+when an episode begins, grows or ends, so a refresh costs time only for visible rows."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ _SENTENCES: WeakKeyDictionary[
     Session, dict[tuple[int, ...], tuple[list[Episode], list[SentencePart]]]
 ]
 _SENTENCES = WeakKeyDictionary()
-"""Cached sentences, by session, then by maximum length and episode ids. The episodes are stored as
-well, so that their ids stay in use."""
+"""Cached sentences, by session, maximum length and episode ids. The episodes are stored as well, so
+that their ids are not reused."""
 
 
 def severity_key(episode: Episode) -> tuple[int, int]:
@@ -38,7 +37,7 @@ def severity_key(episode: Episode) -> tuple[int, int]:
 
 
 def is_loss(episode: Episode) -> bool:
-    """Returns whether the kind of the episode means that something is wrong."""
+    """Returns whether episodes of this kind mean that something is wrong."""
     return kind_of(episode).is_wrong
 
 
@@ -75,8 +74,8 @@ def is_running_at(episode: Episode, now_ns: int) -> bool:
 
 
 def episodes_during(session: Session, interval: Interval) -> list[Episode]:
-    """Returns the running episodes for the newest interval of a live session; for other intervals,
-    the episodes that overlap the interval."""
+    """Returns the running episodes if the interval is the newest one of a live session, else the
+    episodes that overlap it."""
     if interval.seq and session.log.recording is None:
         return list(session.running)
     return overlapping_episodes(session, interval)
@@ -113,8 +112,8 @@ def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
 
 
 def drop_duplicate_losses(episodes: Sequence[Episode]) -> list[Episode]:
-    """Returns these episodes without duplicates, whose time an episode of another kind also reports
-    as lost: steal that is a loss to the hypervisor, and halts that are throttling."""
+    """Returns these episodes without those whose lost time another episode also reports: steal that
+    is a loss to the hypervisor, and halts that are throttling."""
     losses: dict[tuple[str, int], list[Episode]] = {}
     for episode in episodes:
         if episode.kind == "throttle" or episode.cause == STEAL_CAUSE[1]:
@@ -131,7 +130,7 @@ def drop_duplicate_losses(episodes: Sequence[Episode]) -> list[Episode]:
 
     unique_episodes = []
     for episode in episodes:
-        # Another detector reports the same loss, as an episode of this kind.
+        # An episode of this kind reports the same loss.
         kind = "neighbour" if episode.kind == STEAL_CAUSE[0] else ""
         if (episode.kind, episode.cause) == ("involuntary-halt", "modulation"):
             kind = "throttle"
@@ -148,9 +147,9 @@ def drop_duplicate_losses(episodes: Sequence[Episode]) -> list[Episode]:
 MIN_AWAKE_UTIL = 0.1
 """Minimum busy share for a core's clock to be meaningful; with less, it mainly reflects sleep."""
 PER_CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.is_per_cpu)})
-"""Kinds of episodes that affect single CPUs; the other kinds can affect a whole package."""
+"""Kinds of episodes that affect single CPUs. Episodes of other kinds can affect a whole package."""
 MIN_LOST_HZ = 5e6
-"""Minimum loss of clock, in Hz, that counts. An episode of a SIMD licence may cost no clock."""
+"""Minimum loss of clock in Hz that counts. Some episodes of SIMD licences cost no clock."""
 
 
 def lowered_number(episode: Episode) -> str:
@@ -162,8 +161,8 @@ def lowered_number(episode: Episode) -> str:
 
 
 def find_losing_index(cpus: Sequence[int], episodes: Iterable[Episode]) -> int | None:
-    """Returns the index of the first of these CPUs whose IPC is made worse by these episodes; None
-    if there is no such CPU."""
+    """Returns the index of the first of these CPUs whose IPC an episode lowers; None if there is
+    none."""
     losing = {cpu for episode in episodes if lowered_number(episode) == "ipc"
               for cpu in episode.cpus}  # fmt: skip
     return next((i for i, cpu in enumerate(cpus) if cpu in losing), None)
@@ -174,16 +173,16 @@ class RowEpisode:
     """The episodes that run on the CPUs of a row."""
 
     episode: Episode
-    """The worst episode; if several CPUs tie, the episode on the first of them."""
+    """The worst episode. If several CPUs have equally bad ones, that of the first CPU counts."""
     position: int
     """Position of the first of the row's CPUs on which that episode runs."""
     is_victim: bool
-    """Whether the episode affects the row itself, rather than its whole package."""
+    """Whether the row itself is affected, not just its whole package."""
     lowered_numbers: frozenset[tuple[int, str]]
-    """Numbers that an episode makes worse: pairs of a CPU's position and the key of the number."""
+    """The numbers that an episode makes worse, as pairs of a CPU's position and a key."""
     package_wide_keys: frozenset[str]
-    """Keys of the numbers that an episode makes worse in the whole package. The package's line
-    shows them."""
+    """Keys of the numbers that an episode makes worse in the whole package, whose line shows
+    them."""
 
     @property
     def sign(self) -> str:
@@ -208,11 +207,11 @@ class RowEpisodes:
         self._episode_ids: tuple[tuple[int, int], ...] | None = None
         self._by_row: dict[int, list[Episode]] = {}
         self._mask_by_kind: dict[str, Bools] = {}
-        """The CPUs on which an episode runs, by kind, for kinds that can affect a whole package."""
+        """The CPUs on which episodes run, by kind, for kinds that can affect a whole package."""
         self._by_package: list[list[Episode]] = []
         """The harmful episodes on the CPUs of each package, the worst first."""
         self._package_wide_by_kind: dict[str, list[bool]] = {}
-        """By kind and package: whether at least half of its busy CPUs are affected."""
+        """Whether at least half of a package's busy CPUs are affected, by kind and package."""
         self._interval: Interval
 
     def read(self, interval: Interval) -> None:
@@ -258,8 +257,8 @@ class RowEpisodes:
         return bool(self._by_row)
 
     def worst_on(self, positions: Iterable[int]) -> RowEpisode | None:
-        """Returns the worst episode on the CPUs at these positions; a loss that does not affect the
-        whole package precedes any other episode. None if no episode runs there."""
+        """Returns the worst episode on the CPUs at these positions; None if there is none. A loss
+        that does not affect the whole package precedes other episodes."""
         row_pairs = [(episode, row) for row in positions for episode in self._by_row.get(row, ())]
         if not row_pairs:
             return None
@@ -279,8 +278,8 @@ class RowEpisodes:
         return packages is not None and packages[self._package[position]]
 
     def package_episodes(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
-        """Returns two lists: the harmful episodes on the CPUs of a package, the worst first; and
-        those of them that affect the whole package."""
+        """Returns the harmful episodes on the CPUs of a package, the worst first, and those of them
+        that affect the whole package."""
         if not self._by_row:
             return [], []
         index = self._packages.index(package)
@@ -294,13 +293,12 @@ class RowEpisodes:
         return {i: worst for i, worst in self._worst_by_row(cores) if worst.is_victim}
 
     def lost_shares_by_row(self, cores: Cores) -> dict[int, float]:
-        """Returns, by row, the share that each core loses to its worst episode, which may affect
-        its whole package."""
+        """Returns, by row, the share that each core loses to its worst episode."""
         worst = ((i, e) for i, e in self._worst_by_row(cores) if is_loss(e.episode))
         return {i: np.nan_to_num(self.lost_share(episode)) for i, episode in worst}
 
     def _worst_by_row(self, cores: Cores) -> Iterator[tuple[int, RowEpisode]]:
-        """Yields the index of each row on which an episode runs, and its worst episode."""
+        """Yields the index and the worst episode of each row on which an episode runs."""
         topology, row_of_cpu = self._session.topology, cores.row_of_cpu
         indexes = {row_of_cpu.get(topology[row].cpu, -1) for row in self._by_row} - {-1}
         for i in sorted(indexes):

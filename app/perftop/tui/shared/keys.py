@@ -1,5 +1,5 @@
-"""The table of all keys, from which the bindings, the help, the config file and the last line of
-the screen are made. Only `bindings_by_id` and `textual_name` import Textual."""
+"""The table of all keys. Bindings, help, the config file and the last line of the screen are made
+from it. Only `bindings_by_id` and `textual_name` import Textual."""
 
 from __future__ import annotations
 
@@ -188,8 +188,8 @@ FLEET_KEYS = (
     "fold", "up", "down", "first", "last", "page_up", "page_down", "reverse", "back",
 )  # fmt: skip
 PAIR_KEYS = "next_episode", "previous_episode", "narrower", "wider", "help"
-"""Ids of the keys of the fleet's screen (FLEET_KEYS) and of the screen that compares two recordings
-(PAIR_KEYS), besides the keys of the whole app."""
+"""Ids of the keys, besides those of the whole app, of the fleet's screen (FLEET_KEYS) and of the
+screen that compares two recordings (PAIR_KEYS)."""
 
 
 def bindings(*scopes: KeyScope) -> list[Binding]:
@@ -216,7 +216,7 @@ KEY_NAMES = {
     "less_than_sign": "<", "greater_than_sign": ">", "left_square_bracket": "[",
     "right_square_bracket": "]",
 }  # fmt: skip
-"""Displayed names of keys, by Textual's name, if they may differ from it."""
+"""Displayed names of keys, by Textual's name, where the two differ."""
 
 
 def key_caption(key: str) -> str:
@@ -284,7 +284,7 @@ KEY_GROUPS: dict[str, tuple[str, ...]] = {
     "keep": ("mark", "record"),
     "perftop": ("help", "palette", "theme", "redraw", "suspend", "quit", "interrupt"),
 }  # fmt: skip
-"""Ids of the keys of all views by purpose, in the order in which the help lists them."""
+"""Ids of the keys of all views by purpose, in the order of the help."""
 VIEW_ORDER = ("overview", "heat", "time", "table", "episodes", "neighbours")
 """The views, in the order in which Tab cycles through them and the last line lists them."""
 SORTABLE_VIEWS = frozenset({"overview", "heat", "time", "table"})

@@ -1,5 +1,5 @@
-"""The line of a package, above its rows or instead of them: its utilisation, clock, power, memory
-traffic and losses. The overview and the map show the same line."""
+"""The line of a package, above its rows or instead of them, in the overview and the map:
+utilisation, clock, power, memory traffic and losses."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes, lowered_nu
 from perftop.tui.shared.row_numbers import package_values
 
 MIN_BAR_WIDTH = 16
-"""Minimum width of a bar in cells; a narrower bar would not be readable."""
+"""Minimum width in cells of a bar that is readable."""
 MIN_WIDTH_FOR_CEILING = 50
 """Minimum width, in cells, of a line that shows the ceiling beside the clock."""
 MIN_WIDTH_FOR_CAUSE = 100
 """Minimum width, in cells, of a line that names the most frequent cause of losses."""
 GAP, NARROW_GAP = 3, 2
-"""Cells between two numbers: in a wide and in a narrow line."""
+"""Cells between two numbers in a wide and in a narrow line."""
 
 
 class PackageLines:
@@ -54,8 +54,9 @@ class PackageLines:
     def line(
         self, package: int | None, size: int, *, is_selected: bool = False, is_folded: bool = False
     ) -> list[Run]:
-        """Returns the line in `size` cells, without parts that do not fit. A folded package, which
-        has no rows below, ends with a bar of SMT states; other packages end with a rule."""
+        """Returns the line in `size` cells, without parts that do not fit. The line of a folded
+        package, which has no rows below it, ends with a bar of SMT states; other lines end with a
+        rule."""
         interval = self._interval
         rows, cpus, cores = self._cores.package_rows(package)
         every, package_wide = self._episodes.package_episodes(package)
@@ -99,8 +100,8 @@ class PackageLines:
         return [*runs, (f" {unit}", "dim")]
 
     def _power_and_memory(self, cpus: Ints) -> Iterator[Piece]:
-        """Yields the power; and the memory traffic, with its share of the highest traffic measured
-        in this run."""
+        """Yields the power; and the memory traffic with its share of the highest measured
+        traffic."""
         cpu = self._session.topology[int(cpus[0])].cpu if len(cpus) else -1
         keys = "power_w", "power_limit_w", "power_dram_w", MEMORY_SHARE, *MEMORY_COUNTERS
         power, limit, dram, share, *rates = package_values(
@@ -122,8 +123,8 @@ class PackageLines:
     def _loss_runs(
         self, rows: Sequence[int], unit: str, package_wide: Sequence[Episode], *, has_cause: bool
     ) -> list[Run]:
-        """Returns the loss of the whole package; if there is none, the number of cores that lose to
-        the most frequent cause."""
+        """Returns the loss of the whole package or, if there is none, the number of cores that lose
+        to the most frequent cause."""
         if package_wide:
             worst = package_wide[0]
             return [(f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(), "alarm")]

@@ -1,8 +1,11 @@
 """The numbers of one interval by row (a core, or a CPU without siblings). Each refresh reads the
-numbers of all rows as arrays, and converts those of visible rows to Python numbers. As in `stat`,
-nothing is averaged over siblings: a row shows a number for each of its CPUs, or only the busiest
-CPU's number (for halts and steal, the highest). Rows are ordered by these numbers. A field is a
-number that a heat map or a time axis can show for every CPU."""
+numbers of all rows as arrays, and converts only those of visible rows to Python numbers. As in
+`stat`, nothing is averaged over siblings: a row shows a number for each of its CPUs or, if it has
+one cell, that of the busiest CPU (for halts and steal, the highest). Rows are ordered by these
+numbers.
+
+A field is a number that a heat map or a time axis can show for every CPU.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
 from perftop.tui.shared.view_settings import ViewSettings
 
 MAX_IDLE_UTIL = 0.05
-"""Busy share of the busiest CPU below which a row is dim."""
+"""Busy share of the busiest CPU below which a row is drawn dim."""
 ROW_NUMBER_KEYS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", "ipc",
                    "kernel_cycles", "user", "system", "iowait")  # fmt: skip
 _HIGHEST_VALUE_KEYS = frozenset({"involuntary", "steal"})
@@ -38,15 +41,14 @@ BUSIEST_CPU = -1
 """Index that selects the busiest CPU of a row; for keys in _HIGHEST_VALUE_KEYS, the CPU with the
 highest number."""
 MIN_DROP_SHARE = 0.05
-"""Minimum share by which a clock is below its ceiling to count as low. Averages over idle times
-cause smaller differences."""
+"""Minimum share by which a clock must be below its ceiling to count as low. Averages over idle
+times cause smaller differences."""
 
 
 @dataclass
 class RowNumbers:
     """The numbers of all rows in one interval; NaN where unknown. Arrays have an entry for each
-    row; arrays of CPUs have one for each row and sibling. Properties are computed when first
-    used."""
+    row, or for each row and sibling. Properties are computed when first used."""
 
     reader: RowReader
     interval: Interval
@@ -86,8 +88,8 @@ class RowNumbers:
 
 
 class VisibleRows:
-    """The numbers of the visible rows, as Python numbers. Lists have an entry for each row, in the
-    order of `rows`. Siblings that a core lacks are False or NaN."""
+    """The numbers of the visible rows, as lists with an entry for each of `rows`. Siblings that a
+    core lacks are False or NaN."""
 
     def __init__(self, row_numbers: RowNumbers, rows: Sequence[int]) -> None:
         indexes = np.array(rows, np.intp)
@@ -100,15 +102,15 @@ class VisibleRows:
         self._numbers: dict[str, list[list[float]]] = {"util": util.tolist()}
         self.is_online: list[list[bool]] = self._online.tolist()
         self.is_at_rest: list[list[bool]] = row_numbers.interval.is_at_rest[self._cpus].tolist()
-        """By CPU: whether numbers that are relative to its running time are hidden."""
+        """Whether each CPU hardly ran, so that numbers that describe its running time are
+        hidden."""
         self.busiest: list[int] = busiest_cpu_indexes(util, self._values("busy_hz")).tolist()
-        """By row: index of the busiest CPU."""
+        """Index of the busiest CPU, by row."""
         self.is_idle: list[bool] = (np.fmax.reduce(util, axis=1) < MAX_IDLE_UTIL).tolist()
         """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
 
     def numbers(self, key: str) -> list[list[float]]:
-        """Returns a metric of each CPU, or its clock ceiling. A metric is read when first needed,
-        because a screen shows few metrics."""
+        """Returns a metric, or the clock ceiling, of each CPU. It is read when first needed."""
         if key not in self._numbers:
             self._numbers[key] = self._values(key).tolist()
         return self._numbers[key]
@@ -138,8 +140,8 @@ class VisibleRows:
         return by_cpu
 
     def split(self) -> tuple[list[list[float]], list[list[float]], list[int]]:
-        """Returns three lists: the SMT states of each core, the lower bounds of the states, and the
-        methods by which they were measured."""
+        """Returns the SMT states of each core, the lower bounds of the states, and the methods by
+        which they were measured."""
         split = self._row_numbers.interval.split
         cores = self._row_numbers.reader.core_index[self._indexes]
         return (
@@ -175,7 +177,7 @@ class RowReader:
 
 def busiest_cpu_indexes(util: Floats, hz: Floats) -> Ints:
     """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to one per
-    cent, so that the index rarely changes; of equally busy CPUs, the first with a known clock
+    cent, so that the index rarely changes. Of equally busy CPUs, the first with a known clock
     counts."""
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
     index: Ints = np.argmax(rank, axis=-1)
@@ -205,14 +207,14 @@ def core_values(key: str, values: Floats, busiest: Ints) -> Floats:
 _FIRST_FIELDS = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
 """Keys of the fields that are listed first, in this order."""
 _SCALE_STEPS = {"Hz": 2e8, "1": 0.5}
-"""The ends of a scale are multiples of these steps, by unit."""
+"""Steps of which the ends of a scale are multiples, by unit."""
 _MAX_SCALE_RATIO = 2.5
-"""Maximum width of a scale, as a multiple of the needed width; a wider scale is replaced."""
+"""Maximum width of a scale, as a multiple of the needed width. A wider scale is replaced."""
 
 
 def session_clock_unit(session: Session, units: str, *, ghz_if_unknown: bool = False) -> ClockUnit:
-    """Returns the unit of clocks. If clocks are multiples of the base clock, and it is unknown, the
-    unit is GHz with `ghz_if_unknown`; else values are NaN."""
+    """Returns the unit of clocks. Multiples of an unknown base clock are NaN or, with
+    `ghz_if_unknown`, replaced by GHz."""
     base_hz = session.hello.base_hz
     unit = clock_unit(units, math.nan if base_hz is None else base_hz.hz)
     return GHZ if ghz_if_unknown and math.isnan(unit.per_hz) else unit
@@ -262,7 +264,7 @@ class Scale:
 
 
 def metric_fields(session: Session) -> list[Number]:
-    """Returns the fields that this stream has, in the order of the key that changes the metric."""
+    """Returns the fields that this stream has, in the order in which a key cycles through them."""
     served_keys = [key for key, variants in session.evaluator.variants.items() if variants]
     if any(len(core) == 2 for core in session.cores):
         served_keys += ["both", "neither"]
@@ -282,9 +284,9 @@ def selected_field(session: Session, metric: str) -> tuple[Number, list[str]]:
 
 
 def field_scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale:
-    """Returns a scale that shows differences between CPUs. For shares it starts at 0; for clocks it
-    ranges from about the slowest to about the fastest. `previous`: the scale in use, which is
-    returned while it fits."""
+    """Returns a scale that shows differences between CPUs: for shares from 0, for clocks from about
+    the slowest to about the fastest. `previous`: the present scale, which is returned while it
+    fits."""
     known_values = values[np.isfinite(values)]
     known_values = known_values if len(known_values) else np.zeros(1)
     min_value, max_value = float(known_values.min()), float(known_values.max())
@@ -313,8 +315,8 @@ def ordered_rows(
     cores: Cores, settings: ViewSettings, session: Session, interval: Interval
 ) -> list[int]:
     """Returns the indexes of rows in the selected order: by number from the highest, or by task
-    name. Rows without a value come last. Numbers are compared as displayed, so that invisible
-    changes move no row."""
+    name, with unknown values last. Numbers are compared as displayed, so that invisible changes
+    move no row."""
     rows = [row for group in cores.rows_by_group.values() for row in group]
     if settings.order == "CPU number":
         rows.sort(key=lambda row: cores.rows[row].cpus[0])
@@ -355,8 +357,7 @@ def order_name(order: str) -> str:
 
 
 def _values(cores: Cores, key: str, session: Session, interval: Interval) -> list[float]:
-    """Returns the number that each row shows; for a number that rows do not show, the highest of
-    the row's CPUs."""
+    """Returns the number that each row shows; if it shows none, the highest of its CPUs."""
     column = columns_by_key(session).get(key)
     if column is None:
         return [nan] * len(cores.rows)

@@ -1,6 +1,6 @@
-"""The time axis of every chart: the moment of each cell, the values of its bins (a bin is the time
-that a chart column covers), round times, and markers for episodes. The newest moment is at the
-right edge. The axis is drawn below its chart, never over values."""
+"""The time axis of charts: the time of each cell, the values of its bins (a bin is the time that a
+chart column covers), round times, and markers of episodes. The newest time is at the right edge.
+The axis is drawn below its chart, never over values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
 ToUnixTime = Callable[[int], float]
-"""Function that converts monotonic time in ns to Unix time in seconds, such as `Session.unix`."""
+"""Function that converts monotonic ns to Unix time in seconds, such as `Session.unix`."""
 Tick = tuple[int, str]
 """A tick of a time axis: its cell, and its time as text."""
 
@@ -34,17 +34,17 @@ TICK_STEPS_NS = tuple(
 )
 """Possible distances between ticks, in ns; such ticks fall on round times."""
 MIN_AXIS_NS = 10**9
-"""Minimum length of the axis while the history is shorter than the window, in ns."""
+"""Minimum length in ns of the axis while the history is shorter than the window."""
 REDRAW_PERIOD_NS = 1_000_000_000
-"""Time in ns between two redraws of charts, sums and sentences. Task records and the verdict change
-once a second, too."""
+"""Time in ns between two redraws of charts, sums and sentences. Task records and the verdict are as
+frequent."""
 MIN_CELL_NS = 500_000_000
 """Minimum time that a cell of a small chart beside or below a number covers, in ns."""
 TICK_SIGN = "┬"
 MARK_STROKE = "│"
 MIN_TIME_GAP = 3
 RELATIVE_WIDTH = 8
-"""Cells needed for a time relative to the zero of the axis, such as -1:30:00."""
+"""Cells for a time relative to the zero of the axis, such as -1:30:00."""
 _SECOND_NS = 10**9
 _QUARTER_S = 900
 _RULE: Run = (theme.RULE, "rule")
@@ -57,8 +57,8 @@ class Axis:
     to and including its end."""
 
     end_ns: int
-    """Monotonic time in ns at which the last bin ends. On an axis that moves, it is a multiple of
-    the bin length, so that the edges of bins stay the same."""
+    """Monotonic time in ns at which the last bin ends. On a moving axis, it is a multiple of the
+    bin length, so that bins keep their edges."""
     bin_ns: int
     columns: int
     """Number of columns of the chart, each a bin."""
@@ -74,7 +74,7 @@ class Axis:
         return self.columns // self.cell_columns
 
     def is_drawn_like(self, earlier: Axis) -> bool:
-        """Returns whether charts on the earlier axis are recent enough to be shown on this one."""
+        """Whether charts on the earlier axis are recent enough to be shown on this one."""
         keys = [
             (a.now_ns // REDRAW_PERIOD_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)
         ]
@@ -103,24 +103,24 @@ class Axis:
         return np.minimum(bounds, self.now_ns)
 
     def window_ns(self, window_s: float) -> tuple[int, int]:
-        """Returns the start and the end, in ns, of the last `window_s` seconds, or of a shorter
-        history. Unlike bins, they do not depend on the chart's width."""
+        """Returns the start and the end, in ns, of the last `window_s` seconds or of a shorter
+        history. They do not depend on the chart's width, as bins do."""
         start_ns = self.now_ns - round(window_s * 1e9)
         return max(start_ns, self.first_ns or start_ns, self.start_ns), self.now_ns
 
     def bin_at(self, time_ns: int) -> int:
-        """Returns the bin that contains this moment. It is below 0, or beyond the last bin, for a
-        moment off the axis."""
+        """Returns the index of the bin that contains this time, which is negative or too high off
+        the axis."""
         return -(-(time_ns - self.start_ns) // self.bin_ns) - 1
 
     def cell_after(self, time_ns: int) -> int:
-        """Returns the cell that begins with or contains this moment; a moment on an edge belongs to
-        the bin after the edge."""
+        """Returns the cell that contains this time. A time on an edge belongs to the cell after
+        it."""
         return self.bin_at(time_ns + 1) // self.cell_columns
 
     def cells_of(self, episode: Episode) -> tuple[range, bool] | None:
-        """Returns the cells of an episode, and whether its start is among them; None if the episode
-        is not visible."""
+        """Returns the cells of an episode, and whether its start is among them; None if it is not
+        visible."""
         if episode.start_ns > self.now_ns:
             return None
         end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
@@ -139,8 +139,8 @@ class Axis:
 def cells_outside(
     axis: Axis, cells: int, cell_columns: int, ranges: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yields, for each part of a chart outside these ranges of time (ns), its first cell and the
-    cell after its last. Yields nothing if there is no range."""
+    """Yields the first cell, and the cell after the last, of each part of a chart outside these
+    ranges of time (ns). Yields nothing without ranges."""
     begin, is_selected = 0, False
     for range_ns in sorted(ranges):
         start, end = (max(0, min(cells, (axis.bin_at(ns) + 1) // cell_columns)) for ns in range_ns)
@@ -151,10 +151,10 @@ def cells_outside(
 
 
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
-    """Returns the finest axis of `room` cells that covers the window. As long as the history, which
+    """Returns the finest axis of `room` cells that covers the window. While the history, which
     begins at `first_ns`, fills at most half of the window, the axis covers a half, a quarter, … of
-    it. Steps are that large because the whole chart changes with each. The distance between ticks
-    is a multiple of the bin length. Bins may be shorter than a sample."""
+    it: each change of scale changes the whole chart. The distance between ticks is a multiple of
+    the bin length. Bins may be shorter than a sample."""
     window_ns = window_s * 1e9
     if first_ns is not None:
         while now_ns - first_ns <= window_ns / 2 >= MIN_AXIS_NS:
@@ -168,7 +168,7 @@ def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = Non
 # --- the values of bins
 
 Lookup = Callable[[History, Times], Floats]
-"""Function that reads the values of bins, given by their edges, from the history: (bins, ...)."""
+"""Function that reads the values of bins from the history, given their edges: (bins, ...)."""
 
 
 class BinValues:
@@ -180,7 +180,7 @@ class BinValues:
         self._values: dict[str, Floats] = {}
         self._axis: Axis | None = None
         self._begin_ns = 0
-        """The start of the history when the bins were read, in ns of monotonic time."""
+        """Monotonic time in ns at which the history began when the bins were read."""
 
     def __getitem__(self, key: str) -> Floats:
         """Returns the values of a lookup, (bins, ...); NaN where unknown."""
@@ -188,7 +188,7 @@ class BinValues:
 
     def read(self, history: History, axis: Axis) -> int:
         """Updates the values for the bins of this axis, whose end is a multiple of the bin length.
-        Returns how many bins, counted from the newest, were looked up."""
+        Returns the number of bins that were looked up, which are the newest."""
         stale_bins = self._move_values(history, axis)
         self._axis, self._begin_ns = axis, history.begin_ns or 0
         if not stale_bins:
@@ -213,7 +213,7 @@ class BinValues:
             return bins
         for key, values in self._values.items():
             self._values[key] = values[new_bins:]
-        # The newest stored bin may be from before it was complete.
+        # The newest stored bin may have been incomplete.
         return min(new_bins + (previous.now_ns != previous.end_ns), bins)
 
 
@@ -305,7 +305,7 @@ def visible_episodes(axis: Axis, session: Session) -> list[Episode]:
 
 
 def sort_by_severity(episodes: Iterable[Episode]) -> list[Episode]:
-    """Returns the episodes in drawing order: the worst episode is drawn last, over the others."""
+    """Returns the episodes in drawing order: the worst one is last and covers the others."""
     return sorted(episodes, key=episode_style.severity_key, reverse=True)
 
 
@@ -327,8 +327,7 @@ def start_markers(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
 
 
 def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> None:
-    """Draws episodes onto a line of single cells: a marker at the start, a stroke while they
-    last."""
+    """Draws episodes onto a line of single cells: a marker at the start, then a stroke."""
     for episode in sort_by_severity(episodes):
         if (visible := axis.cells_of(episode)) is not None:
             cells, starts_here = visible
@@ -339,9 +338,8 @@ def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> N
 
 
 def draw_mark(line: list[Run], axis: Axis, mark: Episode) -> range:
-    """Draws a mark onto a line of single cells: a stroke, which may replace the stroke of an
-    episode, and the label to the right of it, up to the next cell in use. Returns the cells
-    drawn."""
+    """Draws a mark onto a line of single cells: a stroke, which may cover the stroke of an episode,
+    and the label at its right, up to the next used cell. Returns the cells drawn."""
     visible = axis.cells_of(mark)
     start = end = visible[0].start if visible else axis.cells
     text = MARK_STROKE + safe_cells(mark.evidence["label"])

@@ -1,7 +1,7 @@
-"""The verdict: a sentence on what costs tasks most, which is the first line of `perftop why`. It
-covers the last seconds up to the shown moment; for a watched job that has ended, its whole run. In
-a live session, the last seconds are the difference of two totals since its start. For a past
-moment, totals are computed again from the history."""
+"""The verdict is a sentence on what costs tasks most: the first line of `perftop why`, for the last
+seconds before the shown moment or, for a watched job that has ended, its whole run. In a live
+session, sums over the last seconds are differences of sums since its start. For a past moment, sums
+are computed again from the history."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 VERDICT_SPAN_NS = 10_000_000_000
 FIRST_VERDICT_NS = 3_000_000_000
 VERDICT_STEP_NS, MIN_STEADY_STEP_NS = 1_000_000_000, 2_000_000_000
-"""Minimum time between two verdicts, in ns: usually; and while nothing begins or ends."""
+"""Minimum time in ns between two verdicts: in general, and while no episode begins or ends."""
 MAX_REREAD_VALUES = 40_000
-"""Maximum number of values (samples times CPUs) that are read again, as for a past moment."""
+"""Maximum number of values (samples times CPUs) that are read from the history for one verdict."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
-"""Minimum share of their time that victims lose for the line to be orange, and to be red."""
+"""Minimum share of their time that victims lose for the line to be orange or red."""
 CAUSE_ENDED_AFTER_NS = 3_000_000_000
-"""Time in ns without a loss after which its cause counts as ended."""
+"""Time in ns without a loss after which a cause has ended."""
 MAX_LAST_CAUSE_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
 HISTORY_NS, HISTORY_CELLS = 600_000_000_000, 18
 """Time that the history of losses below the verdict covers, in ns, and its width in cells."""
 HISTORY_STEP_NS = 5_000_000_000
-"""Minimum time in ns between two sums of the history of losses; a cell covers several."""
+"""Time in ns between two sums for the history of losses, of which a cell covers several."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
@@ -70,17 +70,17 @@ class Verdict:
     evidence: tuple[str, ...]
     sign: str
     severity: float
-    """Share of their time that the victims lose, at least MIN_ALARM_SHARE while an episode runs; 0
-    if nothing is lost or known."""
+    """Share of their time that the victims lose, and at least MIN_ALARM_SHARE while an episode
+    runs; 0 if nothing is lost or known."""
     lost_cpus: float = 0.0
     cause: tuple[str, str] = "", ""
     active_ns: int = 0
     duration_text: str = ""
-    """A text on how long the cause has been the worst; '' if nothing is lost."""
+    """Text on the time for which the cause has been the worst; '' if nothing is lost."""
     has_episodes: bool = False
     is_past: bool = False
     losses: tuple[Loss, ...] = ()
-    """The losses by cause, the greatest first. No moment is counted twice."""
+    """The losses by cause, the greatest first, without overlaps."""
     wanted_s: float = nan
     """Seconds for which tasks ran or wanted to run; NaN if unknown."""
     span_s: float = 0.0
@@ -112,8 +112,8 @@ class Verdict:
         return ("good" if self.sign == CALM_SIGN else "dim", "warn", alarm)[self.level]
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
-        """Returns whether the verdict's cause, which is not an episode, costs more than the worst
-        of these groups of episodes."""
+        """Returns whether the verdict's cause is not an episode, and costs more than these groups
+        of episodes."""
         worst = next((group for group in groups if kind_of(group[0]).is_wrong), None)
         unseen = self.level > 0 and not self.has_episodes
         return unseen and (worst is None or self.lost_cpus > total_cost(worst))
@@ -129,22 +129,23 @@ class _VerdictCache:
         self._job_verdict: Verdict | None = None
         """The verdict on a watched job that has ended; None while it runs."""
         self._inputs = False, 0.0, False
-        """Inputs of the last verdict: whether its moment is past; the length of the selected range
-        in s (0: the last seconds); and whether all episodes of a recording were known."""
+        """Inputs of the last verdict: whether its moment is past, the length in s of the selected
+        range (0: no range), and whether all episodes of a recording were known."""
         self._until_ns = 0
-        """End of the time that the verdict covers, in ns of monotonic time."""
+        """Monotonic time in ns at which the verdict's span ends."""
         self._waiting_s = 0.0
-        """Seconds of the session in which tasks waited, at the last verdict."""
+        """Seconds for which tasks had waited in this session at the last verdict."""
         self._running: tuple[list[Episode], int] = [], 0
         """The running episodes, and the monotonic time in ns at which they were first seen."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
-        """Cause of the last verdict with a loss, and the monotonic time in ns at which it became
-        the costliest."""
+        """Cause of the last verdict with a loss, and the monotonic time in ns since which it has
+        been the costliest."""
         self._last_loss: tuple[str, int] = "", -MAX_LAST_CAUSE_NS
-        """Text of the last verdict with a loss, and the monotonic ns at which it was last true."""
+        """Text of the last verdict with a loss, and the last monotonic time in ns at which it was
+        true."""
         self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)
-        """Triples of a monotonic time in ns and the seconds that tasks wanted and lost from the
-        session's start to it; one for each HISTORY_STEP_NS, and the latest."""
+        """Monotonic times in ns, with the seconds that tasks wanted and lost in the session until
+        then: one for each HISTORY_STEP_NS, and the latest."""
 
     def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)
@@ -177,7 +178,7 @@ class _VerdictCache:
         return MIN_STEADY_STEP_NS if is_steady else VERDICT_STEP_NS
 
     def _loss_history(self, end_ns: int) -> tuple[float, ...]:
-        """Returns the lost shares of the last ten minutes before this time (ns)."""
+        """Returns the lost shares of parts of the last ten minutes before this time (ns)."""
         import numpy as np
 
         if len(self._loss_sums) < 2:
@@ -190,7 +191,7 @@ class _VerdictCache:
         return (*shares.clip(0, 1).tolist(),)
 
     def _totals_of_last_seconds(self, session: Session, totals: Totals) -> Totals:
-        """Returns the part of the session's `totals` that is in the last seconds."""
+        """Returns the part of the session's `totals` that belongs to the last seconds."""
         states = self._recent_totals
         states.append(totals.copy())
         while len(states) > 1 and states[1].end_ns <= totals.end_ns - VERDICT_SPAN_NS:
@@ -198,7 +199,7 @@ class _VerdictCache:
         first_ns = totals.end_ns - VERDICT_SPAN_NS
         if first_ns < totals.start_ns + VERDICT_STEP_NS // 2:
             return totals
-        # A busy machine draws late, and then has no time to read the history again.
+        # A busy machine, which draws late, has no time to read the history again.
         if first_ns - VERDICT_SPAN_NS // 2 <= states[0].end_ns <= first_ns + VERDICT_STEP_NS:
             return totals.since(states[0])
         if first_ns <= totals.start_ns + VERDICT_SPAN_NS // 2:
@@ -283,7 +284,7 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
         text = "No verdict: the samples of this moment are not kept"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=True)
     verdict = _verdict(session, totals, interval.snapshot, is_past=True)
-    if is_range or not verdict.level:  # evidence of calm contains the span
+    if is_range or not verdict.level:  # the evidence of a calm verdict names the span
         return verdict
     if is_whole_run:
         return verdict.with_first_evidence(_whole_run_text(verdict))
@@ -300,8 +301,8 @@ def _past_span_text(session: Session, totals: Totals) -> str:
 
 
 def _ends_job(session: Session, end_ns: int) -> bool:
-    """Returns whether this moment is the end of a recorded job, whose whole recording is in the
-    history and short enough to be read again."""
+    """Returns whether a recorded job ends at this time, and its whole recording is in the history
+    and short enough to be read again."""
     recording, begin_ns = session.log.recording, session.past.begin_ns
     if recording is None or not recording.is_complete or begin_ns is None:
         return False
@@ -313,7 +314,7 @@ def _ends_job(session: Session, end_ns: int) -> bool:
 
 
 def _max_read_ns(session: Session) -> int:
-    """Returns the longest span that is read again from the history, in ns."""
+    """Returns the length in ns of the longest span that is read again from the history."""
     return MAX_REREAD_VALUES * session.hello.sample_ns // len(session.topology)
 
 
@@ -366,7 +367,7 @@ def _sign(kind: str) -> str:
 
 
 def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
-    """Returns the losses, the greatest first, with their causes in a word or two. Findings with one
+    """Returns the losses, the greatest first, with short names of their causes. Findings with one
     name are added up: heat, for example, can stop CPUs and also lower their clock."""
     losses: dict[str, Loss] = {}
     for finding in findings:
@@ -425,13 +426,13 @@ _CAUSE_STYLES = "loss-9", "steal", "over"
 SHAPES_WITHOUT_COLOUR, ASCII_SHAPES = "▒░", "x:"
 """Characters for causes in the bar, used in turn: on a screen without colour, and in ASCII."""
 _VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
-"""Verbs for tasks that lose time, by cause; for other causes, the verb is "lost"."""
+"""Verbs for tasks that lose time, by cause. For other causes, the verb is "lost"."""
 
 
 def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str) -> Line:
-    """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, its
-    parts in words, and the history of losses. `keys`: keys for the right end, as many as fit.
-    `shapes`: characters for causes in the bar; '' if causes have colours."""
+    """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, the
+    parts of the bar in words, and the history of losses. `keys`: keys for the right end, if they
+    fit. `shapes`: characters for causes in the bar; '' if causes have colours."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
     key = verdict.sign_style if level or verdict.sign == CALM_SIGN else "text"
@@ -458,8 +459,8 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str
 
 
 def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
-    """Returns a bar of the time that tasks wanted: the time for which they ran, then the loss to
-    each cause. It is shorter while the verdict covers less than VERDICT_SPAN_NS."""
+    """Returns a bar of the time that tasks wanted: first they ran, then they lost time to each
+    cause. It is shorter while the verdict covers less than VERDICT_SPAN_NS."""
     length_cells = round(size * min(1.0, verdict.span_s / (VERDICT_SPAN_NS / 1e9)))
     if not verdict.wanted_s > 0 or not length_cells:
         return [(" " * size, "text")]
@@ -522,7 +523,7 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
 
 
 def _loss_history_runs(verdict: Verdict) -> list[Run]:
-    """Returns the losses of the last ten minutes with a label; [] if nothing is known of them."""
+    """Returns the losses of the last ten minutes with a label; [] if none are known."""
     if not any(map(isfinite, verdict.loss_history)):
         return []
     runs: list[Run] = [("10 min ", "dim")]

@@ -26,7 +26,7 @@ GROUPINGS: tuple[Grouping, ...] = ("task", "job", "cgroup")
 @dataclass(slots=True)
 class ViewSettings:
     order: str = "topology"
-    """One of "topology", "CPU number", "worst first" and "task", or the key of a number."""
+    """"topology", "CPU number", "worst first", "task", or the key of a number."""
     reverse: bool = False
     cpu: int | None = None
     """The first CPU of the selected core. The core stays selected when rows are sorted."""
@@ -43,22 +43,22 @@ class ViewSettings:
     mask: frozenset[int] | None = None
     """Positions of the CPUs that currently match the filter; None if there is no filter."""
     pinned_ns: int | None = None
-    """Monotonic time in ns at which time axes end while paused, so that charts do not move; None:
-    the shown moment."""
+    """Monotonic time in ns at which time axes end while paused, so that charts do not move; None
+    for the shown moment."""
     cursor_ns: int | None = None
-    """Monotonic time in ns of the cursor in charts; None while the newest numbers are shown."""
+    """Monotonic time in ns of the cursor in charts; None for the newest numbers."""
     range_ns: tuple[int, int] | None = None
     """Monotonic times in ns of the ends of the selected range; None if there is none."""
     held_range: tuple[Interval, Verdict | None] | None = None
-    """The interval held for comparison (range A), and the verdict on it; None if none is held."""
+    """Range A of a comparison, and the verdict on it; None without a comparison."""
     tour_notes: list[int] = field(default_factory=list)
-    """Indexes, in `canvas.TOUR_NOTES`, of the notes for a new user that are still to be shown."""
+    """Indexes in `canvas.TOUR_NOTES` of the notes for a new user that were not dismissed yet."""
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
     is_stale: bool = False
     """Whether the stream has ended, so that the shown numbers are no longer updated."""
     ascii: bool = False
     _mask_source: tuple[Filter, Session, Sequence[object]] | None = None
-    """The filter, session and topology from which the mask was made."""
+    """The filter, session and topology from which `mask` was computed."""
 
     @property
     def is_comparing(self) -> bool:
@@ -66,8 +66,8 @@ class ViewSettings:
 
     @property
     def ranges_ns(self) -> dict[str, tuple[int, int]]:
-        """Ends (monotonic ns) of the ranges: "A" is the held one, and "B" the selected one, if it
-        is another; without a held range "A" is the selected one."""
+        """Ends of ranges in monotonic ns. "A" is the held range, and "B" the selected one if it
+        differs; without a held range, "A" is the selected one."""
         ranges = {}
         if self.held_range is not None:
             end_ns = self.held_range[0].time_ns
@@ -77,15 +77,15 @@ class ViewSettings:
         return ranges
 
     def set_filter(self, text: str, cpu: int | None) -> None:
-        """Sets the filter to this text, and selects the core of this CPU. If the text is not a
-        valid filter, raises FilterError and changes nothing."""
+        """Sets the filter to this text, and selects the core of this CPU. Raises FilterError, and
+        changes nothing, if the text is invalid."""
         self.filter = parse_filter(text)
         self.cpu = cpu
         self.mask = self._mask_source = None  # a new mask makes views check the selected core again
 
     def update_mask(self, session: Session | None, interval: Interval | None) -> None:
-        """Computes the mask if it may have changed. An equal mask keeps its identity, by which
-        views compare masks."""
+        """Computes the mask if it may have changed. An equal mask stays the same object, because
+        views compare masks by identity."""
         if session is None or self.filter is None:
             self.mask = self._mask_source = None
             return
@@ -98,7 +98,7 @@ class ViewSettings:
             self.mask = mask
 
     def match_text(self, session: Session | None) -> str:
-        """Returns how many CPUs match the filter, as text of a fixed width, or that none does."""
+        """Returns the number of CPUs that match the filter, as text of a fixed width."""
         if session is None or self.mask is None:
             return ""
         count, total = len(self.mask.intersection(session.selected)), len(session.selected)
