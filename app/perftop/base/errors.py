@@ -42,8 +42,8 @@ _WRITE_ERRORS = frozenset({
     None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN,
     errno.ENXIO, errno.EINVAL, errno.EMFILE, errno.ENFILE,
 })  # fmt: skip
-"""Errno values of failed writes, whose exceptions name no file, and of errors that `failure_to`
-words itself."""
+"""Errno values of failed writes, whose exceptions name no file, and those that `failure_to`
+words."""
 
 
 def output_failure(error: OSError, output: str = "stdout") -> Failed:
@@ -99,8 +99,7 @@ def discard_writes(fd: int) -> None:
 
 
 def save_traceback(error: BaseException) -> str:
-    """Saves the traceback in a file, without values of variables. Returns a line that names the
-    file."""
+    """Saves the traceback in a file, without values of variables. Returns a line that names it."""
     import tempfile
     import traceback
 

@@ -41,8 +41,7 @@ nothing is read or changed."""
 
 
 def check_path(path: Path, *, force: bool) -> None:
-    """Raises Failed if the file exists. Devices and pipes are allowed, because writing replaces
-    nothing."""
+    """Raises Failed if the file exists. Devices and pipes are allowed: they are not replaced."""
     if path.is_file() and not force:
         raise Failed(f"{path} exists already; --force replaces it")
 
@@ -124,8 +123,7 @@ def remove(path: Path, status: os.stat_result) -> None:
 
 
 class UnsafePath(OSError):  # noqa: N818 - what the place is, not what class of mistake
-    """Raised if another user could redirect or replace a file that we write. The text says how, and
-    what to do."""
+    """Raised if another user could redirect or replace a file that we write. Says what to do."""
 
 
 @contextlib.contextmanager
@@ -230,7 +228,7 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
 
 
 def make_directory(path: Path, *, parents: bool = False) -> None:
-    """Creates a directory for us alone if it does not exist. `parents`: its parents, too. Raises
+    """Creates a directory for us alone unless it exists. `parents`: its parents, too. Raises
     OSError."""
     if parents and not path.parent.is_dir():
         make_directory(path.parent, parents=True)
@@ -244,8 +242,7 @@ class OwnDirectory:
     """A directory that belongs to us and that only we and root can write to."""
 
     def __init__(self, path: Path, name: str, parent_fd: int, *, make: bool = False) -> None:
-        """`name` is relative to the descriptor `parent_fd`; `path` is used in messages. Raises
-        OSError."""
+        """`name` is relative to the descriptor `parent_fd`; messages use `path`. Raises OSError."""
         self.path = path
         if make:
             with contextlib.suppress(FileExistsError):
@@ -275,8 +272,8 @@ class OwnDirectory:
         os.close(self.fd)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Returns the status of the file of that name, without following a link; None if there is
-        no such file."""
+        """Returns the status of the file of that name, without following a link; None without a
+        file."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -375,8 +372,7 @@ def findings_line(boot_id: str | None) -> str | None:
 
 
 def _saved_wrong_counters(boot_id: str) -> list[str]:
-    """Returns the counters in the file, if the file is ours, valid, and written during this
-    boot."""
+    """Returns the counters in the file if it is ours, valid, and written during this boot."""
     import json
 
     with contextlib.suppress(ValueError, RecursionError):

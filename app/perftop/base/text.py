@@ -39,7 +39,7 @@ def cpu_list(cpus: Collection[int]) -> str:
 
 
 def short_cpu_list(cpus: Collection[int], max_cells: int) -> str:
-    """Returns these CPUs by number; only their number, such as 9 CPUs, if the list is longer than
+    """Returns these CPUs by number, or only their count, such as 9 CPUs, if the list exceeds
     `max_cells`."""
     text = cpu_list(cpus)
     return text if len(text) <= max_cells else count_noun(len(cpus), "CPU")
@@ -118,8 +118,7 @@ def describe_machine(answer: Mapping[str, Any]) -> list[str]:
 
 
 def supports_unicode() -> bool:
-    """Returns whether graphic characters can be drawn: the user's locale and stdout are both
-    UTF-8."""
+    """Returns whether graphic characters can be drawn: the locale and stdout are both UTF-8."""
     if "LC_ALL" not in os.environ and os.environ.get("LANG") in {"C", "POSIX"}:
         # Python replaces a C locale by C.UTF-8, but a user who explicitly sets C wants plain text.
         named = os.environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
@@ -256,8 +255,7 @@ class ClockUnit(NamedTuple):
 
 
 def clock_unit(units: str, base_hz: float) -> ClockUnit:
-    """Returns the unit of this name. If the base clock is unknown (NaN), multiples of it are
-    NaN."""
+    """Returns the unit of this name. Multiples of an unknown (NaN) base clock are NaN."""
     if units == "MHz":
         return ClockUnit("MHz", 1e-6, 0)
     if units == "base":
@@ -283,8 +281,8 @@ PREFIXES = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
 
 
 def scale(value: float) -> tuple[int, str]:
-    """Returns the power of ten and the SI prefix with which a value has one to three digits before
-    the point."""
+    """Returns the power of ten and the SI prefix that leave one to three digits before the
+    point."""
     return next(((power, name) for power, name in PREFIXES if abs(value) >= 10**power), (0, ""))
 
 
@@ -324,8 +322,7 @@ def clock_time(unix: float) -> str:
 
 
 def time_of_day(unix: float, step_s: int = 1) -> str:
-    """Returns the local time of day to the second, or to the minute if `step_s` is in whole
-    minutes."""
+    """Returns the local time of day to the second, or to the minute for steps of whole minutes."""
     return time.strftime("%H:%M" if step_s % 60 == 0 else "%H:%M:%S", time.localtime(unix))
 
 

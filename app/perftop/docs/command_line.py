@@ -57,8 +57,8 @@ def described_verbs(parser: argparse.ArgumentParser) -> list[Verb]:
 
 
 def names_in_table(topic: str, heading: str) -> tuple[str, ...]:
-    """Returns the names in code format in the first column of a page's tables with the heading
-    `heading`."""
+    """Returns the names in code format below the heading `heading` in the first column of
+    tables."""
     code_names: list[str] = []
     for block in read_page(topic).blocks:
         if block.kind == "table" and split_cells(block.lines[0])[0].strip("`") == heading:
@@ -364,8 +364,7 @@ def _block(block: Block) -> list[str]:
 
 
 def _table(rows: list[list[str]]) -> list[str]:
-    """Returns a table of two columns as tagged paragraphs, and a wider one as a table for
-    tbl(1)."""
+    """Returns a table of two columns as tagged paragraphs, and a wider one for tbl(1)."""
     if len(rows[0]) == 2:
         lines = [".PP"]
         for name, text in rows[1:]:

@@ -58,8 +58,7 @@ def chart_lines(columns: Sequence[ChartColumn]) -> list[list[Run]]:
 
 
 def colour_step(row: int, rows: int) -> int:
-    """Returns the colour step of a row in a filled area of `rows` rows, where row 0 is at the
-    base."""
+    """Returns the colour step of a row in a filled area of `rows` rows. Row 0 is at the base."""
     return int((row + 0.5) * AREA_STEPS / rows)
 
 
@@ -73,8 +72,7 @@ def level_lines(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[s
 # --- stacked areas
 
 MIN_DRAWN_STEAL = 0.004
-"""Minimum share of steal (time taken by the hypervisor) that every chart shows, whatever its
-height."""
+"""Minimum share of steal (time taken by the hypervisor) that charts of any height show."""
 OUTSIDE_EPISODES, AFTER_EPISODE, DURING_EPISODE = 0, 1, 2
 """Kinds of steal in a column: outside episodes, in an ended episode, in a running one."""
 _MIN_ROWS_FOR_SIGN = 8
@@ -169,8 +167,7 @@ def _cpu_time_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Gl
 NAMED_TASKS = 5
 """Maximum number of tasks that have their own colour and letter in a chart."""
 TASK_PARTS = NAMED_TASKS + 2
-"""Number of parts of a column of `task_chart`: the named tasks, all other tasks, and unknown
-tasks."""
+"""Number of parts of a column of `task_chart`: named tasks, other tasks, and unknown tasks."""
 _TASK_STYLES = (*(f"task{i}" for i in range(NAMED_TASKS + 1)), "rule", "ground")
 MIN_TASK_SHARE = 0.1
 """Minimum busy share (0 to 1) at which a task chart with a single row shows a task."""
@@ -182,9 +179,8 @@ UNKNOWN_TASK = "╱"
 
 def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
     """Returns the chart of the tasks on a CPU. `columns`: (columns, TASK_PARTS), shares of the
-    CPU's time from the bottom; the rest is idle. A column with NaN is blank. If a chart has one
-    row, it shows only the largest part of each column, and only in columns that are not nearly
-    idle."""
+    CPU's time from the bottom; the rest is idle. A column with NaN is blank. A chart of one row
+    shows only the largest part of columns that are not nearly idle."""
     parts = np.fmax(columns, 0.0)
     if rows == 1:
         is_largest = np.arange(TASK_PARTS) == parts.argmax(axis=1)[:, None]
@@ -313,15 +309,14 @@ _LEFT_BITS, _RIGHT_BITS = (
     [sum(bit for row, bit in enumerate(bits) if dots >> row & 1) for dots in range(16)]
     for bits in ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 )
-"""Bits of a braille character, by the dots of its left or right column. Bit 0 of the index is the
-top dot."""
+"""Bits of a braille character, by the dots of its left or right column as bits, the top dot
+first."""
 ASCII_DOTS = "'-_"
 """ASCII characters for a dot in the upper, middle and lower third of a cell."""
 
 
 def braille_character(left: int, right: int) -> str:
-    """Returns the braille character for two columns of dots; a blank without dots. Bit 0 is the top
-    dot."""
+    """Returns the braille character for two columns of dots, whose bit 0 is the top dot."""
     bits = _LEFT_BITS[left] | _RIGHT_BITS[right]
     return chr(0x2800 + bits) if bits else " "
 
@@ -345,8 +340,7 @@ ENDED_GAP = LOSING + len(GAP_CAUSES)
 GAP_SIGNS = "▒▼■◊╱▽"
 """Signs of the causes in GAP_CAUSES, in the same order."""
 MIN_GAP_EIGHTHS = 4
-"""Minimum height in eighths of a gap below the ceiling that is drawn outside episodes. Smaller ones
-are noise."""
+"""Minimum height in eighths of a gap below the ceiling that is drawn outside episodes."""
 
 
 def clock_chart(
@@ -371,8 +365,7 @@ def clock_chart(
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) -> ChartColumn:
-    """Returns one column of `clock_chart`. `hz`, `ceiling`: heights in eighths; -1 where
-    unknown."""
+    """Returns one column of `clock_chart`. `hz`, `ceiling`: heights in eighths; -1 if unknown."""
     if state == ASLEEP or hz < 0:
         base_cell: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
         return ChartColumn.from_cells([(" ", "text")] * (rows - 1) + [base_cell])
@@ -482,8 +475,8 @@ ones hang from its top."""
 
 
 def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:
-    """Returns a line of cells for shares from -1 to 1. A positive share rises from the base of its
-    cell, a negative one hangs from the top, and NaN is blank. `styles`: of positive and negative
+    """Returns a line of cells for shares from -1 to 1: positive shares rise from the base of a
+    cell, negative ones hang from the top, NaN is blank. `styles`: of positive and negative
     cells."""
     cells: list[Run] = []
     for share in shares.tolist():

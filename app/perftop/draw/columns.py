@@ -43,8 +43,7 @@ class Column:
     """Whether the column is left-aligned, after `gap` cells, instead of right-aligned."""
     gap: int = 2
     rank: int = 0
-    """Columns of the highest rank are dropped first if not all fit; those of rank 0 are never
-    dropped."""
+    """Columns of the highest rank are dropped first if not all fit; those of rank 0 never are."""
     max_width: int = 0
     """Maximum width in cells of a column that can grow; 0 if it cannot."""
     weight: int = 1
@@ -67,8 +66,7 @@ class Column:
         return max(0, self.width - self.gap)
 
     def pad(self, text: str) -> str:
-        """Returns the text padded to the column's width. Left-aligned text is cut if it is too
-        long."""
+        """Returns the text padded to the column's width. Left-aligned text is cut if necessary."""
         if self.is_left:
             return fit(" " * self.gap + text, self.width)
         return f"{text:>{self.width}}"
@@ -98,8 +96,7 @@ class Column:
         return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
 
     def numbers(self, values: Sequence[float], styles: Sequence[str]) -> list[Run]:
-        """Returns the cells of right-aligned numbers without SI prefixes, as `cell` and `pad`
-        would."""
+        """Returns right-aligned numbers without SI prefixes, formatted as by `cell` and `pad`."""
         spec, scale = f"z{self.width}.{self.digits}f", self.scale
         unknown: Run = self.pad(UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH]), "faint"
         return [
@@ -109,8 +106,7 @@ class Column:
 
 
 Cell = Run | list[Run]
-"""A cell of a line: text that is padded to its column's width, or runs (such as a bar) after its
-gap."""
+"""A cell of a line: text, padded to its column's width, or runs (such as a bar) after its gap."""
 
 
 def fit(text: str, size: int) -> str:

@@ -1,5 +1,5 @@
-"""Lines of runs (a text and the name of its style), and values drawn as cells: bars, and steps of
-the heat ramp."""
+"""Lines of runs (a text and the name of its style), and values drawn as cells: bars and heat
+steps."""
 
 from __future__ import annotations
 
@@ -139,8 +139,7 @@ def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> li
 def overlay(
     runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
 ) -> list[Run]:
-    """Writes `new` over the cells from `start` on. `whole_words`: partly covered words are
-    removed."""
+    """Writes `new` over the cells from `start` on. `whole_words`: removes partly covered words."""
     stop, signs = start + width(new), text(runs)
     first, last = start, stop
     while whole_words and 0 < first <= len(signs) and signs[first - 1 : first].strip():
@@ -153,8 +152,7 @@ def overlay(
 
 @lru_cache(maxsize=4096)
 def safe_cells(value: object) -> str:
-    """Makes untrusted text safe to draw: without control characters, every character one cell
-    wide."""
+    """Makes untrusted text safe to draw: one cell for each character, no control characters."""
     raw = str(value)
     if raw.isascii() and raw.isprintable():
         return raw
@@ -177,8 +175,7 @@ def fit_line(pieces: list[Piece], size: int, gap: int) -> list[Run]:
 
 
 def pieces_that_fit(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
-    """Returns the pieces that fit into `room` cells, each followed by a gap. They are tried by
-    rank."""
+    """Returns the pieces that fit into `room` cells, each followed by a gap, tried by rank."""
     cells = [width(runs) + gap for _, runs in pieces]
     if sum(cells) <= room:  # the usual case
         return [*pieces]
@@ -256,8 +253,7 @@ def stacked_bar(shares: Sequence[float], shapes: Sequence[Run], width: int) -> l
 
 @lru_cache(maxsize=4096)
 def _cached_bar(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Sequence[Run]:
-    """Returns the bar whose parts end at these cells. Cached, because there are few different
-    bars."""
+    """Returns the bar whose parts end at these cells. There are few different bars."""
     runs: list[Run] = []
     drawn_cells = 0
     for end, (shape, key) in zip(ends, shapes, strict=True):
@@ -294,8 +290,7 @@ def smt_bounds_bar(lower_bounds: Sequence[float], width: int) -> list[Run]:
 
 def issue_slot_bar(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
     """Returns the bar of issue slots: those whose instruction retired, those that the front end
-    left empty, and those discarded after wrong speculation. The remainder was blocked by the back
-    end."""
+    left empty, and those discarded after wrong speculation. The back end blocked the rest."""
     return stacked_bar((retiring, frontend, speculation), _ACCOUNT_SHAPES, width)
 
 
@@ -310,11 +305,10 @@ def cpu_time_bar(user: float, kernel: float, steal: float, width: int) -> list[R
 UNKNOWN_LEVEL, OFFLINE_LEVEL = -1, -2
 """Levels (steps of the heat ramp) of an unknown value and of an offline CPU."""
 ASCII_HEAT = "_:;=+co*#&%@"
-"""The heat ramp in ASCII, from sparse to dense. The screen uses these characters for nothing
+"""The heat ramp in ASCII, from sparse to dense; characters that the screen uses for nothing
 else."""
 MIN_LETTER_STEP = 3
-"""Lowest step of the ramp in whose colour ASCII characters are drawn. Lower steps are too close to
-the background."""
+"""Lowest step in whose own colour ASCII characters are drawn. Lower steps would be too dark."""
 _RUNS: dict[int, Run] = {UNKNOWN_LEVEL: ("–", "faint"), OFFLINE_LEVEL: (theme.NEITHER, "neither")}
 
 
@@ -365,8 +359,7 @@ def heat_steps(shares: Floats) -> Codes:
 
 
 def pack_step_pairs(upper: Codes, lower: Codes) -> Codes:
-    """Returns codes of cells that show two threads each. `upper`, `lower`: steps from
-    `heat_steps`."""
+    """Returns codes of cells that show two threads each, from their steps from `heat_steps`."""
     return upper << np.uint8(4) | lower
 
 
@@ -394,15 +387,14 @@ def step_run(step: int, *, ascii_: bool) -> Run:
 
 @lru_cache(maxsize=4096)
 def history_runs(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs of a history. `cells`: codes from `pack_step_pairs` (`pair`) or
+    """Returns the runs of a history from the codes of `pack_step_pairs` (`pair`) or
     `heat_steps`."""
     runs = [step_pair_run(cell) if pair else step_run(cell, ascii_=ascii_) for cell in cells]
     return tuple(join_cells(runs))
 
 
 def bar_heights(values: Floats, top: float) -> Codes:
-    """Returns heights in eighths of a line, at least 1; 0 for unknown values. `top`: value that
-    fills it."""
+    """Returns heights from 1 to 8 eighths, or 0 for unknown values. `top`: value of 8 eighths."""
     with np.errstate(invalid="ignore", divide="ignore"):
         eighths = np.minimum(np.maximum(np.ceil(8 * values / top), 1), 8)
     return np.where(np.isfinite(eighths), eighths, _NOT_DRAWN).astype(np.uint8)

@@ -49,8 +49,8 @@ class Check:
     brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
     measured_share: float = 0.0
-    """Measured share of the time, such as the time in interrupts, only a part of which is lost; NaN
-    if unknown."""
+    """Measured share of the time (for example, in interrupts), a part of which is lost; NaN if
+    unknown."""
 
     def is_ruled_out(self, min_share: float) -> bool:
         """Returns whether the loss is certainly below `min_share`, and the measured share is below

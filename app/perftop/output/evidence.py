@@ -1,5 +1,4 @@
-"""Evidence of episodes as text and JSON; and clues, which are evidence of losses without an
-episode."""
+"""Evidence of episodes as text and JSON, and clues: evidence of losses without an episode."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def evidence_text(cause: str, evidence: Mapping[str, Any]) -> str:
 
 
 def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
-    """Returns the evidence as short texts, the most convincing first, without those that the cause
+    """Returns the evidence as short texts, most convincing first, without those that the cause
     implies."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
@@ -59,8 +58,7 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
 
 
 def evidence_piece(key: str, value: object) -> str:
-    """Returns one item of the evidence as text. A number has its unit, which is the end of
-    `key`."""
+    """Returns an item of the evidence as text. The unit of a number is the end of `key`."""
     if key == "changes with it":
         return f"IPC changed at {value} starts and stops"
     name = _LABELS.get(key)
@@ -221,8 +219,7 @@ class Clue(NamedTuple):
 
 def clues(session: Session, interval: Interval, totals: Totals) -> list[Clue]:
     """Returns clues from kernel messages, kernel samples, settings that slow programs down, and
-    memory counters. A setting that slows only the kernel is a clue only if CPUs spend much time
-    there."""
+    memory counters. A setting that slows only the kernel must cost busy kernel time."""
     sums, result = totals.losses, _kernel_clues(session, totals)
     for kind, name in session.hints.messages:
         if kind in LOG_CLUES:
@@ -274,8 +271,8 @@ MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
 
 
 def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
-    """Returns clues from kernel samples, at most one of each kind; those of the watched job if
-    there is one."""
+    """Returns clues from kernel samples of the watched job, if any, or of all tasks: one of each
+    kind."""
     hints, wanted_s = session.hints, totals.losses.whole_s
     pids = {pid for pid, _ in totals.times.threads}
     if not hints.kernel_span_s or not wanted_s > 0:

@@ -57,8 +57,7 @@ SETTING_NAMES = {
     "sample_s": "sample",
     "command": "command",
 }
-"""Names of settings by key, the most important first. A state without a name is shown by its
-key."""
+"""Names of settings by key, the most important first. Others are shown by their keys."""
 _VALUE_FORMATS: dict[str, Callable[[float], str]] = {
     "power_limit_w": "{:g} W".format,
     "power_limit2_w": "{:g} W".format,
@@ -434,8 +433,8 @@ def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
 
 
 def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -> str:
-    """Returns a line with the name of each phase above its cells, and its duration if there is
-    room."""
+    """Returns a line with the name and, if there is room, the duration of each phase above its
+    cells."""
     first, rule, last = "├─┤" if unicode else "|-|"
     pieces = []
     for phase, count in zip(phases, cells, strict=True):

@@ -134,8 +134,7 @@ MIN_LOSS_SHARE = 0.0005
 
 
 def depth_text(kind: str, value: float | None) -> str:
-    """Returns the depth of an episode of this kind, with sign and unit; '' if it was not
-    measured."""
+    """Returns the depth of an episode of this kind with sign and unit; '' if not measured."""
     unit = KINDS[kind].depth if kind in KINDS else "share"
     if value is None or not math.isfinite(value) or (unit == "hz" and value < MIN_LOSS_HZ):
         return ""
@@ -145,8 +144,7 @@ def depth_text(kind: str, value: float | None) -> str:
 
 
 def loss_text(episode: Episode) -> str:
-    """Returns the amount that was lost in the episode, with its unit; '' if it is zero or
-    unknown."""
+    """Returns the loss in the episode with its unit; '' if it is zero or unknown."""
     value, unit = episode.depth, kind_of(episode).depth
     if value is None or not math.isfinite(value):
         return ""
@@ -207,8 +205,8 @@ def subject_of(episode: Episode) -> str:
 
 
 def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
-    """Returns the tasks that take time or resources from others; with `self`, the job's own such
-    tasks."""
+    """Returns the tasks that take time or resources from others or, with `self`, from their own
+    job."""
     tasks = episode.evidence.get(key, ())
     return [] if isinstance(tasks, Hypervisor) else [t for t in tasks if isinstance(t, TaskOnCpu)]
 
@@ -218,9 +216,8 @@ MIN_LOSER_SHARE = 0.02
 
 
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
-    """Returns the names of the tasks that lose in these episodes, the task with the largest share
-    of a CPU first. They are the watched job, or the tasks on the episodes' CPUs according to
-    `tasks`."""
+    """Returns the names of the tasks that lose in these episodes, the largest share of a CPU first:
+    the watched job, or the tasks on the episodes' CPUs according to `tasks`."""
     watched_job = session.neighbours.watched_job
     of_job = any(e.kind in {"neighbour", "stopped"} for e in episodes)
     if watched_job.name is not None and of_job:
@@ -239,8 +236,7 @@ Role = Literal["text", "lost", "name"]
 
 
 class SentencePart(NamedTuple):
-    """A piece of a sentence. A piece with the role `name` is untrusted: sanitise it before
-    drawing."""
+    """A piece of a sentence. The role `name` is untrusted text, to be sanitised before drawing."""
 
     text: str
     role: Role = "text"
@@ -420,8 +416,7 @@ def group_key(episode: Episode) -> tuple[str, str]:
 
 
 def total_cost(episodes: Iterable[Episode]) -> float:
-    """Returns the cost of all episodes together, in CPUs. Of several losses of one CPU, only the
-    largest counts."""
+    """Returns the cost of all episodes together in CPUs, with only the largest loss of each CPU."""
     cost_by_cpu: dict[int, float] = {}
     for episode in episodes:
         share = episode.lost_share

@@ -88,7 +88,7 @@ def hello_line(session: Session) -> Line:
 
 
 def smt_method(session: Session) -> str:
-    """Returns the best method for the SMT states: that of hello, else one that the counters
+    """Returns the best method for the SMT states: from hello, or else one that the counters
     allow."""
     if session.hello.smt_methods:
         return session.hello.smt_methods[0]
@@ -144,8 +144,8 @@ def _watched_line(session: Session, activity: ThreadActivity) -> Line:
 
 
 def _package_line(session: Session, interval: Interval, index: int) -> Line:
-    """Returns the numbers of a package. The reason for a missing one is in hello, under the
-    machine's key."""
+    """Returns the numbers of a package. Hello has the reasons for missing ones, under machine
+    keys."""
     first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
     for name in PACKAGE_NAMES:
@@ -347,9 +347,9 @@ def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
 
 
 class StatTable:
-    """Formats the intervals of a session. `requested_keys`: keys of the columns; None: the
-    defaults. `brief`: one line per interval, only for the machine. `height`: maximum lines between
-    two headings."""
+    """Formats the intervals of a session. `requested_keys`: keys of the columns (None: the
+    defaults). `brief`: only a line for the machine. `height`: maximum lines between two
+    headings."""
 
     def __init__(
         self, session: Session, requested_keys: Sequence[str] | None = None, *, brief: bool = False,

@@ -208,8 +208,8 @@ LABEL_CHARACTERS = 13
 
 
 def headline(command: str, line: Line) -> str:
-    """Returns one sentence on the time of the command and its child processes. `line`: a summary
-    with a run."""
+    """Returns a sentence on the time of the command and its children. `line`: a summary with a
+    run."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     bound_text = "at most " if run.get("late_s") else ""
@@ -320,8 +320,7 @@ def _clock_line(session: Session, line: Line) -> str:
 
 
 def _used_lines(line: Line) -> list[str]:
-    """Returns lines on the resources that the command used. Cycles and instructions are the
-    machine's."""
+    """Returns lines on the command's resources. Cycles and instructions are the machine's."""
     run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
         instructions, cycles = _si_text(totals["instructions"]), _si_text(totals["cycles"])
@@ -361,8 +360,7 @@ def _energy_line(line: Line) -> str:
 
 
 class Measurement:
-    """Selects the messages that belong to the measurement. The caller applies them to its
-    session."""
+    """Selects the messages of the measurement, which the caller applies to its session."""
 
     def __init__(
         self, job: Job | None = None, start: CommandStart | None = None, read_pause_s: float = 0.0
@@ -457,8 +455,7 @@ class CommandMeasurement(Measurement):
             self.finish(session)
 
     def finish(self, session: Session) -> None:
-        """Creates the summary at the end of the measurement, unless it exists or there is no
-        complete run."""
+        """Creates the summary at the end, unless it exists or no run is complete."""
         if self.summary or self.first_ns is None or self.command_window.run is None:
             return
         for episode in session.running:

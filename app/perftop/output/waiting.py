@@ -29,11 +29,10 @@ from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes
 
 MAX_NAME, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
-"""Minimum share of the time in which a task ran or waited that it spent waiting, to be a waiting
-task."""
+"""A task is waiting if it waited for at least this share of the time in which it ran or waited."""
 MIN_BLAME_SHARE = 0.1
-"""Minimum running time of a task on the CPUs of the waiting tasks to be named, as a share of their
-waiting time."""
+"""Minimum time that a task must have run on the CPUs of the waiting tasks, as a share of their
+waiting time, to be named."""
 MIN_CROWDED_CPUS = 1.05
 """Minimum demand in CPUs of a group's tasks on one CPU that proves that they compete. Tasks with
 less demand may have run one after the other."""
@@ -59,9 +58,8 @@ KERNEL_THREADS = {
 MIN_LONGEST_WAIT_S = 0.1
 """Minimum time in s of a single wait that is reported."""
 MAX_IDLE_EXIT_S, MIN_IDLE_EXIT_SHARE = 1e-3, 0.25
-"""Waits are due to idle states if their mean is at most MAX_IDLE_EXIT_S, and their CPUs were idle
-for at least MIN_IDLE_EXIT_SHARE of the time. The deepest states of servers take up to 0.3 ms to
-leave."""
+"""Maximum mean wait in s, and minimum idle share of the CPUs, for waits that are due to idle
+states. The deepest states of servers take up to 0.3 ms to leave."""
 _VM_PATTERN = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """Matches the command line of QEMU, with the name of the VM."""
 OWN_NAMES = {"perftop", "perfprobe"}
@@ -193,8 +191,7 @@ def _waiters_text(waiters: _Waiters, *, with_threads: bool) -> str:
 
 
 def _wait_evidence(waiters: _Waiters, bound_text: str, notes: list[str]) -> list[str]:
-    """Returns evidence of how long the tasks waited. `notes`: explanations of the sum of their
-    waits."""
+    """Returns evidence of how long the tasks waited. `notes`: explanations of the sum."""
     total, waiting = waiters.total_times, waiters.waiting_members
     digits = 1 if total.wanted_s >= 1 else 2
     they = "they" if len(waiting) > 1 else "it"
@@ -376,8 +373,7 @@ def _wait_remedy(
     spare: Mapping[int, float], waiting_pids: Collection[int],
 ) -> str:  # fmt: skip
     """Returns a remedy; '' if none is known. `limit`: "mask" or "cpuset" if it restricts the
-    waiting processes `waiting_pids` to the CPUs `allowed`, else ''. `spare`: idle shares of other
-    CPUs."""
+    processes `waiting_pids` to the CPUs `allowed`, else ''. `spare`: idle shares of other CPUs."""
     has_room = any(share > MIN_FREE_SHARE for share in spare.values())
     if limit == "cpuset" and spare:
         return f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
@@ -517,7 +513,7 @@ def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
 def run_times_of_others(
     tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int]
 ) -> dict[tuple[int, str], float]:
-    """Returns the seconds that processes outside `excluded_pids` ran on these CPUs, by PID and
+    """Returns the seconds that processes not in `excluded_pids` ran on these CPUs, by PID and
     name."""
     ran_s: dict[tuple[int, str], float] = {}
     for (pid, comm, cpu), task_times in tasks.items():
@@ -529,7 +525,7 @@ def run_times_of_others(
 def _idle_shares(
     session: Session, interval: Interval, waiting_cpus: Collection[int]
 ) -> dict[int, float]:
-    """Returns the idle share of each CPU outside `waiting_cpus` with room for more work, idlest
+    """Returns the idle shares of CPUs not in `waiting_cpus` with room for more work, idlest
     first."""
     util = interval.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.selected

@@ -69,8 +69,7 @@ from perftop.session.session import Session
 from perftop.session.task_times import JobTime, RunTimes
 
 MIN_VICTIM_SHARE = 0.05
-"""Minimum share of their own time that tasks must lose for a cause to be named that costs less than
-MIN_SHARE."""
+"""Minimum share of their own time that tasks must lose to a cause below MIN_SHARE to be named."""
 MIN_WANTED_S = 0.1
 """Minimum time in s that a job must have run or waited for a CPU, according to task records, for
 its losses to be given as shares. It is the time between two records: these can miss short-lived
@@ -78,8 +77,7 @@ tasks, so a shorter recorded time may be a small part of the job's time."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named. Further ones are only counted."""
 MIN_ALWAYS_SHARE = 0.97
-"""Minimum share of the observed time for which a cause must be active to be reported as active all
-the time."""
+"""Minimum share of the observed time in which a cause was active "all the time"."""
 MAX_STILL_ACTIVE_NS = 1_000_000_000
 """Maximum age in ns of the last activity of a cause that counts as still active."""
 MAX_CORE_SHARE = 0.5
@@ -115,8 +113,7 @@ class Finding:
     """A sentence on who loses how much to what, and where, without a full stop. If it is '', the
     answer gives the cause's share of the whole time."""
     victim_share: float = 0.0
-    """Share of their own time that the tasks in the headline lose; 0 if they needed little CPU
-    time."""
+    """Share of their own time that the headline's tasks lose; 0 if they needed little CPU time."""
 
     @property
     def unit(self) -> str:
@@ -140,8 +137,7 @@ class Report:
     job_time: JobTime | None
     """Times of the job's threads by use; None if no job is watched, or if they are unknown."""
     confusion_sentence: str
-    """A sentence on losses that may be mistaken for others because a measurement is missing, or
-    ''."""
+    """A sentence on losses that look like others because a measurement is missing, or ''."""
     is_over: bool
     """Whether the span is over. Sentences on it are then in the past tense."""
     is_whole_run: bool
@@ -214,8 +210,7 @@ def brief_report(
 
 
 def with_checks(session: Session, brief: Report) -> Report:
-    """Returns the report with its checks and clues, and with the losses that cannot be measured
-    here."""
+    """Returns the report with its checks, clues and unmeasured losses."""
     totals, interval = brief.totals, brief.interval
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     return replace(
@@ -467,8 +462,8 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
 
 
 def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
-    """Returns the seconds of the last `span_ns` in which some episode was active; None without
-    episodes."""
+    """Returns the seconds of the last `span_ns` in which an episode was active; None without
+    one."""
     if not episodes:
         return None
     active_ns, until_ns = 0, now_ns - span_ns

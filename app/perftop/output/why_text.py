@@ -1,5 +1,4 @@
-"""The report of `perftop why` as text (the answer in one sentence and a table of 78 columns) and as
-JSON."""
+"""The report of `perftop why` as text (an answer in one sentence and a table) and as JSON."""
 
 from __future__ import annotations
 
@@ -57,8 +56,8 @@ def answer(session: Session, report: Report) -> str:
 
 
 class _Answer:
-    """The wordings of the answer. Each situation has a method that returns wordings, the most
-    detailed first."""
+    """The wordings of the answer: a method for each situation returns them, the most detailed
+    first."""
 
     def __init__(self, session: Session, report: Report) -> None:
         self.session, self.report = session, report
@@ -141,8 +140,7 @@ class _Answer:
         return [text + self.no_clock, text]
 
     def loss_of_victims(self) -> list[str]:
-        """Returns the answer if not the whole machine loses time, but some tasks or the guest of a
-        hypervisor do."""
+        """Returns the answer if the losers are some tasks, or the guest of a hypervisor."""
         report, first = self.report, self.report.named_findings[0]
         taken = f"{self.verb('takes', 'took')} {_share_text(self.share_of_culprit())}"
         text = f"The hypervisor {taken} of {self.machine}'s time{self.place()}"
@@ -298,8 +296,8 @@ def _try_lines(hint: list[str], indent: int) -> list[TextLine]:
 
 
 def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
-    """Returns the lines of a report without a costly cause: the measured losses, and how busy the
-    machine was."""
+    """Returns the lines of a report without a costly cause: measured losses, and how busy CPUs
+    were."""
     rows: list[TextLine] = []
     if report.checks:
         rows.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])

@@ -96,8 +96,7 @@ class Row:
 
     @property
     def clarity(self) -> float:
-        """The difference divided by its noise, which is half the width of its confidence
-        interval."""
+        """The difference divided by half the width of its confidence interval."""
         low, high = self.interval or (-inf, inf)
         return abs(self.change) / (high - low) * 2 if high > low else inf
 
@@ -213,8 +212,7 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
 
 
 def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
-    """Returns a number's values on both sides and their difference; None if one side lacks the
-    number."""
+    """Returns the values of a number on both sides and their difference; None if one is missing."""
     key, is_share = number.key, number.unit == "ratio"
     if len(a) == len(b) == 1 and key in a[0].series_estimates and key in b[0].series_estimates:
         series_a, series_b = a[0].series_estimates[key], b[0].series_estimates[key]
@@ -257,7 +255,7 @@ def _keys_only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> lis
 
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
-    """Yields a sentence on the loss of both sides to each cause in `lost_more`, largest difference
+    """Yields a sentence on the losses of A and B to each cause in `lost_more`, largest difference
     first."""
     for cause in _by_size(phase.lost_more):
         of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.side_a, phase.side_b))
@@ -428,8 +426,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
 
 
 def _largest_loss(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the cause whose lost time differs most between the sides; '' if no
-    time was lost."""
+    """Returns a sentence on the cause whose lost time differs most; '' if no time was lost."""
     phase = max(compared, key=lambda phase: max(map(abs, phase.lost_more.values()), default=0.0))
     if not phase.lost_more:
         return ""

@@ -1,4 +1,4 @@
-"""Reads the numbers by which runs, recordings or phases are compared, from a recording or JSON
+"""Reads the numbers of runs, recordings or phases to be compared, from a recording or JSON
 lines."""
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
-"""Maximum number of events of a summary that are compared. Lines are untrusted and may have any
-number."""
+"""Maximum number of events of a summary that are compared. Untrusted lines may have any number."""
 MAX_EVENT_NAME = 12
 MAX_READINGS, MAX_STATES = 10_000, 100
 MAX_SAMPLES = 2000
@@ -138,7 +137,7 @@ def unit_of(number: Number) -> str:
 
 
 def format_like(definition: Number, value: float, reference: float | None = None) -> str:
-    """Formats a value without its unit, with as many digits as `reference` (default: the value)
+    """Formats a value without its unit, with the digits that `reference` (default: the value)
     needs."""
     if not isfinite(value):
         return MISSING
@@ -239,8 +238,7 @@ class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not 
 
 def parse_json_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
     """Parses the output of `stat --json`, `stat -r --json` or `summary --json`. Returns the
-    readings, and text on damage (None: no damage). Raises ForeignFile if the lines are not such
-    output."""
+    readings, and text on damage or None. Raises ForeignFile if the lines are not such output."""
     readings: list[Reading] = []
     for index, text in enumerate(lines):
         if not text.strip():
@@ -301,13 +299,11 @@ class RunSeries:
         self._shown = slice(None) if has_all else session.selected
         self._keys = [*metrics, "both", "power_w"]
         self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
-        """The value of a metric in a slice is its amount divided by its size, in units of the
-        metric."""
+        """The value of a metric in a slice is amount divided by size, in units of the metric."""
         self._ends_ns = np.zeros(MAX_SLICES, np.int64)
         self._begin_ns = session.now_ns
         self._count, self._in_last, self._samples = 0, 0, 1
-        """Number of complete slices, and of samples in the current slice and in a complete
-        slice."""
+        """Numbers of complete slices, and of samples in the current and in a complete slice."""
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
@@ -355,7 +351,7 @@ class RunSeries:
         return np.where(read, increments.sum(axis=1), 0.0), np.where(read, seconds, 0.0)
 
     def estimates(self) -> dict[str, Estimate]:
-        """Returns the estimates of the numbers that were counted, by key; {} if the session was too
+        """Returns estimates of the numbers that were counted, by key; {} if the session was too
         short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
         estimates: dict[str, Estimate] = {}

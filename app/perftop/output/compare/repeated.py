@@ -94,8 +94,7 @@ class CommandRuns:
 
     @property
     def rows(self) -> int:
-        """Number of rows that `diff` would have for these runs, by which probabilities are
-        corrected."""
+        """Number of rows that `diff` would have for these runs, which corrects probabilities."""
         keys = row_keys(run.numbers for run in self.runs)
         return sum(key not in ON_REQUEST_KEYS and any(self.values(key)) for key in keys)
 

@@ -35,8 +35,7 @@ above which the rank test is used."""
 SDS_IN_MAD = 1.4826
 """Factor from the MAD of normal noise to its standard deviation."""
 MAX_EXACT_VALUES = 100
-"""Maximum number of values for the exact distribution of ranks. For more, the normal approximation
-is used."""
+"""Maximum number of values for the exact distribution of ranks. For more, it is approximated."""
 MAX_PAIRS = 250_000
 """Maximum number of pairs of values in the rank test. More hardly change its result."""
 MAX_LOG_RATIO = 50.0
@@ -153,8 +152,8 @@ def _block_deviations(
 def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Difference | None:
     """Returns the difference of two means by Welch's test; None if both errors are unknown. If one
     error is unknown, that side is assumed to vary as much as the other. Positive numbers are
-    compared by their logarithms: then the noise of A counts, too, and no interval goes below -100
-    %."""
+    compared by their logarithms, so that the noise of A counts, too, and no interval goes below
+    -100 %."""
     if not (a.has_error or b.has_error):
         return None
     in_logs = not is_share and a.mean > 0 and b.mean > 0
@@ -269,8 +268,7 @@ def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def outliers(values: Sequence[float]) -> list[int]:
-    """Returns the indices of the outliers, ascending. Grubbs' test is repeated without the outliers
-    found before."""
+    """Returns the indices of the outliers, ascending, by repeated Grubbs' tests."""
     remaining, outlying = list(range(len(values))), []
     while (count := len(remaining)) >= MIN_VALUES:
         sample = [values[i] for i in remaining]

@@ -44,9 +44,8 @@ UNKNOWN: Floats = np.full(1, math.nan)
 
 
 class IntervalRows:
-    """The exported CPUs of a session, in one interval. Methods return columns. A column that has
-    not changed since the previous interval may be the same object, so that it is not formatted
-    again."""
+    """The exported CPUs of a session, in one interval. Methods return columns. A column that is the
+    same object as in the previous interval is not formatted again."""
 
     interval: Interval
 
@@ -201,8 +200,8 @@ def _field_of(number: Number, key: str = "") -> Field:
 
 
 def _bound_fields(end: str, description: str) -> Iterable[Field]:
-    """Yields the columns of the lower or upper bounds of SMT states that the method `bounds`
-    computes."""
+    """Yields the columns of lower or upper bounds of SMT states, computed by the method
+    `bounds`."""
 
     def values(i: int, rows: IntervalRows) -> Floats:
         split = rows.interval.split
@@ -360,8 +359,7 @@ _DECIMAL_TABLES = (
     _table(_ALL_DIGITS, _ZERO, _LOWEST_DIGITS[1:]),
     *[_table(_ALL_DIGITS, _LOWEST_DIGITS)] * 2,
 )
-"""Texts of the groups of four of twelve decimals: with all digits, and without trailing zeros for
-the last group."""
+"""Texts of the groups of four of twelve decimals: with all digits, and without trailing zeros."""
 
 
 def _write_whole_numbers(cells: np.ndarray, values: Floats) -> None:
@@ -429,8 +427,7 @@ def whole_cells(values: Floats) -> Codes:
 
 
 def exact_cells(values: Floats) -> Codes:
-    """Returns the shortest text from which each number can be read back exactly; '' where
-    unknown."""
+    """Returns the shortest text that identifies each number exactly; '' where unknown."""
     return text_cells("" if v != v else repr(v) for v in values.tolist())  # noqa: PLR0124
 
 

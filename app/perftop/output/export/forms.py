@@ -248,8 +248,7 @@ class ExportTable:
         """The fields in column order. `why` is last and explains the others."""
         self._columns: list[ColumnValues] = []
         self._reason_cache: dict[tuple[int, bytes], str] = {}
-        """Cached texts of `why`, by row and the state that they depend on. Most intervals lack the
-        same values."""
+        """Cached texts of `why`, by row and the state that they depend on, which rarely changes."""
         self._texts: list[str] = []
         """The texts of `why` in the previous interval, and the states that they depend on: of all
         CPUs, and by row."""
@@ -354,8 +353,7 @@ def _constant(name: str, text: str) -> Field:
 
 
 def _reason_states(session: Session, interval: Interval) -> Codes:
-    """Returns the states of each CPU and its core, on which the reasons for missing values
-    depend."""
+    """Returns the states of each CPU and its core that explain missing values."""
     util = interval.values["util"]
     parts = [interval.online, util == 0, np.isnan(util)]
     shares = [] if interval.counted_share is None else [interval.counted_share]
@@ -512,8 +510,8 @@ _PLAIN = re.compile(r'[^,"\r\n]*').fullmatch
 
 _WHOLE_KINDS = {"whole", "count", "total"}
 MIN_GROUP_ROWS = 1 << 16
-"""Minimum number of rows in a row group. Larger groups compress better; one takes some tens of
-MB."""
+"""Minimum number of rows in a row group, which takes some tens of MB. Larger ones compress
+better."""
 
 
 def pyarrow() -> Any:

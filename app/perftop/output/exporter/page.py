@@ -135,8 +135,7 @@ NEEDS_OF_HEADING = {
 }
 """Keys of the numbers that each of these families needs. A family is complete or missing."""
 QUOTED_WORDS = re.compile(r'"[^"]*"')
-"""Pattern of quoted words in a reason. They may be names of programs, so they are never
-exported."""
+"""Pattern of quoted words in a reason. They are never exported, since they may name programs."""
 MAX_REASON = 200
 Detail = Literal["package", "core", "cpu"]
 Labels = Mapping[str, object]
@@ -226,8 +225,7 @@ class Page:
         return sum(family.series for family in self.families())
 
     def families(self) -> list[Family]:
-        """Returns the families of the page. The last but one lists the missing families with the
-        reasons."""
+        """Returns the families of the page. The last but one lists missing families and reasons."""
         families = [family for family in self._all_families() if family.series]
         shown, sums = {family.heading.sample for family in families}, self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())

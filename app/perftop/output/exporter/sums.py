@@ -67,8 +67,7 @@ class Sums:
         is_counted = map(session.counters.is_counted, COUNT_KEYS)
         self._has_counter: Bools = np.array([*is_counted], bool)
         self._polls: Bools = np.zeros(cpus, bool)
-        """Mask of the CPUs whose busy time includes polling, because reference cycles measure
-        it."""
+        """Mask of the CPUs whose reference cycles, and so their busy time, include polling."""
         for variant, mask in evaluator.variants["util"]:
             self._polls |= mask & ("ref" in variant.needs) & self._is_exported[POLL_INDEX]
 
@@ -125,8 +124,7 @@ class Sums:
 
 CORE_STATES = (*STATES, "unknown")
 MAX_READ_DELAY = 0.5
-"""Maximum delay of a read, as a share of a sample. Beyond it, the time since the last read is
-unknown."""
+"""Maximum delay of a read, as a share of a sample. Time after that is unknown."""
 
 
 class CoreTime:
@@ -166,7 +164,7 @@ class CoreTime:
         self._owed_s[is_lost] = 0.0
 
     def _regroup(self, new_cores: Cores) -> None:
-        """Uses a new core list: adds the time of each old core to the new core that has its
+        """Uses a new core list, and adds the time of each old core to the new core with its
         CPUs."""
         old_cores, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = new_cores, len(new_cores.lists)
@@ -231,8 +229,7 @@ class TaskTime:
 DROP = "turbo-drop"
 CAUSES = ("policy", "license", "power-pl1", "power-pl2", "power-ppt", "current", "thermal",
           "prochot", "vr", "hwp", "hypervisor", "unknown")  # fmt: skip
-"""Causes of a clock below its ceiling. They are label values of exported series and must not
-change."""
+"""Causes of a clock below its ceiling. They are label values, which must not change."""
 EpisodeKey = tuple[int, str, str]
 """Index of the package (-1 for none), kind and cause of an episode."""
 PackageCause = tuple[int, str]
@@ -263,8 +260,7 @@ class EpisodeSums:
         self.count: defaultdict[EpisodeKey, int] = defaultdict(int)
         self.seconds: defaultdict[EpisodeKey, float] = defaultdict(float)
         self.below_s: defaultdict[PackageCause, float] = defaultdict(float)
-        """Seconds in which at least one core of a package was below its ceiling, by package and
-        cause."""
+        """Seconds with at least one core of a package below its ceiling, by package and cause."""
         self.below_cycles: defaultdict[PackageCause, float] = defaultdict(float)
 
     def add(self, sample: Sample, since_ns: int) -> None:

@@ -1,6 +1,5 @@
 """Lanes: one field of each CPU over time, as cells in the colours of the heat ramp or, with room
-for several lines, as areas. The time view consists of lanes; other views fill spare lines with
-them."""
+for several lines, as areas. They are the time view, and fill spare lines of other views."""
 
 from __future__ import annotations
 

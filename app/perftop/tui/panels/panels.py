@@ -74,8 +74,7 @@ Otherwise, frequent short steals would fill the list."""
 
 @dataclass(frozen=True, slots=True)
 class EpisodeGroups:
-    """The running and ended episodes at the end of an interval, in groups that have one line
-    each."""
+    """The running and the ended episodes at the end of an interval, in groups of one line each."""
 
     running_groups: list[list[Episode]]
     ended_groups: list[list[Episode]]
@@ -179,8 +178,8 @@ def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
 def _group_line(
     session: Session, interval: Interval, group: Sequence[Episode], size: int, *, is_running: bool
 ) -> list[Run]:
-    """Returns the line of a group: marker, start, description and length. It is red while episodes
-    run, then grey."""
+    """Returns the line of a group: marker, start, description and length. It is red during
+    episodes."""
     first, is_loss = min(group, key=lambda e: e.start_ns), episode_style.is_loss(group[0])
     style = episode_style.severity_style(first) if is_running else "dim"
     ends_ns = [interval.time_ns if is_running or e.end_ns is None else e.end_ns for e in group]
@@ -286,8 +285,7 @@ def core_panel(
 
 
 def _episode_sign_and_cpus(episode: Episode | None) -> tuple[Run, set[int]]:
-    """Returns the sign and the CPUs of an episode; without an episode, a blank of the same
-    width."""
+    """Returns the sign and the CPUs of an episode; a blank of the same width without one."""
     if episode is None:
         return ("  ", "text"), set()
     return (f"{episode_style.sign(episode)} ", "alarm"), set(episode.cpus)
@@ -431,8 +429,7 @@ class PanelRow:
     """Panels side by side in `width` cells. Their widths are proportional to `shares`."""
 
     kinds: tuple[PanelKind | PanelFunction, ...]
-    """Kinds of the panels in this module, and functions of a view's own panels, drawn at each
-    refresh."""
+    """Kinds of the panels in this module, and functions of a view's own, uncached panels."""
     shares: tuple[int, ...]
     width: int
     height: int
@@ -507,7 +504,7 @@ class PaneledView(Canvas):
 
     @property
     def spare_lines(self) -> int:
-        """Number of lines below the scrolling lines; negative if these do not fit, 0 on a tiny
+        """Number of lines below the scrolling ones; negative if these do not fit, 0 on a tiny
         screen."""
         room = self.size.height - len(self.header_lines) - max(1, self.line_count)
         return 0 if self.is_tiny else room
@@ -538,7 +535,7 @@ class PaneledView(Canvas):
         return [*lane_lines, *self.draw_panels(row, gap)]
 
     def _lane_lines(self, room: int) -> list[Line]:
-        """Returns at most `room` lines: a blank line, then the CPUs over time; [] if not all CPUs
+        """Returns at most `room` lines: a blank one and the CPUs over time; [] if not all CPUs
         fit."""
         height = lanes.panel_height(sum(len(core.cpus) for core in self.cores.rows), room - 1)
         if not height:

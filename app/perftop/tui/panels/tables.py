@@ -1,5 +1,4 @@
-"""Tables in panels and views: tasks by CPU time, the cores that lose most, and a comparison of two
-ranges of time."""
+"""Tables in panels and views: tasks by CPU time, cores that lose most, and two ranges of time."""
 
 from __future__ import annotations
 
@@ -210,8 +209,7 @@ def task_bar(ran: float, waited: float, size: int) -> list[Run]:
 
 
 def _ipc(session: Session, interval: Interval, task: RankedTask) -> float:
-    """Returns the IPC of the CPU on which this task ran alone; NaN if it ran on several CPUs or
-    shared one."""
+    """Returns the IPC of the CPU on which only this task ran; NaN if there is no such CPU."""
     cpu, *other_cpus = task.shares
     tasks = interval.snapshot.tasks_on(str(cpu))
     if other_cpus or any((other.pid, other.comm) != (task.pid, task.comm) for other in tasks):
@@ -229,8 +227,7 @@ def owner_name(session: Session, pid: int) -> str:
 
 
 def group_name(session: Session, pid: int, comm: str, grouping: Grouping) -> str:
-    """Returns the name under which a task is listed: its own, its job's, or its control group's
-    path."""
+    """Returns the name under which a task is listed: its own, its job's, or its group's path."""
     if grouping == "task":
         return comm
     details = session.details.get(str(pid), {})
@@ -250,8 +247,7 @@ def cut_name(name: str, size: int) -> str:
 
 class TaskRanking:
     """The tasks of one record on the selected CPUs, the busiest first. Threads with one name in one
-    process are one task; with a `grouping` other than "task", all tasks of a job or control group
-    are."""
+    process are one task; with another `grouping`, all tasks of a job or control group are."""
 
     def __init__(self, session: Session, snapshot: TaskSnapshot, grouping: Grouping) -> None:
         self.snapshot, self.selected, self.grouping = snapshot, session.selected, grouping
@@ -301,8 +297,7 @@ class TaskRanking:
 
     @cached_property
     def names_by_cpu(self) -> dict[int, list[tuple[float, str]]]:
-        """The tasks on each CPU, by CPU number: the share of the CPU's time, and the name with the
-        PID."""
+        """The tasks on each CPU, by CPU number: their shares of its time, and names with PIDs."""
         names: dict[int, list[tuple[float, str]]] = {}
         for (pid, comm), shares in self._shares.items():
             for cpu, share in shares.items():
@@ -459,8 +454,7 @@ def worst_core_lines(
 def _loss_history_runs(
     episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int, style: str
 ) -> list[Run]:
-    """Returns the losses on these CPUs over time as cells, whose height is the depth of the worst
-    episode."""
+    """Returns the losses on these CPUs over time as cells, as high as the worst episode is deep."""
     depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
     for episode in episodes:
         if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):

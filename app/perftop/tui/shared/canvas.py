@@ -46,8 +46,8 @@ TOUR_NOTES = (
     ("next_episode", "What happened is listed below. ", " goes to the next episode"),
     ("time", "Last: ", " goes to its moment; so does a click in a chart"),
 )
-"""Notes for a new user: id of the key that ends the note, and the words before and after the name
-of that key."""
+"""Notes for a new user: id of the key that ends the note, and the words before and after the
+key."""
 EPISODES_NOTE, LAST_NOTE = 1, 2
 MIN_SIZE_FOR_NOTES = Size(100, 50)
 """Minimum size of a screen that has a blank row for each note. On smaller screens, notes appear one
@@ -60,9 +60,9 @@ def has_note_rows(screen: Size) -> bool:
 
 
 def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above: bool) -> Line:
-    """Returns the line of a note for a new user, in `size` cells. A stroke at cell `x` leads to the
-    next line or, unless `is_above`, to the previous line. The first of the remaining notes is
-    highlighted."""
+    """Returns the line of a note for a new user, in `size` cells, bright if it is the first
+    remaining note. A stroke at cell `x` leads to the next line or, unless `is_above`, to the
+    previous line."""
     key, before, after = TOUR_NOTES[note]
     is_first = note == settings.tour_notes[0]
     runs: list[Run] = [
@@ -104,8 +104,7 @@ class StripCache:
         self._strips, self._painted_strips, self._writers = {}, [], {}
 
     def strip(self, key: Hashable, line: Line, width: int) -> Strip:
-        """Returns the strip of a line. `key`: identity of the line, which its text does not
-        change."""
+        """Returns the strip of a line. `key`: identity of the line, independent of its text."""
         cached_strip = self._strips.get(key)
         if cached_strip is not None and cached_strip[0] == line:
             return cached_strip[1]
@@ -332,8 +331,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
 
     @property
     def glyphs(self) -> Glyphs:
-        """How charts are drawn on this terminal: in ASCII, in shapes, in 16 colours, or in all
-        colours."""
+        """The way to draw charts on this terminal: in ASCII, in shapes, in 16 or in all colours."""
         from perftop.draw.charts import chart_glyphs  # imported late: needs numpy
 
         name = self.app.current_theme.name

@@ -42,8 +42,8 @@ def is_loss(episode: Episode) -> bool:
 
 
 def severity_style(episode: Episode, *, has_ended: bool = False) -> str:
-    """Returns the style for the severity of the episode. An episode that has ended has no alarm or
-    warning style."""
+    """Returns the style for the severity of the episode, which is no alarm or warning after its
+    end."""
     if has_ended:
         return "over" if is_loss(episode) else "dim"
     return "alarm" if is_loss(episode) else "warn" if episode.kind == "suspect" else "text"
@@ -161,8 +161,7 @@ def lowered_number(episode: Episode) -> str:
 
 
 def find_losing_index(cpus: Sequence[int], episodes: Iterable[Episode]) -> int | None:
-    """Returns the index of the first of these CPUs whose IPC an episode lowers; None if there is
-    none."""
+    """Returns the index of the first of these CPUs whose IPC an episode lowers, or None."""
     losing = {cpu for episode in episodes if lowered_number(episode) == "ipc"
               for cpu in episode.cpus}  # fmt: skip
     return next((i for i, cpu in enumerate(cpus) if cpu in losing), None)
@@ -181,8 +180,7 @@ class RowEpisode:
     lowered_numbers: frozenset[tuple[int, str]]
     """The numbers that an episode makes worse, as pairs of a CPU's position and a key."""
     package_wide_keys: frozenset[str]
-    """Keys of the numbers that an episode makes worse in the whole package, whose line shows
-    them."""
+    """Keys of the numbers that an episode makes worse in the whole package."""
 
     @property
     def sign(self) -> str:
@@ -288,8 +286,7 @@ class RowEpisodes:
         return episodes, [e for e in episodes if e.kind in wide_kinds]
 
     def victims_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
-        """Returns, by row, the worst episode of each core that loses more than its whole
-        package."""
+        """Returns, by row, the worst episode of cores that lose more than their whole package."""
         return {i: worst for i, worst in self._worst_by_row(cores) if worst.is_victim}
 
     def lost_shares_by_row(self, cores: Cores) -> dict[int, float]:

@@ -228,8 +228,7 @@ def key_caption(key: str) -> str:
 
 
 def _character(name: str) -> str:
-    """Returns the ASCII character with this Unicode name, such as ; for `semicolon`; else the
-    name."""
+    """Returns the ASCII character with this Unicode name (; for `semicolon`), else the name."""
     # A letter is its own name, and looking it up would load a megabyte of Unicode names.
     if len(name) == 1:
         return name
@@ -262,8 +261,7 @@ SCOPES_BY_VIEW: dict[str, tuple[KeyScope, ...]] = {
     "prompt": ("prompt",),
     "output": ("app", "monitor", "output"),
 }
-"""The scopes of the keys in each view. A key of a later scope overrides an equal key of an earlier
-scope."""
+"""The scopes of the keys in each view. Keys of later scopes override equal keys of earlier ones."""
 KEY_GROUPS: dict[str, tuple[str, ...]] = {
     "move": (
         "up", "down", "page_up", "page_down", "first", "last", "heat_up", "heat_down", "heat_left",
@@ -314,8 +312,7 @@ def textual_name(key: str) -> str | None:
 
 
 def key_clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
-    """Yields the name of each key that has two different actions in one view, with the entries of
-    both in KEYS."""
+    """Yields the name of each key with two actions in one view, and both entries in KEYS."""
     views = [[key for key in KEYS if key.scope in scopes] for scopes in SCOPES_BY_VIEW.values()]
     for view in [*views, [key for key in KEYS if key.scope == "app" or key.id in FLEET_KEYS]]:
         owners: dict[str, Key] = {}

@@ -54,9 +54,8 @@ class PackageLines:
     def line(
         self, package: int | None, size: int, *, is_selected: bool = False, is_folded: bool = False
     ) -> list[Run]:
-        """Returns the line in `size` cells, without parts that do not fit. The line of a folded
-        package, which has no rows below it, ends with a bar of SMT states; other lines end with a
-        rule."""
+        """Returns the line in `size` cells, without parts that do not fit. It ends with a rule or,
+        for a folded package without rows, with a bar of SMT states."""
         interval = self._interval
         rows, cpus, cores = self._cores.package_rows(package)
         every, package_wide = self._episodes.package_episodes(package)
@@ -100,8 +99,7 @@ class PackageLines:
         return [*runs, (f" {unit}", "dim")]
 
     def _power_and_memory(self, cpus: Ints) -> Iterator[Piece]:
-        """Yields the power; and the memory traffic with its share of the highest measured
-        traffic."""
+        """Yields the power, and the memory traffic with its share of the highest measured one."""
         cpu = self._session.topology[int(cpus[0])].cpu if len(cpus) else -1
         keys = "power_w", "power_limit_w", "power_dram_w", MEMORY_SHARE, *MEMORY_COUNTERS
         power, limit, dram, share, *rates = package_values(

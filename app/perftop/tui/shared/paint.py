@@ -47,9 +47,8 @@ _RESET = "\x1b[0m"
 
 
 _StyleSwitch = tuple[object, str, str, bool]
-"""The attributes of a style except its letter colour; the escape sequence that switches to the
-style; the sequence that switches only the letter colour; and whether the style has its own
-background."""
+"""The attributes of a style except its letter colour, the escape sequences that switch to the style
+and only to its letter colour, and whether the style has its own background."""
 
 
 class RunWriter:
@@ -158,8 +157,7 @@ class RenderedStrip(Strip):
 
     def difference(self, shown_strip: Strip | None, x: int, y: int, console: Console) -> str | None:
         """Returns the text that turns the line `shown_strip`, at cell `x`, `y` of the terminal,
-        into this line; None if the lines cannot be compared. Equal runs at both ends are not
-        written again."""
+        into this line, without equal runs at both ends; None if the lines cannot be compared."""
         if not isinstance(shown_strip, RenderedStrip) or shown_strip.writer is not self.writer:
             return None
         is_comparable = console._color_system is self.writer.system  # noqa: SLF001

@@ -38,8 +38,8 @@ ROW_NUMBER_KEYS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", 
 _HIGHEST_VALUE_KEYS = frozenset({"involuntary", "steal"})
 """Keys of the numbers for which a row shows the highest value of its CPUs."""
 BUSIEST_CPU = -1
-"""Index that selects the busiest CPU of a row; for keys in _HIGHEST_VALUE_KEYS, the CPU with the
-highest number."""
+"""Index of the busiest CPU of a row; for _HIGHEST_VALUE_KEYS, of the CPU with the highest
+number."""
 MIN_DROP_SHARE = 0.05
 """Minimum share by which a clock must be below its ceiling to count as low. Averages over idle
 times cause smaller differences."""
@@ -102,8 +102,7 @@ class VisibleRows:
         self._numbers: dict[str, list[list[float]]] = {"util": util.tolist()}
         self.is_online: list[list[bool]] = self._online.tolist()
         self.is_at_rest: list[list[bool]] = row_numbers.interval.is_at_rest[self._cpus].tolist()
-        """Whether each CPU hardly ran, so that numbers that describe its running time are
-        hidden."""
+        """Whether each CPU hardly ran, which hides numbers that describe its running time."""
         self.busiest: list[int] = busiest_cpu_indexes(util, self._values("busy_hz")).tolist()
         """Index of the busiest CPU, by row."""
         self.is_idle: list[bool] = (np.fmax.reduce(util, axis=1) < MAX_IDLE_UTIL).tolist()
@@ -176,9 +175,8 @@ class RowReader:
 
 
 def busiest_cpu_indexes(util: Floats, hz: Floats) -> Ints:
-    """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to one per
-    cent, so that the index rarely changes. Of equally busy CPUs, the first with a known clock
-    counts."""
+    """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to 1 %, so
+    that it rarely changes. Of equally busy CPUs, the first with a known clock counts."""
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
     index: Ints = np.argmax(rank, axis=-1)
     return index
@@ -257,7 +255,7 @@ class Scale:
         return int(self.levels(np.array(value)))
 
     def covers(self, other: Scale) -> bool:
-        """Returns whether this scale covers the other, and is at most _MAX_SCALE_RATIO times
+        """Returns whether this scale covers the other and is at most _MAX_SCALE_RATIO times
         wider."""
         is_inside = self.low <= other.low and other.high <= self.high
         return is_inside and self.high - self.low <= _MAX_SCALE_RATIO * (other.high - other.low)
@@ -275,7 +273,7 @@ def metric_fields(session: Session) -> list[Number]:
 
 
 def selected_field(session: Session, metric: str) -> tuple[Number, list[str]]:
-    """Returns the field with this key, else the first field; and the names of the fields after
+    """Returns the field with this key, or else the first field, and the names of the fields after
     it."""
     served_fields = metric_fields(session)
     index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
@@ -285,8 +283,7 @@ def selected_field(session: Session, metric: str) -> tuple[Number, list[str]]:
 
 def field_scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale:
     """Returns a scale that shows differences between CPUs: for shares from 0, for clocks from about
-    the slowest to about the fastest. `previous`: the present scale, which is returned while it
-    fits."""
+    the slowest to about the fastest. `previous`: the present scale, returned while it fits."""
     known_values = values[np.isfinite(values)]
     known_values = known_values if len(known_values) else np.zeros(1)
     min_value, max_value = float(known_values.min()), float(known_values.max())
@@ -315,8 +312,8 @@ def ordered_rows(
     cores: Cores, settings: ViewSettings, session: Session, interval: Interval
 ) -> list[int]:
     """Returns the indexes of rows in the selected order: by number from the highest, or by task
-    name, with unknown values last. Numbers are compared as displayed, so that invisible changes
-    move no row."""
+    name, unknown values last. Numbers are compared as displayed, so invisible changes move no
+    row."""
     rows = [row for group in cores.rows_by_group.values() for row in group]
     if settings.order == "CPU number":
         rows.sort(key=lambda row: cores.rows[row].cpus[0])

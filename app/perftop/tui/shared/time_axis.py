@@ -36,8 +36,7 @@ TICK_STEPS_NS = tuple(
 MIN_AXIS_NS = 10**9
 """Minimum length in ns of the axis while the history is shorter than the window."""
 REDRAW_PERIOD_NS = 1_000_000_000
-"""Time in ns between two redraws of charts, sums and sentences. Task records and the verdict are as
-frequent."""
+"""Time in ns between two redraws of charts, sums and sentences, as between task records."""
 MIN_CELL_NS = 500_000_000
 """Minimum time that a cell of a small chart beside or below a number covers, in ns."""
 TICK_SIGN = "┬"
@@ -109,18 +108,16 @@ class Axis:
         return max(start_ns, self.first_ns or start_ns, self.start_ns), self.now_ns
 
     def bin_at(self, time_ns: int) -> int:
-        """Returns the index of the bin that contains this time, which is negative or too high off
-        the axis."""
+        """Returns the index of the bin with this time, which is negative or too high off the
+        axis."""
         return -(-(time_ns - self.start_ns) // self.bin_ns) - 1
 
     def cell_after(self, time_ns: int) -> int:
-        """Returns the cell that contains this time. A time on an edge belongs to the cell after
-        it."""
+        """Returns the cell with this time. A time on an edge belongs to the cell after it."""
         return self.bin_at(time_ns + 1) // self.cell_columns
 
     def cells_of(self, episode: Episode) -> tuple[range, bool] | None:
-        """Returns the cells of an episode, and whether its start is among them; None if it is not
-        visible."""
+        """Returns the cells of an episode, and whether its start is visible; None if none is."""
         if episode.start_ns > self.now_ns:
             return None
         end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
@@ -222,9 +219,8 @@ class BinValues:
 
 @lru_cache(maxsize=64)
 def _step_ns(cell_ns: float, *, clock: bool) -> int | None:
-    """Returns the smallest distance between ticks that leaves room for their times, in ns; None if
-    there is none. `cell_ns`: time of each cell. `clock`: times are clock times, which have no
-    tenths."""
+    """Returns the smallest distance in ns between ticks that leaves room for their times, or None.
+    `cell_ns`: time of each cell. `clock`: times are clock times, which have no tenths."""
     for step_ns in TICK_STEPS_NS:
         if not clock:
             width = RELATIVE_WIDTH

@@ -112,8 +112,7 @@ class Verdict:
         return ("good" if self.sign == CALM_SIGN else "dim", "warn", alarm)[self.level]
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
-        """Returns whether the verdict's cause is not an episode, and costs more than these groups
-        of episodes."""
+        """Returns whether the verdict's cause is no episode and costs more than these groups."""
         worst = next((group for group in groups if kind_of(group[0]).is_wrong), None)
         unseen = self.level > 0 and not self.has_episodes
         return unseen and (worst is None or self.lost_cpus > total_cost(worst))
@@ -141,8 +140,7 @@ class _VerdictCache:
         """Cause of the last verdict with a loss, and the monotonic time in ns since which it has
         been the costliest."""
         self._last_loss: tuple[str, int] = "", -MAX_LAST_CAUSE_NS
-        """Text of the last verdict with a loss, and the last monotonic time in ns at which it was
-        true."""
+        """Text of the last verdict with a loss, and the last monotonic ns at which it was true."""
         self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)
         """Monotonic times in ns, with the seconds that tasks wanted and lost in the session until
         then: one for each HISTORY_STEP_NS, and the latest."""
@@ -255,9 +253,8 @@ def is_past(session: Session, interval: Interval) -> bool:
 
 
 def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) -> Verdict | None:
-    """Returns the verdict on the interval with `is_range`; else on the span that ends with the
-    interval or, live, with the newest sample. Returns None if the session keeps no sums for the
-    span."""
+    """Returns the verdict on the interval with `is_range`, or else on the span that ends with the
+    interval or, live, with the newest sample; None if the session has no sums for the span."""
     if session.history is None if is_past(session, interval) else not session.sums_losses:
         return None
     cache = _CACHES.setdefault(session, _VerdictCache())
