@@ -42,8 +42,7 @@ _WRITE_ERRORS = frozenset({
     None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN,
     errno.ENXIO, errno.EINVAL, errno.EMFILE, errno.ENFILE,
 })  # fmt: skip
-"""Errno values of failed writes, whose exceptions name no file, and those that `failure_to`
-words."""
+"""Errno values of failed writes, whose exceptions name no file, or that `failure_to` words."""
 
 
 def output_failure(error: OSError, output: str = "stdout") -> Failed:

@@ -228,7 +228,7 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
 
 
 def make_directory(path: Path, *, parents: bool = False) -> None:
-    """Creates a directory for us alone unless it exists. `parents`: its parents, too. Raises
+    """Creates a directory for us alone unless it exists; `parents`: and its parents. Raises
     OSError."""
     if parents and not path.parent.is_dir():
         make_directory(path.parent, parents=True)
@@ -272,8 +272,7 @@ class OwnDirectory:
         os.close(self.fd)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Returns the status of the file of that name, without following a link; None without a
-        file."""
+        """Returns the status of the file of that name, without following a link, or None."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:

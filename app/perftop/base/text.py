@@ -281,8 +281,7 @@ PREFIXES = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
 
 
 def scale(value: float) -> tuple[int, str]:
-    """Returns the power of ten and the SI prefix that leave one to three digits before the
-    point."""
+    """Returns the power of ten and the SI prefix for one to three digits before the point."""
     return next(((power, name) for power, name in PREFIXES if abs(value) >= 10**power), (0, ""))
 
 

@@ -57,8 +57,7 @@ def described_verbs(parser: argparse.ArgumentParser) -> list[Verb]:
 
 
 def names_in_table(topic: str, heading: str) -> tuple[str, ...]:
-    """Returns the names in code format below the heading `heading` in the first column of
-    tables."""
+    """Returns the names in code format below the heading `heading` in a page's tables."""
     code_names: list[str] = []
     for block in read_page(topic).blocks:
         if block.kind == "table" and split_cells(block.lines[0])[0].strip("`") == heading:

@@ -309,8 +309,7 @@ _LEFT_BITS, _RIGHT_BITS = (
     [sum(bit for row, bit in enumerate(bits) if dots >> row & 1) for dots in range(16)]
     for bits in ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 )
-"""Bits of a braille character, by the dots of its left or right column as bits, the top dot
-first."""
+"""Bits of a braille character, by the dots of a column as bits (bit 0 is the top dot)."""
 ASCII_DOTS = "'-_"
 """ASCII characters for a dot in the upper, middle and lower third of a cell."""
 

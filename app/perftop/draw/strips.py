@@ -1,5 +1,4 @@
-"""Lines of runs (a text and the name of its style), and values drawn as cells: bars and heat
-steps."""
+"""Lines of runs (text and the name of its style), and values drawn as cells: bars, heat steps."""
 
 from __future__ import annotations
 
@@ -305,8 +304,7 @@ def cpu_time_bar(user: float, kernel: float, steal: float, width: int) -> list[R
 UNKNOWN_LEVEL, OFFLINE_LEVEL = -1, -2
 """Levels (steps of the heat ramp) of an unknown value and of an offline CPU."""
 ASCII_HEAT = "_:;=+co*#&%@"
-"""The heat ramp in ASCII, from sparse to dense; characters that the screen uses for nothing
-else."""
+"""The heat ramp in ASCII, from sparse to dense. These characters have no other use on screen."""
 MIN_LETTER_STEP = 3
 """Lowest step in whose own colour ASCII characters are drawn. Lower steps would be too dark."""
 _RUNS: dict[int, Run] = {UNKNOWN_LEVEL: ("–", "faint"), OFFLINE_LEVEL: (theme.NEITHER, "neither")}
@@ -387,8 +385,7 @@ def step_run(step: int, *, ascii_: bool) -> Run:
 
 @lru_cache(maxsize=4096)
 def history_runs(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs of a history from the codes of `pack_step_pairs` (`pair`) or
-    `heat_steps`."""
+    """Returns the runs of a history from codes of `pack_step_pairs` (`pair`) or `heat_steps`."""
     runs = [step_pair_run(cell) if pair else step_run(cell, ascii_=ascii_) for cell in cells]
     return tuple(join_cells(runs))
 

@@ -49,7 +49,7 @@ class Check:
     brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
     measured_share: float = 0.0
-    """Measured share of the time (for example, in interrupts), a part of which is lost; NaN if
+    """Measured share of the time (in interrupts, for example), only part of it lost; NaN if
     unknown."""
 
     def is_ruled_out(self, min_share: float) -> bool:

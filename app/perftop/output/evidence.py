@@ -38,8 +38,7 @@ def evidence_text(cause: str, evidence: Mapping[str, Any]) -> str:
 
 
 def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
-    """Returns the evidence as short texts, most convincing first, without those that the cause
-    implies."""
+    """Returns the evidence as short texts, most convincing first, except what the cause implies."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     first_keys = [key for key in _MOST_CONVINCING if key in evidence]
@@ -271,7 +270,7 @@ MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
 
 
 def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
-    """Returns clues from kernel samples of the watched job, if any, or of all tasks: one of each
+    """Returns clues from kernel samples of the watched job, or else of all tasks: one of each
     kind."""
     hints, wanted_s = session.hints, totals.losses.whole_s
     pids = {pid for pid, _ in totals.times.threads}

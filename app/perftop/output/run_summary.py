@@ -433,8 +433,7 @@ def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
 
 
 def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -> str:
-    """Returns a line with the name and, if there is room, the duration of each phase above its
-    cells."""
+    """Returns a line with the name and, if it fits, the duration of each phase above its cells."""
     first, rule, last = "├─┤" if unicode else "|-|"
     pieces = []
     for phase, count in zip(phases, cells, strict=True):

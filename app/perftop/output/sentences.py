@@ -205,8 +205,7 @@ def subject_of(episode: Episode) -> str:
 
 
 def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
-    """Returns the tasks that take time or resources from others or, with `self`, from their own
-    job."""
+    """Returns the tasks that take resources from others or, with `self`, from their own job."""
     tasks = episode.evidence.get(key, ())
     return [] if isinstance(tasks, Hypervisor) else [t for t in tasks if isinstance(t, TaskOnCpu)]
 

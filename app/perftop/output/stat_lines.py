@@ -88,8 +88,7 @@ def hello_line(session: Session) -> Line:
 
 
 def smt_method(session: Session) -> str:
-    """Returns the best method for the SMT states: from hello, or else one that the counters
-    allow."""
+    """Returns the best method for the SMT states: from hello, else one that the counters allow."""
     if session.hello.smt_methods:
         return session.hello.smt_methods[0]
     if all(len(core) < 2 for core in session.hello.cores):
@@ -144,8 +143,7 @@ def _watched_line(session: Session, activity: ThreadActivity) -> Line:
 
 
 def _package_line(session: Session, interval: Interval, index: int) -> Line:
-    """Returns the numbers of a package. Hello has the reasons for missing ones, under machine
-    keys."""
+    """Returns the numbers of a package. Hello has the reasons for missing ones."""
     first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
     for name in PACKAGE_NAMES:
@@ -347,9 +345,8 @@ def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
 
 
 class StatTable:
-    """Formats the intervals of a session. `requested_keys`: keys of the columns (None: the
-    defaults). `brief`: only a line for the machine. `height`: maximum lines between two
-    headings."""
+    """Formats the intervals of a session. `requested_keys`: keys of the columns (None: defaults).
+    `brief`: only a line for the machine. `height`: maximum lines between two headings."""
 
     def __init__(
         self, session: Session, requested_keys: Sequence[str] | None = None, *, brief: bool = False,

@@ -208,7 +208,7 @@ LABEL_CHARACTERS = 13
 
 
 def headline(command: str, line: Line) -> str:
-    """Returns a sentence on the time of the command and its children. `line`: a summary with a
+    """Returns a sentence on the time of the command and its children. `line`: summary with a
     run."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]

@@ -513,8 +513,7 @@ def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
 def run_times_of_others(
     tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int]
 ) -> dict[tuple[int, str], float]:
-    """Returns the seconds that processes not in `excluded_pids` ran on these CPUs, by PID and
-    name."""
+    """Returns the seconds that processes not in `excluded_pids` ran on these CPUs."""
     ran_s: dict[tuple[int, str], float] = {}
     for (pid, comm, cpu), task_times in tasks.items():
         if cpu in cpus and pid not in excluded_pids:
@@ -525,8 +524,7 @@ def run_times_of_others(
 def _idle_shares(
     session: Session, interval: Interval, waiting_cpus: Collection[int]
 ) -> dict[int, float]:
-    """Returns the idle shares of CPUs not in `waiting_cpus` with room for more work, idlest
-    first."""
+    """Returns the idle shares of CPUs not in `waiting_cpus` with room for work, idlest first."""
     util = interval.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.selected
             if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip

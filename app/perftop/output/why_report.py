@@ -462,8 +462,7 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
 
 
 def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
-    """Returns the seconds of the last `span_ns` in which an episode was active; None without
-    one."""
+    """Returns the seconds of the last `span_ns` in which an episode was active, or None."""
     if not episodes:
         return None
     active_ns, until_ns = 0, now_ns - span_ns

@@ -56,8 +56,7 @@ def answer(session: Session, report: Report) -> str:
 
 
 class _Answer:
-    """The wordings of the answer: a method for each situation returns them, the most detailed
-    first."""
+    """The wordings of the answer. A method for each situation returns them, most detailed first."""
 
     def __init__(self, session: Session, report: Report) -> None:
         self.session, self.report = session, report
@@ -296,8 +295,7 @@ def _try_lines(hint: list[str], indent: int) -> list[TextLine]:
 
 
 def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
-    """Returns the lines of a report without a costly cause: measured losses, and how busy CPUs
-    were."""
+    """Returns the report without a costly cause: measured losses, and how busy CPUs were."""
     rows: list[TextLine] = []
     if report.checks:
         rows.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])

@@ -255,8 +255,7 @@ def _keys_only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> lis
 
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
-    """Yields a sentence on the losses of A and B to each cause in `lost_more`, largest difference
-    first."""
+    """Yields a sentence on the losses of A and B to each cause in `lost_more`, largest first."""
     for cause in _by_size(phase.lost_more):
         of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.side_a, phase.side_b))
         yield f"{_loss_text(cause)}: {of_a} % in A, {of_b} % in B"

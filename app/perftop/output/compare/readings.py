@@ -1,5 +1,5 @@
-"""Reads the numbers of runs, recordings or phases to be compared, from a recording or JSON
-lines."""
+"""Reads the numbers of runs, recordings or phases from recordings or JSON lines, to compare
+them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def unit_of(number: Number) -> str:
 
 
 def format_like(definition: Number, value: float, reference: float | None = None) -> str:
-    """Formats a value without its unit, with the digits that `reference` (default: the value)
+    """Formats a value without its unit, with the digits that `reference` (default: `value`)
     needs."""
     if not isfinite(value):
         return MISSING
@@ -351,8 +351,7 @@ class RunSeries:
         return np.where(read, increments.sum(axis=1), 0.0), np.where(read, seconds, 0.0)
 
     def estimates(self) -> dict[str, Estimate]:
-        """Returns estimates of the numbers that were counted, by key; {} if the session was too
-        short."""
+        """Returns estimates of the counted numbers, by key; {} if the session was too short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
         estimates: dict[str, Estimate] = {}
         if self._count < MIN_BLOCKS:

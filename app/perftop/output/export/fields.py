@@ -200,8 +200,7 @@ def _field_of(number: Number, key: str = "") -> Field:
 
 
 def _bound_fields(end: str, description: str) -> Iterable[Field]:
-    """Yields the columns of lower or upper bounds of SMT states, computed by the method
-    `bounds`."""
+    """Yields the columns of lower or upper bounds of SMT states, from the method `bounds`."""
 
     def values(i: int, rows: IntervalRows) -> Floats:
         split = rows.interval.split

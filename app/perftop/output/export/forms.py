@@ -510,8 +510,7 @@ _PLAIN = re.compile(r'[^,"\r\n]*').fullmatch
 
 _WHOLE_KINDS = {"whole", "count", "total"}
 MIN_GROUP_ROWS = 1 << 16
-"""Minimum number of rows in a row group, which takes some tens of MB. Larger ones compress
-better."""
+"""Minimum number of rows in a row group, for good compression. It takes some tens of MB."""
 
 
 def pyarrow() -> Any:

@@ -164,8 +164,7 @@ class CoreTime:
         self._owed_s[is_lost] = 0.0
 
     def _regroup(self, new_cores: Cores) -> None:
-        """Uses a new core list, and adds the time of each old core to the new core with its
-        CPUs."""
+        """Uses a new core list. Adds the time of old cores to the new cores with their CPUs."""
         old_cores, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = new_cores, len(new_cores.lists)
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)

@@ -178,7 +178,7 @@ def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
 def _group_line(
     session: Session, interval: Interval, group: Sequence[Episode], size: int, *, is_running: bool
 ) -> list[Run]:
-    """Returns the line of a group: marker, start, description and length. It is red during
+    """Returns the line of a group (marker, start, description, length), which is red during
     episodes."""
     first, is_loss = min(group, key=lambda e: e.start_ns), episode_style.is_loss(group[0])
     style = episode_style.severity_style(first) if is_running else "dim"
@@ -504,7 +504,7 @@ class PaneledView(Canvas):
 
     @property
     def spare_lines(self) -> int:
-        """Number of lines below the scrolling ones; negative if these do not fit, 0 on a tiny
+        """Number of lines below the scrolling ones; negative if they do not fit, 0 on a tiny
         screen."""
         room = self.size.height - len(self.header_lines) - max(1, self.line_count)
         return 0 if self.is_tiny else room
@@ -535,7 +535,7 @@ class PaneledView(Canvas):
         return [*lane_lines, *self.draw_panels(row, gap)]
 
     def _lane_lines(self, room: int) -> list[Line]:
-        """Returns at most `room` lines: a blank one and the CPUs over time; [] if not all CPUs
+        """Returns a blank line and the CPUs over time, at most `room` lines; [] if not all CPUs
         fit."""
         height = lanes.panel_height(sum(len(core.cpus) for core in self.cores.rows), room - 1)
         if not height:

@@ -46,8 +46,7 @@ TOUR_NOTES = (
     ("next_episode", "What happened is listed below. ", " goes to the next episode"),
     ("time", "Last: ", " goes to its moment; so does a click in a chart"),
 )
-"""Notes for a new user: id of the key that ends the note, and the words before and after the
-key."""
+"""Notes for a new user: id of the key that ends the note, and the words before and after it."""
 EPISODES_NOTE, LAST_NOTE = 1, 2
 MIN_SIZE_FOR_NOTES = Size(100, 50)
 """Minimum size of a screen that has a blank row for each note. On smaller screens, notes appear one
@@ -60,9 +59,9 @@ def has_note_rows(screen: Size) -> bool:
 
 
 def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above: bool) -> Line:
-    """Returns the line of a note for a new user, in `size` cells, bright if it is the first
-    remaining note. A stroke at cell `x` leads to the next line or, unless `is_above`, to the
-    previous line."""
+    """Returns the line of a note for a new user in `size` cells, bright if it is the first one
+    left. A stroke at cell `x` leads to the next line or, unless `is_above`, to the previous
+    line."""
     key, before, after = TOUR_NOTES[note]
     is_first = note == settings.tour_notes[0]
     runs: list[Run] = [

@@ -42,8 +42,7 @@ def is_loss(episode: Episode) -> bool:
 
 
 def severity_style(episode: Episode, *, has_ended: bool = False) -> str:
-    """Returns the style for the severity of the episode, which is no alarm or warning after its
-    end."""
+    """Returns the style for the severity of the episode, without alarm or warning after its end."""
     if has_ended:
         return "over" if is_loss(episode) else "dim"
     return "alarm" if is_loss(episode) else "warn" if episode.kind == "suspect" else "text"

@@ -38,8 +38,7 @@ ROW_NUMBER_KEYS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", 
 _HIGHEST_VALUE_KEYS = frozenset({"involuntary", "steal"})
 """Keys of the numbers for which a row shows the highest value of its CPUs."""
 BUSIEST_CPU = -1
-"""Index of the busiest CPU of a row; for _HIGHEST_VALUE_KEYS, of the CPU with the highest
-number."""
+"""Index of a row's busiest CPU; for _HIGHEST_VALUE_KEYS, of the CPU with the highest number."""
 MIN_DROP_SHARE = 0.05
 """Minimum share by which a clock must be below its ceiling to count as low. Averages over idle
 times cause smaller differences."""
@@ -255,8 +254,7 @@ class Scale:
         return int(self.levels(np.array(value)))
 
     def covers(self, other: Scale) -> bool:
-        """Returns whether this scale covers the other and is at most _MAX_SCALE_RATIO times
-        wider."""
+        """Returns whether this scale covers the other, and is not _MAX_SCALE_RATIO times wider."""
         is_inside = self.low <= other.low and other.high <= self.high
         return is_inside and self.high - self.low <= _MAX_SCALE_RATIO * (other.high - other.low)
 
@@ -273,8 +271,7 @@ def metric_fields(session: Session) -> list[Number]:
 
 
 def selected_field(session: Session, metric: str) -> tuple[Number, list[str]]:
-    """Returns the field with this key, or else the first field, and the names of the fields after
-    it."""
+    """Returns the field with this key, or else the first, and the names of the fields after it."""
     served_fields = metric_fields(session)
     index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
     other_names = served_fields[index + 1 :] + served_fields[:index]

@@ -108,8 +108,7 @@ class Axis:
         return max(start_ns, self.first_ns or start_ns, self.start_ns), self.now_ns
 
     def bin_at(self, time_ns: int) -> int:
-        """Returns the index of the bin with this time, which is negative or too high off the
-        axis."""
+        """Returns the index of the bin with this time; negative or too high off the axis."""
         return -(-(time_ns - self.start_ns) // self.bin_ns) - 1
 
     def cell_after(self, time_ns: int) -> int:
