@@ -1,6 +1,6 @@
-"""`perftop -- CMD`: a live stream around a command, with the output of the command in a pane. If
-the user quits before the command ends, the rest of its output and the summary are printed to the
-terminal. So the stream is read by a separate task, which may outlive the app."""
+"""`perftop -- CMD`: the live screen while a command runs, with its output in a pane. If the user
+quits before the command ends, the rest of its output and the summary are printed on the terminal.
+So the stream is read by a separate task, which may outlive the app."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:  # these modules import numpy
     from perftop.session.session import Session
 
 PANE_UPDATE_S = 0.1
-"""Seconds between two updates of the output pane; nobody can read output that changes faster."""
+"""Seconds between two updates of the output pane; output that changes faster cannot be read."""
 END_NOTICE_NS = 10_000_000_000
-"""Time in ns for which the notice that the command has ended is shown."""
+"""Time in ns for which a notice reports the command's end."""
 MAX_UNSEEN_BYTES = 1 << 16
-"""Maximum bytes of output that are kept for the pane's next update. If the screen closes first,
-they are printed to the terminal."""
+"""Maximum bytes of output kept for the next update of the pane, or for the terminal if the screen
+closes first."""
 MAX_NAME_LENGTH = 16
 KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
 STOPPED_STATUS = 130
@@ -59,14 +59,13 @@ class CommandSource(LiveSource):
         self._reading: asyncio.Task[None] | None = None
         self._is_screen_closed = False
         self._is_stopped = False
-        """Whether the user stopped perftop before the command started. The command must not start
-        then."""
+        """Whether the user ended perftop before the command started, which must then not start."""
         self._has_seen_end = False
-        """Whether the user has pressed a key since the command's end was reported."""
+        """Whether the user has pressed a key after the command's end."""
         self._printout = OutputLines()
         self._unseen_output = b""
         self._set_read_pause: Callable[[float], None] = lambda _: None
-        """Function that sets the maximum seconds between two reads of the stream."""
+        """Sets the seconds between two reads of the stream."""
         self._print_timer: asyncio.TimerHandle | None = None
         """Timer of the next update of the output pane; None if there is no new output."""
         argv = tty.job.argv
@@ -74,7 +73,7 @@ class CommandSource(LiveSource):
 
     @property
     def run(self) -> Run | None:
-        """The outcome of the command; None until the command has ended."""
+        """The command's outcome; None until its end."""
         return None if self.measurement is None else self.measurement.command_window.run
 
     # --- the stream
@@ -103,9 +102,8 @@ class CommandSource(LiveSource):
                     command_window.set_pause_function(stream.set_read_pause)
                 self._notes = RunNotes(self.tty.job, command_window)
                 async for messages in stream:
-                    for batch in (
-                        [messages] if self._may_read_late else [[message] for message in messages]
-                    ):
+                    singly = [[message] for message in messages]
+                    for batch in [messages] if self._may_read_late else singly:
                         self._measure(self.measurement, self._notes, batch)
                         if self._is_screen_closed and self.measurement.summary:
                             return
@@ -121,9 +119,8 @@ class CommandSource(LiveSource):
         measured = bool(measurement.summary)
         self.process(messages)
         if self.has_started:
-            for note in notes.due_notes(
-                self.session.now_ns, is_over=measurement.command_window.is_closed
-            ):
+            is_over = measurement.command_window.is_closed
+            for note in notes.due_notes(self.session.now_ns, is_over=is_over):
                 self.add(note)
             if bool(measurement.summary) != measured:
                 self.on_interval_changed()
@@ -149,14 +146,13 @@ class CommandSource(LiveSource):
     @property
     def _may_read_late(self) -> bool:
         """Whether samples may be read late, which saves CPU time: while the command runs, and after
-        its whole run has been measured. At the start and the end of the run, samples are needed at
-        once."""
+        it has been measured completely. At its start and end, samples are needed at once."""
         measurement = self.measurement
         return measurement is not None and (measurement.running or bool(measurement.summary))
 
     @property
     def _read_pause_s(self) -> float:
-        """Maximum seconds between two reads of the stream while samples may be read late."""
+        """Seconds between two reads of the stream if samples may be read late."""
         return min(self.status.interval_ns / 1e9, READ_PAUSE_S)
 
     def on_interval_changed(self) -> None:
@@ -221,8 +217,8 @@ class CommandSource(LiveSource):
     # --- signals and keys for the command
 
     def handle_signal(self, number: signal.Signals) -> bool:
-        """Passes a signal on to the command. Returns False if no command is running; a command that
-        has not started yet is then never started."""
+        """Passes a signal to the command. Returns False if it is not running; if it has not started
+        yet, it never will."""
         measurement = self.measurement
         if measurement is None or not measurement.running:
             self._is_stopped = self.run is None
@@ -243,7 +239,7 @@ class CommandSource(LiveSource):
     # --- after the screen
 
     async def wait_for_command(self) -> None:
-        """Waits for the end of the command, after the screen has closed, even if the app failed."""
+        """Waits for the command's end, after the screen has closed, even if the app has failed."""
         self._is_screen_closed = True
         reading = self._reading
         if reading is None:
@@ -259,11 +255,11 @@ class CommandSource(LiveSource):
         with contextlib.suppress(asyncio.CancelledError):
             await reading
         if self.measurement is not None and self.has_started:
-            self.measurement.finish(self.session)  # numbers measured so far are still valid
+            self.measurement.finish(self.session)  # what was measured is still valid
 
     async def _forward_until_end(self, reading: asyncio.Task[None]) -> None:
-        """Copies the command's output to the terminal and passes signals on to the command, until
-        the command ends."""
+        """Copies the command's output to the terminal and passes signals to the command until its
+        end."""
 
         def resize() -> None:
             with contextlib.suppress(OSError):  # the terminal may be gone
@@ -292,8 +288,8 @@ class CommandSource(LiveSource):
 def run(
     probe: AnyProbe, tty: JobTerminal, interval_ns: int, config: Config, *, mouse: bool = True
 ) -> int:
-    """Runs the app; returns the command's exit status. Raises Failed if the command could not be
-    run, or if the stream or the app failed."""
+    """Runs the app. Returns the command's exit status. Raises Failed if the command could not be
+    run, or if the stream or the app has failed."""
     ascii_ = not supports_unicode()
     source = CommandSource(tty, lambda: open_stream(probe), interval_ns, lambda: probe.link)
     app = PerfTopApp(source, config, ascii_=ascii_)

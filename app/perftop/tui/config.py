@@ -1,8 +1,6 @@
-"""The config file: its entries, their defaults, and the checks of a file.
-
-All errors in a file are reported together, each with its line and a suggested correction. The first
-picture, which is shown while modules are imported, is here too.
-"""
+"""The config file: its entries, their defaults, and the checks of a file. All errors in a file are
+reported together, each with its line and a suggested correction. Also the line that is shown while
+perftop starts, and the check for a new user."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _TYPE_NAMES = {str: "a string", bool: "true or false", int: "a number", float: "
 _MISSING_KEY_ERROR = "a key is missing beside a comma; a comma itself is comma, a space is space"
 _MAX_BYTES = 1 << 20
 _EntryError = tuple[tuple[str, ...], str]
-"""The path of an entry (the names of its tables, then its own name), and the error message."""
+"""Path of an entry (the names of its tables and its own), and an error message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +36,19 @@ class Config:
     theme: str = "perftop-dark"
     units: Units = "GHz"
     columns: tuple[str, ...] = ()
-    """Keys of the table's columns, in display order; empty: all columns."""
+    """Keys of the columns of the table, in order; empty: all columns."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys that differ from the defaults, by action id: Textual's key names, separated by
+    """Keys that differ from the default, by the action's id: Textual's names, separated by
     commas."""
 
 
 def load(path: Path | None) -> Config:
-    """Returns the settings in this file; None: in the default file, if it exists. Raises Failed if
-    the file cannot be read or has errors."""
+    """Returns the settings in this file; None: in the default file, if there is one. Raises Failed
+    if the file cannot be read or has errors."""
     config_path = path or user_directory("CONFIG", "~/.config") / "perftop" / "config.toml"
     try:
         if path is None and config_path.exists() and not config_path.is_file():
-            # Reading a pipe that another user has made there would wait forever.
+            # reading another user's pipe would wait for ever
             raise Failed(f"cannot read {config_path}: it is not a file", USAGE)
         with config_path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -64,8 +62,7 @@ def load(path: Path | None) -> Config:
 
 
 def parse_config(raw: bytes, name: str) -> Config:
-    """Parses the contents of a config file; error messages call the file `name`. Raises Failed if
-    the contents have errors."""
+    """Parses the contents of the config file `name`. Raises Failed with all errors."""
     import tomllib  # imported late because most users have no config file
 
     try:
@@ -73,10 +70,9 @@ def parse_config(raw: bytes, name: str) -> Config:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise Failed(name + _syntax_problem(error, raw), USAGE) from None
-    if errors := sorted(
-        {(_line_number(text, key_path), problem) for key_path, problem in _errors(document)}
-    ):
-        first, *further = [f"{name}:{line}: {problem}" for line, problem in errors]
+    errors = {(_line_number(text, path), problem) for path, problem in _errors(document)}
+    if errors:
+        first, *further = [f"{name}:{line}: {problem}" for line, problem in sorted(errors)]
         raise Failed(first, USAGE, further_lines=further)
     default = Config()
     return Config(
@@ -144,10 +140,8 @@ def _errors(document: dict[str, Any]) -> Iterator[_EntryError]:
     for name, known_names in choices.items():
         value = document.get(name, known_names[0])
         if not isinstance(value, str):
-            yield (
-                (name,),
-                f'{name} is {_type_name(value)}: it must be a string such as "{known_names[0]}"',
-            )
+            hint = f'it must be a string such as "{known_names[0]}"'
+            yield (name,), f"{name} is {_type_name(value)}: {hint}"
         elif value not in known_names:
             yield (name,), f"unknown {name} {value!r}; known: {', '.join(known_names)}"
     for problem in _column_errors(document.get("columns", [])):
@@ -165,10 +159,7 @@ def _column_errors(columns: object) -> Iterator[str]:
     if not isinstance(columns, list):
         yield f'columns is {_type_name(columns)}: it must be a list such as ["util", "ipc"]'
     elif columns:
-        from perftop.session.values import (  # imported late: needs numpy
-            COLUMNS_BY_KEY,
-            is_possible_column,
-        )
+        from perftop.session.values import COLUMNS_BY_KEY, is_possible_column  # imports numpy
 
         for name in columns:
             if not isinstance(name, str):
@@ -178,7 +169,7 @@ def _column_errors(columns: object) -> Iterator[str]:
 
 
 def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the id of each action whose keys are invalid, and the error message."""
+    """Yields the id of each action with invalid keys, and an error message."""
     known_keys = [part for key in keys.KEYS for part in key.keys.split(",") if len(part) > 1]
     for name, value in table.items():
         if name not in keys.KEYS_BY_ID:
@@ -196,8 +187,8 @@ def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, str]]:
-    """Yields, for each key that has two actions in one view, the id of one action and an error
-    message. `skipped`: ids of actions whose keys are already reported as invalid."""
+    """Yields an action's id and an error message for each key with two actions in one view.
+    `skipped`: ids of actions with invalid keys."""
     by_default = set(keys.key_clashes({}))
     for name, key_a, key_b in dict.fromkeys(keys.key_clashes(keymap)):
         if (name, key_a, key_b) not in by_default and not skipped & {key_a.id, key_b.id}:
@@ -209,7 +200,7 @@ def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, s
 
 
 def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the valid entries that differ from the defaults."""
+    """Returns the keys of the valid entries that differ from the default."""
     keymap = {}
     for key in keys.KEYS:
         value = table.get(key.id)
@@ -221,7 +212,7 @@ def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _canonical_keys(value: str) -> list[str | None]:
-    """Returns Textual's names of the keys in an entry, with None for each unknown key."""
+    """Returns Textual's names of the keys in an entry; None for each unknown key."""
     return [keys.textual_name(part.strip()) for part in value.split(",")] if value else []
 
 
@@ -234,7 +225,7 @@ def _type_name(value: object) -> str:
 
 
 def _syntax_problem(error: Exception, raw: bytes) -> str:
-    """Returns the line and the reason of a syntax error, as the rest of a message."""
+    """Returns line and reason of a syntax error, to follow the name of the file."""
     import tomllib
 
     if isinstance(error, UnicodeDecodeError):
@@ -251,9 +242,8 @@ def _syntax_problem(error: Exception, raw: bytes) -> str:
 
 
 def _line_number(text: str, key_path: tuple[str, ...]) -> int:
-    """Returns the number of the line with an entry, which tomllib does not report. Searches for
-    each name of the path in turn; if a name is not found, returns the line of the last name
-    found."""
+    """Returns the number of the line with an entry, which tomllib does not report. Searches for the
+    names of the path in turn, and ignores those that it does not find."""
     rows, line = text.split("\n"), 0
     for name in key_path:
         named = re.compile(rf"[^#]*(?<![\w-]){re.escape(name)}[\"']?\s*[=.\]]")
@@ -261,10 +251,8 @@ def _line_number(text: str, key_path: tuple[str, ...]) -> int:
     return line + 1
 
 
-# --- The first picture: a line that reports that perftop is starting, shown while modules are being
-# imported. Also the check for a new user, who is shown notes on the screen.
-#
-# The line is drawn with plain escape sequences, because Textual takes too long to import.
+# --- The first picture: a line on the screen while modules are being imported. It is drawn with
+# escape sequences, because Textual takes too long to import.
 
 _SHOW_SEQUENCE = (
     "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J \x1b[1mperftop\x1b[0m  {host} \x1b[2m  starting\x1b[0m"
@@ -276,15 +264,15 @@ class StartPicture:
     on_screen = True
 
     def hand_over(self) -> None:
-        """Leaves the alternate screen to the app, which restores the main screen when it ends."""
+        """Leaves the alternate screen to the app, which restores the main screen at its end."""
         self.on_screen = False
 
 
 @contextmanager
 def show_picture() -> Iterator[StartPicture]:
-    """Shows the picture on the terminal's alternate screen. The picture is removed at the end of
-    the block, also by a signal that asks perftop to end, unless the app has taken over the screen.
-    Keys typed within the block are not echoed and can still be read after it."""
+    """Shows the picture on the terminal's alternate screen until the end of the block, or until a
+    signal ends perftop, unless the app has taken over the screen. Keys typed meanwhile are not
+    echoed; they can be read afterwards."""
     fd, picture = sys.stdout.fileno(), StartPicture()
     _wait_for_foreground(fd)
     saved_modes = termios.tcgetattr(fd)
@@ -306,9 +294,9 @@ def show_picture() -> Iterator[StartPicture]:
 
 
 def _wait_for_foreground(fd: int) -> None:
-    """Stops perftop, if it was started in the background, until the shell brings it to the
-    foreground. The kernel would stop it too, but only when it changes terminal settings, after the
-    picture was drawn."""
+    """If perftop was started in the background, stops it until the shell brings it to the
+    foreground. The kernel would do so only when terminal settings are changed, after the picture
+    was drawn."""
     with suppress(OSError):  # the terminal does not control our session
         if os.tcgetpgrp(fd) != os.getpgrp():
             signal.raise_signal(signal.SIGTTOU)
@@ -324,8 +312,8 @@ def _write(fd: int, text: str) -> None:
 
 
 def is_first_start() -> bool:
-    """Returns whether this is the user's first start of the screen, and records that it has
-    happened; False if that cannot be recorded."""
+    """Returns whether the user starts the screen for the first time, and records that; False if
+    that cannot be recorded."""
     place = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
         make_directory(place.parent, parents=True)

@@ -1,4 +1,4 @@
-"""`perftop fleet`: many machines as a source of the app, and their screen."""
+"""The screen of `perftop fleet`, and the source of the app that feeds it."""
 
 from __future__ import annotations
 
@@ -36,25 +36,23 @@ if TYPE_CHECKING:
     from perftop.tui.frame.bottom import Prompt
 
 _VIEWS = "machines", "heat", "fleet_episodes"
-"""The views; each is opened by the key with this id."""
+"""The views, by the id of the key that opens each."""
 _HINTS = "open", "why", "next_episode", "filter", "sort_next", "metric", "pause"
 MIN_SHOWN_HINTS = 1
-"""Ids of the keys in the last line besides those of views, the most important first, and the number
-of them that are always shown."""
+"""Ids of the keys in the last line, in addition to those of views, the most important first, and
+the minimum number of them that is shown."""
 _LABELS = {key.id: key.label for key in keys.KEYS} | {"open": "open", "metric": "number"}
 
 RunPerftop = Callable[[Sequence[str]], Awaitable[None]]
-"""Runs perftop with these arguments, to show one machine, until that perftop ends."""
+"""Runs perftop with these arguments, for one machine, and waits for its end."""
 REFRESH_S = 1.0
 MAX_PROBLEM_LENGTH = 200
-"""Maximum characters shown of a source's problem."""
+"""Maximum length of a source's problem, in characters."""
 SORT_PERIOD_S = 10.0
-"""Seconds after which rows are sorted again."""
 PAGE_ROWS = 20
-"""Number of machines by which PgUp and PgDn move."""
 MAX_FILTER_LENGTH = 60
 MAX_MACHINES_PER_LINE = 4
-"""Maximum machines per line of the screen; with more, the heat map is the first view."""
+"""Maximum machines per line of the screen; if there are more, the heat map is shown first."""
 
 
 class FleetFeed(Protocol):
@@ -63,46 +61,44 @@ class FleetFeed(Protocol):
     """Description of the source for the first line, such as "over ssh"."""
     update_s: float
     problem: str
-    """Why no new numbers arrive; '' while they do."""
+    """Why there are no new numbers; '' if there are."""
 
     @property
     def shown_time_s(self) -> float:
-        """The displayed time in Unix seconds: by the clock of this machine or, in a recording, by
-        that of the recorded machine."""
+        """The displayed Unix time in s, by this machine's clock or, in a recording, by the recorded
+        one's."""
 
     @property
     def shown_time_text(self) -> str:
-        """The displayed time as text; '' if it is the newest."""
+        """The displayed time as text; '' for the current time."""
 
     def cost_texts(self) -> Sequence[str]:
-        """Returns the cost of the feed, as separate pieces of text."""
+        """Returns texts on the cost of reading the machines."""
 
     async def run(self) -> None:
-        """Feeds the fleet until cancelled. Raises Failed if no machine can ever be shown."""
+        """Updates `fleet` until cancelled. Raises Failed if no machine can ever be shown."""
 
     def move_in_time(self, steps: int, /) -> bool:
-        """Moves the displayed time by this many refreshes. Returns False if the feed has no
-        history."""
+        """Moves the displayed time by this many refreshes. Returns False if there is no history."""
 
-    def toggle_pause(self) -> None:
-        """Pauses or resumes."""
+    def toggle_pause(self) -> None: ...
 
 
 class FleetPage(PageWidget, can_focus=True):
-    """The fleet's page. It selects and orders the machines; keys are handled by the screen."""
+    """Draws the fleet, and orders and selects its machines. `FleetScreen` handles keys."""
 
     def __init__(self, update_state: Callable[[FleetState], None], state: FleetState) -> None:
-        """`update_state`: brings `state` up to date before the page is drawn."""
+        """`update_state`: updates `state` before each drawing."""
         super().__init__(id="fleet", ascii_=state.ascii)
         self.state = state
         self._update_state = update_state
         self._has_selected = False
-        """Whether the user has selected a machine; until then the worst one is selected."""
+        """Whether the user has selected a machine; until then, it is the worst one."""
         self._order_inputs: object = None
-        """The row settings and the machines for which rows were last ordered."""
+        """The settings and the answering machines for which rows were ordered last."""
         self._ordered_at, self._position_by_name = 0.0, dict[str, int]()
-        """Unix time at which the rows were ordered last, and the position of each machine in that
-        order, by name."""
+        """Unix time when rows were ordered last, and each machine's position in that order, by
+        name."""
         self._has_drawn = False
         self.key_pieces: list[KeyPiece] = []
 
@@ -113,18 +109,13 @@ class FleetPage(PageWidget, can_focus=True):
         state.theme = self.app.current_theme.name
         state.glyphs = chart_glyphs(state.theme, no_color=self.app.no_color, ascii_=state.ascii)
         state.machines = self._ordered_machines(state)
-        if not self._has_selected or all(
-            machine.name != state.selected_name for machine in state.machines
-        ):
-            first = next((m for m in state.machines if m.is_answering), None) or next(
-                iter(state.machines), None
-            )
-            state.selected_name = first.name if first is not None else ""
-        state.rows = (
-            fleet_state.machine_rows(state)
-            if state.view == "machines"
-            else [(m,) for m in state.machines]
-        )
+        names = [m.name for m in state.machines]
+        if not self._has_selected or state.selected_name not in names:
+            answering = (m.name for m in state.machines if m.is_answering)
+            state.selected_name = next(answering, names[0] if names else "")
+        state.rows = [(m,) for m in state.machines]
+        if state.view == "machines":
+            state.rows = fleet_state.machine_rows(state)
         if not self._has_drawn and state.fleet.machines:
             self._has_drawn = True
             if len(state.fleet.machines) > MAX_MACHINES_PER_LINE * state.height:
@@ -133,20 +124,15 @@ class FleetPage(PageWidget, can_focus=True):
         is_folded = any(len(row) > 1 for row in state.rows)
         hints = (*_HINTS, "fold") if is_folded or not state.merges_similar else _HINTS
         self.key_pieces = key_pieces(
-            state.view,
-            hints,
-            state.captions,
-            _LABELS,
-            width,
-            min_hints=MIN_SHOWN_HINTS,
+            state.view, hints, state.captions, _LABELS, width, min_hints=MIN_SHOWN_HINTS,
             views=_VIEWS,
-        )
+        )  # fmt: skip
         key_runs = [(piece.text, piece.style) for piece in self.key_pieces]
         return [*fleet_page_lines(state), (key_runs, "calm")]
 
     def _ordered_machines(self, state: FleetState) -> list[Machine]:
-        """Returns the machines in display order. The order is computed again every SORT_PERIOD_S,
-        and at once when the sort key, the filter or the set of machines that answer changes."""
+        """Returns the machines in display order, which is updated every SORT_PERIOD_S, and at once
+        if the sort key, the filter or the set of answering machines has changed."""
         rows = state.fleet.rows(state.choice, state.now)
         basis = state.choice, frozenset((machine.name, machine.is_answering) for machine in rows)
         if basis != self._order_inputs or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:
@@ -160,7 +146,7 @@ class FleetPage(PageWidget, can_focus=True):
 
     @property
     def index(self) -> int:
-        """Index of the row of the selected machine; 0 if it has none."""
+        """Index of the selected row; 0 if there is none."""
         names = [row[0].name for row in self.state.rows]
         return names.index(self.state.selected_name) if self.state.selected_name in names else 0
 
@@ -219,35 +205,32 @@ class FleetScreen(DirectScreen):
                 return
 
     def action_fold(self) -> None:
-        """Makes machines with the same sentence share a row, or gives each its own."""
+        """Makes machines with the same verdict share a row, or gives each its own."""
         self.page.state.merges_similar = not self.page.state.merges_similar
         self.page.update()
 
     def action_sort(self, steps: int) -> None:
-        self._sort_by_column(
-            ORDERS[(ORDERS.index(self.page.state.choice.order) + steps) % len(ORDERS)]
-        )
+        index = ORDERS.index(self.page.state.choice.order)
+        self._sort_by_column(ORDERS[(index + steps) % len(ORDERS)])
 
     def action_reverse(self) -> None:
         self._sort_by_column(self.page.state.choice.order)
 
     def _sort_by_column(self, name: str) -> None:
-        """Sorts by this column, or reverses the order if the machines are already sorted by it."""
+        """Sorts by this column; if it is the current one, reverses the order."""
         choice = self.page.state.choice
-        reverse = not choice.reverse if name == choice.order else False
+        reverse = name == choice.order and not choice.reverse
         self.page.state.choice = TableSelection(name, reverse, choice.filter)
         self.page.update()
 
     def action_metric(self, steps: int) -> None:
         state = self.page.state
-        metric_keys = tuple(FIELDS)
-        index = metric_keys.index(state.metric) if state.metric in metric_keys else 0
-        state.metric = metric_keys[(index + steps) % len(metric_keys)]
+        metrics = list(FIELDS)
+        state.metric = metrics[(metrics.index(state.metric) + steps) % len(metrics)]
         self.page.update()
 
     async def action_filter(self) -> None:
-        # imported late, because Textual's input is slow to import
-        from perftop.tui.frame.bottom import Prompt
+        from perftop.tui.frame.bottom import Prompt  # imports Textual's input, which is slow
 
         state, previous = self.page.state, self.page.state.choice.filter
 
@@ -265,9 +248,8 @@ class FleetScreen(DirectScreen):
 
     def _filter(self, text: str) -> None:
         choice = self.page.state.choice
-        self.page.state.choice = TableSelection(
-            choice.order, choice.reverse, text[:MAX_FILTER_LENGTH]
-        )
+        text = text[:MAX_FILTER_LENGTH]
+        self.page.state.choice = TableSelection(choice.order, choice.reverse, text)
         self.page.update()
 
     def action_back(self) -> None:
@@ -359,12 +341,11 @@ class FleetSource(ScreenSource):
         state.update_s, state.origin = feed.update_s, feed.origin
         own_text = f"own {100 * self._share:.1f} % here"
         state.facts = (f"every {duration(feed.update_s)}", own_text, *feed.cost_texts())
-        state.pause_text = feed.shown_time_text or (
-            "paused" if state.pause_text == "paused" else ""
-        )
+        is_paused = state.pause_text == "paused"
+        state.pause_text = feed.shown_time_text or ("paused" if is_paused else "")
 
     def step(self, steps: int) -> None:
-        """Moves in time; in the heat map, selects another cell (`skip` moves in time there)."""
+        """Moves in time or, in the heat map, to another cell (there, `skip` moves in time)."""
         if self.page.state.view == "heat":
             screen = self.page.screen
             assert isinstance(screen, FleetScreen)
@@ -384,28 +365,24 @@ class FleetSource(ScreenSource):
         self.page.update()
 
     async def _run_on_terminal(self, arguments: Sequence[str]) -> None:
-        """Runs another perftop on this terminal. The fleet keeps reading meanwhile."""
+        """Runs another perftop on this terminal. Meanwhile, the fleet is still read."""
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
         with self.app.suspend():
             if arguments[0] == "why":
-                print(
-                    f"{safe_text(arguments[-1], MAX_PROBLEM_LENGTH)}: measuring for ten seconds …",
-                    flush=True,
-                )
-            child = await asyncio.create_subprocess_exec(
-                *command, env=os.environ | {FLEET_VARIABLE: "1"}
-            )
+                name = safe_text(arguments[-1], MAX_PROBLEM_LENGTH)
+                print(f"{name}: measuring for ten seconds …", flush=True)
+            environment = os.environ | {FLEET_VARIABLE: "1"}
+            child = await asyncio.create_subprocess_exec(*command, env=environment)
             try:
                 status = await child.wait()
             except asyncio.CancelledError:
                 child.terminate()
                 raise
-            if status not in {0, 130} or arguments[0] == "why":  # let the user read the output
+            if status not in {0, 130} or arguments[0] == "why":  # the user may want to read it
                 await asyncio.to_thread(input, "\nenter: back to the fleet ")
 
 
 def run(feed: FleetFeed, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the feed or the app failed."""
-    return run_app(
-        PerfTopApp(FleetSource(feed), config, ascii_=not supports_unicode()), mouse=mouse
-    )
+    app = PerfTopApp(FleetSource(feed), config, ascii_=not supports_unicode())
+    return run_app(app, mouse=mouse)

@@ -1,10 +1,7 @@
 """`perftop replay A B`: two recordings on one time axis, with the result of `perftop diff`. For
-each number, the chart of A is above the chart of B, both have the same scale, and below them is a
-line of their difference.
-
-A `Track` is one recording: its numbers in slices of time, its episodes and marks, and the moment at
-zero on the axis. `pair_page` draws a `PairState`, `PairScreen` handles keys, and `PairSource` reads
-both recordings."""
+each number there are charts of A and B with the same scale, and a line of their difference.
+`PairSource` reads both recordings into a `PairState`, which has a `Track` for each; `pair_page`
+draws it, and `PairScreen` handles keys."""
 
 from __future__ import annotations
 
@@ -57,24 +54,24 @@ from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.time_axis import Axis
 
 BATCH_S, REFRESH_S = 0.03, 0.25
-"""Maximum seconds for which reading delays the handling of keys, and minimum seconds between two
-updates of the screen during reading."""
+"""Maximum seconds for which reading delays keys, and minimum seconds between two updates of the
+screen while reading."""
 ZOOM_FACTOR, MAX_ZOOM = 2.0, 4096.0
 MIN_AXIS_S = 1.0
 CHARTED_NUMBER_KEYS = ("busy_hz", "util", "ipc", "steal", "both", "power_w", "kernel_cycles")
-"""Keys of the numbers, the most important first; as many as fit are drawn."""
+"""Keys of the numbers with charts, the most important first; as many as fit are shown."""
 STYLES_BY_NUMBER = {"ipc": "ipc", "steal": "loss", "kernel_cycles": "kernel", "both": "both"}
-"""Styles of the charts of some numbers, by key; the other charts have the style "user"."""
+"""Styles of charts by number; all other charts have the style "user"."""
 LABEL_WIDTH, VALUE_WIDTH = 20, 8
-"""Width in cells of the space to the left and to the right of the axis."""
+"""Width in cells of the labels to the left of the axis and of the values to its right."""
 VERDICT_WIDTH, MIN_WIDTH_WITH_VERDICTS = 24, 120
-"""Width in cells of the column of verdicts, and minimum width of a page that has it."""
+"""Width in cells of the column of verdicts, and minimum width of the screen to show it."""
 MIN_NUMBER_LINES, MAX_CHART_LINES = 6, 8
-"""Minimum lines for each number, and maximum lines of one recording's chart."""
+"""Minimum lines per number, and maximum lines of one chart."""
 MIN_SCALE_TOP = 0.02
-"""Minimum upper end of the scale of a share; smaller shares are noise."""
+"""Minimum upper end of the scale of a share; less is noise."""
 SCALE_HEADROOM = 1.12
-"""Factor by which a scale exceeds the highest value, so that a gap separates B from A above."""
+"""Factor by which a scale exceeds the highest value, to separate the chart of B from that of A."""
 MAX_NAME_LENGTH = 28
 
 
@@ -108,8 +105,8 @@ class Track(RecordingReader):
         return super().on_message(message)
 
     def origin_ns(self, alignment: Alignment) -> int | None:
-        """Returns the monotonic time in ns that is zero on the axis; None if it was not read yet or
-        does not exist."""
+        """Returns the raw time in ns at zero on the axis; None if it is not in the part that was
+        read."""
         if alignment.kind == "start":
             return self.session.hello.raw_ns
         if alignment.kind == "command":
@@ -122,13 +119,13 @@ class Track(RecordingReader):
         return self.session.hello.raw_ns, self.session.now_ns
 
     def event_times_ns(self) -> list[int]:
-        """Returns the moments at which episodes begin and marks are set, sorted."""
+        """Returns the sorted raw times in ns of marks and of the starts of episodes."""
         episodes = self.session.episodes(*self.ends_ns), self.session.marks
         return sorted(episode.start_ns for episode_list in episodes for episode in episode_list)
 
     def values(self, key: str, edges_ns: Times) -> Floats:
-        """Returns the means of a number between adjacent edges (in ns of monotonic time); NaN where
-        the number is unknown. A span shorter than a slice gets the value of that slice."""
+        """Returns the means of a number between adjacent edges (raw times in ns); NaN where
+        unknown. A span shorter than a slice of the recording has the value of that slice."""
         sums = self._cumulative_sums()
         if key not in sums:
             return np.full(len(edges_ns) - 1, nan)
@@ -143,15 +140,15 @@ class Track(RecordingReader):
         return np.where(overlaps & (size > 0), means, nan)
 
     def _cumulative_sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
-        """Returns, by key: the start of the first slice followed by the ends of all slices, and the
-        cumulative sums up to each of these times."""
+        """Returns, by key, the start of the first slice and the ends of all slices, and two
+        cumulative sums up to these times, whose quotient is a mean."""
         if self._sums_cache[0] != self.session.frames:
             self._sums_cache = self.session.frames, self.series.sums()
         return self._sums_cache[1]
 
     @property
     def keys(self) -> set[str]:
-        """Keys of the numbers that are known and are not always 0."""
+        """Keys of the numbers that are known and not always 0."""
         sums = self._cumulative_sums().items()
         return {key for key, (_, amounts, sizes) in sums if sizes[-1] > 0 and amounts.any()}
 
@@ -163,23 +160,23 @@ class PairState:
     width: int = 80
     height: int = 24
     cursor_s: float = 0.0
-    """The shown moment, in seconds relative to the moment at which the recordings are aligned."""
+    """Time at the cursor, in seconds on the axis, whose zero is the alignment."""
     zoom: float = 1.0
-    """Magnification: time that both recordings cover, as a multiple of the span of the axis."""
+    """Length of both recordings together, as a multiple of the length of the axis."""
     ascii: bool = False
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
     comparison: Comparison | None = None
-    """The differences between both recordings; None until they are read, or if one is too short."""
+    """The result of the comparison; None until both are read, or if one is too short."""
 
     def compare(self) -> None:
-        """Compares the recordings. Both must have been read."""
+        """Compares the recordings, both of which must have been read."""
         a, b = (track.readings for track in self.tracks)
         self.comparison = compare([("", a, b)])[0] if a and b else None
 
     @property
     def origins_ns(self) -> tuple[int, int]:
-        """The monotonic times in ns at which A and B are aligned. The start of a recording replaces
-        a moment that was not read yet or does not exist."""
+        """Raw times in ns of A and B at zero on the axis: the alignment or, if a recording does not
+        have it (yet), the start."""
         origins = [track.origin_ns(self.alignment) for track in self.tracks]
         a, b = (track.ends_ns[0] if origin is None else origin
                 for track, origin in zip(self.tracks, origins, strict=True))  # fmt: skip
@@ -191,7 +188,7 @@ class PairState:
 
     @property
     def extent_s(self) -> tuple[float, float]:
-        """The earliest start and the latest end of both recordings, in seconds on the axis."""
+        """Earliest start and latest end of the recordings, in seconds on the axis."""
         pairs = [*zip(self.tracks, self.origins_ns, strict=True)]
         first_ns = min(track.ends_ns[0] - origin for track, origin in pairs)
         last_ns = max(track.ends_ns[1] - origin for track, origin in pairs)
@@ -199,7 +196,7 @@ class PairState:
 
     @property
     def window_s(self) -> tuple[float, float]:
-        """The times at both ends of the axis, in seconds; the cursor is between them."""
+        """Times at both ends of the axis, in seconds; the cursor is between them."""
         first, last = self.extent_s
         span = max(MIN_AXIS_S, (last - first) / self.zoom)
         start = min(max(first, self.cursor_s - span / 2), max(first, last - span))
@@ -211,26 +208,26 @@ class PairState:
 
     @property
     def verdict_width(self) -> int:
-        """Width of the column of verdicts, in cells; 0 if there is no room."""
+        """Width of the column of verdicts in cells; 0 if it does not fit."""
         return VERDICT_WIDTH if self.width >= MIN_WIDTH_WITH_VERDICTS else 0
 
     @property
     def axis(self) -> Axis:
-        """The time axis, whose zero is the moment at which the recordings are aligned."""
+        """The time axis, in ns since the alignment."""
         first_ns, last_ns = (round(end * 1e9) for end in self.window_s)
         bin_ns = max(1, ceil((last_ns - first_ns) / self.cells))
         end_ns = first_ns + self.cells * bin_ns
         return Axis(end_ns, bin_ns, self.cells, end_ns)
 
     def axis_of(self, track: int) -> Axis:
-        """Returns the time axis of this recording (0: A, 1: B), in ns of its monotonic time."""
+        """Returns the time axis in raw ns of recording 0 (A) or 1 (B)."""
         axis, (first_ns, last_ns) = self.axis, self.tracks[track].ends_ns
         end_ns = axis.end_ns + self.origins_ns[track]
         return replace(axis, end_ns=end_ns, now_ns=min(end_ns, last_ns), first_ns=first_ns)
 
     @property
     def cursor_cell(self) -> int:
-        """The cell of the cursor; the end of the axis belongs to the last cell."""
+        """Cell of the cursor. The end of the axis is in the last cell."""
         return max(0, min(self.axis.cell_after(round(self.cursor_s * 1e9)), self.cells - 1))
 
     def move_cursor(self, seconds: float) -> None:
@@ -260,10 +257,8 @@ def pair_page(pair: PairState) -> list[Line]:
 def _header_line(pair: PairState) -> Line:
     left_runs: list[Run] = []
     for badge, track in zip((" A ", " B "), pair.tracks, strict=True):
-        left_runs += [
-            (badge, "badge"),
-            (f" {fit(safe_cells(track.name), MAX_NAME_LENGTH).rstrip()}  ", "bright"),
-        ]
+        name = fit(safe_cells(track.name), MAX_NAME_LENGTH).rstrip()
+        left_runs += [(badge, "badge"), (f" {name}  ", "bright")]
     status = f"aligned at {safe_cells(pair.alignment.words)}"
     if not all(track.is_read for track in pair.tracks):
         status = "reading …"
@@ -275,8 +270,8 @@ def _header_line(pair: PairState) -> Line:
 
 
 def _answer_lines(pair: PairState) -> list[Line]:
-    """Returns the line with the first sentence of `perftop diff`, and the line with the losses that
-    differ between A and B."""
+    """Returns a line with the first sentence of `perftop diff`, and one with the losses that
+    differ."""
     if (comparison := pair.comparison) is None:
         return [BLANK, BLANK]
     answer, losses = headline([comparison]), "; ".join(loss_sentences(comparison))
@@ -288,22 +283,18 @@ def _answer_lines(pair: PairState) -> list[Line]:
 
 
 def _settings_line(pair: PairState) -> Line:
-    """Returns a line with the settings in which the machines differ, the most important first. The
-    line is cut if it is too long."""
+    """Returns a line with the settings that differ between the machines, the most important first,
+    cut to fit."""
     a, b = (machine_state(track.session) for track in pair.tracks)
-    keys = [
-        key
-        for key in (*SETTING_NAMES, *a)
-        if key in a and key in b and is_different(a[key], b[key])
-    ]
     texts = [f"{setting_label(key)} {value_text(key, a[key])} / {value_text(key, b[key])}"
-            for key in dict.fromkeys(keys)]  # fmt: skip
+             for key in dict.fromkeys((*SETTING_NAMES, *a))
+             if key in a and key in b and is_different(a[key], b[key])]  # fmt: skip
     text = "differs: " + ", ".join(texts) if texts else "the machine has the same settings in both"
     return [(f" {fit(text, pair.width - 2)}", "warn" if texts else "dim")], "calm"
 
 
 def _cursor_line(pair: PairState) -> Line:
-    """Returns a line with the time at the cursor and the meaning of ± in all rows."""
+    """Returns a line with the times at the cursor and the meaning of ±."""
     times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
              for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
     moment: Run = (f" {pair.cursor_s:+.1f} s", "bright")
@@ -329,7 +320,7 @@ def _chart_lines(pair: PairState, room: int) -> list[Line]:
 
 
 def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
-    """Returns the charts of one number, A above B, and the line of their difference."""
+    """Returns the charts of a number, A above B, and the line of their difference."""
     values = [track.values(number.key, pair.axis_of(side).edges)
               for side, track in enumerate(pair.tracks)]  # fmt: skip
     top, cell = _scale_top(number, values), pair.cursor_cell
@@ -338,9 +329,8 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
     rule = {cell: ""}
     lines: list[Line] = []
     for side, series in enumerate(values):
-        area = charts.area_chart(
-            series / top, chart_height, STYLES_BY_NUMBER.get(number.key, "user"), ascii_=pair.ascii
-        )
+        style = STYLES_BY_NUMBER.get(number.key, "user")
+        area = charts.area_chart(series / top, chart_height, style, ascii_=pair.ascii)
         chart_rows = chart_lines(charts.add_rules(area, rule))
         for row, runs in enumerate(chart_rows):
             title = f"{number.plain_name} {number.unit_name(GHZ)}" if side == row == 0 else ""
@@ -360,7 +350,7 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
 
 def _verdicts(pair: PairState, key: str) -> tuple[list[Run], list[Run]]:
     """Returns the difference of a number with its verdict, and the cause of the difference; both
-    are blank if the number was not compared."""
+    empty if the number was not compared."""
     rows = [] if pair.comparison is None else pair.comparison.rows
     row = next((row for row in rows if row.number.key == key), None)
     if row is None:
@@ -374,7 +364,7 @@ def _verdicts(pair: PairState, key: str) -> tuple[list[Run], list[Run]]:
 
 
 def _scale_top(number: Number, values: list[Floats]) -> float:
-    """Returns the upper end of the scale that both charts share, in base units."""
+    """Returns the upper end of the scale of both charts, in base units."""
     known_values = np.concatenate([series[np.isfinite(series)] for series in values])
     highest = float(known_values.max()) if len(known_values) else 1.0
     if number.unit == "ratio" and highest > 0.1:
@@ -383,8 +373,8 @@ def _scale_top(number: Number, values: list[Floats]) -> float:
 
 
 def _episode_lines(pair: PairState) -> list[Line]:
-    """Returns a line for each recording, with a marker where an episode begins, a stroke while it
-    lasts, and the labels of marks."""
+    """Returns a line for each recording, with the starts and the lengths of episodes and the labels
+    of marks."""
     lines: list[Line] = []
     for row, track in enumerate(pair.tracks):
         axis, session = pair.axis_of(row), track.session
@@ -399,7 +389,7 @@ def _episode_lines(pair: PairState) -> list[Line]:
 
 
 def _axis_lines(pair: PairState) -> list[Line]:
-    """Returns the line of the axis with the cursor, and the line of times."""
+    """Returns the axis with the cursor, and the line of its times."""
     blank: Run = (" " * LABEL_WIDTH, "text")
     ticks = time_axis.ticks(pair.axis, None)
     line = [(sign, key) for text, key in time_axis.tick_line(pair.axis, (), ticks) for sign in text]
@@ -438,8 +428,8 @@ class PairScreen(DirectScreen):
         self.page.update()
 
     def action_episode(self, direction: int) -> None:
-        """Moves to the next (`direction` = 1) or previous (-1) start of an episode or mark in
-        either recording."""
+        """Moves to the next (`direction` = 1) or previous (-1) mark or start of an episode in A or
+        B."""
         pair = self.page.pair
         starts = sorted(
             (start_ns - origin) / 1e9

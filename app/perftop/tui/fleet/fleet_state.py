@@ -1,4 +1,4 @@
-"""The state from which the fleet's screen is drawn, and texts and cells that its parts share."""
+"""The state of the fleet's screen, and texts and cells that several parts of the screen share."""
 
 from __future__ import annotations
 
@@ -23,39 +23,36 @@ from perftop.tui.shared.time_axis import Axis
 SILENT_SIGN = "○"
 MIN_POWER_IN_KW = 1e4
 _LIMIT_KEYS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
-"""Keys of the limits of numbers, by the key of the number."""
+"""Key of the limit of a number, by the key of the number."""
 CLOCK_KEYS = frozenset({"clock_hz", "ceiling_hz"})
 _RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
-"""Values at the upper end of the heat ramp, by key; for all other shares it is 1."""
+"""Upper ends of the heat ramp, by key; for all other shares it is 1."""
 _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
-
 MAX_SIMILAR_ROWS = 5
-"""Maximum number of machines with the same sentence that have a row each."""
+"""Maximum number of machines with the same verdict that have a row each."""
 MachineRow = tuple[Machine, ...]
-"""A row of the table: one machine, or several machines with the same sentence."""
-
-
+"""A row of the table: one machine, or several with the same verdict."""
 MIN_LABEL_WIDTH = 6
-"""Minimum width of the labels at the left of a heat map, in cells."""
+"""Minimum width of the labels to the left of a heat map, in cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineGrid:
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
-    """Title and machines of each column, from the top; None is a gap."""
+    """Title and machines of each column, from top to bottom; None is a gap."""
     labels: tuple[str, ...]
-    """Labels of rows: the number that ends the names of the machines in the row; else ''."""
+    """Label of each row: the number at the end of its machines' names; else ''."""
     size: int
     has_racks: bool
     name_width: int = 0
-    """Width of the machine's name before each cell; 0 if there is no room for names."""
+    """Width of the name to the left of each machine's cell; 0 if there is no room for names."""
 
     @property
     def label_width(self) -> int:
         return 0 if self.name_width else max([MIN_LABEL_WIDTH, *map(len, self.labels)])
 
     def position_of(self, name: str) -> tuple[int, int]:
-        """Returns the column and the row of a machine; 0, 0 if the grid does not contain it."""
+        """Returns the indices of a machine's column and row; 0, 0 if it is not in the grid."""
         for x, (_, machines) in enumerate(self.columns):
             for y, machine in enumerate(machines):
                 if machine is not None and machine.name == name:
@@ -63,8 +60,8 @@ class MachineGrid:
         return 0, 0
 
     def neighbour(self, name: str, dx: int, dy: int) -> str:
-        """Returns the name of the nearest machine in a direction, skipping gaps; at an edge, the
-        given name."""
+        """Returns the name of the next machine in a direction, skipping gaps; at an edge,
+        `name`."""
         x, y = self.position_of(name)
         while True:
             x, y = x + dx, y + dy
@@ -77,7 +74,7 @@ class MachineGrid:
 
 @dataclass(slots=True)
 class FleetState:
-    """The state from which one screen of the fleet is drawn."""
+    """Everything from which the screen is drawn."""
 
     fleet: Fleet
     now: float
@@ -88,30 +85,31 @@ class FleetState:
     """The machines that match the filter, in display order."""
     rows: Sequence[MachineRow] = ()
     merges_similar: bool = True
-    """Whether machines with the same sentence share a row, except the first MAX_SIMILAR_ROWS."""
+    """Whether machines with the same verdict share a row, except the first MAX_SIMILAR_ROWS."""
     selected_name: str = ""
     first_row: int = 0
     """Index of the first visible row in `rows`."""
     metric: str = "lost"
     update_s: float = 1.0
-    """The source's interval between new numbers, in seconds."""
+    """Seconds between new numbers from the source."""
     origin: str = ""
-    """Description of the source of the numbers."""
+    """Description of the source, such as "over ssh"."""
     problem: str = ""
-    """Why there are no numbers at present, as text that is safe to draw; else an empty text."""
+    """Why there are no new numbers, as safe text; '' if there are."""
     facts: tuple[str, ...] = ()
-    """Facts about the cost of watching the fleet, the most important first."""
+    """Texts on the cost of reading the fleet, the most important first."""
     pause_text: str = ""
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
     view: str = "machines"
     grid: MachineGrid | None = None
-    """The positions of machines in the heat map that was drawn last."""
+    """The heat map that was drawn last."""
     running: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"
     glyphs: Glyphs = "colour"
     click_targets: dict[int, str] = field(default_factory=dict)
-    """Targets of clicks, by line of the screen: a machine's name, or '' for the headings."""
+    """What a click on each line of the screen selects: the name of a machine, or '' for the
+    headings."""
 
     @property
     def selected_machine(self) -> Machine | None:
@@ -130,8 +128,7 @@ def plain_line(*runs: Run) -> Line:
 
 
 def worst_sign(machine: Machine) -> Run:
-    """Returns the sign of the worst running episode of a machine, or the sign for a machine that
-    does not answer."""
+    """Returns the sign of a machine: of its worst running episode, or that it does not answer."""
     if not machine.is_answering:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}
@@ -145,7 +142,7 @@ def worst_sign(machine: Machine) -> Run:
 
 
 def silence_text(machine: Machine, now: float) -> str:
-    """Returns why a machine does not answer, and when the next attempt to connect is."""
+    """Returns why a machine does not answer, and in how many seconds perftop tries again."""
     if machine.why == "connecting":
         return "connecting"
     text = safe_cells(machine.why.removeprefix(f"{machine.name}: "))
@@ -154,19 +151,20 @@ def silence_text(machine: Machine, now: float) -> str:
 
 
 def machine_verdict(machine: Machine, room: int = 200) -> tuple[str, float]:
-    """Returns a sentence on the costliest cause of loss on a machine, and the Unix time in s at
-    which the loss began; NaN if nothing is lost."""
+    """Returns a sentence of at most `room` cells on the costliest cause of loss on a machine, and
+    the Unix time in s at which its episode began; NaN if there is none."""
     wordings, start = _verdict_wordings(machine)
     return first_that_fits(wordings, room), start
 
 
 def first_that_fits(wordings: Sequence[str], room: int) -> str:
-    """Returns the first wording of at most `room` cells; if there is none, the last one, cut."""
+    """Returns the first wording of at most `room` cells; if none fits, the last one, cut."""
     return next((text for text in wordings if len(text) <= room), fit(wordings[-1], room))
 
 
 def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
-    """Returns wordings of a machine's verdict, the longest first, and the start of its cause."""
+    """Returns wordings of a machine's verdict, the longest first, and the start as in
+    `machine_verdict`."""
     worst = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
     if worst is not None:
         return _episode_wordings(machine, worst), worst.start
@@ -204,9 +202,8 @@ def _episode_wordings(machine: Machine, episode: MachineEpisode) -> list[str]:
 
 
 def loss_wordings(cause: Cause, verb: str, amount: str) -> list[str]:
-    """Returns sentences that say how much a cause costs, the longest first."""
-    subject = cause_subject(cause)
-    short = short_cause(*cause)
+    """Returns wordings of how much a cause costs, the longest first."""
+    subject, short = cause_subject(cause), short_cause(*cause)
     return [f"{subject} {verb} {amount}", f"{subject}: {amount}",
             f"{short[:1].upper()}{short[1:]}: {amount}"]  # fmt: skip
 
@@ -216,9 +213,9 @@ def cause_subject(cause: Cause) -> str:
 
 
 def machine_rows(state: FleetState) -> list[MachineRow]:
-    """Returns the rows of the machines. If machines are ordered by loss, those with one cause, or
-    with one reason for silence, share a row, except the first MAX_SIMILAR_ROWS of them. The
-    selected machine always has its own row."""
+    """Returns the rows of the table. If it is ordered by loss, machines with one cause, or with one
+    reason for not answering, share a row, except the first MAX_SIMILAR_ROWS of them and the
+    selected one."""
     groups: dict[tuple[str, str], list[Machine]] = {}
     for machine in state.machines if state.choice.order == "lost" else ():
         reason = "" if machine.is_answering else silence_text(machine, nan)
@@ -244,7 +241,7 @@ def unit_name(key: str) -> str:
 
 
 def named_number(name: str, key: str, numbers: Mapping[str, float], style: str) -> list[Run]:
-    """Returns a number with its name before it, and its limit, if known, and unit after it."""
+    """Returns a number after its name, followed by its limit, if known, and its unit."""
     values = [numbers[key], numbers.get(_LIMIT_KEYS.get(key, ""), nan)]
     texts, unit_ = [amount_text(key, value) for value in values], unit_name(key)
     if key == "power_w" and values[0] >= MIN_POWER_IN_KW:
@@ -254,7 +251,7 @@ def named_number(name: str, key: str, numbers: Mapping[str, float], style: str) 
 
 
 def number_cell(machine: Machine, key: str, size: int) -> Run:
-    """Returns a number of a machine, right-aligned, in the style for its value."""
+    """Returns a number of a machine, right-aligned, in a style that depends on its value."""
     value, entry = machine.numbers[key], FIELDS[key]
     style = "text"
     if not isfinite(value):
@@ -269,7 +266,7 @@ def number_cell(machine: Machine, key: str, size: int) -> Run:
 
 
 def heat_scale(state: FleetState, key: str) -> Scale:
-    """Returns the values at the ends of the heat ramp."""
+    """Returns the values at both ends of the heat ramp."""
     if FIELDS[key].unit == "ratio":
         return Scale(0.0, _RAMP_TOPS.get(key, 1.0))
     known_values = [v for m in state.fleet.answering_machines if isfinite(v := m.numbers[key])]
@@ -285,7 +282,7 @@ def episode_sign(kind: str) -> str:
 
 
 def cause_name(kind: str, cause: str) -> str:
-    """Returns the name of a cause, or the kind of episode if the cause is unknown."""
+    """Returns the name of a cause; if it is unknown, the kind of the episode."""
     if kind == "steal":
         return "hypervisor"
     return safe_cells(kind if cause in {"unknown", "-"} else cause_of(cause).name)
@@ -298,14 +295,15 @@ def short_cause(kind: str, cause: str) -> str:
 
 
 def cpus_text(episode: SharedEpisode, count: int) -> str:
-    """Returns the name of the episode's machine, or the number of its machines out of `count`."""
+    """Returns the name of the only machine with the episode, or the number of machines out of
+    `count`."""
     names = episode.machines
     return safe_cells(names[0]) if len(names) == 1 else f"{len(names)} of {count}"
 
 
 def depth_text(episode: SharedEpisode) -> str:
-    """Returns how much an episode costs, with its unit; for several machines, the range from the
-    lowest to the highest. Returns '' if it is unknown."""
+    """Returns how much an episode costs, with its unit; for several machines, from the lowest to
+    the highest cost. Returns '' if it is unknown."""
     low, high = episode.min_depth, episode.depth
     if high is None or low is None or high <= 0:
         return ""
@@ -321,12 +319,12 @@ def depth_text(episode: SharedEpisode) -> str:
 
 
 def since_text(start: float, now: float) -> str:
-    """Returns the start time: to the second if it is within the last minute, else to the minute."""
+    """Returns a time of day: to the second if it was within the last minute, else to the minute."""
     return time_of_day(start, 1 if now - start < 60 else 60)
 
 
 def span_text(seconds: float) -> str:
-    """Returns a duration as short text: 4.1 s, 27 s, 2 min, 3 h."""
+    """Formats a duration: 4.1 s, 27 s, 2 min, 3 h."""
     seconds = max(0.0, seconds)
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -336,8 +334,8 @@ def span_text(seconds: float) -> str:
 
 
 def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:
-    """Returns a time axis and its times, as two lines that begin with `left` blank cells. The axis
-    covers the last `span_s` seconds up to `now`."""
+    """Returns a time axis of the last `span_s` seconds and its times, as two lines that begin with
+    `left` blank cells."""
     now_ns, bin_ns = round(now * 1e9), round(span_s * 1e9 / cells)
     axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
     blank: Run = (" " * left, "text")

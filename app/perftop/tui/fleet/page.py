@@ -1,6 +1,5 @@
 """Draws the fleet's screen at a given size. From top to bottom: the source, the verdict on all
-machines, their totals, one of the views, the selected machine and the episodes of all machines.
-"""
+machines, their totals, one of the views, the selected machine and the episodes of all machines."""
 
 from __future__ import annotations
 
@@ -52,22 +51,22 @@ from perftop.tui.shared.verdict import (
 )
 
 MIN_WIDTH_FOR_HALVES = 110
-"""Minimum width of a screen whose lower part has two halves, in cells."""
+"""Minimum width of the screen, in cells, to show the lower part in two halves."""
 MIN_HEIGHT_FOR_TOTALS, MIN_HEIGHT_FOR_GAPS = 30, 50
-"""Minimum lines of a screen for the totals, and for blank lines around the verdict."""
+"""Minimum lines of the screen to show the totals, and blank lines around the verdict."""
 MIN_CHART_LINES, MAX_CHART_LINES = 6, 22
 MIN_HEIGHT_FOR_DETAILS, MAX_DETAIL_LINES = 26, 18
-"""Minimum lines of a heat map with a chart below it, and maximum lines of what is below it."""
+"""Minimum lines of the view to show a chart below a heat map, and maximum lines below it."""
 MAX_NAMED_MACHINES = 6
 _NUMBERS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
             ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),
             ("steal", "steal", 4), ("power_w", "power", 7))  # fmt: skip
-"""Numbers of a machine: key, name, and rank. Those of the highest rank are dropped first."""
+"""Numbers of a machine: key, name, and rank. Those of the highest rank are left out first."""
 
 
 def fleet_page_lines(state: FleetState) -> list[Line]:
-    """Returns the screen without its last line, which has the keys. Also fills
-    `state.click_targets`."""
+    """Returns the lines of the screen, except the last one, which shows the keys. Also updates
+    `state.running` and `state.click_targets`."""
     state.running = state.fleet.running()
     height = state.height
     gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
@@ -89,8 +88,8 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
 
 
 def header_line(state: FleetState) -> Line:
-    """Returns the first line: the source, the number of machines that answer, the cost of
-    monitoring, and the time."""
+    """Returns the first line: the source, how many machines answer, the cost of monitoring, and the
+    time."""
     fleet = state.fleet
     machine_count = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent_machines)
@@ -112,8 +111,8 @@ def header_line(state: FleetState) -> Line:
 
 
 def fleet_verdict(state: FleetState) -> Verdict:
-    """Returns the verdict on all machines: the cause that costs most, and its machines. The
-    severity is that of the machine that loses most."""
+    """Returns the verdict on all machines: the costliest cause and its machines. Its severity
+    depends on the machine that loses most."""
     fleet = state.fleet
     by_cause: dict[Cause, list[Machine]] = {}
     for machine in fleet.answering_machines:
@@ -128,12 +127,8 @@ def fleet_verdict(state: FleetState) -> Verdict:
     losses += [Loss(rest, theme.NEITHER, "others")] if rest > 0 else []
     silence = _silence_sentence(state)
     if state.problem:
-        text, pieces, sign, severity = (
-            state.problem,
-            silence,
-            fleet_state.SILENT_SIGN,
-            MIN_ALARM_SHARE,
-        )
+        text, pieces = state.problem, silence
+        sign, severity = fleet_state.SILENT_SIGN, MIN_ALARM_SHARE
     elif causes and (losses[0].share >= MIN_LOSS or not silence):
         cause, machines = causes[0], by_cause[causes[0]]
         text = _cause_sentence(state, cause, machines, costs[cause][0] / max(costs[cause][1], 1e-9))
@@ -161,7 +156,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
 
 
 def _sum_lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
-    """Returns the sum of the lost shares and the sum of the busy shares, over the machines whose
+    """Returns the lost CPU time and the busy CPU time per second, summed over all machines whose
     losses are known."""
     numbers = [(m.numbers["lost"], m.numbers["busy"]) for m in machines]
     known = [(lost, busy) for lost, busy in numbers if isfinite(lost) and isfinite(busy)]
@@ -171,19 +166,19 @@ def _sum_lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
 def _cause_sentence(
     state: FleetState, cause: Cause, machines: Sequence[Machine], share: float
 ) -> str:
-    """Returns the cost of the cause on these machines; `share`: the mean share of their time."""
+    """Returns a sentence on the cost of a cause. `share`: mean share of the time of these
+    machines."""
     count = len(machines)
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
         return f"Tasks on {safe_cells(place)} wait {percent(share)} % of their time for a CPU"
     amount = f"{percent(share)} % of the time of {safe_cells(place)}"
-    return fleet_state.first_that_fits(
-        fleet_state.loss_wordings(cause, "takes", amount), state.width - 4
-    )
+    wordings = fleet_state.loss_wordings(cause, "takes", amount)
+    return fleet_state.first_that_fits(wordings, state.width - 4)
 
 
 def _cause_evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]) -> list[str]:
-    """Returns evidence of the cause: its start, the depth of its episodes, and the machines."""
+    """Returns the start of the cause, the depth of its episodes, and the machines."""
     episodes = [e for e in state.running if (e.kind, e.cause) == cause]
     if not episodes:
         return [_machine_names(state, machines)]
@@ -193,8 +188,8 @@ def _cause_evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]
 
 
 def _machine_names(state: FleetState, machines: Sequence[Machine]) -> str:
-    """Returns the tasks of a single machine; the racks of several machines, if all of these racks
-    are numbered and they are few; else the first machine names."""
+    """Returns the tasks of a single machine. For several machines, returns their racks if these are
+    few and numbered, else the first names."""
     if len(machines) == 1:
         return safe_cells(machines[0].tasks)
     every_rack, hit_racks = racks([*state.fleet.machines.values()]), [*racks(machines)]
@@ -206,8 +201,8 @@ def _machine_names(state: FleetState, machines: Sequence[Machine]) -> str:
 
 
 def _silence_sentence(state: FleetState) -> list[str]:
-    """Returns a sentence on the machines that do not answer, followed by their names and the
-    reason; [] if all answer."""
+    """Returns a sentence on the machines that do not answer, their names, and the reason; [] if all
+    answer."""
     machines = [m for m in state.fleet.silent_machines if m.why != "connecting"]
     if not machines:
         return []
@@ -241,7 +236,7 @@ def _number_pieces(numbers: Numbers) -> list[Piece]:
 def _visible_rows(
     state: FleetState, view_height: int
 ) -> tuple[Sequence[MachineRow], Sequence[Machine]]:
-    """Returns the visible rows, scrolled to the selected one, and the hidden machines."""
+    """Returns the visible rows, scrolled to the selected one, and the machines without one."""
     room, rows = view_height - 2, state.rows
     if len(rows) <= room + 1:
         state.first_row = 0
@@ -255,7 +250,7 @@ def _visible_rows(
 
 
 def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
-    """Returns the table, and below it, if there is room, the racks and the selected machine."""
+    """Returns the table and, if there is room, the racks and the selected machine."""
     table, size = views.table_columns(state), _half_width(state)
     headings = columns.headings(table, state.choice.order, rising=state.choice.reverse)
     lines: list[Line] = [plain_line(*headings)]
@@ -299,7 +294,7 @@ NUMBER_HELP = (
     ("○", "the machine does not answer; its row has the reason"),
     ("numbers", "averages over ten seconds, or over the span of the query to the server"),
 )
-"""Numbers and signs, with their meaning, for the help."""
+"""Meaning of numbers and signs, for the help."""
 
 
 # --- below a view: the selected machine, and the episodes of all machines
@@ -313,8 +308,8 @@ def _half_width(state: FleetState) -> int:
 
 
 def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[Line]:
-    """Returns `room` lines: the racks beside the selected machine. If there is room, a chart of
-    that machine and the episodes of all machines are below them, side by side."""
+    """Returns `room` lines: the racks, the selected machine and, if there is room, its chart and
+    the episodes of all machines. On a wide screen they are side by side."""
     machine, half = state.selected_machine, _half_width(state)
     if machine is None or room < 2:
         return (rack_cells + [BLANK] * room)[:room]
@@ -339,8 +334,8 @@ def _join_halves(left: list[Line], right: list[Line], size: int) -> list[Line]:
 
 
 def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> list[Line]:
-    """Returns the name and the description of the machine, its verdict, its numbers, its tasks, and
-    the cost of its probe."""
+    """Returns name, description, verdict, numbers and tasks of a machine, and the cost of its
+    probe."""
     cores = count_noun(machine.core_count, "core") if machine.core_count else ""
     what = ", ".join(filter(None, (safe_cells(machine.model), cores)))
     lines = [panel_title(safe_cells(machine.name), what, size)]
@@ -368,7 +363,7 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
 
 
 def newest_episode_lines(state: FleetState, max_episodes: int, size: int) -> list[Line]:
-    """Returns a title, and lines with episodes of all machines, the newest first."""
+    """Returns a title and the newest episodes of all machines, the newest first."""
     fleet, count = state.matching_fleet, len(state.machines)
     scope = "all machines" if fleet is state.fleet else count_noun(count, "machine")
     title = justify([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
@@ -379,9 +374,8 @@ def newest_episode_lines(state: FleetState, max_episodes: int, size: int) -> lis
 
 def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[Run]:
     style = "text" if episode.end is None else "faint"
-    length = fleet_state.span_text(
-        (state.now if episode.end is None else episode.end) - episode.start
-    )
+    end = state.now if episode.end is None else episode.end
+    length = fleet_state.span_text(end - episode.start)
     name = fleet_state.cpus_text(episode, len(state.matching_fleet.machines))
     room = size - 11 - len(length) - 1
     names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []
@@ -397,8 +391,8 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
 
 
 def machine_chart_lines(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
-    """Returns a chart of a machine's clock below its ceiling over time; if the clock is unknown, a
-    chart of the share of time that the machine lost."""
+    """Returns a chart of a machine's clock and its ceiling; if the clock is unknown, of the share
+    of time that the machine has lost."""
     cells, rows = width - 6, max(1, height - 3)
     hz, ceilings = (
         np.array(machine.history.series(key, 2 * cells, state.now))
@@ -428,7 +422,8 @@ def machine_chart_lines(state: FleetState, machine: Machine, width: int, height:
 
 
 def _gap_states(state: FleetState, machine: Machine, columns: int) -> Floats:
-    """Returns a state for each column of a clock chart: which episode lowers the clock there."""
+    """Returns for each column of a clock chart which episode lowers the clock, as a state of the
+    chart."""
     states, column_s = np.zeros(columns), PAST_S / columns
     for episode in (*machine.ended, *machine.running):
         if KINDS.get(episode.kind, UNKNOWN_KIND).costs_cycles:

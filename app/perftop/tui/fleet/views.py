@@ -1,10 +1,7 @@
-"""The views of a fleet: a table with a row for each machine, and one number of all machines as a
-heat map with a cell for each machine.
-
-Only the width decides which columns of the table are shown, so that columns do not move when values
-change. Where the names of machines contain a rack, each rack is a column of the heat map; otherwise
-the machines form one sequence.
-"""
+"""The views of a fleet: a table with a row for each machine, and a heat map of one number with a
+cell for each machine. Only the width decides which columns the table has, so that columns do not
+move when values change. If the machines' names contain racks, each rack is a column of the heat
+map; otherwise the machines form one sequence."""
 
 from __future__ import annotations
 
@@ -36,8 +33,6 @@ NAME_WIDTHS = 9, 24
 MAX_AGE_S = 3.0
 """Numbers older than this many seconds plus two intervals of the source have their age
 highlighted."""
-
-
 COLUMNS = (
     Column("lost", "lost %", 7, gap=1),
     Column("busy", "busy %", 7, gap=1),
@@ -52,7 +47,7 @@ Table = list[Column]
 
 
 def table_columns(state: FleetState) -> Table:
-    """Returns the columns that fit: sign and name, then as many numbers as possible."""
+    """Returns the columns that fit: sign, name, and as many others as possible."""
     min_width, max_width = NAME_WIDTHS
     longest_name = max(map(len, state.fleet.machines), default=0)
     name = max(min_width, min(longest_name, max_width, state.width // 6))
@@ -61,7 +56,7 @@ def table_columns(state: FleetState) -> Table:
 
 
 def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Machine) -> Line:
-    """Returns the row of a machine, or the row that it shares with machines like it."""
+    """Returns the row of a machine, or the row that it shares with similar ones."""
     if similar:
         return _similar_machines_row(table, (machine, *similar)), "calm"
     is_chosen = machine.name == state.selected_name
@@ -83,8 +78,8 @@ def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Ma
 
 
 def _similar_machines_row(table: Table, machines: Sequence[Machine]) -> list[Run]:
-    """Returns the row that machines with the same sentence share: their mean numbers, their names,
-    and the range of their losses."""
+    """Returns the row that machines with one verdict share: their mean numbers, their names, and
+    the range of their losses."""
     means = mean_numbers([machine.numbers for machine in machines])
     losses = [v for machine in machines if isfinite(v := machine.numbers["lost"])]
     ends = dict.fromkeys(f"{100 * end(losses):.0f}" for end in (min, max)) if losses else ()
@@ -130,7 +125,8 @@ def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
 
 
 def _loss_bar(share: float) -> Run:
-    """Returns a bar for a lost share, at most seven eighths high, so that rows stay apart."""
+    """Returns a bar for a lost share. It is at most seven eighths high, so that rows do not
+    touch."""
     if not isfinite(share):
         return " ", "text"
     style = "hot" if share >= 5 * MIN_LOSS else "warn" if share >= MIN_LOSS else "rule"
@@ -138,8 +134,8 @@ def _loss_bar(share: float) -> Run:
 
 
 def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], width: int) -> Line:
-    """Returns a line about the machines without a visible row: their number, their worst loss, and
-    a cell for each machine, grouped by rack."""
+    """Returns a line about the machines without a visible row: their number, the largest loss, and
+    a cell for each machine, by rack."""
     text = f" {len(hidden_machines)} more rows"
     if known_losses := [v for m in hidden_machines if isfinite(v := m.numbers["lost"])]:
         loss_text = "none loses above" if max(known_losses) < MIN_LOSS else "the worst loses"
@@ -151,16 +147,14 @@ def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], 
         if cells_left < len(title) + 1:
             break
         cells_left -= len(title)
-        runs += [
-            (title, "dim"),
-            *(_machine_cell(state, machine) for machine in machines[:cells_left]),
-        ]
-        cells_left -= len(machines[:cells_left])
+        cells = [_machine_cell(state, machine) for machine in machines[:cells_left]]
+        runs += [(title, "dim"), *cells]
+        cells_left -= len(cells)
     return runs, "calm"
 
 
 def _machine_cell(state: FleetState, machine: Machine) -> Run:
-    """Returns one cell for a machine: its sign, or a block whose colour shows its loss."""
+    """Returns a machine as one cell: its sign, or a block whose colour shows its loss."""
     sign, style = fleet_state.worst_sign(machine)
     if sign != " ":
         return sign, style
@@ -170,8 +164,8 @@ def _machine_cell(state: FleetState, machine: Machine) -> Run:
 
 
 def rack_lines(state: FleetState, width: int) -> list[Line]:
-    """Returns a blank line, a title, and a line of cells for each rack, the worst machine first.
-    Returns no lines if there is only one rack, or too many machines for any screen."""
+    """Returns a blank line, a title, and a line of cells for each rack, the worst machine first; no
+    lines if there is only one rack, or too many machines for any screen."""
     by_rack = racks(state.machines) if len(state.machines) <= MAX_MACHINES_IN_RACKS else {}
     if len(by_rack) < 2:
         return []
@@ -203,19 +197,18 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
 # --- the heat map
 
 RACK_CELL_WIDTH, MAX_MACHINES_IN_RACKS = 4, 1000
-"""Width in cells of a machine's part of the heat map below the table, and maximum number of
-machines in that map."""
+"""Width of a machine's cell in the lines of racks, and maximum number of machines in them."""
 CELL_WIDTHS = (6, 4, 3, 2, 1)
-"""Possible widths of a machine's cell; the widest that fits is used. From 4 on, it shows
-numbers."""
+"""Possible widths of a machine's cell; the largest that fits is used. From 4 on, it has a
+number."""
 MIN_WIDTH_FOR_WORDS = 150
-"""Minimum width of a screen that has a sentence about the displayed number, in cells."""
+"""Minimum width of the screen to show a sentence about the number, in cells."""
 RACK_TOTAL_LINES = 3
-"""Number of lines below racks: their means, and their power."""
+"""Number of lines below racks: two with means and one with power."""
 
 
 def arrange_machines(machines: Sequence[Machine], width: int, height: int) -> MachineGrid:
-    """Returns the grid with the widest cells that fit."""
+    """Returns the grid of the heat map, with the widest cells that fit."""
     room = width - MIN_LABEL_WIDTH - 1
     by_rack = racks(machines)
     numbers = set(map(_number_in_name, machines))
@@ -250,15 +243,15 @@ def _host_name(name: str) -> str:
 
 
 def _number_in_name(machine: Machine) -> str:
-    """Returns the number at the end of a machine's host name, as text; '' if it has none."""
+    """Returns the digits at the end of a machine's host name."""
     stem = machine.name.partition(".")[0]
     return stem[len(stem.rstrip("0123456789")) :]
 
 
 def heat_lines(state: FleetState, height: int) -> list[Line]:
-    """Returns the heat map in at most `height` lines. The heading of a column is the end of its
-    rack's name, or the host name of its first machine. Columns whose cells contain names have no
-    heading, nor has a column whose heading would cover the one before it."""
+    """Returns the heat map in at most `height` lines, and stores its grid in `state`. The heading
+    of a column is the end of its rack's name, or the host name of its first machine. There is no
+    heading if the cells have names, or if it would overlap the one before it."""
     room = height - 3 - RACK_TOTAL_LINES
     state.grid = machine_grid = arrange_machines(state.machines, state.width, room)
     lines = _legend_lines(state)
@@ -275,10 +268,8 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
             runs += [(" " * gap, "text"), (text, "key" if column == x else "dim")]
     if not name_width:
         lines.append(plain_line(*runs))
-    text_styles, scale = (
-        theme.letter_styles(state.theme),
-        fleet_state.heat_scale(state, state.metric),
-    )
+    text_styles = theme.letter_styles(state.theme)
+    scale = fleet_state.heat_scale(state, state.metric)
     for row, label in enumerate(machine_grid.labels):
         runs = [(f"{label:>{label_width}} ", "key" if row == y and label else "dim")]
         for _, machines in machine_grid.columns:
@@ -287,10 +278,8 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
                 runs.append((" " * (machine_grid.size + 1), "text"))
             else:
                 if name_width:
-                    name = fit(_host_name(machine.name), name_width)
-                    runs.append(
-                        (f" {name} ", "key" if machine.name == state.selected_name else "dim")
-                    )
+                    style = "key" if machine.name == state.selected_name else "dim"
+                    runs.append((f" {fit(_host_name(machine.name), name_width)} ", style))
                 runs += _heat_cell(state, machine, machine_grid.size, text_styles, scale)
         lines.append(plain_line(*runs))
     if machine_grid.has_racks and machine_grid.size >= 4:
@@ -299,7 +288,7 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
 
 
 def _legend_lines(state: FleetState) -> list[Line]:
-    """Returns the legend: the displayed number, the heat ramp, and the number of machines on each
+    """Returns the legend: the name of the number, the heat ramp, and the number of machines at each
     step of the ramp."""
     key, has_words = state.metric, state.width >= MIN_WIDTH_FOR_WORDS
     scale, name = fleet_state.heat_scale(state, key), unit_name(key)
@@ -323,8 +312,8 @@ def _legend_lines(state: FleetState) -> list[Line]:
 def _heat_cell(
     state: FleetState, machine: Machine, size: int, text_styles: Sequence[str], scale: Scale
 ) -> list[Run]:
-    """Returns the cell of a machine: the sign of its worst episode and its number, in the colour of
-    its step of the ramp. Machines without a sign show no number, because their losses are small."""
+    """Returns a machine's cell: the sign of its worst episode and the number, in the colour of its
+    step of the ramp. If there is no sign, losses are small, and the number is left out."""
     is_selected = machine.name == state.selected_name
     gap: Run = (theme.CURSOR_SIGNS[1], "mark") if is_selected else (" ", "text")
     sign, style = fleet_state.worst_sign(machine)
@@ -338,7 +327,7 @@ def _heat_cell(
     has_sign = sign != " "
     if state.ascii and not has_sign:
         return [*level_cell(step, size, state.ascii), gap]
-    sign = sign if has_sign else theme.NEITHER  # a cell is also visible without colours
+    sign = sign if has_sign else theme.NEITHER  # visible without colours as well
     if size < 4:
         return [(f"{sign:^{size}}", text_styles[step]), gap]
     text = ""
@@ -349,7 +338,7 @@ def _heat_cell(
 
 
 def _rack_total_lines(machine_grid: MachineGrid) -> list[Line]:
-    """Returns the lines below the racks: means of each rack, and its total power."""
+    """Returns the lines below the racks: means and total power of each rack."""
     racks_ = [[m for m in column if m is not None] for _, column in machine_grid.columns]
     means = [mean_numbers([m.numbers for m in rack if m.is_answering]) for rack in racks_]
     lines: list[Line] = []
