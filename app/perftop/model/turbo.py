@@ -54,7 +54,7 @@ class Ceilings:
 class ClockCaps:
     """The lowest clock limit that a user or program set, by core."""
 
-    hz: Floats  # index in kinds.CLOCK_CAPS
+    hz: Floats  # infinite: no limit
     cap_index: Ints  # index in kinds.CLOCK_CAPS
 
 

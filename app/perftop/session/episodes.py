@@ -1,8 +1,9 @@
-"""The log of a stream's episodes and marks, which its session owns.
+"""The log of a stream's episodes and marks, which the session owns.
 
-An episode runs until its detector ends it. For a recording, a pass over the whole file finds all
-episodes (`RecordingEpisodes`). A session that started in the middle of the file also detects some
-of them, perhaps with a late start. They are replaced by those that the pass finds.
+An episode runs until its detector ends it. When a recording is played, a background pass over the
+whole file finds all of its episodes (`RecordingEpisodes`). The session itself may have started in
+the middle of the file and detected some of them with a late start, so the episodes from the pass
+replace them.
 """
 
 from __future__ import annotations
@@ -20,22 +21,21 @@ from perftop.model.confidence import confidence
 from perftop.model.kinds import Episode
 
 MAX_ENDED = 8192
-"""Maximum number of ended episodes in a log: as many as can end in one frame."""
+"""Maximum number of ended episodes in a log. As many can end in one frame."""
 MAX_MARKS = 1000
-"""Maximum number of marks in a log; the newest are kept."""
+"""Maximum number of marks in a log. The newest marks are kept."""
 MAX_EPISODES = 1 << 16
-"""Maximum number of episodes and marks kept of a whole recording: about 100 MB."""
+"""Maximum number of episodes and marks of a whole recording: about 100 MB."""
 LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
-"""Maximum time from the end of an episode until it is listed as ended: the longer of this time in
-ns and this number of samples. A gap in the samples adds to it."""
+"""Maximum time from an episode's end until the log lists it as ended: the longer of this time in ns
+and this number of samples. A gap between samples adds to it."""
 LISTED_NS = 10_000_000_000
-"""Time in ns after the end of an episode at which the pass over a recording has certainly listed
-it."""
+"""Time in ns from an episode's end until the pass over a recording has certainly listed it."""
 MAX_LABEL, MAX_WARNING = 80, 200
-"""Maximum number of characters of the label of a mark, and of a warning."""
+"""Maximum length of a mark's label, and of a warning, in characters."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
 SUSPENDED_TEXT, LINK_GAP_TEXT = "was suspended for ", "no link for "
-"""Prefixes of the labels of marks that were set automatically."""
+"""Prefixes of labels of automatic marks."""
 
 
 class EpisodeLog:
@@ -45,19 +45,19 @@ class EpisodeLog:
         self._detector = detector
         self._late_ns = max(LATE_NS, LATE_SAMPLES * sample_ns)
         self.recording: RecordingEpisodes | None = None
-        """Episodes found by the pass over the whole recording; None if no recording is played."""
+        """Episodes from the pass over the whole recording; None if no recording is played."""
         self._ended: list[Episode] = []
-        """The newest of the episodes that have ended, newest last."""
+        """The newest ended episodes, newest last."""
         self._dropped_count = 0
-        """Number of ended episodes that were dropped from the start of `_ended`."""
+        """Number of ended episodes that were removed from the start of `_ended`."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
-        """Cached result of `ended` during the pass over a recording, with the state of the log that
-        it belongs to."""
+        """Cached result of `ended` during the pass over a recording, preceded by the state of the
+        log for which it is valid."""
 
     @property
     def running(self) -> list[Episode]:
-        """Episodes that have not ended, oldest first; for a recording, those running at its end."""
+        """Running episodes, oldest first. In a recording: those that run at its end."""
         detected, recording = self._detector.running, self.recording
         if recording is None:
             return detected
@@ -65,8 +65,8 @@ class EpisodeLog:
 
     @property
     def ended(self) -> list[Episode]:
-        """Ended episodes, newest last: the last MAX_ENDED of a live stream, or all in a
-        recording."""
+        """Ended episodes, newest last: all in a recording, or the last MAX_ENDED of a live
+        stream."""
         recording, detected = self.recording, self._ended
         if recording is None or recording.is_complete:
             return detected if recording is None else recording.ended
@@ -78,7 +78,7 @@ class EpisodeLog:
 
     @property
     def marks(self) -> list[Episode]:
-        """The marks: named moments, without CPUs and duration."""
+        """The marks: episodes without CPUs and duration, which label a moment."""
         recording, detected = self.recording, self._marks
         if recording is None or recording.is_complete:
             return detected if recording is None else recording.marks
@@ -86,8 +86,8 @@ class EpisodeLog:
         return sorted(marks.values(), key=_start_ns)
 
     def between(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Returns the episodes that started by `until_ns` and did not end before `since_ns`;
-        running episodes first, then ended ones in the order of their ends."""
+        """Returns the episodes that started by `until_ns` and did not end before `since_ns`: first
+        the running ones, then the ended ones in the order of their ends."""
         running_episodes = [e for e in self.running if e.start_ns <= until_ns]
         recording = self.recording
         if recording is not None and recording.is_complete:
@@ -106,9 +106,8 @@ class EpisodeLog:
         return [*running_episodes, *ended_episodes]
 
     def since(self, cursor: int) -> tuple[list[Episode], int]:
-        """Returns the episodes that ended since the call that returned `cursor` (0: since the
-        start), and the cursor for the next call. Of more than MAX_ENDED episodes, returns the
-        newest."""
+        """Returns the episodes that ended since the call that returned `cursor` (0: all), and the
+        cursor for the next call. Returns at most the newest MAX_ENDED episodes."""
         new_episodes = self._ended[max(0, cursor - self._dropped_count) :]
         return new_episodes, self._dropped_count + len(self._ended)
 
@@ -130,17 +129,18 @@ class RecordingEpisodes:
 
     def clear(self) -> None:
         self.ended: list[Episode] = []
-        """Ended episodes in the order in which they were listed, nearly that of their ends."""
+        """Ended episodes in the order in which they were listed, which is nearly the order of their
+        ends."""
         self.running: list[Episode] = []
-        """Episodes still running at the end of the file; known once the pass is complete."""
+        """Episodes that run at the end of the file; known once the pass is complete."""
         self.marks: list[Episode] = []
         self.until_ns = 0
         """Raw time in ns up to which the pass has read the recording."""
         self.is_complete = False
         self.left_out_count = 0
-        """Number of episodes left out because there are more than MAX_EPISODES."""
+        """Number of episodes that were omitted because of MAX_EPISODES."""
         self._spans = np.zeros((2, 0), np.int64)
-        """Starts and ends of the episodes in `ended`."""
+        """(2, episodes): starts and ends of the episodes in `ended`."""
 
     def add(self, episode: Episode) -> None:
         if len(self.ended) + len(self.marks) + len(self.running) >= MAX_EPISODES:
@@ -153,12 +153,12 @@ class RecordingEpisodes:
             self.ended.append(episode)
 
     def add_mark(self, mark: Episode) -> None:
-        """Adds a mark that the user has just set. It is not in the file."""
+        """Adds a mark that the user has just set, and that is not in the file."""
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Returns ended episodes that started at or before `until_ns` and ended after `since_ns`,
-        in the order of `ended`."""
+        """Returns the ended episodes that started by `until_ns` and ended after `since_ns`, in the
+        order of `ended`."""
         new_spans = [(e.start_ns, e.end_ns) for e in self.ended[self._spans.shape[1] :]]
         if new_spans:
             added = np.array(new_spans, np.int64).reshape(-1, 2).T
@@ -167,7 +167,7 @@ class RecordingEpisodes:
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
     def missing_episodes(self, detected: Sequence[Episode]) -> list[Episode]:
-        """Returns those of the `detected` episodes that the pass has not found, even with another
+        """Returns the `detected` episodes that the pass has not found, not even with a different
         start."""
         if self.is_complete:
             return []
@@ -187,7 +187,7 @@ class RecordingEpisodes:
 
 
 class EpisodeTally:
-    """Counts the episodes of a run by kind and cause, and keeps the costliest of each kind."""
+    """Counts the episodes of a run by kind and cause, and keeps the costliest one of each kind."""
 
     def __init__(self) -> None:
         self.counts_by_cause: dict[str, dict[str, int]] = {}
@@ -202,7 +202,7 @@ class EpisodeTally:
             self._worst_by_kind[episode.kind] = episode
 
     def worst_episodes(self) -> list[Episode]:
-        """Returns the costliest episode of each kind with several episodes. Single episodes are
+        """Returns the costliest episode of each kind that occurred several times. Others are
         reported anyway."""
         counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}
         worst = [self._worst_by_kind[kind] for kind, count in counts.items() if count > 1]
@@ -213,17 +213,16 @@ def _start_ns(episode: Episode) -> int:
     return episode.start_ns
 
 
-# --- marks and warnings, made from notes, whose data are untrusted
+# --- Marks and warnings from notes, whose data are untrusted.
 
 
 def new_mark(at_ns: int, text: str) -> Episode:
-    """Returns a new mark at the raw time `at_ns`."""
     return Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": text},
                    confidence=confidence("mark", "-"))  # fmt: skip
 
 
 def mark_label(note: wire.Note) -> str | None:
-    """Returns the label of the mark that a note sets; None if the note sets no mark."""
+    """Returns the label of the mark that a note sets; None if it sets none."""
     data = note.data
     match note.kind:
         case "mark":
@@ -245,7 +244,7 @@ def shorten_label(text: str) -> str:
 
 
 def next_mark_label(marks: Iterable[Episode]) -> str:
-    """Returns the label of a new mark for which the user gave no name."""
+    """Returns the default label of a new mark."""
     automatic = RUN_STARTED, RUN_ENDED, SUSPENDED_TEXT, LINK_GAP_TEXT
     named = [m for m in marks if not str(m.evidence["label"]).startswith(automatic)]
     return f"mark {len(named) + 1}"
@@ -265,7 +264,7 @@ def warning_text(note: wire.Note) -> str:
 
 
 def recalibration_text(key: str, previous_value: float, new_value: float) -> str:
-    """Returns the warning that a counter turned out to count in a different unit."""
+    """Returns the warning that a counter counts in a different unit than assumed."""
     return (
         f"a tick of {key} is {new_value:g} TSC ticks, not {previous_value:g} as assumed until now: "
         "earlier SMT states are wrong"

@@ -1,6 +1,5 @@
-"""A fleet of machines: their order, totals and episodes; and a fleet read from a Prometheus server
-that scrapes the exporter.
-"""
+"""A fleet of machines, with its order, totals and episodes; and a fleet that is read from a
+Prometheus server which scrapes the exporter."""
 
 from __future__ import annotations
 
@@ -21,21 +20,20 @@ from perftop.session.fleet_machine import (
 )
 
 MIN_SHARED_MACHINES = 3
-"""Minimum number of machines whose episodes of one cause form a shared episode."""
+"""Minimum number of machines with episodes of the same cause that form a shared episode."""
 MAX_TOGETHER_S = 30.0
-"""Maximum time in s between the starts of ended episodes of one cause that form a shared
-episode."""
+"""Maximum time in s between the starts of ended episodes that form a shared episode."""
 ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "steal", "power_w",
           "episodes", "suspects", "age")  # fmt: skip
 _RISING_ORDERS = frozenset({"name", "clock_hz"})
-"""Orders in which the lowest value is first."""
+"""Orders in which the lowest value comes first."""
 _STATE_WORDS = ("silent", "suspect", "episode")
-"""Words with which a filter selects machines by their state."""
+"""Words in a filter that select machines by their state."""
 
 
 @dataclass(frozen=True)
 class SharedEpisode:
-    """Episodes of one cause on one or several machines."""
+    """Episodes with the same cause on one or several machines."""
 
     kind: str
     cause: str
@@ -46,7 +44,7 @@ class SharedEpisode:
     depth: float | None
     min_depth: float | None
     lost: float
-    """Sum of the lost shares of the machines with this main cause."""
+    """Sum of the lost shares of the machines whose main cause is this one."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,8 @@ class Fleet:
         return [machine for machine in self.machines.values() if not machine.is_answering]
 
     def totals(self) -> Numbers:
-        """Returns the numbers of the fleet: means over the machines, but sums for power."""
+        """Returns the numbers of the fleet: sums for power, means over the machines for other
+        numbers."""
         answering = self.answering_machines
         sums = dict(mean_numbers([machine.numbers for machine in answering]))
         for key in ("power_w", "power_limit_w"):
@@ -83,8 +82,8 @@ class Fleet:
         return sums
 
     def rows(self, choice: TableSelection, now: float) -> list[Machine]:
-        """Returns the machines that match the filter, sorted: machines that do not answer first,
-        then the worst."""
+        """Returns the machines that match the filter: first those that do not answer, then the
+        others in the chosen order."""
         matching = [m for m in self.machines.values() if matches(m, choice.filter)]
         matching.sort(key=lambda m: natural_sort_key(m.name))
         silent_machines = [m for m in matching if not m.is_answering]
@@ -100,8 +99,8 @@ class Fleet:
         return [*silent_machines, *sorted(answering, key=sort_key)]
 
     def running(self) -> list[SharedEpisode]:
-        """Returns running episodes, the costliest first; a cause that several machines share is
-        listed once."""
+        """Returns running episodes, costliest first. Episodes of a cause that several machines
+        share are merged."""
         by_cause: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.running:
@@ -112,8 +111,8 @@ class Fleet:
         return shared_episodes
 
     def _shared_episodes(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
-        """Merges episodes of one cause into one shared episode; with few machines, into one for
-        each machine."""
+        """Merges episodes of one cause: on many machines into one, else into one for each
+        machine."""
         names = dict.fromkeys(episode.machine for episode in episodes)
         if len(names) >= MIN_SHARED_MACHINES:
             return [self._merge(episodes)]
@@ -134,8 +133,8 @@ class Fleet:
         )  # fmt: skip
 
     def newest_episodes(self, max_episodes: int) -> list[SharedEpisode]:
-        """Returns running and ended episodes, the newest start first. Episodes with the same cause
-        that started together are listed once."""
+        """Returns running and ended episodes, newest start first. Episodes with the same cause that
+        started together are merged."""
         ended_episodes: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.ended:
@@ -167,7 +166,7 @@ def order_value(machine: Machine, order: str, now: float) -> float:
 
 @lru_cache(maxsize=8192)
 def natural_sort_key(name: str) -> tuple[object, ...]:
-    """Returns a sort key that puts n9 before n10: texts alternate with numbers."""
+    """Returns a sort key that puts n9 before n10, in which texts and numbers alternate."""
     key_parts: list[object] = []
     text, number = "", ""
     for sign in name:
@@ -182,8 +181,7 @@ def natural_sort_key(name: str) -> tuple[object, ...]:
 
 
 def matches(machine: Machine, words: str) -> bool:
-    """Returns whether a machine's name, model, causes and state together contain all words of the
-    filter."""
+    """Returns whether a machine's name, model, causes and state contain all words of the filter."""
     running_text = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.is_answering, bool(machine.suspect_count), bool(running_text))
     state = " ".join(word for word, is_so in zip(_STATE_WORDS, flags, strict=True) if is_so)
@@ -204,30 +202,30 @@ def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
     return machines_by_rack
 
 
-# --- A fleet read from a Prometheus server that scrapes the exporter: the queries, and the
-# machines, histories and episodes in the answers.
+# --- A fleet from a Prometheus server that scrapes the exporter: the queries, and the machines,
+# histories and episodes in the answers.
 
 NUMBER_LABEL, INSTANCE = "perftop_number", "instance"
-"""The labels that name a number and a machine in an answer."""
+"""Labels of an answer that contain the name of the number, and that of the machine."""
 MAX_MACHINES = 10_000
 MAX_POINTS = 100_000
 """Maximum number of points in the histories of all machines together."""
 EPISODES_SPAN_S, EPISODE_STEPS = 1800.0, 120
 """Time in s for which episodes are queried, and its number of steps."""
 MIN_RUNNING_SHARE = 0.05
-"""Minimum share of a window in which an episode must run to be listed."""
+"""Minimum share of a window for which a listed episode must run."""
 LOOKBACK = "1h"
-"""Time for which a machine is listed as silent after it is no longer scraped, in PromQL."""
+"""Time, in PromQL, for which a machine is listed as silent after the server stops scraping it."""
 _SHARES = {"busy": "busy", "involuntary": "involuntary_halt", "steal": "steal"}
 _HISTORY_KEYS = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "below")
 
 Answers = Iterable[tuple[dict[str, str], Sequence[tuple[float, float]]]]
-"""Series of a Prometheus answer, each with its labels and its points (time in s, value)."""
+"""Series of a Prometheus answer, each with its labels and points (time in s, value)."""
 
 
 class FleetQueries:
-    """PromQL queries. Each is for all machines at once, so that answers are small and all values of
-    an answer are from one moment."""
+    """PromQL queries. Each query is for all machines at once, so that answers are small and all
+    values in an answer are from the same moment."""
 
     def __init__(self, match: str, window_s: float) -> None:
         """`match`: label matchers, with or without braces. `window_s`: time in s over which rates
@@ -256,7 +254,8 @@ class FleetQueries:
         return _join_queries({key: numbers[key] for key in _HISTORY_KEYS})
 
     def episodes(self) -> str:
-        """Returns the query for the share of the window with episodes of each kind and cause."""
+        """Returns the query for the share of the window in which episodes of each kind and cause
+        ran."""
         rate = self._rate_query("episode_seconds_total")
         return f"max by ({INSTANCE}, kind, cause) ({rate}) > {MIN_RUNNING_SHARE}"
 
@@ -287,7 +286,7 @@ class FleetQueries:
 
 
 def _join_queries(queries: dict[str, str]) -> str:
-    """Joins several expressions into one query. A label of each series names its number."""
+    """Joins expressions into one query. In the answer, a label names the number of each series."""
     return " or ".join(
         f'label_replace({query}, "{NUMBER_LABEL}", "{key}", "", "")'
         for key, query in queries.items()
@@ -296,8 +295,8 @@ def _join_queries(queries: dict[str, str]) -> str:
 
 def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, Machine]) -> Fleet:
     """Returns the fleet in the answers to `FleetQueries.numbers`. `now`: Unix time of the viewer,
-    or of a past moment. `previous_machines`: the machines of the previous answers. Those that the
-    server no longer scrapes are silent since their last numbers."""
+    or of a past moment. `previous_machines`: the machines in the previous answers. Machines that
+    the server no longer scrapes have been silent since their last numbers."""
     numbers_by_machine: dict[str, dict[str, float]] = {}
     for labels, points in answers:
         if points and (name := labels.get(INSTANCE, "")):
@@ -318,7 +317,7 @@ def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, 
 
 
 def _host_name(instance: str) -> str:
-    """Returns the host name in an `instance` label, without the port of the exporter."""
+    """Returns the host name in an `instance` label, without the port."""
     host, colon, port = instance.rpartition(":")
     return host.strip("[]") if colon and port.isdecimal() else instance
 
@@ -341,7 +340,7 @@ def fill_histories(fleet: Fleet, answers: Answers, offset_s: float) -> None:
 
 def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, offset_s: float) -> None:
     """Adds the episodes in the answers to `FleetQueries.episodes` to the fleet. `end`: the server's
-    time of the newest step; episodes in that step are running. `step`: seconds between points.
+    time of the newest step, in which episodes are still running. `step`: seconds between points.
     `offset_s`: the viewer's time minus the server's."""
     for labels, points in answers:
         machine = fleet.machines.get(labels.get(INSTANCE, ""))
@@ -369,8 +368,8 @@ def _unbroken_runs(times: Sequence[float], step: float) -> list[tuple[float, flo
 
 
 def history_step_s(machines: int, update_s: float) -> float:
-    """Returns the seconds between two points of a queried history, at least `update_s`. More
-    machines have fewer points each."""
+    """Returns the seconds between two points of a queried history, at least `update_s`. With more
+    machines, each has fewer points."""
     points = max(10, MAX_POINTS // max(1, machines * len(_HISTORY_KEYS)))
     return max(update_s, PAST_S / points, 1.0)
 

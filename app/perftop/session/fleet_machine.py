@@ -1,10 +1,10 @@
 """One machine of a fleet: its numbers, their history, its episodes, and whether it answers.
 
-`LiveMachine` fills it from a stream of frames, `fleet.scraped_fleet` from a Prometheus server. The
-screen and the JSON lines only read it.
+`LiveMachine` fills a machine from a stream of frames, `fleet.scraped_fleet` from a Prometheus
+server. The screen and JSON output only read it.
 
-A row of the fleet's table has one value of each number, for the last ROW_SPAN_S; NaN is unknown.
-Times are Unix seconds of the viewer's clock, because clocks of two machines are never compared.
+A row in the table of machines shows each number as a mean over the last ROW_SPAN_S. Unknown numbers
+are NaN. Times are Unix seconds of the viewer's clock, because the machines' clocks may differ.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
 ROW_SPAN_S = 10.0
-"""Time in s that the numbers in a machine's row cover: short enough to follow changes, and long
-enough to be readable."""
+"""Time in s over which a row's numbers are averaged: short enough to follow changes, long enough to
+be readable."""
 PAST_S = 600.0
-"""Length of a machine's history, in s."""
+"""Length of a machine's history in s."""
 MAX_POINTS = 600
-"""Maximum number of points in a machine's history; some 15 KB."""
+"""Maximum number of points in a machine's history: about 15 KB."""
 MAX_SERIES_AGE_S = 5.0
 """Age in s after which a series is computed again."""
 MAX_GAP = 1.6
-"""Maximum gap in a series that is filled with the point before it, as a multiple of the mean time
-between successive points."""
+"""Maximum gap in a series that is filled with the previous point, as a multiple of the mean time
+between points."""
 MAX_SERIES = 8
-"""Maximum number of series cached for a machine."""
+"""Maximum number of cached series of a machine."""
 HISTORY_KEYS = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
-"""Numbers of which a history is kept."""
+"""Numbers with a history."""
 MAX_EPISODES = 200
-"""Maximum number of ended episodes kept for each machine; the newest are kept."""
+"""Maximum number of ended episodes of a machine. The newest episodes are kept."""
 _HARMLESS_KINDS = frozenset({"ramp", "online"})
-"""Kinds of episodes that are not a problem."""
+"""Kinds of episodes that are not problems."""
 MIN_TASK_CPUS = 0.05
-"""Minimum CPU use of the busiest task for its name to be shown, in CPUs."""
+"""Minimum CPU use of the busiest task, in CPUs, for its name to be shown."""
 
 Numbers = Mapping[str, float]
 
@@ -76,16 +76,15 @@ FIELDS: dict[str, Number] = {
         Number("power_limit_w", "of", "W", "limit of that power", digits=0),
     )
 }  # fmt: skip
-"""The numbers of a machine in a fleet, by the keys used in the fleet's JSON lines."""
+"""The numbers of a machine in a fleet, by their keys in the fleet's JSON lines."""
 _BUSY_TIME_KEYS = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
 """Numbers about busy time. Their means over time and machines are weighted with `busy`."""
 _INTERVAL_KEYS = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
                "involuntary": "involuntary", "steal": "steal", "power_w": "power_w",
                "power_limit_w": "power_limit_w"}  # fmt: skip
-"""Keys in an interval of the numbers in FIELDS that every interval has."""
+"""Keys in an interval of the numbers in FIELDS that exist in every interval."""
 MIN_LOSS = 0.01
-"""Minimum share of the time that a machine must have lost for its cause to be named and not
-dimmed."""
+"""Minimum lost share of a machine for its cause to be named and not dimmed."""
 UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 
@@ -112,8 +111,8 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
 
 
 def _work_of_core(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
-    """Returns the sum of the busy shares of a core's CPUs, and, in Hz, the busiest one's clock and
-    the ceiling."""
+    """Returns the sum of a core's busy shares, its busiest CPU's clock in Hz, and its ceiling in
+    Hz."""
     positions = [session.position[cpu] for cpu in session.cores[core]]
     util = np.nan_to_num(interval.values["util"][positions])
     clock = interval.values["busy_hz"][positions][int(util.argmax())]
@@ -121,8 +120,9 @@ def _work_of_core(session: Session, interval: Interval, core: int) -> tuple[floa
 
 
 def lost_share(numbers: Numbers) -> float:
-    """Returns the lost share of a machine's wanted time, from its mean numbers: the sum of steal,
-    involuntary halts, and a clock below the ceiling. NaN if none of them is known."""
+    """Returns the lost share of a machine's wanted time from its mean numbers: steal plus
+    involuntary halts plus the time lost to a clock below the ceiling. NaN if all of them are
+    unknown."""
     busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
     halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
     reached = clock / ceiling if ceiling else nan
@@ -136,7 +136,7 @@ def lost_share(numbers: Numbers) -> float:
 
 
 def mean_numbers(machines: Sequence[Numbers]) -> Numbers:
-    """Returns the means of the known values over spans of equal length, or over machines."""
+    """Returns the means of the known values over machines, or over spans of equal length."""
     means = dict(UNKNOWN_NUMBERS)
     for key in FIELDS:
         total = weights = 0.0
@@ -164,8 +164,8 @@ class MachineEpisode:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Kind and cause. Time taken by the hypervisor always has the same, whichever of two
-        detectors found it."""
+        """Kind and cause. The hypervisor has the same group, whichever of its two detectors found
+        it."""
         is_steal = self.kind == "steal" or self.cause == "hypervisor"
         return ("steal", "hypervisor") if is_steal else (self.kind, self.cause)
 
@@ -176,23 +176,23 @@ class MachineEpisode:
 
 @dataclass(slots=True)
 class NumberHistory:
-    """A ring buffer of numbers over time, the newest last."""
+    """A ring buffer of numbers over time, newest last."""
 
     times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     _series_cache: dict[tuple[str, int], tuple[tuple[int, int], list[float]]] = field(
         default_factory=dict
     )
-    """Cached series, with the time steps for which each was computed."""
+    """Cached series, with the time steps for which they were computed."""
 
     def add(self, time: float, numbers: Numbers) -> None:
         self.times.append(time)
         self.points.append(array("f", [numbers[key] for key in HISTORY_KEYS]))
 
     def series(self, key: str, cells: int, now: float) -> list[float]:
-        """Returns the means over `cells` equal parts of the last PAST_S, the newest last; NaN where
-        unknown. Parts begin at whole multiples of their length, so that a shown mean does not
-        change. The series is computed again every MAX_SERIES_AGE_S."""
+        """Returns the means over `cells` equal parts of the last PAST_S, newest last; NaN where
+        unknown. Parts begin at whole multiples of their length, so that a mean on the screen does
+        not change. A series is computed again every MAX_SERIES_AGE_S."""
         step = PAST_S / cells
         stamp = int(now // step), int(now // MAX_SERIES_AGE_S)
         cached = self._series_cache.get((key, cells))
@@ -217,8 +217,8 @@ class NumberHistory:
         # mean time between successive points, in s
         spacing = (self.times[-1] - self.times[0]) / count if count > 0 else 0.0
         if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
-            means[-1] = means[-2] if cells > 1 else nan  # this part of the history has no data yet
-        # Parts without a point have the value of the last point before them.
+            means[-1] = means[-2] if cells > 1 else nan  # the newest part has no data yet
+        # Parts without a point have the value of the previous point.
         max_gap, gap, last_value = int(spacing / step * MAX_GAP), 0, nan
         for i, value in enumerate(means):
             if isfinite(value):
@@ -235,10 +235,9 @@ class Machine:
     """Arguments of the perftop command that shows only this machine; empty if there is none."""
     is_answering: bool = False
     why: str = "connecting"
-    """Text for the user: why there are no numbers."""
+    """Reason for the user why there are no numbers."""
     silent_since: float = nan
-    """Unix time of the machine's last numbers or, if it has never sent any, of the first attempt to
-    reach it."""
+    """Unix time of the machine's last numbers or, without any, of the first attempt to reach it."""
     retry_at: float = nan
     updated: float = nan
     """Unix time at which the newest numbers arrived."""
@@ -249,16 +248,16 @@ class Machine:
     core_count: int = 0
     version: str = ""
     tasks: str = ""
-    """The busiest task, with the number of CPUs that it uses."""
+    """The busiest task, and the number of CPUs that it uses."""
     clock_missing_text: str = ""
-    """Text for the user: why the clock is missing."""
+    """Reason for the user why the clock is missing."""
     suspect_count: int = 0
     """Number of suspect samples in the last ROW_SPAN_S."""
     running: list[MachineEpisode] = field(default_factory=list)
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     largest_loss: tuple[Cause, float] | None = None
     """The cause of the largest loss in the last ROW_SPAN_S, even without an episode, and its share
-    of the time that tasks wanted; None: nothing was lost, or there are no samples."""
+    of the time that tasks wanted; None if nothing was lost or there are no samples."""
     bytes: int = 0
     """Bytes received so far."""
     probe_share: float = nan
@@ -279,13 +278,13 @@ class Machine:
         self.silent_since = now
 
     def set_numbers(self, updated: float, numbers: Numbers, suspects: int) -> None:
-        """Replaces the numbers. They already cover a whole span, so they are not averaged."""
+        """Replaces the numbers by numbers that already cover a whole span."""
         self.numbers, self.suspect_count, self.updated = numbers, suspects, updated
         self.is_answering, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """Marks the machine as silent and keeps its history. Its episodes end, because it is
-        unknown whether they still run."""
+        """Marks the machine as silent. Its history is kept. Its episodes end, because it is unknown
+        whether they still run."""
         if not isfinite(self.silent_since):
             self.silent_since = now
         self.is_answering, self.why, self.retry_at = False, why, retry_at
@@ -298,8 +297,8 @@ class Machine:
 
     @property
     def cause(self) -> tuple[str, str]:
-        """Kind and cause of the episode that affects most of the machine's CPUs, else of its
-        largest loss; two empty texts without either."""
+        """Kind and cause of the episode that affects most of the machine's CPUs or, without an
+        episode, of its largest loss; two empty texts without either."""
         losing = [e for e in self.running if e.is_wrong and e.kind != "suspect"]
         if losing:
             return max(losing, key=lambda e: (e.share, e.depth or 0.0)).group
@@ -312,25 +311,26 @@ class LiveMachine(Follower):
     def __init__(
         self, machine: Machine, span_s: float = 1.0, clock: Callable[[], float] | None = None
     ) -> None:
-        """`span_s`: length in s of a point of the history, but at least one sample. `clock`:
-        returns the viewer's Unix time; None: times are those of the machine's clock."""
+        """`span_s`: length in s of a point of the history, at least one sample. `clock`: returns
+        the viewer's Unix time; None: times are those of the machine's clock."""
         super().__init__(round(span_s * 1e9), starts_early=True)
         self.machine = machine
         self._clock = clock
         self._arrival_s: float | None = None
-        """Time at which the newest messages arrived, by the viewer's clock; None without one."""
+        """The viewer's time at which the newest messages arrived; None without a `clock`."""
         self._offset_s = inf
-        """The viewer's time minus the machine's raw time, in s. It is the smallest difference so
-        far, that of the frame with the least delay."""
+        """The viewer's time minus the machine's raw time, in s: the smallest difference so far,
+        from the frame with the least delay."""
         self._suspects = 0
         self._ended_episodes: list[Episode] = []
         """Episodes that have ended since the last interval."""
         self._losses: deque[tuple[float, LossSums]] = deque()
-        """For each interval of the last ROW_SPAN_S: its time, and the losses since the start of the
-        session."""
+        """For each interval of the last ROW_SPAN_S: its time, and the losses since the session's
+        start."""
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
-        """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
+        """Processes messages that have arrived. Raises wire.WireError if a message is
+        impossible."""
         self._arrival_s = self._clock and self._clock()
         return super().process(messages)
 

@@ -1,10 +1,8 @@
-"""The loop over a stream of messages that all readers share: from this machine, a remote machine or
-a file.
+"""The loop that reads a stream of messages: from this machine, a remote machine or a file.
 
-A reader of a stream derives from `Follower` and overrides hooks: a verb prints in them, a screen
-draws. To read a file, call `process(source.messages())`; to read a live stream, call `consume`. The
-caller calls `on_end` at the end. The module imports neither numpy nor the wire, since
-`perftop --help` loads all verbs.
+A reader derives from `Follower` and overrides its hooks: verbs print in them, screens draw. For a
+file, call `process(source.messages())`; for a live stream, call `consume`; then call `on_end`. The
+module imports neither numpy nor the wire, because `perftop --help` loads all verbs.
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Passes messages to a session, divides its time into intervals, and calls the hooks. Frames
-    are processed together up to the end of an interval, or of a sample in which an episode has
-    started or ended."""
+    """Passes messages to a session, divides time into intervals, and calls hooks. Frames are
+    processed together up to the end of an interval, or of a sample in which an episode started or
+    ended."""
 
     each_sample = False
     """Whether hooks must be called after each sample."""
@@ -34,9 +32,9 @@ class Follower:
         self, interval_ns: int | None = None, *, duration_ns: int | None = None,
         count: int | None = None, starts_early: bool = False,
     ) -> None:  # fmt: skip
-        """`interval_ns`: length of an interval; None: there are no intervals. `duration_ns` and
-        `count`: the time and the number of intervals after which reading stops.
-        `starts_early`: the first interval ends after one sample."""
+        """`interval_ns`: length of an interval; None: there are no intervals. `duration_ns`,
+        `count`: the time and the number of intervals after which reading stops. `starts_early`: the
+        first interval ends after one sample."""
         self.interval_ns, self.duration_ns, self.count = interval_ns, duration_ns, count
         self._starts_early = starts_early
         self._session: Session | None = None
@@ -45,11 +43,11 @@ class Follower:
         self.intervals = 0
         """Number of complete intervals."""
 
-    # --- hooks, in the order in which they are called for a message
+    # --- Hooks, in the order in which they are called for a message.
 
     def on_hello(self, hello: wire.Hello) -> Session | None:
-        """Called for a hello, also for a second one after a restart. Returns the session to which
-        all later messages are passed; None: they are only passed to `on_message`."""
+        """Called for a hello; after a restart of the stream, for another one. Returns the session
+        to which later messages are passed; None: they are only passed to `on_message`."""
         from perftop.session.session import Session
 
         return Session(hello)
@@ -59,7 +57,7 @@ class Follower:
         return True
 
     def on_episode(self, episode: Episode) -> None:
-        """Called when an episode has ended. Episodes that still run at the end of the stream are in
+        """Called when an episode has ended. At the end of the stream, running episodes are in
         `session.running`."""
 
     def on_beginning(self, episode: Episode) -> None:
@@ -72,26 +70,26 @@ class Follower:
         """Called when an interval is complete."""
 
     def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Called after the samples `first` to `last - 1` of a batch were applied together."""
+        """Called after samples `first` to `last - 1` of a batch were applied together."""
 
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
         """Called for each message, after the other hooks. If frames were applied together, the
-        session has applied all of them. Returns True to stop reading."""
+        session has already applied all of them. Returns True to stop reading."""
         return False
 
     def on_end(self) -> None:
         """Called once at the end of the stream, even if the stream never began."""
 
-    # --- reading messages until the end
+    # --- Reading messages.
 
     async def consume(self, stream: AsyncIterable[list[wire.Message]]) -> None:
-        """Reads a live stream until its end, or until a hook or limit stops it."""
+        """Reads a live stream until its end, or until a hook or a limit stops it."""
         async for messages in stream:
             if self.process(messages):
                 return
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
-        """Processes messages in order; a hello may only be the first message of a call. Returns
+        """Processes messages in order. Only the first message of a call may be a hello. Returns
         whether to stop reading."""
         from perfprobe import wire
 
@@ -124,8 +122,8 @@ class Follower:
         return False
 
     def _due_ns(self) -> int:
-        """Returns the raw time in ns; the first sample at or after it ends the interval or the
-        stream. 0: hooks are called for each sample."""
+        """Returns the raw time in ns of the end of the interval or stream; 0 to call hooks for each
+        sample."""
         if self.each_sample or self._session is None:
             return 0
         ends_ns = [sys.maxsize]
@@ -137,7 +135,7 @@ class Follower:
 
     @property
     def _interval_ns(self) -> int:
-        """Length of the current interval, in ns."""
+        """Length of the current interval in ns."""
         assert self.interval_ns is not None
         is_first = self._starts_early and not self.intervals
         return self.session.hello.sample_ns if is_first else self.interval_ns
@@ -159,11 +157,11 @@ class Follower:
 
     def _begin(self, hello: wire.Hello) -> None:
         self._slack_ns = hello.sample_ns // 2
-        """A frame at most this many ns before a boundary counts as on the boundary."""
+        """A frame that is at most this many ns early counts as on time."""
         self.first_ns, self.intervals = None, 0
         self._cursor = 0
         self._running: dict[int, Episode] = {}
-        """Running episodes, by their id(), which is unique as long as they are kept here."""
+        """Running episodes by id(), which is unique while this dictionary refers to them."""
         self._warnings: list[str] = []
         self._session = self.on_hello(hello)
 
@@ -181,7 +179,7 @@ class Follower:
                 self.on_warning(self._warnings[-1])
 
     def _ends_interval(self, frame: wire.Frame) -> bool:
-        """Ends the interval if it is complete; returns whether `duration_ns` is over."""
+        """Ends the interval if it is complete. Returns whether `duration_ns` is over."""
         if self.first_ns is None:
             self.first_ns = frame.time_ns
         session, is_timed = self._session, self.interval_ns is not None

@@ -1,13 +1,13 @@
-"""The history of a stream, within a budget of bytes: raw frames and notes, from which the values at
-any moment are computed again exactly, and a trail of each sample's metrics, from which charts are
-drawn at the resolution of sampling.
+"""The history of a stream, within a budget of bytes. It contains raw frames and notes, from which
+the values at any moment are computed again exactly, and a trail of each sample's metrics, from
+which charts are drawn at the sampling rate.
 
-Both are stored in chunks that cover the same samples, and the oldest chunk is dropped first. A
-chunk begins with the state of the reader, so no older message is needed.
+Frames and trail are stored in chunks that cover the same samples. The oldest chunk is dropped
+first. A chunk begins with the reader's state, so that no older message is needed.
 
-The trail has the numerator and the denominator of each metric. So the value of any span of time is
-two sums and one division. For each core it has the seconds in its SMT states and its turbo ceiling;
-0 where unknown.
+The trail contains the numerator and the denominator of each metric, so that the value of any span
+is two sums and a division. For each core, it contains the seconds in its SMT states and its turbo
+ceiling; 0 where unknown.
 """
 
 from __future__ import annotations
@@ -39,28 +39,29 @@ from perftop.session.packing import Layouts, Packer, records
 Times = Ints
 WEIGHT_ROW = len(STATES)
 CEILING_ROW = WEIGHT_ROW + 1
-"""Indices of two values of a core, which follow the seconds in its states: the seconds for which
-the states are known, and the turbo ceiling in Hz."""
+"""Indexes of two values of a core, after the seconds in its SMT states: the seconds for which the
+states are known, and the turbo ceiling in Hz."""
 CHUNK_OVERHEAD = 5_500
-"""Bytes of the objects and array headers of a chunk, in addition to their content."""
+"""Size in bytes of a chunk's objects and array headers, in addition to their content."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
-"""Maximum number of frames, and of their bytes, that wait to be packed together: packing many costs
-little more than packing one."""
+"""Maximum number of frames, and of their bytes, that wait to be packed together. Packing many takes
+little longer than packing one."""
 TASK_FRAME_BYTES = 130
-"""Memory in bytes of an entry of `Chunk.task_frames`."""
+"""Size in bytes of an entry of `Chunk.task_frames`."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
-"""Bytes of the objects of a frame, and of each of its blocks, in addition to their content."""
+"""Sizes in bytes of a frame's objects, and of each block's objects, in addition to their
+content."""
 
 
 @dataclass(frozen=True)
 class CounterRows:
-    """A counter of machine, packages or L3s, and the rows of its block that history keeps."""
+    """A counter of the machine, packages or L3s, and the rows of its block that history records."""
 
     column: BlockCounter
     rows: Ints
 
     def increments(self, batch: SampleBatch) -> Floats:
-        """Returns how far the counter advanced, summed over its columns, by sample and row."""
+        """Returns the counter's increments, summed over its columns, (samples, rows)."""
         first, last = self.column.first, self.column.first + self.column.counter.columns
         block = batch.delta.tables[self.column.block].increments
         return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
@@ -73,14 +74,14 @@ class Trail:
         self, metrics: Sequence[int], counter_rows: Sequence[CounterRows], counters: Counters,
         cores: Cores, room: int,
     ) -> None:  # fmt: skip
-        """`metrics`: the metrics to keep, as indices in the registry."""
+        """`metrics`: indexes of the metrics in the registry."""
         self._metrics, self._stamp_hz = np.array(metrics, int), counters.stamp_hz
         cpus = len(counters.hello.topology)
         self.cores = cores
         self.room = room
         self.count = 0
         self._waiting_samples = StackedSamples()
-        """The newest samples, which are not written yet."""
+        """The newest samples, which are not yet in the arrays."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
         self._counter_rows = counter_rows
@@ -90,9 +91,9 @@ class Trail:
         ]
         indexes.append([np.zeros(0, int)] * 2)
         self._ticks, self._increment_indexes = map(np.concatenate, zip(*indexes, strict=True))
-        """Indices in a Delta of the counters' ticks and increments."""
+        """Indexes in a Delta of the counters' ticks and increments."""
         self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
-        # One position more than there are cores: -1 is for a core without known values.
+        # The extra position at the end is for cores without known values, which have index -1.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING_ROW + 1), np.float32)
 
     @property
@@ -106,20 +107,20 @@ class Trail:
         return self._ends[: self.count]
 
     def metric_terms(self, metrics: Sequence[int], samples: slice) -> Singles:
-        """Returns numerators and denominators, (2, metrics, samples, CPUs), of the metrics with
-        these indices in the trail."""
+        """Returns numerators and denominators of metrics, (2, metrics, samples, CPUs). `metrics`:
+        their indexes in the trail."""
         self.write_waiting_samples()
         return self._parts[:, metrics, samples]
 
     def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """Returns (samples, 2, rows): the advance of counters in these rows of the trail, and the
-        stamp ticks of that advance."""
+        """Returns the increments and stamp ticks of counters, (samples, 2, rows). `rows`: their
+        indexes in the trail."""
         self.write_waiting_samples()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
     def core_terms(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
-        """Returns (samples, cores, CEILING_ROW + 1): seconds in each SMT state, seconds in all, and
-        ceiling of each core. `cores`: lists of CPU numbers."""
+        """Returns values of cores, (samples, cores, CEILING_ROW + 1): the seconds in each SMT
+        state, in all states, and the ceiling. `cores`: the CPU numbers of each core."""
         self.write_waiting_samples()
         return self._cores[samples, self.cores.core_indexes(cores)]
 
@@ -131,7 +132,7 @@ class Trail:
         self._waiting_samples.add(batch, first, last)
 
     def write_waiting_samples(self) -> None:
-        """Writes the added samples into the arrays; many take little longer than one."""
+        """Writes the waiting samples into the arrays. Many samples take little longer than one."""
         if not self._waiting_samples.count:
             return
         new_columns = slice(self.count - self._waiting_samples.count, self.count)
@@ -177,8 +178,8 @@ def _write_known(target: Singles, values: Floats, is_known: Bools) -> None:
 
 
 class Chunk:
-    """Packed messages, their trail, and the state of the reader before the first of them, so that
-    no older message is needed. The newest frames wait to be packed together."""
+    """Packed messages, their trail, and the reader's state before the first of them. The newest
+    frames wait to be packed together."""
 
     __slots__ = (
         "_bytes",
@@ -204,20 +205,19 @@ class Chunk:
         packer: Packer,
         max_waiting_bytes: int,
     ) -> None:
-        """`max_waiting_bytes`: maximum size in bytes of the frames that are not packed yet."""
+        """`max_waiting_bytes`: maximum size in bytes of the frames that wait to be packed."""
         self.state = state
         self.before_ns = before_ns
         """Raw time of the start of the chunk's first sample."""
         self.trail = trail
         self.messages: list[bytes] = []
-        """Packed messages."""
         self.packer: Packer | None = packer
-        """Packs the frames of this chunk; None if the chunk is sealed."""
+        """Packs the frames of this chunk; None once the chunk is sealed."""
         self.packer_bytes = 0
         self._waiting_frames: list[wire.Frame] = []
         self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
         self.task_frames: list[tuple[int, int]] = []
-        """Raw time and index, among all messages, of each frame with a record of tasks."""
+        """Raw time and message index of each frame with a record of tasks."""
         self.first_ns, self.last_ns = sys.maxsize, 0
         """Raw times of the chunk's first and last message."""
         self._bytes = state.nbytes + trail.nbytes + CHUNK_OVERHEAD
@@ -246,13 +246,13 @@ class Chunk:
             self.pack_waiting_frames()
 
     def records(self, index: int) -> Mapping[str, object]:
-        """Returns the records, other than counters, of the message with this index."""
+        """Returns the records of the message with this index."""
         if index < len(self.messages):
             return records(self.messages[index])
         return self._waiting_frames[index - len(self.messages)].records
 
     def pack_if_enough(self) -> None:
-        """Packs the waiting frames, if there are enough of them."""
+        """Packs the waiting frames if there are enough of them."""
         if len(self._waiting_frames) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
             self.pack_waiting_frames()
 
@@ -262,7 +262,7 @@ class Chunk:
             self._waiting_frames, self._waiting_bytes = [], 0
 
     def seal(self) -> None:
-        """Packs the waiting frames; no message can be added afterwards."""
+        """Packs the waiting frames and ends the chunk. No message can be added afterwards."""
         self.pack_waiting_frames()
         self.packer, self.packer_bytes = None, 0
 
@@ -278,7 +278,7 @@ class Chunk:
         return int(self.trail.ends[-1]) if self.trail.count else self.before_ns
 
     def moments(self) -> Times:
-        """Returns raw times: the start of the chunk's first sample and the end of each."""
+        """Returns the raw times at which the chunk's first sample starts and each sample ends."""
         return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends])
 
 
@@ -287,22 +287,23 @@ class Chunk:
 MAX_BYTES = 100_000_000
 """Budget of a history in bytes: enough for ten minutes of samples of 100 ms on 64 CPUs."""
 CHUNK_SAMPLES = 50
-"""Maximum number of samples in a chunk. To read one, all samples before it must be unpacked."""
+"""Maximum number of samples in a chunk. Reading a sample requires unpacking all earlier samples in
+its chunk."""
 MIN_CHUNKS = 8
-"""Minimum number of chunks in a full history: a chunk uses at most the budget divided by this
+"""Minimum number of chunks in a full history. A chunk uses at most the budget divided by this
 number, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
-"""Maximum number of bytes of frames that are packed together, and minimum number of such parts in
+"""Maximum size in bytes of the frames that are packed together, and minimum number of such parts in
 the budget."""
 MAX_TASKS_AGE_NS = 2_000_000_000
-"""Age in ns beyond which a record of the tasks is out of date: the probe sends one each second."""
+"""Age in ns from which on a record of tasks is outdated. The probe sends one each second."""
 
 Message = wire.Frame | wire.Note
 
 
 class History:
-    """The history of one stream. A session adds messages and samples; charts read sums over bins of
-    time; an interval in the past is computed again from raw frames."""
+    """The history of one stream. A session adds messages and samples. Charts read sums over bins of
+    time. A past interval is computed again from raw frames."""
 
     def __init__(self, hello: wire.Hello, budget: int = MAX_BYTES) -> None:
         self._budget = budget
@@ -313,20 +314,20 @@ class History:
         self._now_ns = -1
         self._rows = [*range(len(hello.topology))]
         self._metrics: list[str] = []
-        """Metrics of this stream whose history is kept, in the order of their rows in the trail."""
+        """Recorded metrics, in the order of the trail."""
         self._registry = STATIC_METRICS
         self._counters: dict[str, CounterRows] = {}
-        """Counters of the whole machine by the key of their number, then counters of packages and
-        L3s by key; the trail has their rows in this order."""
+        """Recorded counters of the machine, by key of the number, then those of packages and L3s,
+        by key of the counter. The trail has their rows in this order."""
         self._first: dict[str, int] = {}
-        """Index in the trail of the first row of each counter in `_counters`."""
+        """For each counter in `_counters`, the index of its first row in the trail."""
         self._stamp_hz = 1.0
 
-    # --- adding messages
+    # --- Adding messages.
 
     def free_samples(self, reader: SampleReader) -> int:
-        """Returns the number of frames for which the newest chunk has room, at least 1. Call it
-        before `reader` reads these frames, and again after them."""
+        """Returns the number of frames for which the newest chunk has room, at least 1. Must be
+        called before `reader` reads these frames, and again afterwards."""
         last_trail = self._chunks[-1].trail if self._chunks else None
         if (
             last_trail is None or last_trail.count == last_trail.room
@@ -337,8 +338,8 @@ class History:
         return trail.room - trail.count
 
     def keep(self, message: Message, reader: SampleReader) -> bool:
-        """Keeps a note that `reader` has not handled yet, or a frame for which there is room.
-        Returns False, and keeps nothing, if the time of a frame is impossible."""
+        """Adds a note before `reader` applies it, or a frame for which there is room. Returns
+        False, without adding it, if a frame's time is impossible."""
         is_frame = isinstance(message, wire.Frame)
         if is_frame and not self._now_ns < message.time_ns <= sys.maxsize:
             return False
@@ -352,13 +353,13 @@ class History:
         return True
 
     def keep_baseline(self, frame: wire.Frame, reader: SampleReader) -> None:
-        """Keeps the first frame of a stream, which has no sample."""
+        """Adds the first frame of a stream, which has no sample."""
         if self.keep(frame, reader):
             self._chunks[-1].before_ns = self._now_ns
 
     def keep_samples(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
-        """Keeps the frames of samples of a batch, from `first` up to but not including `last`, and
-        adds the samples to the trail."""
+        """Adds samples of a batch, with their frames, from `first` up to but not including
+        `last`."""
         begin = first
         for index in range(first, last):
             was_kept = self.keep(batch.frames[index], reader)
@@ -374,15 +375,15 @@ class History:
             self._chunks[-1].trail.add(batch, first, last)
 
     def write_waiting(self) -> None:
-        """Packs messages that were given to `keep`, and writes samples that were given to
-        `keep_samples`; cheaper if called once for several samples."""
+        """Packs the waiting messages, if there are enough, and writes the waiting samples. Calling
+        it once for several samples is faster."""
         if self._chunks:
             self._chunks[-1].trail.write_waiting_samples()
             self._chunks[-1].pack_if_enough()
 
     def prepend(self, older: History) -> None:
         """Moves chunks of `older`, another history of this stream, to the start of this history: as
-        many as fit of those before it, the newest first. `older` must not be used afterwards."""
+        many of those before it as fit, newest first. `older` must not be used afterwards."""
         if not self._chunks or older._metrics != self._metrics:
             return
         first_ns = self._chunks[0].before_ns
@@ -398,7 +399,7 @@ class History:
         self._sealed_bytes += sum(c.nbytes for c in earlier_chunks)
 
     def _needs_chunk(self) -> bool:
-        """Returns whether the newest chunk is full, or there is no chunk."""
+        """Returns whether there is no chunk or the newest one is full."""
         return not self._chunks or self._chunks[-1].nbytes > self._budget // MIN_CHUNKS
 
     def _begin_chunk(self, reader: SampleReader) -> None:
@@ -416,7 +417,7 @@ class History:
         self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, max_waiting_bytes))
 
     def _choose_series(self, reader: SampleReader) -> None:
-        """Chooses which metrics and counters of this stream to keep a history of."""
+        """Chooses the metrics and counters to record."""
         self._metrics = [key for key, variants in reader.evaluator.variants.items() if variants]
         self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
         columns, topology = reader.counters.columns, reader.hello.topology
@@ -436,7 +437,7 @@ class History:
             self._first[name] = first
             first += len(counter_rows.rows)
 
-    # --- size and times of the kept history
+    # --- Size and times of the history.
 
     @property
     def byte_count(self) -> int:
@@ -468,17 +469,16 @@ class History:
         """Returns the raw times in ns of the ends of all samples, ascending."""
         return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends for c in self._chunks)])
 
-    # --- charts: sums over bins of time. A bin is the span from one edge to the next, its end
-    # included. A bin in which no sample ends has the value of the sample that covers the bin.
-    # Unknown values are NaN.
+    # --- Charts: sums over bins of time. A bin reaches from one edge to the next, including the
+    # latter. A bin in which no sample ends has the value of the sample that covers it. Unknown
+    # values are NaN.
 
     def metric(self, key: str, rows: Sequence[int], edges_ns: Times) -> Floats:
-        """Returns (bins, rows): values of a metric of the CPUs with these indices in hello."""
+        """Returns values of a metric, (bins, rows). `rows`: indexes of the CPUs."""
         return self.metrics([key], rows, edges_ns)[:, 0]
 
     def metrics(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
-        """Returns (bins, metrics, rows): `metric` of several metrics; computing many takes little
-        longer than computing one."""
+        """Returns values of several metrics, (bins, metrics, rows), hardly slower than one."""
         values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
         served_columns = [i for i, key in enumerate(keys) if key in self._metrics]
         if not served_columns:
@@ -527,11 +527,11 @@ class History:
         return fill_covered_bins(rates, ticks / self._stamp_hz, np.diff(edges_ns) / 1e9)
 
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
-        """Returns (bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
+        """Returns mean SMT states, (bins, cores, 4). `cores`: the CPU numbers of each core."""
         return self.cores(cores, edges_ns)[..., :WEIGHT_ROW]
 
     def cores(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
-        """Returns (bins, cores, 5): the four columns of `states`, and the turbo ceiling in Hz."""
+        """Returns the values of `states` and the turbo ceiling in Hz, (bins, cores, 5)."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             core_sums = chunk.trail.core_terms(cores, samples)
@@ -549,8 +549,8 @@ class History:
     def _counter_sums(
         self, rows: Sequence[int] | slice, count: int, edges_ns: Times
     ) -> tuple[Floats, Floats]:
-        """Returns two arrays (bins, rows): the advance of the counters in `rows`, which are `count`
-        rows of the trail, and the stamp ticks of that advance."""
+        """Returns the increments of counters and their stamp ticks, both (bins, rows). `rows`:
+        `count` rows of the trail."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             return chunk.trail.counter_terms(rows, samples)
@@ -561,8 +561,8 @@ class History:
     def _sums(
         self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk, slice], Singles]
     ) -> Floats:
-        """Returns the sums of all samples that end in each bin, (bins, *shape). `part` returns the
-        values of given samples of a chunk."""
+        """Returns sums over the samples that end in each bin, (bins, *shape). `part` returns the
+        values of samples of a chunk."""
         chunks = [
             c for c in self._chunks_between(int(edges_ns[0]), int(edges_ns[-1])) if c.trail.count
         ]
@@ -578,8 +578,8 @@ class History:
                 part(chunk, slice(max(0, first - sample_count), min(count, last - sample_count)))
             )
             sample_count += count
-        # After the last sample there is one more, of zeros, without known values. For an empty bin
-        # reduceat returns the sample that starts there, which is the one that covers the bin.
+        # A sample of zeros, without known values, follows the last sample. For an empty bin,
+        # reduceat returns the sample at its start, which is the one that covers the bin.
         table = np.concatenate([*parts, np.zeros((1, *shape), np.float32)])
         sums: Floats = np.add.reduceat(table, starts - first, axis=0, dtype=np.float64)[:-1]
         if edges_ns[1] <= chunks[0].before_ns:
@@ -594,11 +594,11 @@ class History:
         last = bisect_left(self._chunks, last_ns, key=lambda c: c.end_ns)
         return self._chunks[first : last + 1]
 
-    # --- recomputing past intervals
+    # --- Computing past intervals again.
 
     def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
-        """Returns raw messages in their order. They are the messages kept at the time of the call,
-        even if they are read later or in another thread."""
+        """Yields raw messages between two raw times, in their order. They are those present at the
+        time of the call, even if they are read later or in another thread."""
         near = [c for c in self._chunks if c.last_ns >= start_ns and c.first_ns <= end_ns]
         parts = [self._unpack(chunk) for chunk in near]
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
@@ -609,8 +609,8 @@ class History:
 
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
         """Returns the start and end of an interval that ends with the newest sample at or before
-        `time_ns` and is as close to `span_ns` long as possible; None if its samples are not
-        kept."""
+        `time_ns` and whose length is as close to `span_ns` as possible; None if its samples were
+        dropped."""
         if not self._chunks:
             return None
         chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
@@ -628,9 +628,8 @@ class History:
         return int(starts_ns[np.argmin(np.abs(starts_ns - (end_ns - span_ns)))]), end_ns
 
     def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
-        """Computes the samples between two moments again; `span` returned these moments. Returns
-        the reader after them, and their sums. Cores and calibrations are the present ones of
-        `reader`."""
+        """Computes the samples between two moments from `span` again. Returns the reader after
+        them, and their sums. They use the present cores and calibrations of `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resume(self._chunks[first].state)
         span = Span.empty(reader, begin_ns)
@@ -651,7 +650,8 @@ class History:
         raise AssertionError("no such span")
 
     def task_records(self, after_ns: int, until_ns: int) -> list[tuple[int, TaskSnapshot]]:
-        """Returns the records of tasks after one raw time and up to another, with their times."""
+        """Returns the records of tasks after `after_ns` and up to `until_ns`, with their raw
+        times."""
         records: list[tuple[int, TaskSnapshot]] = []
         for chunk in reversed(self._chunks):
             for time_ns, index in reversed(chunk.task_frames):
@@ -664,7 +664,8 @@ class History:
         return records[::-1]
 
     def tasks_at(self, end_ns: int) -> TaskSnapshot:
-        """Returns the last record of tasks at or before `end_ns`; empty if it is out of date."""
+        """Returns the last record of tasks at or before `end_ns`; an empty one if it is
+        outdated."""
         records = self.task_records(end_ns - MAX_TASKS_AGE_NS - 1, end_ns)
         return records[-1][1] if records else TaskSnapshot()
 
@@ -677,7 +678,7 @@ def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span
 
 
 def fill_covered_bins(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
-    """Copies a rate that was read over several bins into all of them; returns (bins, rows)."""
+    """Copies a rate that was read over several bins into all of them, in place. Returns `rates`."""
     for row in range(rates.shape[1]):
         known_rows = np.flatnonzero(np.isfinite(rates[:, row]))
         for index in known_rows[read_s[known_rows, row] > bin_s[known_rows]].tolist():

@@ -1,6 +1,6 @@
 """The numbers of one span of time: a `Span` sums up samples, and an `Interval` is computed from
-these sums. Live intervals, runs, phases and intervals of history are all computed this way. A
-`Distribution` has extremes and percentiles of the samples of a run."""
+these sums. Live intervals, runs, phases and intervals from history are all computed in this way. A
+`Distribution` provides extremes and percentiles of a run's samples."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
 Tasks = Mapping[str, Any]
-"""The task that ran most on each CPU, by CPU number as text: pid, name and share, as received."""
+"""By CPU number as text, the task that ran most: PID, name and share, as received."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers of one span of time; arrays by CPU or by core."""
+    """The numbers of one span of time. Arrays are by CPU or by core."""
 
     seq: int
-    """Sequence number of the interval in its session; 0: the interval was computed from history."""
+    """Sequence number of the interval in its session; 0 if it was computed from history."""
     time: float
-    """Unix time of the interval's end, in s."""
+    """Unix time of the end, in s."""
     time_ns: int
-    """Raw time of the interval's end, in ns."""
+    """Raw time of the end, in ns."""
     elapsed_s: float
     skew_s: float
-    """Largest spread of wake-ups among the samples, in s."""
+    """Maximum spread of wake-ups in any sample, in s."""
     values: Values
     split: Split
     counts: dict[str, Floats]
@@ -46,29 +46,30 @@ class Interval:
     """Share of the time for which perf counted, by CPU; None if perf did not multiplex counters, or
     is not their source."""
     event_counted_shares: dict[str, Floats]
-    """Share of the time for which perf counted each selected event, by the key of its counter."""
+    """By key of a chosen event's counter, the share of the time for which perf counted it."""
     online: Bools
     is_at_rest: Bools
-    """Mask of the CPUs that hardly ran, so that their numbers per running time are not shown."""
+    """Mask of the CPUs that hardly ran, so that their numbers per running time are not
+    displayed."""
     doubts: Codes
-    """(CPUs, counters): codes of the newest reason why a counter was left out of a sample."""
+    """(CPUs, counters): codes of the newest doubt about each counter."""
     keys: tuple[str, ...]
     """Keys of the counters in `doubts`."""
     sample_count: int
     snapshot: TaskSnapshot
-    """The tasks on each CPU at the interval's end; empty if there is no recent record."""
+    """The tasks on each CPU at the end; empty if there is no recent record."""
     machine: dict[str, float]
-    """Numbers of the machine, such as power, temperature and pressure; only those counted on this
-    machine."""
+    """Numbers of the machine, such as power, temperature and pressure, if this machine counts
+    them."""
     core_power_w: Floats
-    """Power in W by core; NaN where it is not counted by core."""
+    """Power by core in W; NaN where unknown."""
     caches: dict[str, Floats]
-    """Traffic and occupancy of L3s, as values of the CPUs that read them; NaN for other CPUs."""
+    """Traffic and occupancy of L3s, in the rows of the CPUs that read them; NaN for other CPUs."""
     packages: dict[str, Floats]
-    """Power, temperature and memory traffic by package, in the order of hello's packages."""
+    """Power, temperature and memory traffic by package, in the order of hello."""
 
     watched: ThreadActivity | None = None
-    """Activity of the job's threads, from records in this interval; None if no job is watched."""
+    """Activity of the watched job's threads; None if no job is watched."""
 
     @property
     def tasks(self) -> Tasks:
@@ -76,39 +77,40 @@ class Interval:
 
     @property
     def suspect_counters(self) -> dict[int, set[tuple[str, Doubt]]]:
-        """Counters that were left out and the reasons, by index of the CPU in hello."""
+        """For each CPU's index in hello, the keys of its suspect counters and the doubts."""
         return doubts_by_cpu(self.doubts, self.keys)
 
     @property
     def ceiling_hz(self) -> Floats:
-        """Clock in Hz that turbo certainly allows each core; NaN if unknown."""
+        """Lowest turbo ceiling of each core in Hz; NaN where unknown."""
         return self.ceilings.hz
 
 
 MAX_MISSING_SHARE = 0.1
-"""Maximum share of the samples of a span in which a metric may be unknown; its mean over the other
-samples is then used for the span. One sample may always be unknown, if most samples are known."""
+"""Maximum share of the samples in which a metric may be unknown, so that its mean over the other
+samples is valid for the span. One sample may always be unknown, if most samples are known."""
 
 
 @dataclass(slots=True)
 class Span:
-    """Sums over samples. Samples with suspect counters need two more sums: of the metrics of good
-    samples, and of the counters from which SMT states can be computed."""
+    """Sums over samples. If a counter is suspect, there are two more sums: of metrics, over the
+    samples in which they are known, and of the counters from which SMT states are computed."""
 
     delta: Delta
     start_ns: int
     sample_count: int = 0
     _lost_sums: Floats | None = None
-    """(2, CPUs): numerators and denominators of `lost_ratio`. They are summed sample by sample,
-    since ceilings change between samples."""
+    """(2, CPUs): numerators and denominators of `lost_ratio`. They are summed for each sample,
+    because ceilings change between samples."""
     _good_sums: Floats | None = None
-    """(2, metrics, CPUs): sums of numerators and denominators, of samples where both are known."""
+    """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
+    known."""
     _missing_counts: Ints | int = 0
     """(metrics, CPUs): number of samples in which one of the two is unknown."""
     _trusted_delta: Delta | None = None
     _only_sample: tuple[SampleBatch, int, bytes] | None = None
-    """The batch and the index of the sample, and the CPUs online at its end, as long as it is the
-    only sample and has no suspect counters. The sums then equal the numbers of this sample."""
+    """If there is only one sample, without suspect counters: its batch, its index, and the CPUs
+    online at its end. The numbers of the span are then those of the sample."""
 
     @classmethod
     def empty(cls, reader: SampleReader, start_ns: int) -> Span:
@@ -149,8 +151,8 @@ class Span:
         return replace(self, delta=self.delta.copy(), _trusted_delta=whole)
 
     def since(self, earlier: Span, start_ns: int) -> Span:
-        """Returns the sums over the samples after `start_ns`, the end of `earlier`, which is an
-        older copy of this span."""
+        """Returns the sums over the samples after `start_ns`, at which `earlier`, an older copy of
+        this span, ends."""
         whole, lost_sums, good_sums = self._trusted_delta, self._lost_sums, self._good_sums
         if lost_sums is not None and earlier._lost_sums is not None:
             lost_sums = lost_sums - earlier._lost_sums
@@ -165,7 +167,7 @@ class Span:
 
     def values(self, reader: SampleReader) -> Values:
         """Returns the metrics over all samples. A metric that is unknown in some samples is
-        computed from the other samples, if these are enough (MAX_MISSING_SHARE)."""
+        computed from the others, if these are enough (MAX_MISSING_SHARE)."""
         values = reader.evaluator.evaluate(self.delta)
         if self._lost_sums is None:
             return values
@@ -183,8 +185,8 @@ class Span:
         return min(max(1.0, MAX_MISSING_SHARE * self.sample_count), (self.sample_count - 1) / 2)
 
     def read_shares(self) -> dict[str, float]:
-        """Returns, by metric, the share of the samples that its mean includes, on the CPU with the
-        fewest; metrics whose mean includes all samples or is unknown are left out."""
+        """Returns the share of the samples that each metric's mean includes, on the CPU with the
+        fewest. Metrics whose mean includes all samples or is unknown are left out."""
         counts = np.asarray(self._missing_counts)
         if not counts.any():
             return {}
@@ -196,9 +198,9 @@ class Span:
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
         resting_before: Bools | None = None,
     ) -> Interval:  # fmt: skip
-        """Returns the numbers of this span, whose end is `end_ns` in raw time and `unix` in s. The
-        state of `reader` is that of the end. `resting_before`: mask of the CPUs that were at rest
-        in the previous interval."""
+        """Returns the numbers of this span. `reader`: in its state at the end of the span.
+        `end_ns`, `unix`: raw time and Unix time of the end. `resting_before`: mask of the CPUs at
+        rest in the previous interval."""
         counters, events = reader.counters, reader.evaluator.registry.counters
         values, split, ceilings = self._evaluate(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
@@ -248,13 +250,13 @@ class Span:
 
 
 def _lost_sums(batch: SampleBatch) -> Floats:
-    """Returns (samples, 2, CPUs): numerators and denominators of `lost_ratio`."""
+    """Returns numerators and denominators of `lost_ratio`, (samples, 2, CPUs)."""
     values, index = batch.values, INDEX[LOST_RATIO]
     return np.stack([values.numerators[:, index], values.denominators[:, index]], axis=1)
 
 
 def _known_sums(top: Floats, bottom: Floats) -> Floats:
-    """Returns numerators and denominators as one array, 0 where one of the two is unknown."""
+    """Returns numerators and denominators as one array; 0 where one of the two is unknown."""
     return np.where(_is_known(top, bottom), [top, bottom], 0.0)
 
 
@@ -266,52 +268,53 @@ def _is_known(top: Floats, bottom: Floats) -> Bools:
 # memory.
 
 MAX_BYTES = 16 << 20
-"""Maximum size of the kept samples, in bytes. When it is reached, every second sample is dropped,
-and only every second one is kept from then on. The choice is even, so percentiles stay unbiased;
-minimum and maximum are of all samples."""
+"""Maximum size of the kept samples in bytes. When it is reached, every second sample is dropped,
+and from then on only every second one is kept. This is even, so percentiles remain unbiased.
+Minimum and maximum include all samples."""
 MIN_ROWS = 512
-"""Minimum number of samples for which there is room: after a drop there are still a dozen samples
-below the fifth percentile. With more than 256 CPUs they exceed MAX_BYTES: 64 MB at 1024 CPUs."""
+"""Minimum number of samples that are kept, so that a dozen of them are below the fifth percentile
+even after half were dropped. With more than 256 CPUs, they exceed MAX_BYTES: 64 MB at 1024 CPUs."""
 MOVED_ROWS = 16
 """Number of samples that are moved at once when others are dropped."""
 SORTED_COLUMNS = 64
-"""Number of columns that are sorted at once for percentiles: sorting copies them."""
+"""Number of columns that are copied and sorted at once for percentiles."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
 """Maximum number of samples, and bytes of their metrics, that wait to be counted together at the
-end of a batch. The arrays of the whole batch stay in memory as long as one of its samples waits."""
+end of a batch. While a sample waits, the arrays of its whole batch stay in memory."""
 
 
 class Distribution:
-    """The distribution of each metric of each CPU, and of each state of each core, over the samples
-    of a run. After `finish`, the minimum, percentiles and the maximum of each are known."""
+    """The distribution of each CPU's metrics, and of each core's states, over the samples of a run.
+    Minimum, percentiles and maximum are available after `finish`."""
 
     def __init__(
         self, shown_rows: list[int], max_bytes: int = MAX_BYTES, min_rows: int = MIN_ROWS
     ) -> None:
-        """`max_bytes`: maximum size of the kept samples. `min_rows`: number of samples that are
-        kept however large they are; at least 2."""
+        """`max_bytes`: maximum size of the kept samples. `min_rows`: number of samples, at least 2,
+        that are kept whatever their size."""
         self._shown_rows = np.array(shown_rows, int)
         self._max_bytes, self._min_rows = max_bytes, min_rows
         self._kept_samples = np.empty((0, 0), np.float32)
-        """Table of the kept samples, one in each row; `_count` rows are used. A row takes memory
-        only when it is written."""
+        """The kept samples, one per row; `_count` rows are used. A row takes no memory until it is
+        written."""
         self._count = 0
         self._stride = 1
         self._seen_count = 0
         self._minima, self._maxima = np.zeros((2, 0))
         self._series: dict[str, Floats] = {}
-        """Minimum, fifth percentile and maximum of all columns, by name; computed by `finish`."""
+        """By name, minimum, fifth percentile and maximum of all columns, as computed by
+        `finish`."""
         self._cpus = 0
         self._states, self._weights = np.zeros((2, 0, len(STATES)))
         """(cores, states): sums over the samples in which a state is known."""
         self._method_codes: Ints | None = None
-        """Codes of the methods of the last sample, by core."""
+        """By core, the code of the method in the last sample."""
         self._methods: list[dict[str, None]] = []
-        """All methods used for each core, in the order of their first use."""
+        """By core, all methods used, in the order of their first use."""
         self._waiting_samples = StackedSamples()
         self._registry = STATIC_METRICS
         self._cores: Cores
-        """The list of cores to which the waiting samples belong."""
+        """The core list of the waiting samples."""
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
@@ -325,7 +328,8 @@ class Distribution:
             self.count_waiting_samples()
 
     def count_waiting_samples(self) -> None:
-        """Adds the waiting samples to the distributions; many take little longer than one."""
+        """Adds the waiting samples to the distributions. Many samples take little longer than
+        one."""
         if not self._waiting_samples.count:
             return
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
@@ -342,8 +346,8 @@ class Distribution:
         flat = values.all.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([totals, *flat], axis=1)
         if rows.shape[1] != len(self._minima):
-            # These are the first samples, or cores were regrouped, so that older samples are of
-            # other cores.
+            # These are the first samples, or the core list has changed, so that older samples do
+            # not fit.
             self._minima, self._maxima = rows[0], rows[0]
             room = max(self._max_bytes // (4 * rows.shape[1]), self._min_rows)
             # Not malloc: once it has freed a block of this size, it returns no memory any more.
@@ -352,7 +356,7 @@ class Distribution:
             self._seen_count, self._stride = 0, 1
             self._states, self._weights = np.zeros((2, *states.shape[1:]))
             self._method_codes, self._methods = None, [{} for _ in states[0]]
-        # Seconds of each core that a sample covers.
+        # Seconds for which a sample covers each core.
         weights = self._cores.max_of_threads(values.denominators[:, INDEX["util"]])
         self._add_states(samples, states, weights)
         self._minima = np.fmin(self._minima, np.fmin.reduce(rows, axis=0))
@@ -377,8 +381,8 @@ class Distribution:
             self._halve_kept()
 
     def _halve_kept(self) -> None:
-        """Drops every second row, piece by piece: numpy copies overlapping arrays, and the memory
-        of a large copy would not be freed."""
+        """Drops every second row, a few rows at a time: numpy copies overlapping arrays, and the
+        memory of a large copy would not be freed."""
         self._count = (self._count + 1) // 2
         self._stride *= 2
         for start in range(0, self._count, MOVED_ROWS):
@@ -426,13 +430,13 @@ class Distribution:
         return [float(np.percentile(known_values, 100 * share)) for share in shares]
 
     def samples(self, key: str, max_samples: int) -> list[float]:
-        """Returns up to `max_samples` values of a machine's metric, evenly from the samples."""
+        """Returns at most `max_samples` values of a machine's metric, evenly spaced."""
         known_values = self._known_values(key)
         step = max(1, -(-len(known_values) // max_samples))
         return [float(value) for value in known_values[::step]]
 
     def _known_values(self, key: str) -> Singles:
-        """Returns the known values of a metric of the machine."""
+        """Returns the known values of a machine's metric."""
         if not self._kept_samples.shape[1]:
             return np.zeros(0, np.float32)
         column = self._kept_samples[: self._count, self._registry.index[key]]
@@ -442,7 +446,8 @@ class Distribution:
         return self._series_at(self._metric_column(key) + row)
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
-        """Returns the minimum, p5 and maximum of a metric over all samples of these CPUs."""
+        """Returns minimum, fifth percentile and maximum of a metric over all samples of these
+        CPUs."""
         if not self._count:
             return dict.fromkeys(self._series, float("nan"))
         columns = [self._metric_column(key) + row for row in rows]
@@ -455,9 +460,9 @@ class Distribution:
 
     def split(self, split: Split, core: int) -> tuple[str | None, dict[str, float]]:
         """Returns the method and the mean SMT states of a core in the run; NaN where only bounds
-        were known. `split`: the Split of the whole run. If a sibling was offline for a part of the
-        run, the states cannot be computed from sums of counters. Then they are the means over the
-        samples, where a single online thread counts as lp0."""
+        are known. `split`: the Split of the whole run. If a sibling was offline for part of the
+        run, sums of counters do not give the states. They are then the means over the samples, in
+        which a single online thread counts as lp0."""
         method, means = split.method[core], split.shares(core)
         methods = self._methods[core] if core < len(self._methods) else []
         pair_methods = [name for name in methods if name != "single"]
@@ -487,7 +492,7 @@ class Distribution:
 
 def _five_percent(table: Singles) -> Floats:
     """Returns the fifth percentile of each column, interpolated; NaN for a column without values.
-    Same result as np.nanpercentile, which computes one column at a time."""
+    np.nanpercentile gives the same result, but computes one column at a time."""
     sorted_rows = np.sort(table, axis=0)  # NaN is sorted last
     place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
     lower_indexes, columns = place.astype(int), np.arange(table.shape[1])

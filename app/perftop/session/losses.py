@@ -1,7 +1,7 @@
 """Seconds that all busy CPUs, or the watched job, have lost so far, by cause.
 
 The whole is the time that tasks wanted: the time of busy CPUs (see `evaluation.LostSeconds`) plus
-the time that tasks waited for a CPU. For a watched job, it is the time that its threads ran and
+the time that tasks waited for a CPU. For a watched job, it is the time for which its threads ran or
 waited. A CPU's losses count for the job in proportion to the job's running time on that CPU.
 
 Each second of the whole belongs to at most one cause, in this order:
@@ -10,16 +10,16 @@ Each second of the whole belongs to at most one cause, in this order:
 ran another task; stopped: a signal, a debugger or a frozen group kept it from running. This is time
 of the task, in addition to the time of the CPU.
 
-2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time. An episode that runs
-on the CPU at that time names the cause; without an episode, the cause is UNEXPLAINED.
+2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time. The cause is that of
+an episode on the CPU at that time; without an episode, it is UNEXPLAINED.
 
 3. interrupt, memory-stall, sibling, package: the share of the remaining time that the detector
 measured. A loss that a detector attributes to a clock below the ceiling is already in the clock's
-part, so it is not counted again. Time that a job sleeps in a memory stall is added to the whole.
+part, so it is not counted again. Time for which a job sleeps in a memory stall is added to the
+whole.
 
-So the shares of all causes add up to at most 1. LATE_NS after its end, a sample is settled: its
-losses are attributed to causes for good. Some episodes are detected only after they have lasted for
-a while.
+So the shares of all causes add up to at most 1. Some episodes are detected late, so a sample's
+losses are attributed to causes (settled) only LATE_NS after the sample.
 """
 
 from __future__ import annotations
@@ -54,20 +54,18 @@ _NAMING_KINDS: dict[str, tuple[str, ...]] = {
     "involuntary": ("throttle", "involuntary-halt"),
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
-"""For each part of the loss, the kinds of episodes that name its cause, by priority."""
+"""For each part of the loss, the kinds of episodes that can be its cause, in order of priority."""
 _SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
 _REST_KINDS = frozenset({"interrupt", "memory-stall"})
-"""Kinds of episodes whose depth is a share of the time that remains after steal, halts and a low
-clock."""
+"""Kinds of episodes whose depth is a share of the time without steal, halts and a low clock."""
 JOB_SPREAD_NS = 1_000_000_000
-"""Time in ns in which the probe reads all threads of a job in turn."""
+"""Time in ns that the probe takes to read all threads of a job in turn."""
 MAX_UNSETTLED = 256
-"""Maximum number of samples that wait to be settled. If there are more, the oldest are settled
-early."""
+"""Maximum number of unsettled samples. If there are more, the oldest are settled early."""
 
 
 class _LossSamples(NamedTuple):
-    """Wanted and lost seconds of several samples; the first axis of each array is the samples."""
+    """Wanted and lost seconds of several samples. The first axis of each array is the samples."""
 
     since_ns: Ints
     until_ns: Ints
@@ -91,15 +89,16 @@ class LossSums(NamedTuple):
     wanted_s: Floats
     waited_s: Floats
     by_cause: dict[Cause, Floats]
-    """Lost seconds by cause; causes without a loss are left out."""
+    """Lost seconds by cause, without causes that lost nothing."""
 
     @property
     def whole_s(self) -> float:
         return float(self.wanted_s.sum() + self.waited_s.sum())
 
     def since(self, earlier: LossSums) -> LossSums:
-        """Returns these sums minus those of `earlier`. If a later finding replaced a cause, that
-        cause can have a negative sum, and the sum of the new cause is too large by as much."""
+        """Returns these sums minus those of `earlier`. If samples were attributed to another cause
+        in the meantime, the old cause can have a negative sum, and the sum of the new cause is too
+        large by the same amount."""
         none = np.zeros(len(self.wanted_s))
         by_cause = {
             cause: self.by_cause.get(cause, none) - earlier.by_cause.get(cause, none)
@@ -111,7 +110,7 @@ class LossSums(NamedTuple):
         )  # fmt: skip
 
     def of_cpus(self, positions: Sequence[int]) -> LossSums:
-        """Returns the sums of some CPUs; all other CPUs have 0."""
+        """Returns the sums of these CPUs; 0 for other CPUs."""
         by_cpu = np.zeros(len(self.wanted_s))
         by_cpu[positions] = 1.0
         by_cause = {cause: lost_s * by_cpu for cause, lost_s in self.by_cause.items()}
@@ -121,8 +120,8 @@ class LossSums(NamedTuple):
         )  # fmt: skip
 
     def with_quotas(self, stopped_s: Floats) -> LossSums:
-        """Returns the sums with a part of the waiting attributed to quotas. `stopped_s`: seconds by
-        CPU."""
+        """Returns the sums after attributing a part of the waiting to quotas. `stopped_s`: seconds
+        by CPU."""
         if not stopped_s.any():
             return self
         stopped_s = np.minimum(stopped_s, self.waited_s)
@@ -130,7 +129,7 @@ class LossSums(NamedTuple):
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_interrupts(self, taken_s: Mapping[Cause, Floats], elapsed_s: float) -> LossSums:
-        """Returns the sums with a part of the waiting attributed to interrupts: their share of the
+        """Returns the sums after attributing a part of the waiting to interrupts: those during the
         time in which tasks of the CPU were ready. `taken_s`: all seconds of interrupts, by cause
         and CPU."""
         by_cause = dict(self.by_cause)
@@ -143,17 +142,17 @@ class LossSums(NamedTuple):
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_stops(self, stopped_s: Floats, cause: Cause = STOPPED_CAUSE) -> LossSums:
-        """Returns the sums plus the time for which tasks were stopped, as a loss and as wanted
-        time. `stopped_s`: seconds by CPU."""
+        """Returns the sums plus the time for which tasks were stopped, as lost and as wanted time.
+        `stopped_s`: seconds by CPU."""
         if not stopped_s.any():
             return self
         by_cause = {**self.by_cause, cause: stopped_s}
         return self._replace(waited_s=self.waited_s + stopped_s, by_cause=by_cause)
 
     def with_blocked(self, stalled_s: Mapping[Cause, float], blocked_s: Floats) -> LossSums:
-        """Returns the sums plus the time of memory stalls in which the job slept although it wanted
-        to run. `stalled_s`: all seconds of stalls, by cause. `blocked_s`: seconds of the job's
-        uninterruptible sleep, by CPU, an upper bound of the added time."""
+        """Returns the sums plus the time for which the job slept in memory stalls although it
+        wanted to run. `stalled_s`: all seconds of stalls, by cause. `blocked_s`: seconds of the
+        job's uninterruptible sleep, by CPU, which are an upper bound of the added time."""
         by_cause, waited_s = dict(self.by_cause), self.waited_s
         for cause, whole_s in stalled_s.items():
             ran_s = by_cause.get(cause, np.zeros(len(waited_s)))
@@ -165,24 +164,24 @@ class LossSums(NamedTuple):
         return self._replace(waited_s=waited_s, by_cause=by_cause)
 
     def share(self, cause: Cause) -> float:
-        """Returns the share of the whole lost to a cause; NaN if no CPU was busy."""
+        """Returns the share of the whole that a cause took; NaN if no CPU was busy."""
         lost_s = float(self.by_cause[cause].sum()) if cause in self.by_cause else 0.0
         whole_s = self.whole_s  # computed once: each access sums over all CPUs
         return max(0.0, lost_s) / whole_s if whole_s > 0 else float("nan")
 
     def shares(self) -> dict[Cause, float]:
-        """Returns the share of the whole lost to each cause, the largest first."""
+        """Returns the share of the whole that each cause took, largest first."""
         by_cause = {cause: self.share(cause) for cause in self.by_cause}
         return dict(sorted(by_cause.items(), key=lambda pair: -pair[1]))
 
     @property
     def lost_ratio(self) -> float:
-        """Share of the whole lost to all causes together; NaN if no CPU was busy."""
+        """Share of the whole that all causes took together; NaN if no CPU was busy."""
         return sum(self.shares().values()) if self.whole_s > 0 else float("nan")
 
 
 class Losses:
-    """Sums of the time that a stream has lost so far, by cause. They never fall, except by the
+    """Sums of the time that a stream has lost so far, by cause. They never decrease, except by the
     noise of involuntary halts."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
@@ -190,28 +189,28 @@ class Losses:
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
-        """Seconds lost by cause in settled samples, without waits for a CPU."""
+        """By cause, the seconds lost in settled samples, without waits for a CPU."""
         no_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
         parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
         self._open_samples = [_LossSamples(*no_times, *parts)]
-        """Samples whose losses are not attributed to causes yet."""
+        """Samples whose losses are not yet attributed to causes."""
         self._open_count = 0
         self._unsplit_samples: list[_LossSamples] = []
-        """Samples after `_open_samples`, for which the job's running time is not known yet."""
+        """Samples after `_open_samples` for which the job's running time is still unknown."""
         self._run_s = np.zeros(len(cpus))
-        """Seconds that the job ran since the first sample in `_unsplit_samples`."""
+        """Seconds for which the job ran since the first sample in `_unsplit_samples`."""
 
     def add_wait(self, waited_s: Floats, ran_s: Floats | None = None) -> None:
-        """Adds the seconds that tasks waited for a CPU. `ran_s`: seconds that they ran, which they
-        also wanted on CPUs that were not busy enough for `evaluation.LostSeconds`."""
+        """Adds the seconds for which tasks waited for a CPU. `ran_s`: seconds for which they ran,
+        because CPUs that are not busy enough for `evaluation.LostSeconds` lack this wanted time."""
         self._waited_s = self._waited_s + waited_s
         self._ran_s = self._ran_s + (0.0 if ran_s is None else ran_s)
 
     def add(
         self, lost: LostSeconds, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None
     ) -> None:
-        """Adds samples. `run_s`: seconds that the watched job ran, from their records; None without
-        a watched job."""
+        """Adds samples. `run_s`: seconds for which the watched job ran; None without a watched
+        job."""
         wanted_s, parts_s = lost.wanted_s, lost.parts_s
         is_known = np.isfinite(parts_s.sum(axis=1) + wanted_s)
         if np.count_nonzero(is_known) < is_known.size:
@@ -252,19 +251,21 @@ class Losses:
         return min(len(is_late), first_true(is_late) + 1)
 
     def oldest_due_ns(self, now_ns: int) -> int | None:
-        """Returns the raw time of the oldest sample to settle now; None if it is too early."""
+        """Returns the raw time of the oldest sample that is due to be settled; None if there is
+        none."""
         oldest_ns, count = self._oldest_ns(now_ns)
         return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_UNSETTLED else None
 
     def _oldest_ns(self, default_ns: int) -> tuple[int, int]:
-        """Returns the raw start of the oldest open sample, or `default_ns`; and their number."""
+        """Returns the raw start of the oldest open sample, or `default_ns`; and the number of such
+        samples."""
         first = next(
             (samples.since_ns for samples in self._open_samples if len(samples.since_ns)), None
         )
         return default_ns if first is None else int(first[0]), self._open_count
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
-        """Attributes the losses of all samples whose episodes are known. `episodes`: those since
+        """Attributes the losses of the samples whose episodes are known. `episodes`: those since
         the time that `oldest_due_ns` returned."""
         samples = _join_samples(self._open_samples)
         count = len(samples.until_ns)
@@ -278,7 +279,7 @@ class Losses:
 
     @property
     def unsettled_ns(self) -> int:
-        """Raw time in ns of the oldest sample that is not settled yet; 0 if there is none."""
+        """Raw time in ns of the oldest unsettled sample; 0 if there is none."""
         since_ns = _join_samples([*self._open_samples, *self._unsplit_samples]).since_ns
         return int(since_ns.min()) if len(since_ns) else 0
 
@@ -307,8 +308,8 @@ class Losses:
     def _losses_by_cause(
         self, wanted_s: Floats, parts_s: Floats, times: Ints, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
-        """Yields causes with the seconds that each CPU lost to them in these samples. A cause may
-        be yielded several times."""
+        """Yields causes, possibly repeatedly, with the seconds that each CPU lost to them in these
+        samples."""
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL_CAUSE, steal.sum(axis=0)
         for part, kinds in _NAMING_KINDS.items():
@@ -333,8 +334,8 @@ class Losses:
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
     def _episode_mask(self, episode: Episode, times: Ints) -> Bools:
-        """Returns a mask (samples, CPUs): the episode's CPUs, in samples of which at least half is
-        in it."""
+        """Returns a mask (samples, CPUs): the episode's CPUs, in the samples of which it covers at
+        least half."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
         middle_ns = times.mean(axis=1)
         during = (middle_ns >= episode.start_ns) & (middle_ns <= end_ns)
@@ -363,7 +364,8 @@ class TaskTimeSpan:
 
 @dataclass(frozen=True)
 class Totals(TaskTimeSpan):
-    """The times and losses of a span. A session's own totals keep growing; `copy` freezes them."""
+    """The times and losses of a span. The totals of a session's run continue to grow; `copy`
+    returns fixed ones."""
 
     losses: LossSums
     sample_count: int
@@ -372,11 +374,10 @@ class Totals(TaskTimeSpan):
     span: Span
 
     def copy(self) -> Totals:
-        """Returns these totals as they are now."""
         return replace(self, times=self.times.copy(), span=self.span.copy())
 
     def since(self, earlier: Totals) -> Totals:
-        """Returns the totals after the end of `earlier`, which has the same start."""
+        """Returns the totals after the end of `earlier`, which must have the same start."""
         return Totals(
             earlier.end_ns, self.end_ns, self.times.since(earlier.times),
             self.losses.since(earlier.losses), self.sample_count - earlier.sample_count,
@@ -402,13 +403,13 @@ class KernelWork(NamedTuple):
 
 
 class RecordHints:
-    """Likely reasons of losses, from records: kernel messages, programs that manage power, kernel
-    functions, and memory limits. Records are untrusted: they are checked here, and names are made
-    printable."""
+    """Likely reasons of losses from records: kernel messages, programs that manage power, kernel
+    functions and memory limits. Records are untrusted: they are checked here, and unprintable
+    characters in names are replaced."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, str], int] = {}
-        """Numbers of kernel messages, by kind and by the name in the message."""
+        """Numbers of kernel messages, by kind and name."""
         self.power_managers: list[str] = []
         """Programs that may lower limits of power and clock, with their PIDs."""
         self.kernel_s: dict[KernelWork, float] = {}
@@ -416,8 +417,8 @@ class RecordHints:
         self.kernel_span_s = 0.0
         """Time in s that the samples in `kernel_s` cover."""
         self.groups_at_limit: dict[str, MemoryGroup] = {}
-        """Control groups that reached their memory limit and read pages back, by name, with their
-        sums."""
+        """By name, the control groups that reached their memory limit and read pages back, with
+        sums of their counts."""
 
     def split_lock_tids(self) -> set[int]:
         names = [name for kind, name in self.messages if kind == "split-lock"]
@@ -464,21 +465,21 @@ class RecordHints:
                         self.kernel_s[work] = self.kernel_s.get(work, 0.0) + ns / 1e9
 
 
-# --- Phases of a job: from one mark to the next or, without marks, stretches in which one program
-# ran most.
+# --- Phases of a job: from one mark to the next or, without marks, periods in which the same
+# program ran most.
 #
 # The session stores the times of the job's threads at each mark, and about once a second. A phase
-# is the difference between two such sums, so marks need no sums of their own.
+# is the difference of two such sums.
 
 MAX_MARKS = 64
-"""Maximum number of marks with stored times. Later marks begin no phase."""
+"""Maximum number of marks with stored times. Later marks do not start a phase."""
 MAX_MOMENTS = 128
 """Maximum number of other moments. If there are more, every second one is dropped."""
 FIRST_STEP_NS = 900_000_000
 """Initial minimum time in ns between two moments. It doubles whenever moments are dropped."""
 MAX_UNNAMED_PHASES = 6
 MIN_PHASE_NS = 200_000_000
-"""Minimum time in ns before the first mark that is a phase of its own."""
+"""Minimum time in ns before the first mark that is a separate phase."""
 
 
 class JobMoment(NamedTuple):
@@ -489,7 +490,7 @@ class JobMoment(NamedTuple):
 
 
 class JobMoments:
-    """The times of a job at its marks, and at moments between them."""
+    """The times of a job at its marks, and at moments in between."""
 
     def __init__(self) -> None:
         self.marks: list[JobMoment] = []
@@ -512,12 +513,12 @@ class JobMoments:
 
 @dataclass(frozen=True)
 class RunPhase(TaskTimeSpan):
-    """A phase of a job, with the times of the job's threads only."""
+    """A phase of a job. The times only include the job's threads."""
 
     label: str
 
     def largest_program(self) -> tuple[str, float]:
-        """Returns the program that ran most and its running seconds; '' if none ran."""
+        """Returns the program that ran most, and its running seconds; '' if none ran."""
         run_s: dict[str, float] = {}
         for times in self.times.threads.values():
             run_s[times.comm] = run_s.get(times.comm, 0.0) + times.run_s
@@ -553,7 +554,7 @@ def _phases_between(moments: Sequence[JobMoment]) -> list[RunPhase]:
 
 
 def _phases_by_program(moments: Sequence[JobMoment]) -> list[RunPhase]:
-    """Returns phases named after the program that ran most. A stretch in which nothing ran belongs
+    """Returns phases named after the program that ran most. A period in which nothing ran belongs
     to the phase before it or, at the start, to the phase after it. While there are more than
     MAX_UNNAMED_PHASES, the shortest phase is joined with its shorter neighbour."""
     bounds: list[JobMoment] = []

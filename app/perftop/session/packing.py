@@ -1,10 +1,10 @@
 """Packs frames and notes without loss, for the history in memory and for recordings.
 
 The form of a frame is the set of its blocks. A frame is packed as its difference from the previous
-frame of the same form, the first frame of a form as its difference from zero. A column of a block
-changes by similar, small amounts in all rows. So all differences of a column take the same number
-of bytes: the fewest of 0, 1, 2, 4 and 8 that the largest fits into. Differences are signed, because
-gauges fall, and modulo 2**64.
+frame of the same form; the first frame of a form, as its difference from zero. Within a column of a
+block, all rows change by similar, small amounts. So all differences of a column have the same size:
+the smallest of 0, 1, 2, 4 and 8 bytes that the largest difference fits into. Differences are
+signed, because gauges fall, and modulo 2**64.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from perfprobe import wire
 from perftop.base.arrays import Words
 
 WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
-"""Codes of the sizes of packed differences, and their types; code 0: all differences are 0."""
+"""Code and type of each size of packed differences. With code 0, all differences are 0."""
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 _SIGN_BIT = np.uint64(1)
 MAX_LAYOUTS = 64
-"""Maximum number of layouts kept; no probe sends that many forms of frames."""
+"""Maximum number of cached layouts. No probe sends that many forms of frames."""
 MAX_WORDS = 1 << 22
-"""Maximum number of words in the newest frames of all forms together. All layouts together may have
-half as many. The largest frame has 1 << 21 words."""
+"""Maximum number of words in the newest frames of all forms, and twice that in all layouts. The
+largest frame has 1 << 21 words."""
 UNPACKED_WORDS = 1 << 16
-"""Number of words that are unpacked together. More would not fit into the caches of a CPU."""
+"""Number of words that are unpacked at once. More would not fit into a CPU's caches."""
 
 
 class Layout:
@@ -55,8 +55,8 @@ class Layout:
 
 
 def pack(layout: Layout, rows: Words) -> list[bytes]:
-    """Packs each row of words as its difference from the previous row. The words of a row are
-    sorted by column. Packing many rows takes little longer than packing one."""
+    """Packs each row of words, sorted by column, as its difference from the previous row. Packing
+    many rows takes little longer than packing one."""
     if not layout.words:
         return [b""] * (len(rows) - 1)
     increments = (rows[1:] - rows[:-1]).view(np.int64)
@@ -77,8 +77,8 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
 
 
 def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Words:
-    """Unpacks what `pack` packed. Returns the rows of words. `previous_words`: the row before the
-    first. Raises ValueError if a row is not complete. Many rows take little longer than one."""
+    """Returns the rows of words from which `pack` made `packed`. `previous_words`: the row before
+    the first. Raises ValueError if a row is incomplete. Many rows take little longer than one."""
     count, columns = len(packed), len(layout.heights)
     if not layout.words:
         return np.zeros((count, 0), np.uint64)
@@ -104,7 +104,7 @@ def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Wo
 
 
 class Layouts:
-    """Layouts of the frames of one stream: a frame may lack a block, and a block may have a single
+    """The layouts of one stream's frames. A frame may lack blocks, and a block may have a single
     head for all rows."""
 
     def __init__(self, hello: wire.Hello) -> None:
@@ -138,14 +138,14 @@ class Layouts:
         return layout
 
     def words(self, frames: Sequence[wire.Frame]) -> Words:
-        """Returns all words of frames of the same form, a row for each frame."""
+        """Returns the words of frames of the same form, (frames, words)."""
         blocks = (frame.blocks.get(block.name) for frame in frames for block, _ in self._blocks)
         parts = [part for rows in blocks if rows for part in (rows.head, rows.valid, rows.values)]
         words = np.frombuffer(b"".join(parts), "<u8")
         return words.reshape(len(frames), len(words) // len(frames))
 
     def blocks(self, form: bytes, words: Words) -> list[dict[str, wire.Rows]]:
-        """Splits the words of frames of this form into their blocks, by name."""
+        """Returns the blocks, by name, of frames of this form, given their words."""
         names = [block.name for (block, _), heads in zip(self._blocks, form, strict=True) if heads]
         ends = self.layout(form).ends
         frames = []
@@ -168,12 +168,12 @@ class Layouts:
 
 
 class Packer:
-    """Packs or unpacks a sequence of messages, in order from the first."""
+    """Packs or unpacks a sequence of messages in order."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
         self._last_words: dict[bytes, Words] = {}
-        """The newest words of each form, sorted into columns."""
+        """The newest words of each form, sorted by column."""
 
     @property
     def nbytes(self) -> int:
@@ -211,8 +211,8 @@ class Packer:
         ]
 
     def _exceeds_max_words(self, forms: Iterable[bytes]) -> bool:
-        """Returns whether frames of these forms may exceed MAX_WORDS, so that other forms' words
-        are dropped."""
+        """Returns whether the newest words may exceed MAX_WORDS with these forms, so that words of
+        other forms are dropped."""
         sizes = {form: len(words) for form, words in self._last_words.items()}
         sizes |= {form: self._layouts.layout(form).words for form in forms}
         return sum(sizes.values()) > MAX_WORDS
@@ -221,8 +221,8 @@ class Packer:
         return self.unpack_many([data])[0]
 
     def unpack_many(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
-        """Unpacks messages. The result is the same as that of `unpack` for each in turn. If one is
-        damaged, raises WireError, ValueError or TypeError, and unpacks none."""
+        """Unpacks messages. The result is the same as that of `unpack` for each in turn. If a
+        message is damaged, raises WireError, ValueError or TypeError, and unpacks none."""
         last_words = dict(self._last_words)
         try:
             return self._unpack_messages(packed)
@@ -256,7 +256,8 @@ class Packer:
         return [message for message in messages if message is not None]
 
     def _keep_last(self, form: bytes, last_words: Words) -> None:
-        """Keeps the newest words of a form. Packer and unpacker drop old words by the same rule."""
+        """Stores the newest words of a form. Packing and unpacking drop old words by the same
+        rule."""
         other_words = sum(len(words) for key, words in self._last_words.items() if key != form)
         if other_words + len(last_words) > MAX_WORDS:
             self._last_words.clear()
@@ -281,18 +282,19 @@ def records(data: bytes) -> dict[str, object]:
 
 # --- The format of a recording: messages of the wire, with packed frames and notes.
 #
-# The first message of a block needs no earlier message. The messages of a block are deflated as one
-# stream, which is flushed after each message. Until a block is complete, its messages may be stored
-# as on the wire. The last message of a recording that ended properly is an index with the positions
-# of its blocks.
+# A block is a sequence of messages that can be decoded without earlier messages. It is deflated as
+# one stream, which is flushed after each message. Until a block is complete, its messages may be
+# stored as on the wire. The last message of a recording that ended properly is an index with the
+# positions of its blocks.
 
 BLOCK_MESSAGES = 64
-"""Number of messages in a block. To read one, all messages before it in its block are unpacked."""
+"""Number of messages in a block. Reading a message requires unpacking all earlier messages of its
+block."""
 COMPRESSION_LEVEL = 1
 """Compression level of zlib. The next level takes twice as long and saves 5 %."""
 
 MAX_OVERHEAD_BYTES = 1 << 22
-"""Maximum size of a packed message without its blocks, in bytes."""
+"""Maximum size in bytes of a packed message without its blocks."""
 INDEX_KIND = "index"
 """Kind of the last note in a file. Its data contains the offset and first time of each block. The
 file ends with the offset of this note, so that readers can find it."""
@@ -301,7 +303,7 @@ _DAMAGE_ERRORS = wire.WireError, ValueError, TypeError, KeyError, IndexError, zl
 
 
 class Recorder:
-    """Writes messages to a recording, beginning with the hello."""
+    """Writes messages to a recording, starting with the hello."""
 
     def __init__(self, write: Callable[[bytes], object], hello: wire.Hello) -> None:
         """`write` receives the bytes of whole messages."""
@@ -316,8 +318,8 @@ class Recorder:
         self.write_many([message])
 
     def write_many(self, messages: Sequence[TimedMessage]) -> None:
-        """Writes messages. The bytes are the same as one by one, and many take little longer than
-        one."""
+        """Writes messages. The bytes are the same as with one call per message, and many take
+        little longer than one."""
         while messages:
             first = self._block >= BLOCK_MESSAGES
             if first:
@@ -339,7 +341,7 @@ class Recorder:
             messages = messages[len(block_messages) :]
 
     def end(self) -> None:
-        """Writes the index. No message may be written after the index."""
+        """Writes the index. No message may be written afterwards."""
         data = {"blocks": self._blocks.tobytes(), "at": self.byte_count.to_bytes(8, "little")}
         self._write_message(wire.Note(INDEX_KIND, self._last_ns, "recorder", data))
 
@@ -350,7 +352,7 @@ class Recorder:
 
 
 class Unpacker:
-    """Unpacks the packed messages of a recording, block by block."""
+    """Unpacks the messages of a recording, block by block."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._layouts = Layouts(hello)
@@ -365,7 +367,7 @@ class Unpacker:
             yield from self._unpack_block(run[first:end])
 
     def _unpack_block(self, run: Sequence[wire.Packed]) -> Iterator[TimedMessage]:
-        """Unpacks consecutive messages of one block, together if none is damaged."""
+        """Unpacks consecutive messages of one block, all at once if none is damaged."""
         if run[0].first:
             self._packer, self._inflate = Packer(self._layouts), zlib.decompressobj()
             self._crc = self._time_ns = 0
@@ -407,7 +409,7 @@ class Unpacker:
 
 
 def _check_types(message: TimedMessage) -> None:
-    """Raises ValueError or WireError if the message, which is untrusted, is not valid."""
+    """Raises ValueError or WireError if an untrusted message is invalid."""
     fields: tuple[object, ...]
     if isinstance(message, wire.Frame):
         fields = message.seq, message.time_ns, message.lost, message.late, message.records
@@ -448,8 +450,8 @@ class Reader:
 
 
 def write_all(fd: int, data: wire.Bytes, offset: int | None = None) -> None:
-    """Writes all of the data at the offset; None: at the file's current position. Raises OSError,
-    even if a part was written."""
+    """Writes all of the data at `offset`; None: at the file's current position. Raises OSError if
+    not all of it was written."""
     with memoryview(data) as view:
         written_bytes = 0
         while written_bytes < len(view):

@@ -1,8 +1,8 @@
 """Selections that users type: CPUs by a filter such as `pkg:1 busy>80 | offline !type:E`, and
 moments of history by a time.
 
-All terms of an alternative are required. `|` separates alternatives, and `!` before a term negates
-it. An unknown value matches no comparison, negated or not.
+A CPU must match all terms of an alternative. `|` separates alternatives, and `!` before a term
+negates it. An unknown value matches no comparison, not even a negated one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from perftop.model.kinds import Episode
 
 MAX_LENGTH = 200
-"""Maximum number of characters of a filter. A longer text was pasted by mistake."""
+"""Maximum number of characters of a filter. A longer text was probably pasted by mistake."""
 WIDTH = 80
-"""Width in cells of the narrowest terminal, in which a message must fit."""
+"""Width in cells of the narrowest terminal, which messages must fit into."""
 
 HELP: tuple[tuple[str, str], ...] = (
     ("0-15,32", "CPUs by number"),
@@ -52,7 +52,8 @@ HELP: tuple[tuple[str, str], ...] = (
 
 Test = Callable[[Session, Interval | None], Bools]
 Ranges = tuple[tuple[float, float], ...]
-"""First and last number of each range. A large range needs no more memory than a small one."""
+"""First and last number of each range, so that a large range needs no more memory than a small
+one."""
 
 
 class FilterError(ValueError):
@@ -61,7 +62,7 @@ class FilterError(ValueError):
     def __init__(self, text: str, position: int) -> None:
         super().__init__(text)
         self.offset = position
-        """Index of the first invalid character, or of the missing text."""
+        """Index of the first invalid character, or of the position where text is missing."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,9 @@ class _Term:
 class Filter:
     text: str
     is_steady: bool
-    """Whether the mask depends only on the topology, so that it changes only with a hotplug."""
+    """Whether the mask depends only on the topology, so that only hotplug changes it."""
     _alternatives: tuple[tuple[_Term, ...], ...]
-    """Alternatives; all terms of an alternative are required."""
+    """Alternatives. A CPU must match all terms of one of them."""
 
     def cpus(self, session: Session, interval: Interval | None) -> Bools:
         """Returns a mask of the matching CPUs. Without an interval, all values are unknown."""
@@ -87,7 +88,7 @@ class Filter:
 
 
 def parse_filter(text: str) -> Filter | None:
-    """Parses a filter. Returns None for a blank text. Raises FilterError."""
+    """Parses a filter. Returns None for blank text. Raises FilterError."""
     if not text.strip():
         return None
     if len(text) > MAX_LENGTH:
@@ -147,7 +148,7 @@ _PREFIX_PATTERN = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTAL
 
 
 def _word_term(word: str, position: int) -> _Term:
-    """Returns a term without an operator."""
+    """Returns the term for a word without an operator."""
     if _LIST_PATTERN.fullmatch(word):
         ranges = _ranges(word, position, "0-15,32")
         return _Term(partial(_topology_test, "cpu", ranges), is_steady=True)
@@ -189,8 +190,8 @@ def _ranges(text: str, position: int, example: str) -> Ranges:
 
 
 def _in_ranges(values: list[object], ranges: Ranges) -> Bools:
-    """Returns a mask of the values in a range. Only integers can match; rows and records may have
-    values of any type."""
+    """Returns a mask of the values in these ranges. Only integers can match; rows and records may
+    contain values of any type."""
     ids = np.array([value if isinstance(value, int) else np.nan for value in values], float)
     mask = np.zeros(len(ids), bool)
     for low, high in ranges:
@@ -203,8 +204,8 @@ def _topology_test(name: str, ranges: Ranges, session: Session, _: Interval | No
 
 
 class _Unit(NamedTuple):
-    powers: dict[str, int]  # powers of ten, by the suffix of the number in lower case
-    step: float  # the last digit that the screen shows
+    powers: dict[str, int]  # powers of ten by suffix, in lower case
+    step: float  # the last digit on the screen
     show: Callable[[float], str]
     example: str
 
@@ -266,7 +267,7 @@ def _unknown_metric(name: str, operator: str, position: int) -> FilterError:
 
 
 def _typed_level(text: str, unit: _Unit, position: int, example: str) -> float:
-    """Returns the value of a typed number, in the base unit."""
+    """Returns the value of a typed number in the base unit."""
     match = _NUMBER_PATTERN.fullmatch(text)
     power = unit.powers.get(match[2].lower()) if match else None
     if match is None or power is None:
@@ -279,7 +280,7 @@ def _equals_as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
     text = unit.show(level)
     steps = np.abs(values - float(f"{text}e{unit.powers['']}")) / unit.step
     mask: Bools = steps < 0.499
-    for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # at the edge compare as text
+    for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # compare as text at the limits
         mask[row] = unit.show(float(values[row])) == text
     return mask
 
@@ -312,7 +313,7 @@ def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | N
 
 
 def _shorten_text(text: str) -> str:
-    """Makes typed text printable and short, for a message."""
+    """Returns typed text, printable and shortened, for a message."""
     return safe_text(text, 16)
 
 
@@ -326,7 +327,7 @@ _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
     """Returns the marks and episodes whose samples are in history or in a recording. `cpus`: only
-    episodes on at least one of these; None: on any CPU."""
+    episodes on at least one of these CPUs; None: all."""
     asked_cpus = None if cpus is None else set(cpus)
     return [
         episode for episode in (*session.ended, *session.running, *session.marks)
@@ -344,9 +345,9 @@ def is_reachable(session: Session, episode: Episode) -> bool:
 
 
 def episode_moment(session: Session, episode: Episode, interval: Interval) -> int:
-    """Returns the moment in raw ns at which to show an episode. An interval that ends there, with
-    as many samples as `interval`, begins with the episode. For a shorter episode, the moment is its
-    end."""
+    """Returns the moment in raw ns at which to display an episode. An interval that ends at this
+    moment and has as many samples as `interval` begins with the episode. The moment is at most the
+    episode's end."""
     sample_ns = session.hello.sample_ns
     samples = max(1, round(interval.elapsed_s * 1e9 / sample_ns))
     # samples may be slightly late
@@ -365,7 +366,8 @@ def nearest_moment(
     starts = [episode_moment(session, episode, interval) for episode in episodes]
     if not len(times) or not starts:
         return None
-    # Moments are ends of samples; otherwise navigation would return to the moment already shown.
+    # The end of a sample, as moments on the screen are; otherwise, navigation would return to the
+    # same moment.
     moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
     is_beyond = moments > interval.time_ns if direction > 0 else moments < interval.time_ns
     if not is_beyond.any():
@@ -376,9 +378,9 @@ def nearest_moment(
 def typed_moment(
     text: str, session: Session, interval: Interval, extent_ns: tuple[int, int] | None = None
 ) -> int:
-    """Returns the typed moment in raw ns. A span is relative to `interval`. `extent_ns`: the range
-    of possible moments; None: the session's history. Raises ValueError with one line for the
-    user."""
+    """Returns the typed moment in raw ns. A typed duration is relative to `interval`. `extent_ns`:
+    the range of possible moments; None: the session's history. Raises ValueError with one line for
+    the user."""
     history = session.history
     if extent_ns is None and history is not None and history.first_ns is not None:
         extent_ns = history.first_ns, history.last_ns or history.first_ns
@@ -391,7 +393,7 @@ def typed_moment(
 
 def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
     """Returns the typed moment in Unix ns. A time of day means its latest occurrence before the
-    newest sample. A span counts from the moment shown, in seconds if it has no unit. Raises
+    newest sample. A duration, in seconds if it has no unit, is relative to `shown_ns`. Raises
     ValueError with one line for the user."""
     text = text.strip()
     if match := _SPAN_PATTERN.fullmatch(text):

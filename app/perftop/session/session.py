@@ -1,7 +1,7 @@
 """The state of one stream: hello, online CPUs, sums over the interval and the run, and episodes.
 
-`apply` and `play` add messages in order. The session never waits, does no I/O and draws nothing.
-Live streams, files and tests use the same code.
+`apply` and `play` process messages in order. The session never waits, performs no I/O and draws
+nothing. Live streams, files and tests use the same code.
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ from perftop.session.losses import (
 from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
-"""Maximum number of frames that are read ahead and computed at once. More would gain little."""
+"""Maximum number of frames that are read ahead and computed at once. More would save little
+time."""
 MAX_BATCH_BYTES = 3 << 18
-"""Maximum size in bytes of the counters computed at once, for frames so large that MAX_BATCH of
-them have more. Some sixty arrays of this size exist at a time."""
+"""Maximum size in bytes of the counters that are computed at once, for frames so large that
+MAX_BATCH of them are larger. Some sixty arrays of this size exist at the same time."""
 MIN_BATCH = 16
-"""Number of frames that are computed at once even with up to five times MAX_BATCH_BYTES."""
+"""Number of frames that are computed at once even if they have up to five times MAX_BATCH_BYTES."""
 MAX_HOTPLUGS = 4096
-"""Maximum number of hotplug notes kept. Older ones no longer matter."""
+"""Maximum number of stored hotplug notes. Older notes are no longer needed."""
 MAX_WARNINGS = 20
-"""Maximum number of warnings kept, the newest, so that a probe cannot fill the memory."""
+"""Maximum number of stored warnings (the newest), so that a probe cannot fill the memory."""
 MAX_PROCESSES = 4096
-"""Maximum number of processes whose details are kept; the newest are kept."""
+"""Maximum number of processes with stored details (the newest)."""
 MAX_DETAIL = 1 << 14
-"""Maximum number of characters of one process's details. A list of all CPUs of a big machine takes
-a third of it."""
+"""Maximum number of characters of a process's details. A list of all CPUs of a big machine takes a
+third of it."""
 
 
 def max_batch(hello: wire.Hello) -> int:
@@ -73,9 +74,8 @@ class Session:
         self, hello: wire.Hello, history: History | None = None, *, summarises: bool = True,
         kinds: Collection[str] | None = None,
     ) -> None:  # fmt: skip
-        """`history`: the history to which the session adds messages. `summarises`: whether the
-        distribution of the samples will be read. `kinds`: the kinds of episodes to detect; None:
-        all."""
+        """`history`: receives the messages. `summarises`: whether the distribution of the samples
+        will be read. `kinds`: the kinds of episodes to detect; None: all."""
         self.hello = hello
         self.history = history
         self.now_ns = hello.raw_ns
@@ -89,38 +89,36 @@ class Session:
         self.topology = list(hello.topology)
         selected = self.position if hello.selected is None else hello.selected
         self.selected = [position for cpu, position in self.position.items() if cpu in selected]
-        """Positions of the selected CPUs. Other CPUs are read only because they are siblings
-        of these."""
+        """Indexes of the selected CPUs. Other CPUs are only read because they are siblings of
+        these."""
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
         self._detection = Detection(self.reader, self.detector, kinds, is_shown=history is not None)
         self.neighbours, self.quotas = self._detection.neighbours, self._detection.quotas.quotas
         self.warnings: list[str] = []
-        """Warnings of the probe and of this session, newest last. Each warning creates a new
+        """Warnings from the probe and from this session, newest last. Each warning creates a new
         list."""
         self.warned_ns = 0
         self.hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
-        """Hotplug notes, newest last."""
 
         self._summarises, self.distribution = summarises, Distribution(self.selected)
         self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
         self._resting_cpus: Bools | None = None
-        """CPUs at rest in the last interval."""
+        """Mask of the CPUs at rest in the last interval."""
         self._watched_activity = ThreadActivity()
-        """Activity of the watched job since the last call of `take_interval`."""
+        """Activity of the watched job in the current interval."""
         self.command: list[str] = []
-        """The watched job's command as the recorder started it, untrusted; [] if the job was
-        already running."""
+        """Untrusted command of the watched job; [] if the job was already running when recording
+        began."""
         self.sums_losses = self._sums_run = False
         """Whether losses and times of tasks are added up."""
         self._start_sums()
 
         self.newest_samples: tuple[SampleBatch, int, int] | None = None
         """The samples that were applied last: their batch, the index of the first, and the index
-        after the last. None if the newest message was a note, or a frame that was only a
-        baseline."""
+        after the last. None if the newest message was a note, or a frame without a sample."""
         self.dropped_frames = self.late_samples = 0
         """Numbers of samples so far that were dropped, and that the probe read late."""
         self.snapshot = TaskSnapshot()
@@ -128,16 +126,16 @@ class Session:
         self._snapshot_ns = 0
         self.hints = RecordHints()
         self.details: dict[str, dict[str, object]] = {}
-        """Details of processes, by pid, as received; newest last."""
+        """Details of processes by PID, as received, newest last."""
         self._factors: dict[str, list[float]] = {}
-        """The last two settled calibration factors of each counter for SMT states."""
+        """By counter for SMT states, its last two settled calibration factors."""
         self._suspensions: list[tuple[int, int]] = []
-        """Suspensions of the machine: the raw time in ns at which each was noticed, and the total
-        suspended time until then, in ns. Newest last."""
+        """Suspensions of the machine, newest last: the raw time in ns at which each was noticed,
+        and the total suspended time until then in ns."""
 
     @property
     def sample(self) -> Sample | None:
-        """The newest sample; None if the newest message was a note or only a baseline."""
+        """The newest sample; None if the newest message was a note, or a frame without a sample."""
         if self.newest_samples is None:
             return None
         return Sample(self.newest_samples[0], self.newest_samples[2] - 1)
@@ -150,7 +148,7 @@ class Session:
         self._moments = JobMoments()
         self.suspect_samples = 0
 
-    # --- applying messages
+    # --- Applying messages.
 
     def apply(self, message: wire.Message) -> None:
         for _ in self.play([message]):
@@ -158,15 +156,14 @@ class Session:
 
     def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
         """Applies messages in order, and yields each after it was applied. Consecutive frames are
-        computed together, with the same result as one by one. So up to MAX_BATCH messages are read
-        ahead."""
+        computed together, with the same result, so up to MAX_BATCH messages are read ahead."""
         for (message,) in self.parts(messages, lambda: 0):
             yield message
 
     def parts(
         self, messages: Iterable[wire.Message], due_ns: Callable[[], int] = lambda: sys.maxsize
     ) -> Iterator[Sequence[wire.Message]]:
-        """Applies messages in order, and yields them in parts, each after it was applied. A part is
+        """Applies messages in order, and yields them in parts that were applied together. A part is
         a note, or consecutive frames up to one in which an episode started or ended, or which ends
         at the raw time `due_ns()` or later. `due_ns` is called before each part."""
         messages_left = iter(messages)
@@ -190,8 +187,8 @@ class Session:
     def _parts_of_frames(
         self, frames: Sequence[wire.Frame], due_ns: Callable[[], int]
     ) -> Iterator[Sequence[wire.Message]]:
-        """Applies frames that can be computed together, as `parts` does. This is a generator of its
-        own, so that their arrays are freed before the next frames are computed."""
+        """Applies frames that can be computed together, and yields parts. This is a separate
+        generator so that the frames' arrays are freed before the next frames are computed."""
         for samples in self.reader.batches(frames, self.now_ns, learn=True):
             index = 0
             while index < len(samples):
@@ -199,7 +196,7 @@ class Session:
                 yield samples.frames[begin:index]
 
     def _leading_frames(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
-        """Returns the first frames of `messages` that can be computed together."""
+        """Returns the frames at the start of `messages` that can be computed together."""
         frames: list[wire.Frame] = []
         now_ns, max_frames = self.now_ns, self._max_batch
         for message in messages:
@@ -214,7 +211,7 @@ class Session:
         return frames
 
     def _apply_baseline(self, frame: wire.Frame) -> None:
-        """Processes the first frame of the stream, which has no sample."""
+        """Applies the first frame of the stream, which has no sample."""
         self.now_ns, self.frames = frame.time_ns, 1
         self.dropped_frames, self.late_samples = frame.lost, frame.late
         self._apply_records(frame, TaskSnapshot.from_records(frame.records))
@@ -225,8 +222,8 @@ class Session:
         self._span.start_ns = frame.time_ns
 
     def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
-        """Applies samples of a batch from `first` to the end of a part. Returns the index of the
-        next one."""
+        """Applies samples of a batch, from `first` to the end of a part. Returns the index of the
+        next sample."""
         if not first:
             self._notice_recalibration(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
@@ -274,8 +271,8 @@ class Session:
         return last
 
     def _apply_records(self, frame: wire.Frame, snapshot: TaskSnapshot | None) -> None:
-        """Applies the records of tasks and processes in a frame, which are untrusted. `snapshot`:
-        its tasks."""
+        """Applies the untrusted records of tasks and processes in a frame. `snapshot`: its
+        tasks."""
         if snapshot is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
@@ -288,7 +285,7 @@ class Session:
         self.hints.read_records(frame.records)
 
     def _notice_suspension(self, frame: wire.Frame) -> None:
-        """Adds a mark if the machine was suspended since the stream began."""
+        """Adds a mark if the machine was suspended since the previous frame."""
         before_ns = self._suspensions[-1][1] if self._suspensions else 0
         now_ns = suspended_ns(frame)
         if now_ns != before_ns:
@@ -309,7 +306,7 @@ class Session:
                 self._factors[key] = [factors[-1], calibration.factor]
 
     def _apply_other(self, message: wire.Message) -> None:
-        """Applies a note, or a frame that goes back in time."""
+        """Applies a note. Rejects a frame that goes back in time."""
         if isinstance(message, wire.Frame):
             self._warn(self.now_ns, f"frame {message.seq} goes back in time, and was left out")
         elif isinstance(message, wire.Note):
@@ -325,7 +322,7 @@ class Session:
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:
-                # The interval starts again, so that no interval contains the gap.
+                # Restart the interval, so that no interval contains the gap.
                 self.now_ns = message.time_ns
                 self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
@@ -349,7 +346,7 @@ class Session:
         self.warnings = [*self.warnings, text[: episodes.MAX_WARNING]][-MAX_WARNINGS:]
         self.warned_ns = time_ns
 
-    # --- intervals, losses and phases
+    # --- Intervals, losses and phases.
 
     def take_interval(self) -> Interval:
         """Returns the interval since the last call, and starts the next one."""
@@ -373,7 +370,7 @@ class Session:
         return self.now_ns - self._span.start_ns
 
     def run_interval(self) -> Interval:
-        """Returns the whole run so far as one interval."""
+        """Returns the numbers of the whole run so far."""
         return replace(self._interval(self.run), sample_count=self.frames)
 
     def interval_of(self, totals: Totals, snapshot: TaskSnapshot) -> Interval:
@@ -383,9 +380,9 @@ class Session:
         return totals.span.interval(self.reader, totals.end_ns, unix, self._seq, snapshot)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
-        """Returns the interval of about `span_ns` that `take_interval` would have returned after
-        the last sample by `time_ns`; None if its frames are not kept. It is computed again from raw
-        frames, with the present cores and calibration factors."""
+        """Returns the interval of about `span_ns` that ended with the last sample by `time_ns`;
+        None if history lacks it. It is computed again from raw frames, with the present cores and
+        calibration factors."""
         bounds = None if self.history is None else self.history.span(time_ns, span_ns)
         if self.history is None or bounds is None:
             return None
@@ -407,8 +404,8 @@ class Session:
 
     def start_accounts(self, root: int = -1, *, losses_only: bool = False) -> None:
         """Starts to add up the times of tasks and the time lost to each cause, for `lost_time` and
-        `run_times`. On a big machine this takes milliseconds of CPU time a second. `root`: PID of
-        the first process of a job that perftop started. `losses_only`: omit `busy_cpus` and
+        `run_times`. On a big machine, this takes milliseconds of CPU time per second. `root`: PID
+        of the first process of a job that perftop started. `losses_only`: omits `busy_cpus` and
         `run_phases`, which only the summary of a run shows."""
         self.sums_losses, self.run_times.job.root = True, root
         self._sums_run = not losses_only
@@ -436,22 +433,22 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def totals(self) -> Totals:
-        """Returns the losses since the start. `start_accounts` must have been called then."""
+        """Returns the totals since the start. Requires `start_accounts` at the start."""
         return Totals(
             self.run.start_ns, self.now_ns, self.run_times, self.lost_time(),
             max(0, self.frames - 1), self.suspect_samples, self.run,
         )  # fmt: skip
 
     def run_phases(self) -> list[RunPhase]:
-        """Returns the phases of the watched job since the start. `start_accounts` must have been
-        called then."""
+        """Returns the phases of the watched job since the start. Requires `start_accounts` at the
+        start."""
         start = JobMoment(self.run.start_ns, None, RunTimes([*self.position]))
         end = JobMoment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
 
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
-        """Returns the losses between two raw times in ns, added up again from history with the
-        episodes that are known now; None if the samples are not kept."""
+        """Returns the totals between two raw times in ns, added up again from history with the
+        episodes known now; None if history lacks the samples."""
         session = Session(self.hello, summarises=False)
         session.start_accounts(self.run_times.job.root)
         deque(session.parts(self.past.frames(start_ns, end_ns)), maxlen=0)
@@ -461,8 +458,8 @@ class Session:
         return replace(session.totals(), start_ns=max(start_ns, self.past.begin_ns or 0))
 
     def lost_time(self) -> LossSums:
-        """Returns the losses of the selected CPUs, or of the watched job, since the start, by
-        cause. `start_accounts` must have been called then."""
+        """Returns the losses since the start, by cause, of the watched job or, without a job, of
+        the selected CPUs. Requires `start_accounts` at the start."""
         assert self.sums_losses
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
         if len(self.selected) < len(self.position) and self.neighbours.watched_job.name is None:
@@ -487,7 +484,7 @@ class Session:
         sums = sums.with_stops(split_s, SPLIT_LOCK_CAUSE)
         return sums.with_blocked(stalled_s, blocked_s)
 
-    # --- episodes
+    # --- Episodes.
 
     @property
     def running(self) -> list[Episode]:
@@ -499,7 +496,7 @@ class Session:
 
     @property
     def marks(self) -> list[Episode]:
-        """The marks of the log, which are episodes without CPUs and duration."""
+        """The marks of the log: episodes without CPUs and duration."""
         return self.log.marks
 
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
@@ -511,7 +508,7 @@ class Session:
         recording = self.log.recording
         return self.now_ns if recording is None else max(self.now_ns, recording.until_ns)
 
-    # --- clock time, CPUs and cores
+    # --- Clock time, CPUs and cores.
 
     def unix(self, raw_ns: int) -> float:
         slept_ns = next((ns for at_ns, ns in reversed(self._suspensions) if at_ns <= raw_ns), 0)
@@ -523,27 +520,27 @@ class Session:
 
     @property
     def cores(self) -> list[list[int]]:
-        """The CPUs of each core, only those that have been online."""
+        """The CPUs of each core. CPUs that have never been online are left out."""
         return self.reader.cores.lists
 
     @property
     def has_smt(self) -> bool:
-        """Whether a core of a selected CPU has several threads. SMT states of a single thread only
-        repeat `util`."""
+        """Whether a core with a selected CPU has several threads. SMT states of a single thread
+        only repeat `util`."""
         rows = {*self.selected}
         return any(
             len(core) > 1 and any(self.position[cpu] in rows for cpu in core) for core in self.cores
         )
 
     def selected_cores(self) -> list[int]:
-        """Indices of the cores with a CPU that the user selected."""
+        """Returns the indexes of the cores with a selected CPU."""
         rows = set(self.selected)
         cores = enumerate(self.cores)
         return [i for i, core in cores if any(self.position[cpu] in rows for cpu in core)]
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """The calibration of each counter for SMT states: the TSC ticks per tick of the counter."""
+        """By counter for SMT states, the calibration of the TSC ticks per tick of the counter."""
         return self.reader.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
@@ -553,12 +550,12 @@ class Session:
 
     @property
     def past(self) -> History:
-        """The history. Only sessions that have one, such as that of a screen, may use it."""
+        """The history, in sessions that have one, such as that of a screen."""
         assert self.history is not None
         return self.history
 
     def probe_cpu_s(self) -> float:
-        """Returns the CPU time in s that the probe itself used in this run; NaN if unknown."""
+        """Returns the CPU time in s that the probe used in this run; NaN if unknown."""
         column = self.counters.columns.get("probe_cpu_s")
         if column is None:
             return float("nan")

@@ -1,8 +1,8 @@
-"""The time that tasks ran, and the time that they waited for a CPU, added up over a stream.
+"""The running and waiting times of tasks, added up over a stream.
 
 For each thread of a watched job, the probe sends the times since the thread's start. For other
-tasks, it sends a snapshot about once a second: the time shares of the busiest tasks of each CPU
-since the previous snapshot.
+tasks, it sends a snapshot about once a second: each CPU's busiest tasks and their shares of the
+time since the previous snapshot.
 
 A thread that started and ended between two records is missing. All time between two records is
 counted on the CPU on which the thread ran last.
@@ -24,75 +24,76 @@ from perftop.model.delta import add_samples
 from perftop.model.tasks import STOP_REASONS, Quota, Quotas, TaskSnapshot, Thread, WatchedJob
 
 MAX_THREADS = 1 << 14
-"""Maximum number of the job's threads that are remembered, those seen last."""
+"""Maximum number of the job's threads with stored times. The oldest are dropped."""
 MAX_TASKS = 4096
-"""Maximum number of tasks that are remembered, those seen last. A process counts once for each
+"""Maximum number of tasks with stored times. The oldest are dropped. A process counts once for each
 CPU."""
 MIN_WAIT = 0.05
-"""Minimum share of its time that a waiting task waits."""
+"""Minimum share of the time for which a task must wait to count as waiting."""
 MIN_WAIT_SNAPSHOTS = 2
-"""Minimum number of snapshots with wait times; one covers only 10 to 50 % of two seconds."""
+"""Minimum number of snapshots with waiting times. A single one covers only 10 to 50 % of two
+seconds."""
 MIN_TASKS_SENT = 3
-"""Minimum number of tasks of a CPU that the probe sends. If it sends fewer, no others ran."""
+"""Number of tasks of a CPU that the probe always sends. If it sends fewer, no others ran."""
 MIN_SEEN_SHARE = 0.7
-"""Share of a CPU's time above which the reported tasks are nearly all of its tasks, if tasks wait
-there: three of four equal tasks run for 75 %, and a hypervisor may use some time."""
+"""Share of a CPU's time above which the listed tasks are nearly all, if tasks wait there: three of
+four equal tasks run for 75 %, and a hypervisor may use some time."""
 MAX_FIRST_NS = 1_500_000_000
-"""Maximum time in ns that the first snapshot of all tasks covers."""
+"""Maximum time in ns that the first snapshot covers."""
 MIN_CPU_SHARE = 0.01
-"""Minimum share of the job's running time for a CPU to count. On other CPUs the job was only
-briefly, so they would lower the mean of those that did the work."""
+"""Minimum share of the job's running time for a CPU to count. Other CPUs ran the job only briefly,
+and would lower the mean of the CPUs that did the work."""
 HALF_A_CPU = 0.5
-"""Term that rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs are all of them."""
+"""Half a CPU, which rounds sums of busy shares: 15.5 of 16 CPUs count as all."""
 MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
 """Bounds of the mean sleep in s of a thread that takes split locks. The kernel makes it sleep for
 10 ms, and then wait for other such threads."""
 MAX_NAMES = 256
 UNKNOWN_CPU = -1
-"""Number in place of a task's CPU if that is unknown."""
+"""Stands for a task's CPU if it is unknown."""
 
 K = TypeVar("K")
 ThreadKey = tuple[int, int]
 TaskKey = tuple[int, str, int]
-"""ID of a process, name and CPU."""
+"""PID, name and CPU number."""
 
 
 @dataclass(slots=True)
 class TaskTimes:
-    """Seconds that one task, or several together, ran and waited. Treat it as immutable, because
-    sums of earlier moments share it. It is not frozen, because one is created for each thread and
-    record, and frozen ones take twice as long to create."""
+    """Seconds for which one task, or several together, ran and waited. Do not modify it, because
+    earlier sums share it. It is not frozen, because a frozen object takes twice as long to create,
+    and one is created for each thread and record."""
 
     comm: str
     run_s: float = 0.0
     wait_s: float = 0.0
     by_cpu: dict[int, float] = field(default_factory=dict)
-    """Seconds that the task ran or waited (`wanted_s`), by CPU."""
+    """By CPU, seconds for which the task ran or waited (`wanted_s`)."""
     elapsed_s: float = 0.0
     """Seconds covered by readings of the task's state; 0 if the state is unknown."""
     active_s: float = 0.0
-    """Seconds of `elapsed_s` in which the task ran or waited for a CPU."""
+    """Seconds of `elapsed_s` for which the task ran or waited for a CPU."""
     by_state: dict[str, float] = field(default_factory=dict)
     """Seconds of `elapsed_s` by the state at the end of each reading."""
     switches: int = 0
-    """Number of times that the task gave up or lost its CPU; 0 where unknown."""
+    """Number of times that the task gave up or lost its CPU; 0 if unknown."""
     longest_s: float = 0.0
-    """Lower bound in s of the longest wait: the largest mean wait in any reading."""
+    """Lower bound in s of the longest wait: the maximum of all readings' mean waits."""
     without_waits_s: float = 0.0
     """Seconds of `run_s` from records without waiting times."""
     state_error_s: float = 0.0
-    """Longest time in s between two readings of the state, and so the error of the time in a
+    """Longest time in s between two readings of the state, which is the error of the time in a
     state."""
     sleeps: int = 0
     """Number of times that the task gave up its CPU in `elapsed_s`."""
 
     @property
     def wanted_s(self) -> float:
-        """Seconds that the task ran or waited for a CPU, in records with waiting times."""
+        """Seconds for which the task ran or waited for a CPU, in records with waiting times."""
         return self.run_s - self.without_waits_s + self.wait_s
 
     def since(self, earlier: TaskTimes | None) -> TaskTimes:
-        # the earlier times were forgotten meanwhile
+        # the earlier times were dropped meanwhile
         if earlier is None or earlier.wanted_s > self.wanted_s:
             return self
         by_cpu = {
@@ -111,27 +112,27 @@ class TaskTimes:
 
     @property
     def rest_s(self) -> float:
-        """Seconds that the task neither ran nor waited for a CPU."""
+        """Seconds for which the task neither ran nor waited for a CPU."""
         return max(0.0, self.elapsed_s - self.active_s)
 
     @property
     def stopped_s(self) -> float:
-        """Seconds that the task was stopped: by a signal, by a debugger, or with its cgroup."""
+        """Seconds for which a signal, a debugger or a frozen cgroup stopped the task."""
         return min(self.rest_s, sum(self.by_state.get(state, 0.0) for state in STOP_REASONS))
 
     @property
     def stop_loss_s(self) -> float:
-        """Seconds that the task would have run or waited while it was stopped, if it had been as
-        active as at other times. A thread that only sleeps loses nothing."""
+        """Seconds for which the task would have run or waited while it was stopped, if it had been
+        as active as at other times. A thread that only sleeps loses nothing."""
         other_s = self.elapsed_s - self.stopped_s
         return self.stopped_s * (min(1.0, self.active_s / other_s) if other_s > 0 else 1.0)
 
     @property
     def blocked_s(self) -> float:
-        """Seconds that the task slept uninterruptibly (state D), mostly for a disk: the time that
-        it slept, multiplied by the share of D among the readings that found it asleep. Readings
-        that found it awake are too many, because a task cannot fall asleep while the probe runs on
-        its CPU."""
+        """Seconds of uninterruptible sleep (state D), mostly for a disk: the time for which the
+        task slept, multiplied by the share of D among the readings that found it asleep. Too many
+        readings find it awake, because a task cannot fall asleep while the probe runs on its
+        CPU."""
         awake = {"R", *STOP_REASONS}
         asleep_s = sum(s for state, s in self.by_state.items() if state not in awake)
         share = self.by_state.get("D", 0.0) / asleep_s if asleep_s > 0 else 0.0
@@ -140,7 +141,7 @@ class TaskTimes:
     def with_record(
         self, cpu: int, run_s: float, wait_s: float | None, switches: int | None = None
     ) -> TaskTimes:
-        """Returns the times plus one record. `wait_s`, `switches`: None where unknown."""
+        """Returns the times plus one record. `wait_s`, `switches`: None if unknown."""
         if wait_s is None:
             unknown_s = self.without_waits_s + run_s
             return replace(self, run_s=self.run_s + run_s, without_waits_s=unknown_s)
@@ -158,8 +159,8 @@ class TaskTimes:
     def with_state(
         self, letter: str, elapsed_s: float, active_s: float, sleeps: int = 0
     ) -> TaskTimes:
-        """Returns the times plus `elapsed_s`, at the end of which the task was in the state with
-        this letter. `active_s`: seconds of `elapsed_s` in which the task ran or waited."""
+        """Returns the times plus `elapsed_s`, after which the task was in the state `letter`.
+        `active_s`: seconds of `elapsed_s` for which the task ran or waited."""
         by_state = {**self.by_state, letter: self.by_state.get(letter, 0.0) + elapsed_s}
         return replace(
             self, elapsed_s=self.elapsed_s + elapsed_s, active_s=self.active_s + active_s,
@@ -170,7 +171,7 @@ class TaskTimes:
 
 NO_TIMES = TaskTimes("")
 DEAD_STATES = frozenset("ZX")
-"""States of a thread that has ended but is still listed. Time in them does not count as sleep."""
+"""States of a thread that has ended but is still listed, which do not count as sleep."""
 
 
 class JobTime(NamedTuple):
@@ -190,11 +191,11 @@ class ThrottledTasks:
     quota: Quota
     keys: list[Any]
     wait_s: float
-    """Seconds that these tasks waited because of the quota."""
+    """Seconds for which these tasks waited because of the quota."""
     share: float
-    """`wait_s` as a share of all the time that these tasks waited."""
+    """`wait_s` as a share of all waiting of these tasks."""
     wanted_s: float
-    """Seconds that these tasks ran or waited."""
+    """Seconds for which these tasks ran or waited."""
 
     @property
     def is_counted(self) -> bool:
@@ -204,23 +205,23 @@ class ThrottledTasks:
 
 
 class JobFootprint:
-    """The CPUs on which a job ran, and how long it waited for a CPU and for a disk."""
+    """The CPUs on which a job ran, and how long the job waited for a CPU and for a disk."""
 
     def __init__(self, root: int) -> None:
         """`root`: PID of the first process of a job that perftop started; -1 if the job was already
-        running. The process itself counts only from its first record on, because it was still
-        waiting to be started then. Its children and threads count from their start. A thread of a
-        job that was already running counts only from its first record on."""
+        running. The threads and children of a started job count from their own start. All other
+        threads count from their first record, including the first process, which had to wait for
+        perftop before."""
         self.root = root
         self.seconds: dict[int, float] = {}
-        """Seconds that the job ran, by CPU."""
+        """Seconds for which the job ran, by CPU."""
         self.waited_s: float | None = None
-        """Seconds that all threads together waited for a CPU; None if unknown."""
+        """Seconds for which all threads together waited for a CPU; None if unknown."""
         self.disk_s: float | None = None
-        """Seconds that all threads together waited for a disk; None if unknown."""
+        """Seconds for which all threads together waited for a disk; None if unknown."""
         self.pids: set[int] = set()
         self._run_ns: dict[ThreadKey, tuple[int, int | None]] = {}
-        """Nanoseconds that each thread had run and waited until its last record."""
+        """Nanoseconds for which each thread had run and waited at its last record."""
         self._disk_ns: dict[ThreadKey, int] = {}
 
     def add_record(self, watched_job: WatchedJob, time_ns: int) -> None:
@@ -230,7 +231,7 @@ class JobFootprint:
 
     def steps(self, watched_job: WatchedJob, time_ns: int) -> Iterator[tuple[Thread, float, float]]:
         """Adds the times of the threads in the frame at `time_ns`. Yields each thread with the
-        seconds that it ran and waited since its previous record."""
+        seconds for which it ran and waited since its previous record."""
         if watched_job.time_ns != time_ns:
             return
         for thread in watched_job.last_threads:
@@ -272,7 +273,7 @@ class RunTimes:
         shown: Collection[int] | None = None,
     ) -> None:  # fmt: skip
         """`cpus`: CPU numbers in the order of the returned arrays. `root`: as in JobFootprint.
-        `quotas`: those of the stream, whose owner reads the records. `shown`: indices of the CPUs
+        `quotas`: those of the stream, which another object updates. `shown`: indexes of the CPUs
         whose tasks count; None: all. The job counts on all CPUs."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._task_cpus = ["" if shown is not None and index not in shown else str(cpu)
@@ -280,7 +281,7 @@ class RunTimes:
         """Key of each CPU in a record of tasks; '' for CPUs that do not count."""
         self.job = JobFootprint(root)
         self.threads: dict[ThreadKey, TaskTimes] = {}
-        """Times of the threads of the watched job, by process and thread."""
+        """Times of the watched job's threads, by PID and thread ID."""
         self._tasks: dict[TaskKey, TaskTimes] = {}
         self._newer_sums = TaskSums()
         """The tasks that ran since `_tasks` was updated."""
@@ -291,8 +292,8 @@ class RunTimes:
         self.seen_s = 0.0
         """Seconds covered by all snapshots of tasks."""
         self.wait_snapshots = 0
-        """Number of snapshots of tasks with waiting times. The first is not counted: it covers time
-        before the stream, or has no waiting times."""
+        """Number of snapshots with waiting times, except the first: it covers time before the
+        stream, or has no waiting times."""
         self.truncated_s: dict[int, float] = {}
         """By CPU, the seconds of snapshots that lack tasks which ran and may have waited."""
         self.waiting_s = 0.0
@@ -300,9 +301,8 @@ class RunTimes:
 
     @property
     def tasks(self) -> dict[TaskKey, TaskTimes]:
-        """Times of tasks by process, name and CPU. Children that ended between two scans are
-        included under their parent's PID, a child's name and UNKNOWN_CPU; their `comm` is the
-        parent's."""
+        """Times of tasks by PID, name and CPU. Children that ended between two scans have the key
+        of their parent's PID, a child's name and UNKNOWN_CPU, and the parent's name in `comm`."""
         if self._newer_sums.rows:
             self._settle_tasks()
         return self._tasks
@@ -324,8 +324,8 @@ class RunTimes:
         return self._quotas.since(self._quotas_before)
 
     def copy(self, *, job_only: bool = False) -> RunTimes:
-        """Returns a copy of the times so far, to which no records can be added. `job_only`: only
-        the job's."""
+        """Returns a copy to which no records can be added. `job_only`: without the times of other
+        tasks."""
         times = copy(self)
         times.job, times.threads = copy(self.job), self.threads.copy()
         times.tasks = {} if job_only else self.tasks.copy()
@@ -355,8 +355,8 @@ class RunTimes:
         return later
 
     def add_job_record(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
-        """Adds the times of the job's threads in the frame at `time_ns`. Returns the seconds that
-        they ran, and those that they waited, since the previous record, by CPU."""
+        """Adds the times of the job's threads in the frame at `time_ns`. Returns, by CPU, the
+        seconds for which they ran and for which they waited since the previous record."""
         run_s, wait_s = np.zeros((2, len(self._position)))
         for thread, ran_s, waited_s in self.job.steps(watched_job, time_ns):
             self.job_has_waits |= thread.points[-1].wait_ns is not None
@@ -381,8 +381,8 @@ class RunTimes:
     def add_snapshot(
         self, snapshot: TaskSnapshot, since_ns: int, time_ns: int
     ) -> tuple[Floats, Floats]:
-        """Adds a snapshot of all tasks. Returns the seconds that they ran, and those that they
-        waited, since the previous snapshot, by CPU. `since_ns`: start of the stream."""
+        """Adds a snapshot of all tasks. Returns, by CPU, the seconds for which they ran and for
+        which they waited since the previous snapshot. `since_ns`: start of the stream."""
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
@@ -399,7 +399,7 @@ class RunTimes:
             np.bincount(columns.cpus, weights, count).astype(float)
             for weights in (columns.shares, is_waiting, run_s, wait_s)
         )
-        # The list of tasks is full, and unlisted tasks ran for a noticeable share of the time.
+        # The list of tasks is full, and unlisted tasks ran for a substantial share of the time.
         task_count = np.bincount(columns.cpus, minlength=count)
         may_hide_waits = (task_count >= MIN_TASKS_SENT) & (seen_share < MIN_SEEN_SHARE)
         for index in np.flatnonzero(may_hide_waits & (waiting_count > 0)).tolist():
@@ -438,14 +438,14 @@ class RunTimes:
         return max((times.longest_s for times in self.threads.values()), default=0.0)
 
     def stopped_by_cpu(self) -> Floats:
-        """Returns the seconds that threads of the watched job lost while they were stopped, by the
-        CPU on which each ran most."""
+        """Returns the seconds that the job's threads lost while they were stopped, by the CPU on
+        which each ran most."""
         return self._by_cpu(lambda times: times.stop_loss_s)
 
     def split_locks_by_cpu(self, tids: Collection[int]) -> Floats:
-        """Returns the seconds that threads slept after split locks, by the CPU on which each ran
-        most. `tids`: threads named in the kernel's log. Only those count whose sleeps are as long
-        as the kernel's."""
+        """Returns the seconds for which threads slept after split locks, by the CPU on which each
+        ran most. `tids`: threads named in the kernel's log. Threads whose mean sleep is too short
+        or too long for a split lock are left out."""
         named = {
             (pid, tid): times for (pid, tid), times in self.threads.items()
             if tid in tids and times.sleeps
@@ -471,10 +471,9 @@ class RunTimes:
         return sums
 
     def throttled_tasks(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
-        """Returns the tasks that a quota prevented from running, the most affected first. `times`:
+        """Returns the tasks that a quota kept from running, the most affected first. `times`:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
-        the number of tasks that share a CPU. No quota is charged with more time than its tasks
-        waited."""
+        the number of tasks that share a CPU. A quota takes no more time than its tasks waited."""
         tasks_by_group: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
         if not any(quota.throttled_s > 0 for quota in quotas.by_group.values()):
@@ -493,7 +492,7 @@ class RunTimes:
         return sorted(tasks, key=lambda throttled: -throttled.wait_s)
 
     def throttled_by_cpu(self, times: Mapping[Any, TaskTimes]) -> Floats:
-        """Returns the seconds that tasks waited because of a quota, by CPU."""
+        """Returns the seconds for which tasks waited because of a quota, by CPU."""
         stopped_s = np.zeros(len(self._position))
         for throttled in self.throttled_tasks(times):
             for key in throttled.keys:
@@ -506,22 +505,22 @@ class RunTimes:
 
 
 class TaskSums:
-    """Times of tasks as rows of numbers, to which a whole snapshot is added at once. A snapshot of
-    a big machine has hundreds of tasks, most of which are also in the next one."""
+    """Times of tasks in an array, to which a whole snapshot is added at once. A snapshot of a big
+    machine has hundreds of tasks, most of which are also in the next one."""
 
     def __init__(self) -> None:
         self.rows: dict[TaskKey, int] = {}
         """The column of each task in `_numbers`."""
         self._numbers = np.zeros((6, 0))
-        """By task: `run_s`, `without_waits_s`, `wait_s` and `switches` of TaskTimes; the time of
+        """(6, tasks): `run_s`, `without_waits_s`, `wait_s` and `switches` of TaskTimes; the time of
         `by_cpu` on the task's only CPU; and `longest_s`."""
 
     def add(
         self, keys: Sequence[TaskKey], earlier: Mapping[TaskKey, TaskTimes], run_s: Floats,
         wait_s: Floats, switches: Floats,
     ) -> None:  # fmt: skip
-        """Adds a record of each of these tasks. `earlier`: times of tasks without a row yet.
-        `wait_s`, `switches`: NaN where unknown."""
+        """Adds a record of each of these tasks. `earlier`: times of tasks that are not in `rows`
+        yet. `wait_s`, `switches`: NaN where unknown."""
         rows, count = self.rows, len(self.rows)
         row = np.array([rows.setdefault(key, len(rows)) for key in keys], int)
         if len(rows) > count:
@@ -559,9 +558,8 @@ class BusyCpus:
         """By name of a task, the seconds of `one_s` in which it ran most."""
 
     def add(self, util: Floats, span_s: Floats, snapshots: Mapping[int, TaskSnapshot]) -> None:
-        """Adds samples. `util`: (samples, CPUs), busy shares of the selected CPUs; NaN if offline
-        or unknown. `snapshots`: snapshots of tasks, by index of the first sample for which each is
-        the latest."""
+        """Adds samples. `util`: busy shares of the selected CPUs, (samples, CPUs); NaN if offline
+        or unknown. `snapshots`: by index of the first sample for which each is the latest."""
         is_known = np.isfinite(util)
         count, busy_cpus = is_known.sum(axis=1), np.where(is_known, util, 0.0).sum(axis=1)
         none_busy, all_busy = busy_cpus < HALF_A_CPU, busy_cpus >= count - HALF_A_CPU

@@ -1,8 +1,8 @@
 """Values of numbers in one interval, by key: of the machine, and of CPUs, including numbers that a
-core, package or L3 shares. `CpuColumns` has the numbers that a table of CPUs can show.
+core, package or L3 shares. `CpuColumns` provides the numbers that a table of CPUs can show.
 
-The second part has the reasons why a value is missing, as text for all outputs. Names, units and
-digits of numbers are in `model.numbers`.
+The second part gives the reasons why a value is missing, as text for all outputs. `model.numbers`
+has the names, units and digits of numbers.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "
 COLUMNS_BY_KEY: dict[str, Number] = {key: numbers.NUMBERS[key] for key in _KEYS}
 """Numbers that a table of CPUs can show in any stream."""
 PACKAGE_FIELDS = dict(zip(numbers.PACKAGE, PACKAGE_NAMES, strict=True))
-"""Names of package numbers in a line of JSON, by key of the number."""
+"""By key of a package's number, its name in JSON output."""
 L3_FIELDS = dict(zip(numbers.L3, L3_COUNTERS, strict=True))
-"""Names of L3 numbers in a line of JSON, by key of the number."""
+"""By key of an L3's number, its name in JSON output."""
 
 
 def is_possible_column(key: str) -> bool:
-    """Returns whether any stream can have a column with this key."""
+    """Returns whether a stream can have a column with this key."""
     return key in COLUMNS_BY_KEY or numbers.is_event_key(key)
 
 
 def columns_by_key(session: Session) -> dict[str, Number]:
-    """Returns all columns of a stream. Selected events follow the first two columns, because a user
-    who selects events wants to see them."""
+    """Returns all columns of a stream. Chosen events follow the first two columns, so that they are
+    easily found."""
     events = session.evaluator.registry.events
     first = {key: COLUMNS_BY_KEY[key] for key in ("util", "busy_hz")}
     return first | events | COLUMNS_BY_KEY if events else COLUMNS_BY_KEY
 
 
 def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
-    """Returns values by CPU: a number of the CPU, of its core, package or L3, or
-    the advance of a counter per second; NaN where unknown."""
+    """Returns values by CPU; NaN where unknown. The number may be one of the CPU, of its core,
+    package or L3, or a counter's rate per second."""
     if key in session.evaluator.metrics:
         return interval.values[key]
     if key in STATES:
@@ -104,15 +104,14 @@ def machine_value(session: Session, interval: Interval, key: str) -> float:
 
 
 def displayed_values(column: Number, session: Session, interval: Interval) -> Floats:
-    """Returns values like `cpu_values`, but NaN for a CPU at rest if the number is per running
-    time."""
+    """Returns `cpu_values`, but NaN for a CPU at rest if the number is per running time."""
     values = cpu_values(session, interval, column.key)
     return np.where(interval.is_at_rest, nan, values) if column.while_running else values
 
 
 def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
-    """Returns values of cores as values of their CPUs; NaN where unknown, and everywhere if
-    `by_core` is of an earlier core list."""
+    """Converts values by core to values by CPU; NaN where unknown, or everywhere if `by_core` has
+    an outdated core list."""
     cores = session.reader.cores
     if len(by_core) != len(cores.lists):
         return np.full(len(cores.core_by_cpu), nan)
@@ -121,7 +120,7 @@ def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
 
 def mean_ceiling(ceilings: Floats, util: Floats) -> float:
     """Returns the mean ceiling of CPUs in Hz, weighted with their busy time, like the mean clock.
-    If all are at rest, it is the highest ceiling."""
+    If all are at rest, returns the highest ceiling."""
     is_known = np.isfinite(ceilings) & np.isfinite(util)
     weights = np.where(is_known, util, 0.0)
     total = float(weights.sum())
@@ -150,14 +149,14 @@ def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
 
 
 class CpuColumns:
-    """The numbers that a table of the CPUs of one stream can show, and their values."""
+    """The numbers that a table of one stream's CPUs can show, and their values."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         cores = session.reader.cores
         positions = zip(session.topology, cores.core_by_cpu.tolist(), strict=True)
         self.first_cpus = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
-        """For each CPU, the first CPU of its core; itself if its core is unknown."""
+        """For each CPU, the first CPU of its core, or itself if its core is unknown."""
         self.by_key = columns_by_key(session)
         counted_keys = self._counted_keys()
         self._counted_columns = tuple(
@@ -177,12 +176,12 @@ class CpuColumns:
         return keys | ({"smi"} & counters.keys())
 
     def columns(self) -> tuple[Number, ...]:
-        """Returns the columns that this stream has, with the task column once tasks are known."""
+        """Returns the columns of this stream. The task column is included once tasks are known."""
         task = (COLUMNS_BY_KEY["task"],) if self._session.tasks else ()
         return (*self._counted_columns, *task)
 
     def values(self, key: str, interval: Interval) -> Floats:
-        """Returns values by CPU; NaN where unknown or not shown."""
+        """Returns values by CPU; NaN where unknown or not displayed."""
         column = self.by_key.get(key)
         if column is None:
             return cpu_values(self._session, interval, key)
@@ -191,9 +190,9 @@ class CpuColumns:
     def sorted_rows(
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
-        """Returns the rows sorted by a column: the highest value first, names from a to z, unknown
-        values last. Values that look alike when displayed count as equal, so that rows do not swap
-        without a visible reason."""
+        """Returns the rows sorted by a column: numbers in descending order, names from a to z,
+        unknown values last. Values that look the same when displayed count as equal, so that rows
+        do not swap without a visible reason."""
         if not column.unit:
             names = {
                 row: "" if self._unaccounted_text(row, interval)
@@ -208,9 +207,9 @@ class CpuColumns:
         return rows[np.argsort(values if reverse else -values, kind="stable")]
 
     def task(self, row: int, interval: Interval) -> str:
-        """Returns the name and PID of the task that used the CPU most. They are untrusted: make
-        them printable before drawing. If all known tasks together used less than half of the busy
-        time, returns text on the unaccounted part instead."""
+        """Returns the untrusted name and PID of the task that used the CPU most; make them
+        printable before drawing. If the known tasks together used less than half of the busy time,
+        returns text on the unaccounted part instead."""
         return self._unaccounted_text(row, interval) or self._named_task(row, interval)
 
     def _unaccounted_text(self, row: int, interval: Interval) -> str:
@@ -235,14 +234,14 @@ MIN_NAMED_UTIL = 0.05
 
 
 def unaccounted_text(busy: float, seen: float) -> str:
-    """Returns text on the part of the busy time that known tasks do not account for; '' if they
-    account for at least half of it. `busy`, `seen`: shares of the time in which the CPU was busy,
-    and in which known tasks ran."""
+    """Returns text on the busy time that known tasks do not account for; '' if they account for at
+    least half of it. `busy`, `seen`: shares of the time for which the CPU was busy, and for which
+    known tasks ran."""
     is_unseen = busy > MIN_NAMED_UTIL and seen < busy / 2
     return f"not seen {100 * (1 - seen / busy):.0f} %" if is_unseen else ""
 
 
-# --- Texts for all outputs on why a number is missing: in the whole stream, or in one interval.
+# --- Texts for all outputs on why a number is missing, in the whole stream or in one interval.
 
 UNCOUNTED_REASON = "not available from this source"
 CPU_OFF_REASON = "the CPU is off"
@@ -272,13 +271,13 @@ DOUBT_TEXTS = {
 }
 SUM_COUNTERS = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j",
                 "probe_cpu_s": "probe_cpu_s", "core_power_w": "energy_core_j"}  # fmt: skip
-"""Key of the counter of each number of a whole run or of a core."""
+"""By number of a whole run or of a core, the key of its counter."""
 _NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
                "idle", "steal")  # fmt: skip
 SOUGHT_NAMES = {key: numbers.NUMBERS[key].plain_name for key in _NAMED_KEYS} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
-"""Names of the numbers that users look for, by key, in the order of lists. Other missing numbers
+"""By key, the names of numbers that users look for, in the order of lists. Other missing numbers
 are not listed."""
 
 
@@ -303,7 +302,7 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
     ]
     for name, counter in (COUNTER_BY_NAME | SUM_COUNTERS).items():
         if counter not in columns and name not in missing_by_key:
-            # the same reason as in hello
+            # use the reason in hello
             kind = "power" if name == "energy_j" else name.partition("_")[0]
             reason = missing_by_key.get(counter) or missing_by_key.get(kind)
             reasons.append(_as_missing(name, reason, UNCOUNTED_REASON))
@@ -352,17 +351,17 @@ def _as_missing(
 def doubt_texts(
     interval: Interval, row: int, needed_keys: Container[str] | None = None
 ) -> list[str]:
-    """Returns texts on why counters of a CPU are suspect. `needed_keys`: only these counters; None:
+    """Returns texts on why a CPU's counters are suspect. `needed_keys`: only these counters; None:
     all."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
-    if {code for _, code in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
+    if {code for _, code in codes} == {Doubt.BACKWARDS}:  # the whole read is suspect
         return [DOUBT_TEXTS[Doubt.BACKWARDS]]
     return [f"{key}: {DOUBT_TEXTS[code]}" for key, code in codes
             if needed_keys is None or key in needed_keys]  # fmt: skip
 
 
 class Reasons:
-    """Finds the reasons why values of one stream are missing."""
+    """The reasons why values of one stream are missing."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -370,11 +369,11 @@ class Reasons:
         for reason in lasting_reasons(session):
             self._lasting_reasons.setdefault(reason.what, []).append(reason)
         self._reason_cache: dict[tuple[str, int | None], wire.Missing | None] = {}
-        """Results of `lasting_reason`. A table needs one for each empty cell."""
+        """Cached results of `lasting_reason`. A table needs one for each empty cell."""
 
     def lasting_reason(self, key: str, cpu: int | None = None) -> wire.Missing | None:
-        """Returns the reason for the whole stream. `cpu`: the CPU whose value is missing; None: all
-        CPUs."""
+        """Returns the reason why a value is missing in the whole stream. `cpu`: the CPU with the
+        missing value; None: all CPUs."""
         if (key, cpu) not in self._reason_cache:
             reasons = (
                 m for m in self._lasting_reasons.get(key, ()) if m.cpus is None or cpu in m.cpus
@@ -386,7 +385,7 @@ class Reasons:
         return _reason_text(self.lasting_reason(key)) or UNREAD_REASON
 
     def l3_reason(self, name: str) -> str:
-        """Returns why a number of L3s is missing. `name`: its name in a line of JSON."""
+        """Returns why a number of L3s is missing. `name`: its name in JSON output."""
         counter = L3_COUNTERS[name]
         if counter in self._session.counters.columns:
             return UNREAD_REASON
@@ -396,7 +395,8 @@ class Reasons:
         return next((text for text in reasons if text), UNCOUNTED_REASON)
 
     def cpu_reason(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
-        """Returns why a CPU's number is missing. `count`: the counter itself, not its metric."""
+        """Returns why a CPU's number is missing. `count`: the counter is missing, not its
+        metric."""
         if not interval.online[row]:
             return CPU_OFF_REASON
         cpu = self._session.topology[row].cpu
@@ -424,8 +424,8 @@ class Reasons:
         return next(iter(reason.values()), UNREAD_REASON)
 
     def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
-        """Returns why a value is missing, in a few words. `bounds`: only bounds of the core's
-        states are known."""
+        """Returns in a few words why a value is missing. `bounds`: bounds of the core's states are
+        known."""
         if (missing := self.lasting_reason(key, self._session.topology[row].cpu)) is not None:
             return missing.why
         metric = self._session.evaluator.metrics.get(key)
@@ -439,7 +439,7 @@ def _reason_text(missing: wire.Missing | None) -> str:
 
 
 def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
-    """Returns why a value that the source has in general is missing in this interval."""
+    """Returns why a value that the source generally has is missing in this interval."""
     if not interval.online[row]:
         return CPU_OFF_REASON
     metric = session.evaluator.metrics.get(key)
@@ -461,7 +461,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     halted = interval.values["util"][row] == 0
     if metric is not None and metric.while_running and halted:
         return "the CPU was halted throughout"
-    # A row whose events were not counted (multiplexing) counts as not read.
+    # Rows whose multiplexed events were not counted also count as not read.
     unread = isnan(interval.values["util"][row])
     if any(s == 0 or (isnan(s) and not unread) for s in (share, *events)):
         return TURNS_REASON
@@ -469,7 +469,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
 
 
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
-    """Returns why a metric that the source has in general is missing for all of these CPUs."""
+    """Returns why a metric that the source generally has is missing for all of these CPUs."""
     served_rows = [row for row in rows if session.evaluator.has_metric(key, row)]
     texts = dict.fromkeys(
         text for row in served_rows for text in why_absent(session, interval, row, key).split("; ")
@@ -478,7 +478,7 @@ def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: 
 
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """Returns why a core's SMT states are missing, by key; {} if they, or their bounds, are
+    """Returns why a core's SMT states are missing, by key; {} if the states or their bounds are
     known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
