@@ -1,5 +1,5 @@
-"""The columns of the overview's grid, and the histories in two of them. The columns depend only on
-the source and the screen size, so that nothing moves when values change."""
+"""The columns of the overview's grid, and the histories that two of them show. The columns depend
+only on the source and the screen size, so that nothing moves when values change."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ MARKS_WIDTH = 2
 MIN_ROOMY_WIDTH = 140
 """Minimum width, in cells, at which numbers have wider gaps."""
 MAX_THREADS = 4
-"""Maximum number of CPUs per core for which each CPU has its own columns; with more, columns show
-only the busiest CPU."""
+"""Maximum number of CPUs per core for which each CPU has its own column. If there are more, the
+only column shows the busiest CPU."""
 MAX_RANK_AT_80 = 4
-"""Maximum rank of columns that fit a screen of 80 cells; these have narrow gaps."""
-SLOT_COLUMNS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
-"""Metrics shown as parts of the bar of issue slots; the remainder is the share of the back end."""
+"""Maximum rank of columns that fit a screen of 80 cells, which have narrow gaps."""
+SLOT_METRICS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
+"""Metrics shown as parts of the bar of issue slots. The remainder is the share of the back end."""
 ORDER_BY_COLUMN = {
     "core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task",
 }  # fmt: skip
-"""The order of rows that a click on a column selects, by key of the column, if it differs from the
-key."""
+"""The order of rows that a click on the column's heading selects, by key of the column. Other
+columns select the order that has their key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnNumber:
-    """The number and the CPU that a column of the grid shows."""
+    """The number that a column of the grid shows, and the CPU of which it is shown."""
 
     thread: int
-    """Index of the CPU within its core; BUSIEST_CPU for the busiest one."""
+    """Index of the CPU within its core; BUSIEST_CPU: the busiest CPU."""
     number: Any = None
-    """The entry of `COLUMNS_BY_KEY` that the column shows; None if it shows no number."""
+    """An entry of `COLUMNS_BY_KEY`; None if the column shows no number."""
 
 
 def grid_columns(
     session: Session, cores: Cores, width: int, clock: ClockUnit = GHZ
 ) -> list[Column]:
-    """Returns the columns that fit, in display order; spare width goes to columns that can grow. A
-    column whose numbers this stream does not have is left out."""
+    """Returns the columns that fit into `width` cells, in display order. Columns of numbers that
+    this stream does not have are left out."""
     maker = _ColumnMaker(session, cores, clock, has_wide_gaps=width >= MIN_ROOMY_WIDTH)
     columns = maker.core_columns() if cores.has_pairs else maker.cpu_columns()
     shown = []
@@ -68,20 +68,14 @@ def grid_columns(
 
 
 class _ColumnMaker:
-    """Makes the columns that a session can show, with their minimum widths. Each method returns the
-    columns of one kind; none if their source is not available."""
+    """Makes the columns that a session can show, with their minimum widths. Methods return lists,
+    which are empty if the session does not have the numbers."""
 
     def __init__(
         self, session: Session, cores: Cores, clock: ClockUnit, *, has_wide_gaps: bool
     ) -> None:
-        self._session, self._cores, self._clock, self._is_roomy = (
-            session,
-            cores,
-            clock,
-            has_wide_gaps,
-        )
-        self._extra_gap = 1 if has_wide_gaps else 0
-        """Cells by which gaps are wider if there is room."""
+        self._session, self._cores, self._clock = session, cores, clock
+        self._is_roomy, self._extra_gap = has_wide_gaps, int(has_wide_gaps)
         self._metrics = {key for key, chosen in session.evaluator.variants.items() if chosen}
         self._has_ceiling = bool(session.reader.turbo.cpus.any())
         self._has_steal = "steal" in self._metrics and session.hello.virtualisation is not None
@@ -119,7 +113,7 @@ class _ColumnMaker:
         ]  # fmt: skip
 
     def cpu_columns(self) -> list[Column]:
-        """Returns the columns for machines without siblings, where each row is a CPU."""
+        """Returns the columns of a machine without siblings, of which each row is a CPU."""
         extra, account = self._extra_gap, "stat_user_s" in self._session.counters.columns
         can_lose = self._has_ceiling or "involuntary" in self._metrics
         ticks = (("user", 3), ("system", 3), ("iowait", 5)) if account else ()
@@ -153,8 +147,7 @@ class _ColumnMaker:
         return [Column("l3", "L3", 4, rank=10)] if several else []
 
     def _slots(self) -> list[Column]:
-        """Returns the column of the second bar: how the issue slots of the busiest CPU are used."""
-        has_bar = SLOT_COLUMNS[0] in self._metrics and self._is_roomy
+        has_bar = SLOT_METRICS[0] in self._metrics and self._is_roomy
         bar = Column("slots", "issue slots", 12 + 2, is_left=True, rank=8, max_width=24, weight=1)
         return [bar] if has_bar else []
 
@@ -176,8 +169,7 @@ class _ColumnMaker:
                        weight=2)]  # fmt: skip
 
     def _number(self, key: str, rank: int) -> list[Column]:
-        """Returns a metric's column in a list, which is empty if the metric is not shown. The
-        column shows the value of the core's busiest CPU."""
+        """Returns the column of a metric, which shows the value of the core's busiest CPU."""
         if key not in self._metrics:
             return []
         number = COLUMNS_BY_KEY[key]
@@ -187,62 +179,60 @@ class _ColumnMaker:
     def _thread_columns(
         self, key: str, title: str, width: int, rank: int, first: tuple[str, int] | None = None
     ) -> list[Column]:
-        """Returns the columns of a metric: one for each thread, or a single column for the busiest
-        CPU if cores have many threads. `first`: title and minimum width of the first column."""
+        """Returns the columns of a metric: one for each thread, or, if cores have more than
+        MAX_THREADS threads, one for the busiest CPU. `first`: title and minimum width of the first
+        column."""
         if key not in self._metrics:
             return []
         if self._cores.max_threads > MAX_THREADS:
             name = COLUMNS_BY_KEY[key].name(GHZ) + " max" * (key == "util")
             return [Column(key, name, max(width, len(name) + 2), source=BUSIEST_CPU, rank=rank)]
         gap = 2 if rank > MAX_RANK_AT_80 else 1
-        columns = []
-        for thread in range(self._cores.max_threads):
-            heading, min_width = title.format(thread), 0
-            if thread == 0 and first is not None:
-                heading, min_width = first
-            size = max(min_width, width, len(heading) + gap)
-            columns.append(Column(key, heading, size, source=thread, rank=rank))
-        return columns
+        titles = [(title.format(thread), 0) for thread in range(self._cores.max_threads)]
+        titles[0] = first or titles[0]
+        return [
+            Column(key, heading, max(least, width, len(heading) + gap), source=thread, rank=rank)
+            for thread, (heading, least) in enumerate(titles)
+        ]
 
 
 def grid_headings(
     columns: Sequence[Column], order: str = "topology", *, reverse: bool = False
 ) -> list[Run]:
-    """Returns the heading of the grid; an arrow marks the column by which rows are sorted."""
-    keys = [ORDER_BY_COLUMN.get(column.key, column.key) for column in columns]
-    sorted_ = order in keys and (order != "topology" or reverse)
-    sorted_index = keys.index(order) if sorted_ else -1
-    rising = (order in {"topology", "CPU number", "task"}) != reverse
+    """Returns the headings of the grid. An arrow marks the column by which rows are sorted; of the
+    columns of several threads, which have the same key, it marks the first."""
     if not columns:  # the view has no size yet
         return []
+    keys = [ORDER_BY_COLUMN.get(column.key, column.key) for column in columns]
+    is_marked = order in keys and (order != "topology" or reverse)
+    end = keys.index(order) + 1 if is_marked else 0
+    rising = (order in {"topology", "CPU number", "task"}) != reverse
     title_columns = [replace(columns[0], width=MARKS_WIDTH + columns[0].width), *columns[1:]]
-    runs = headings(title_columns[: sorted_index + 1], columns[sorted_index].key, rising=rising)
-    return runs + headings(
-        title_columns[sorted_index + 1 :]
-    )  # columns of other threads have the same key
+    runs = headings(title_columns[:end], columns[end - 1].key, rising=rising)
+    return runs + headings(title_columns[end:])
 
 
-# --- histories. Each cell is one interval, and the newest is at the right edge.
+# --- histories. Each cell covers one interval; the newest is at the right edge.
 
 _IPC_STEP = 0.5
-"""The top of an IPC scale is a multiple of this."""
+"""The upper end of an IPC scale is a multiple of this number."""
 MIN_WIDTH_FOR_TIME = 24
 """Minimum width of an axis that contains a clock time, in cells."""
 
 
 def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
-    """Returns an axis of `cells` cells. Each cell is as long as the interval, but not shorter than
-    MIN_CELL_NS, in whole samples."""
+    """Returns an axis of `cells` cells. A cell covers as much time as the interval, but at least
+    MIN_CELL_NS, and whole samples."""
     sample_ns = session.hello.sample_ns
     bin_ns = max(1, round(max(interval.elapsed_s * 1e9, MIN_CELL_NS) / sample_ns)) * sample_ns
     end_ns = -(-interval.time_ns // bin_ns) * bin_ns
-    # At a past moment, the newest cell is read to its end, unless that is later than now.
+    # At a past moment, the newest cell also shows samples after that moment.
     return Axis(end_ns, bin_ns, cells, min(end_ns, session.now_ns))
 
 
 class RowHistories:
-    """Utilisation and IPC histories of the visible rows. Cells of past intervals are kept, and not
-    read again."""
+    """Histories of utilisation and IPC of the visible rows. The cells of past intervals are read
+    only once."""
 
     def __init__(
         self, session: Session, cores: Sequence[Core], busy_width: int, ipc_width: int,
@@ -261,8 +251,8 @@ class RowHistories:
         self.top_ipc = 0.0
 
     def read(self, interval: Interval, visible_rows: list[int], top_ipc: float) -> None:
-        """Reads the histories of the visible rows up to the end of this interval. `top_ipc`: the
-        top of the IPC scale so far; the scale only grows."""
+        """Reads the histories of the visible rows up to the end of this interval. `top_ipc`:
+        minimum upper end of the IPC scale."""
         self._interval, self.top_ipc, rows = interval, top_ipc, visible_rows
         busy_width, ipc_width, history = self._busy_width, self._ipc_width, self._session.history
         if not rows:
@@ -299,8 +289,8 @@ class RowHistories:
         return strips.history_runs(self._busy_cells[row], pair=pair, ascii_=self._ascii)
 
     def ipc_runs(self, row: int, row_episode: RowEpisode | None) -> tuple[Run, ...]:
-        """Returns the IPC history of the first thread. `row_episode`: an episode that still runs;
-        if it lowers the IPC, cells since its start are red."""
+        """Returns the IPC history of the row's first CPU. `row_episode`: the running episode; if it
+        lowers the IPC, cells since its start are red."""
         cells = self._ipc_cells[row]
         position = self._cores[row].positions[0]
         if row_episode is not None and (position, "ipc") in row_episode.lowered_numbers:

@@ -1,5 +1,5 @@
-"""The overview: charts, if there are few cores and they fit the screen; else a grid with a line for
-each core, grouped by package."""
+"""The overview: a chart for each core if the charts fit the screen; otherwise a grid with a line
+for each core, grouped by package."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ MIN_WIDTH_OF_THREE, MIN_COUNTED_WIDTH_OF_THREE = 200, 140
 """Minimum widths, in cells, for three panels below charts: without counters, and with counters."""
 
 
-# --- the lines of the grid: lines that scroll, and lines of packages that stay visible
+# --- the lines of the grid: lines that scroll, and lines of packages that are always visible
 
 FoldMode = Literal["needed", "never", "always"]
 FOLD_MODES: tuple[FoldMode, ...] = ("needed", "never", "always")
 MIN_LINES_PER_PACKAGE = 3
-"""Minimum number of lines on the screen for each line of a package that stays visible."""
+"""Minimum number of lines on the screen per package for which the lines of packages are fixed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     fixed_above: Sequence[ViewLine]
-    """Lines of packages that stay visible above the scrolling lines; `fixed_below`: those below
-    them."""
+    """Lines of packages that are always visible, above the scrolling lines."""
     lines: Sequence[ViewLine]
     fixed_below: Sequence[ViewLine]
+    """Lines of packages that are always visible, below the scrolling lines."""
     order: Sequence[int]
     """All rows in display order, including rows of folded packages."""
     is_grouped: bool = True
-    """Whether rows are below a line that names their package."""
+    """Whether the rows of each package are below the line of the package."""
 
 
 def arrange_lines(
@@ -64,22 +64,22 @@ def arrange_lines(
     *, bare: bool,
 ) -> Arrangement:  # fmt: skip
     """Returns the arrangement of lines. `order`: the order of rows; None: by topology. `fold`:
-    "needed" folds packages without `cpu` if there are more than `room` lines; then packages that
-    fit are unfolded again. `bare`: rows only."""
+    "needed" folds as many packages without `cpu` as are needed to fit into `room` lines. `bare`:
+    rows only."""
     packages = list(dict.fromkeys(core.package for core in cores.rows))
-    every = _lines_without_l3(cores, ())
-    rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
-    plain = [ViewLine("row", row) for row in rows]
-    has_room = len(packages) * MIN_LINES_PER_PACKAGE <= room  # for package lines that stay visible
-    lines = _lines_without_l3(cores, packages) if has_room else []
-    named = [line for line in lines if line.kind == "folded"]
-    if bare or not any(line.kind == "package" for line in every):
-        off = [line for line in every if line.kind == "off" and not bare]
-        return Arrangement([], [*plain, *off], [], rows)
-    if order is not None or (fold == "never" and has_room and len(every) > room):
-        return Arrangement(named, plain, [], rows, is_grouped=False)
-    if fold == "never" or (fold == "needed" and len(every) <= room):
-        return Arrangement([], every, [], rows)
+    all_lines = _lines_without_l3(cores, ())
+    rows = [line.row for line in all_lines if line.kind == "row"] if order is None else [*order]
+    row_lines = [ViewLine("row", row) for row in rows]
+    if bare or not any(line.kind == "package" for line in all_lines):
+        off = [line for line in all_lines if line.kind == "off" and not bare]
+        return Arrangement([], [*row_lines, *off], [], rows)
+    has_fixed_lines = len(packages) * MIN_LINES_PER_PACKAGE <= room
+    if order is not None or (fold == "never" and has_fixed_lines and len(all_lines) > room):
+        lines = _lines_without_l3(cores, packages) if has_fixed_lines else []
+        package_lines = [line for line in lines if line.kind == "folded"]
+        return Arrangement(package_lines, row_lines, [], rows, is_grouped=False)
+    if fold == "never" or (fold == "needed" and len(all_lines) <= room):
+        return Arrangement([], all_lines, [], rows)
     open_package = next((core.package for core in cores.rows if cpu in core.cpus), packages[0])
     folded = [package for package in packages if package != open_package or fold == "always"]
     for package in tuple(folded) if fold == "needed" else ():  # unfold the packages that still fit
@@ -87,10 +87,10 @@ def arrange_lines(
         if len(_lines_without_l3(cores, other_packages)) <= room:
             folded = other_packages
     lines = _lines_without_l3(cores, folded)
-    if len(lines) <= room or fold == "always" or not has_room:
+    if len(lines) <= room or fold == "always" or not has_fixed_lines:
         return Arrangement([], lines, [], rows)
-    inside = [i for i, line in enumerate(lines) if line.kind == "row"]
-    first, last = inside[0], inside[-1] + 1
+    row_indexes = [i for i, line in enumerate(lines) if line.kind == "row"]
+    first, last = row_indexes[0], row_indexes[-1] + 1
     return Arrangement(lines[:first], lines[first:last], lines[last:], rows)
 
 
@@ -106,17 +106,18 @@ class Overview(ChartedView, CursorCanvas):
 
     _charts: ChartPage | None = None
     _fitted_size = Size(0, 0)
-    """Width and height, in cells, when the charts were fitted. They are stored because Textual
+    """Width and height, in cells, for which the layout was made. They are stored because Textual
     computes them at each access."""
     _grid: GridData | None = None
-    """The data of the rows; None while charts are shown instead."""
+    """The data of the grid; None while charts are shown."""
     _packages: PackageLines
     _fold: FoldMode = "needed"
     _arrangement = Arrangement([], [], [], [])
     _row_lines: Mapping[int, strips.Line] = {}
     """Lines of the visible rows, by row, without the mark of the selected row."""
     _top_ipc = 0.0
-    """Upper end of the IPC scale so far. It only grows, so that cells change only with values."""
+    """Upper end of the IPC scale. It only grows, so that the cells of past intervals rarely
+    change."""
 
     # --- lines from an interval
 
@@ -181,8 +182,8 @@ class Overview(ChartedView, CursorCanvas):
     # --- charts
 
     def _make_charts(self) -> None:
-        assert self._charts is not None
         charts = self._charts
+        assert charts is not None
         order = ordered_rows(self.cores, self.settings, self.session, self.interval)
         charts.make_lines(self.interval, order, self.settings, self.glyphs)
         self._arrangement = Arrangement([], [], [], order)
@@ -211,6 +212,7 @@ class Overview(ChartedView, CursorCanvas):
             self.cores, room, self._fold, settings.cpu, order, bare=self.is_tiny
         )
         self._arrangement, self.line_count = arrangement, len(arrangement.lines)
+        # Without the line of its package above it, a row also names the package.
         grid.order = settings.order if arrangement.is_grouped else "every package"
 
     def _make_rows(self, grid: GridData) -> None:
@@ -249,9 +251,8 @@ class Overview(ChartedView, CursorCanvas):
     # --- the cursor. In charts it moves from line to line; in rows it opens folded packages.
 
     def cpu_of_line(self, y: int) -> int | None:
-        """Returns the first CPU of the line's core; None for headings. For a folded package, it is
-        the first CPU of the selected core, if that is in the package, else of the package's first
-        core."""
+        """Returns the first CPU of the line's core; None for headings. A folded package stands for
+        the selected core if that is in the package, else for its first core."""
         cores = self.cores.rows
         if self._grid is None:
             row = self._charts.rows[y] if self._charts is not None else None
@@ -268,10 +269,10 @@ class Overview(ChartedView, CursorCanvas):
         if self._grid is None:
             super().draw_selection()
             return
-        before = self._arrangement
+        old = self._arrangement
         self._arrange(self._grid)  # the cursor may have moved into a folded package
-        after = self._arrangement
-        if (len(before.fixed_above), before.lines) == (len(after.fixed_above), after.lines):
+        new = self._arrangement
+        if (len(old.fixed_above), old.lines) == (len(new.fixed_above), new.lines):
             super().draw_selection()
         else:
             self.lay_out()
@@ -284,16 +285,12 @@ class Overview(ChartedView, CursorCanvas):
 
     def action_move(self, steps: int) -> None:
         """Moves the cursor by cores, or, if all packages are folded, by packages."""
-        arrangement = self._arrangement
-        all_folded = self._fold == "always" and any(
-            line.kind == "folded" for line in arrangement.lines
-        )
-        if all_folded:
+        arrangement, row = self._arrangement, self.selected_row
+        if self._fold == "always" and any(line.kind == "folded" for line in arrangement.lines):
             super().action_move(steps)
-        elif self.line_count:  # empty if no CPU matches the filter
-            cpus = [self.cores.rows[row].cpus[0] for row in arrangement.order]
-            selected_index = cpus.index(self.settings.cpu) if self.settings.cpu in cpus else 0
-            self._select(selected_index + steps)
+        elif self.line_count:  # 0 if no CPU matches the filter
+            index = arrangement.order.index(row) if row in arrangement.order else 0
+            self._select(index + steps)
 
     def action_page(self, pages: int) -> None:
         self.action_move(pages * max(1, self.height - 1))
@@ -316,8 +313,8 @@ class Overview(ChartedView, CursorCanvas):
         self.lay_out()
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
-        """Sorts by a clicked heading, or opens a clicked package. Other clicks are handled by
-        `CursorCanvas`."""
+        """Selects a clicked core in charts, sorts by a clicked heading, or opens a clicked package.
+        Other clicks are handled by `CursorCanvas`."""
         arrangement, below = self._arrangement, event.y - len(self.header_lines) - self.height
         y = self.line_at(event.y)
         if self._grid is None and self._charts is not None and y is not None:
@@ -332,16 +329,11 @@ class Overview(ChartedView, CursorCanvas):
             return
         event.prevent_default()  # the order of the lines may change
         if event.y > 0 or not self.header_lines:
-            lines = (
-                arrangement.fixed_below[below:]
-                if below >= 0
-                else arrangement.fixed_above[event.y - 1 :]
-            )
+            above = arrangement.fixed_above[event.y - 1 :]
+            lines = arrangement.fixed_below[below:] if below >= 0 else above
             if lines and lines[0].row >= 0:  # there may be fewer lines since the click
                 self._select(arrangement.order.index(lines[0].row))
             return
         column = column_at(self._grid.columns, event.x - MARKS_WIDTH)
         if column is not None and (column.key in ORDER_BY_COLUMN or column.key in COLUMNS_BY_KEY):
-            order = ORDER_BY_COLUMN.get(column.key, column.key)
-            reverses = order == self.settings.order
-            await self.run_action("screen.reverse" if reverses else f"screen.sort({order!r})")
+            await self.sort_by(ORDER_BY_COLUMN.get(column.key, column.key))

@@ -9,12 +9,12 @@ from math import isnan
 
 from perftop.base.text import GHZ, MISSING, ClockUnit
 from perftop.draw import strips, theme
-from perftop.draw.columns import Column, Run, fit
+from perftop.draw.columns import Column, Run, cut, fit
 from perftop.draw.strips import MAX_QUIET_SHARE, safe_cells
 from perftop.model.numbers import METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD
 from perftop.session.interval import Tasks
-from perftop.tui.overview.columns import SLOT_COLUMNS, RowHistories
+from perftop.tui.overview.columns import SLOT_METRICS, RowHistories
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.row_numbers import BUSIEST_CPU, MAX_IDLE_UTIL, RowNumbers, VisibleRows
@@ -33,7 +33,7 @@ class GridData:
     order: str = "topology"
     clock: ClockUnit = GHZ
     _names: dict[int, list[str]] = field(default_factory=dict)
-    """Names of tasks by row, looked up when needed. They change once a second."""
+    """Names of tasks by row, for the rows that were visible since the last record of tasks."""
     _named_tasks: Tasks | None = None
 
     def task_names(self, rows: Sequence[int]) -> list[list[str]]:
@@ -77,8 +77,8 @@ def _offline_line(grid: GridData, row: int) -> strips.Line:
 
 
 class _RowDrawer:
-    """Draws some rows of the grid. The methods for columns yield the runs of each row's cell, which
-    fill the width of the column."""
+    """Draws some rows of the grid. The methods that draw a column yield, for each row, the runs of
+    a cell, which fill the width of the column."""
 
     def __init__(self, grid: GridData, visible_rows: Sequence[int]) -> None:
         self._grid, self._rows = grid, VisibleRows(grid.row_numbers, visible_rows)
@@ -87,7 +87,7 @@ class _RowDrawer:
         self._worst = {
             i: worst for i, core in rows if (worst := grid.episodes.worst_on(core.positions))
         }
-        """The worst running episode of each row, by the row's index among the lines."""
+        """The worst running episode of each row, by index of its line."""
 
     def lines(self) -> list[strips.Line]:
         lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in self._cores]
@@ -118,18 +118,16 @@ class _RowDrawer:
         return self._numbers(column)
 
     def _name_cells(self, column: Column) -> Iterator[Sequence[Run]]:
-        names, cores = self._grid.cores.names(self._grid.order), self._grid.cores
-        for i, (row, idle) in enumerate(zip(self._rows.rows, self._rows.is_idle, strict=True)):
+        rows, cores = self._rows.rows, self._grid.cores
+        if column.key == "l3":
+            texts = ["" if core.l3 is None else str(core.l3) for core in self._cores]
+        else:
+            names = cores.names(self._grid.order) if column.key == "core" else cores.cpu_lists
+            texts = [names[row] for row in rows]
+        for i, (text, idle) in enumerate(zip(texts, self._rows.is_idle, strict=True)):
             style = "faint" if idle else "text" if column.key == "core" else "dim"
-            if column.key == "core":
-                text = names[row]
-                if i in self._worst and self._worst[i].is_victim:
-                    style = "bright"
-            elif column.key == "cpus":
-                text = cores.cpu_lists[row]
-            else:
-                l3 = cores.rows[row].l3
-                text = "" if l3 is None else str(l3)
+            if column.key == "core" and i in self._worst and self._worst[i].is_victim:
+                style = "bright"
             yield [(column.pad(text), style)]
 
     def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
@@ -158,8 +156,8 @@ class _RowDrawer:
             yield [_gap(column), *bar]
 
     def _slot_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        """Yields a bar of the issue slots of each core's busiest CPU, by use."""
-        parts = [self._grid.row_numbers.interval.values[key] for key in SLOT_COLUMNS]
+        """Yields, for each core, a bar with the uses of its busiest CPU's issue slots."""
+        parts = [self._grid.row_numbers.interval.values[key] for key in SLOT_METRICS]
         rows = zip(self._cores, self._rows.busiest, self._rows.is_at_rest, strict=True)
         for core, lead, resting in rows:
             retiring, frontend, speculation = (float(part[core.positions[lead]]) for part in parts)
@@ -173,18 +171,14 @@ class _RowDrawer:
         key, number, thread = column.key, column.source.number, column.source.thread
         rows, worst = self._rows, self._worst
         threads = [thread] * len(self._cores)
-        if thread == BUSIEST_CPU:  # but a CPU that is losing this number is shown instead
+        if thread == BUSIEST_CPU:  # unless an episode lowers the number of another CPU
             threads = [*rows.cpu_index(key)]
             for line, episode in worst.items():
-                of_core = self._cores[line].positions
-                loses = (
-                    i for i, row in enumerate(of_core) if (row, key) in episode.lowered_numbers
-                )
-                threads[line] = next(loses, threads[line])
-        values = [
-            thread_values[thread]
-            for thread_values, thread in zip(rows.numbers(key), threads, strict=True)
-        ]
+                positions = self._cores[line].positions
+                lowered = [(position, key) in episode.lowered_numbers for position in positions]
+                if True in lowered:
+                    threads[line] = lowered.index(True)
+        values = [numbers[i] for numbers, i in zip(rows.numbers(key), threads, strict=True)]
         styles = _styles(column, rows.is_idle, values)
         for line, episode in worst.items():
             cpu_rows = self._cores[line].positions[threads[line] :]  # some cores have fewer threads
@@ -193,9 +187,8 @@ class _RowDrawer:
             elif styles[line] == "warn" and key in episode.package_wide_keys:
                 styles[line] = "text"  # the package's line shows this number for all cores
         doubts, running = rows.is_suspect(key), number is not None and number.while_running
-        for line, (thread, cell) in enumerate(
-            zip(threads, column.numbers(values, styles), strict=True)
-        ):
+        cells = column.numbers(values, styles)
+        for line, (thread, cell) in enumerate(zip(threads, cells, strict=True)):
             online = rows.is_online[line][thread]
             resting = running and rows.is_at_rest[line][thread]
             doubted = doubts is not None and doubts[line][thread]
@@ -225,8 +218,8 @@ class _RowDrawer:
                 yield [_gap(column), *histories.ipc_runs(row, self._worst.get(i))]
 
     def _tasks(self, column: Column) -> Iterator[Sequence[Run]]:
-        """Yields the tasks of each core. On a core that loses time to a neighbour, these are the
-        loser and the task that takes the time."""
+        """Yields the tasks of each core; for a core that loses time to a neighbour, the task that
+        loses and the task that takes the time."""
         rows = zip(
             self._cores, self._grid.task_names(self._rows.rows), self._rows.numbers("util"),
             self._rows.is_idle, strict=True,
@@ -239,11 +232,8 @@ class _RowDrawer:
                 taker = self._grid.episodes.culprit_name(episode, tasks)
                 yield [_gap(column), *_loser_and_taker(loser, taker, column.room)]
                 continue
-            busy_names = [
-                name
-                for name, share in zip(names, util, strict=False)
-                if name and (idle or not share < MAX_IDLE_UTIL)
-            ]
+            busy_names = [name for name, share in zip(names, util, strict=False)
+                          if name and (idle or not share < MAX_IDLE_UTIL)]  # fmt: skip
             text = _joined_names(tuple(busy_names), column.room)
             yield [_gap(column), (text, "dim" if idle else "text")]
 
@@ -253,24 +243,19 @@ def _gap(column: Column) -> Run:
 
 
 def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
-    """Returns the styles of numbers without regard to episodes: faint in idle rows; else by size,
-    for metrics whose size matters."""
+    """Returns the styles of numbers before episodes are considered: faint in idle rows; else by
+    value, for metrics that count as high from some value on."""
     key, number = column.key, column.source.number
     if number is None or key not in METRICS or key == "net_hz":
-        return ["faint" if rests else "dim" for rests in idle]
+        return ["faint" if is_idle else "dim" for is_idle in idle]
     if number.while_running or number.unit == "Hz":
-        return ["faint" if rests else "text" for rests in idle]
+        return ["faint" if is_idle else "text" for is_idle in idle]
     threshold = number.min_highlighted
     return [
-        "faint"
-        if rests
-        else "warn"
-        if value >= threshold
-        else "dim"
-        if value < MAX_QUIET_SHARE
-        else "text"
-        for rests, value in zip(idle, values, strict=True)
-    ]
+        "faint" if is_idle else "warn" if value >= threshold
+        else "dim" if value < MAX_QUIET_SHARE else "text"
+        for is_idle, value in zip(idle, values, strict=True)
+    ]  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
@@ -281,14 +266,14 @@ def _joined_names(names: tuple[str, ...], room: int) -> str:
 
 
 def _loser_and_taker(loser: str, taker: str, room: int) -> list[Run]:
-    """Returns the losing and the taking task, without their PIDs if these do not fit. One of the
-    two may be unknown, ''."""
+    """Returns the task that loses time and the task that takes it, without their PIDs if these do
+    not fit. One of the names may be '', for unknown."""
     if not (loser and taker):
         return [(fit(loser or taker, room), "bright")]
     sign = f" {theme.TAKEN_BY_SIGN} "
     if len(loser) + len(sign) + len(taker) > room:
         loser, taker = (name.rpartition(" ")[0] or name for name in (loser, taker))
-    loser = fit(loser, min(len(loser), max(room - len(sign) - len(taker), room // 2 - 1)))
+    loser = cut(loser, max(room - len(sign) - len(taker), room // 2 - 1))
     left = max(0, room - len(loser) - len(sign))
     return [(loser, "bright"), (sign, "alarm"), (fit(taker, left), "taker")]
 

@@ -405,6 +405,11 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         self.settings.cpu = self.cores.rows[row].cpus[0]
         self.draw_selection()
 
+    async def sort_by(self, order: str) -> None:
+        """Sorts rows in this order, or reverses them if they are sorted so already."""
+        is_same = order == self.settings.order
+        await self.run_action("screen.reverse" if is_same else f"screen.sort({order!r})")
+
     @property
     def shown_positions(self) -> frozenset[int]:
         """Positions of the CPUs that the user asked for and that match the filter."""

@@ -291,6 +291,4 @@ class Table(PaneledView, CursorCanvas):
         """Sorts by a clicked heading; clicks on lines move the cursor."""
         column = column_at(self._page.columns, event.x - SIGN_CELLS)
         if event.y < len(self.header_lines) and column is not None and column.key != "type":
-            order = _ORDERS.get(column.key, column.key)
-            is_same = order == self.settings.order
-            await self.run_action("screen.reverse" if is_same else f"screen.sort({order!r})")
+            await self.sort_by(_ORDERS.get(column.key, column.key))
