@@ -99,12 +99,11 @@ def measured_losses(
         if (longest_s := totals.times.longest_wait_s) >= MIN_LONG_WAIT_S:
             waited += f", once {short_duration(longest_s)} or longer"
         add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
-    irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
-    interrupt_share = (
-        nan if irq[0] is None or irq[1] is None else job_mean(session, sums, irq[0] + irq[1])
-    )
-    if is_whole_run and isfinite(interrupt_share):
-        add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")
+    hard, soft = (session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS)
+    if is_whole_run and hard is not None and soft is not None:
+        interrupt_share = job_mean(session, sums, hard + soft)
+        if isfinite(interrupt_share):
+            add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")
     pressure = interval.machine.get("pressure_memory", nan)
     if isfinite(pressure):
         wait = "tasks waiting for memory"

@@ -95,10 +95,9 @@ def _sentence(session: Session, episode: Episode) -> str:
     time = f"since {start}"
     if is_ended:
         time = f"for {long_duration(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
-    topology, max_length = session.topology, MAX_SENTENCE
-    return text(
-        sentence(topology, [episode], names, past_tense=is_ended, when=time, max_length=max_length)
-    )
+    parts = sentence(session.topology, [episode], names, past_tense=is_ended, when=time,
+                     max_length=MAX_SENTENCE)  # fmt: skip
+    return text(parts)
 
 
 def ending_lines(
@@ -117,10 +116,8 @@ def ending_lines(
     if session.frames < 2 or (brief and argv is not None):
         return lines
     elapsed_s, metrics = line["elapsed_s"], session.evaluator.metrics
-    samples, cpus = (
-        count_noun(session.frames - 1, "sample"),
-        count_noun(len(session.selected), "CPU"),
-    )
+    samples = count_noun(session.frames - 1, "sample")
+    cpus = count_noun(len(session.selected), "CPU")
     numbers = [number for number in columns(session, requested_keys) if number.key in metrics]
     lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
     lines += _measure_lines(line, numbers)

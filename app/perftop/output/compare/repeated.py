@@ -100,11 +100,8 @@ class CommandRuns:
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
         """Returns the known values of a number. `without`: indices of runs to leave out."""
-        counted = (
-            run for index, run in enumerate(self.all_runs)
-            if run.status == 0 and index not in without
-        )  # fmt: skip
-        return [run.numbers[key] for run in counted if key in run.numbers]
+        return [run.numbers[key] for index, run in enumerate(self.all_runs)
+                if run.status == 0 and index not in without and key in run.numbers]  # fmt: skip
 
     def _outlier(self, index: int) -> Outlier:
         """Returns the outlier with its reason, such as a longer wait than in the other runs; ''
@@ -222,15 +219,13 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
         text_lines += [f"warm-up runs, not counted: {times_text}", ""]
     text_lines.append(table_line(columns, [column.heading for column in columns]))
     for index, run in enumerate(runs.all_runs):
-        remark = (
-            "  not counted" if run.status else "  outlier" if index in runs.outlier_indices else ""
-        )
+        remark = "  outlier" if index in runs.outlier_indices else ""
+        remark = "  not counted" if run.status else remark
         if len(runs.all_runs) <= MAX_ROWS or remark:
             text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
     text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
-    text_lines.append(
-        row("± 95 %", "", {key: whole.half_width for key, whole in estimates.items()})
-    )
+    half_widths = {key: whole.half_width for key, whole in estimates.items()}
+    text_lines.append(row("± 95 %", "", half_widths))
     return [*text_lines, "", *(line for text in _closing_lines(runs) for line in wrap(text, WIDTH))]
 
 

@@ -354,19 +354,15 @@ class Page:
         return [labels(**place, core=name) for place, name in zip(packages, names, strict=True)]
 
     def _episode_families(self) -> Iterator[Family]:
-        sums, packages = self._episodes, self._packages
-        session = self._session
-        clocks = [mask for _, mask in session.evaluator.variants["busy_hz"]]
-        is_known = (
-            np.any([np.zeros_like(self._sums.is_selected), *clocks], axis=0)
-            & self._sums.is_selected
-        )
-        with_ceiling = distinct(self._sums.package[is_known & session.reader.turbo.cpus])
+        sums, packages, session = self._episodes, self._packages, self._session
+        is_known = np.zeros(len(session.topology), bool)
+        for _, mask in session.evaluator.variants["busy_hz"]:
+            is_known |= mask
+        is_known &= self._sums.is_selected & session.reader.turbo.cpus
+        with_ceiling = distinct(self._sums.package[is_known])
         below_s = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}
-        for heading, sums_by_cause in (
-            (BELOW_HEADING, below_s | sums.below_s),
-            (BELOW_CYCLES, sums.below_cycles),
-        ):
+        below_s |= sums.below_s
+        for heading, sums_by_cause in (BELOW_HEADING, below_s), (BELOW_CYCLES, sums.below_cycles):
             places = (({**packages[package], "cause": cause}, n)
                       for (package, cause), n in sums_by_cause.items())  # fmt: skip
             yield family_of(heading, places)

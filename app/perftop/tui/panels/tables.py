@@ -373,11 +373,8 @@ def losing_cores(
         share = nan if episode.depth is None else episode.depth
         for cpu in episode.cpus:
             row = cores.row_of_cpu.get(cpu, -1)
-            if (
-                row >= 0
-                and row not in victims
-                and (row not in recent or not share <= recent[row].share)
-            ):
+            is_worse = row not in recent or not share <= recent[row].share
+            if row >= 0 and row not in victims and is_worse:
                 recent[row] = CoreLoss(row, episode, cpu, share, False)
 
     def rank(loser: CoreLoss) -> tuple[bool, int, int]:
@@ -522,9 +519,8 @@ def comparison_panel(
         row(safe_cells(name), (a[name], b[name]), "CPUs", is_loss=False)
         for name in order[: max(0, height - len(lines) - 2)]
     ]
-    gainer, loser = (
-        choose(order, key=differences.__getitem__, default="") for choose in (max, min)
-    )
+    gainer = max(order, key=differences.__getitem__, default="")
+    loser = min(order, key=differences.__getitem__, default="")
     parts = [
         f"{safe_cells(name)} {verb} {abs(differences[name]):.2f}"
         for name, verb, sign in ((gainer, "took", 1), (loser, "lost", -1))

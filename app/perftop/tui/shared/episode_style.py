@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import isfinite, nan
 from weakref import WeakKeyDictionary
 
@@ -23,10 +24,8 @@ from perftop.tui.shared.cores import Cores
 
 _MAX_SENTENCES = 256
 """Maximum number of cached sentences of a session; no screen shows that many."""
-_SENTENCES: WeakKeyDictionary[
-    Session, dict[tuple[int, ...], tuple[list[Episode], list[SentencePart]]]
-]
-_SENTENCES = WeakKeyDictionary()
+_SentenceCache = dict[tuple[int, ...], tuple[list[Episode], list[SentencePart]]]
+_SENTENCES: WeakKeyDictionary[Session, _SentenceCache] = WeakKeyDictionary()
 """Cached sentences, by session, maximum length and episode ids. The episodes are stored as well, so
 that their ids are not reused."""
 
@@ -245,10 +244,8 @@ class RowEpisodes:
     @property
     def ipc_alone(self) -> float:
         """The highest IPC that an affected CPU had while its sibling was idle; 0 if unknown."""
-        shares = (
-            e.evidence.get("ipc_alone", 0.0) for episodes in self._by_package for e in episodes
-        )
-        return max(shares, default=0.0)
+        episodes = chain.from_iterable(self._by_package)
+        return max((e.evidence.get("ipc_alone", 0.0) for e in episodes), default=0.0)
 
     def __bool__(self) -> bool:
         return bool(self._by_row)

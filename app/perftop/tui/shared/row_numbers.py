@@ -93,11 +93,8 @@ class VisibleRows:
     def __init__(self, row_numbers: RowNumbers, rows: Sequence[int]) -> None:
         indexes = np.array(rows, np.intp)
         self._row_numbers, self._indexes, self.rows = row_numbers, indexes, rows
-        self._cpus, self._online, util = (
-            row_numbers.reader.cpus[indexes],
-            row_numbers.is_online[indexes],
-            row_numbers.util[indexes],
-        )
+        self._cpus, util = row_numbers.reader.cpus[indexes], row_numbers.util[indexes]
+        self._online = row_numbers.is_online[indexes]
         self._numbers: dict[str, list[list[float]]] = {"util": util.tolist()}
         self.is_online: list[list[bool]] = self._online.tolist()
         self.is_at_rest: list[list[bool]] = row_numbers.interval.is_at_rest[self._cpus].tolist()
@@ -285,12 +282,8 @@ def field_scale(field: Number, values: Floats, previous: Scale | None = None) ->
     known_values = known_values if len(known_values) else np.zeros(1)
     min_value, max_value = float(known_values.min()), float(known_values.max())
     if field.unit == "ratio":
-        high = (
-            next((end for end in SMALL_SHARE_ENDS if max_value <= end), 1.0)
-            if field.is_small
-            else 1.0
-        )
-        new_scale = Scale(0.0, high)
+        ends = SMALL_SHARE_ENDS if field.is_small else ()
+        new_scale = Scale(0.0, next((end for end in ends if max_value <= end), 1.0))
     elif field.is_rate or field.key.endswith(PER_KI):
         power = 10.0 ** math.floor(math.log10(max(max_value, 1e-3)))
         new_scale = Scale(0.0, next(power * n for n in (1, 2, 5, 10) if max_value <= power * n))
@@ -323,9 +316,7 @@ def ordered_rows(
         return [*(named[::-1] if settings.reverse else named), *unnamed_rows]
     elif settings.order != "topology":
         values = _values(cores, settings.order, session, interval)
-        fill = (
-            inf if settings.reverse else -inf
-        )  # rows without a value come last in both directions
+        fill = inf if settings.reverse else -inf  # unknown values are last in both directions
         rows.sort(key=lambda row: fill if isnan(values[row]) else values[row], reverse=True)
     return rows[::-1] if settings.reverse else rows
 

@@ -268,10 +268,8 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     end_ns = interval.time_ns
     recording, seen_ns = session.log.recording, end_ns - session.hello.raw_ns
     if recording is not None and not is_range and seen_ns < FIRST_VERDICT_NS:
-        is_short = (
-            recording.is_complete and session.known_ns - session.hello.raw_ns < FIRST_VERDICT_NS
-        )
-        if not is_short:
+        known_ns = session.known_ns - session.hello.raw_ns
+        if not recording.is_complete or known_ns >= FIRST_VERDICT_NS:
             return _pending_verdict(seen_ns / 1e9)
     is_whole_run = not is_range and _ends_job(session, end_ns)
     if is_whole_run:
@@ -446,10 +444,8 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str
     if strip and width(strip) + 6 <= room:
         end = [*strip, ("   ", "text"), *end]
         room -= width(strip) + 3
-    wordings: list[list[Run]] = (
-        [[(verdict.duration_text, "text")]] if size < MIN_WIDTH_FOR_BAR else []
-    )
-    if not verdict.duration_text or not wordings:
+    wordings: list[list[Run]] = [[(verdict.duration_text, "text")]]
+    if not verdict.duration_text or size >= MIN_WIDTH_FOR_BAR:
         wordings = _loss_words(verdict)
     words = next((w for w in wordings if width(w) + 3 <= room), [])
     return justify([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
@@ -528,8 +524,7 @@ def _loss_history_runs(verdict: Verdict) -> list[Run]:
         if not isfinite(share):
             runs.append((" ", "text"))
             continue
-        key = (
-            "hot" if share >= MIN_ALARM_SHARE else "warn" if share >= MIN_WARNING_SHARE else "rule"
-        )
-        runs.append((theme.LEVELS[max(1, min(8, round(8 * share)))], key))
+        level = (share >= MIN_WARNING_SHARE) + (share >= MIN_ALARM_SHARE)
+        sign = theme.LEVELS[max(1, min(8, round(8 * share)))]
+        runs.append((sign, ("rule", "warn", "hot")[level]))
     return runs
