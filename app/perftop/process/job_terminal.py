@@ -246,8 +246,8 @@ def _colours_after(colours: bytes, raw: bytes) -> bytes:
 
 @contextlib.contextmanager
 def typed_keys(on_key: Callable[[str], None]) -> Iterator[None]:
-    """Calls `on_key` with each typed key while the block runs, without waiting for Enter. In the
-    background, or if stdin is not a terminal, no keys are read."""
+    """Calls `on_key` with each typed key while the block runs, without waiting for Enter; with ''
+    if the terminal is gone. In the background, or if stdin is not a terminal, no keys are read."""
     try:
         fd = sys.stdin.fileno()
         is_ours = os.tcgetpgrp(fd) == os.getpgrp()
@@ -259,8 +259,12 @@ def typed_keys(on_key: Callable[[str], None]) -> Iterator[None]:
         return
 
     def read() -> None:
+        data = b""
         with contextlib.suppress(OSError):
-            on_key(os.read(fd, 1).decode(errors="replace"))
+            data = os.read(fd, 1)
+        if not data:  # the terminal is gone
+            loop.remove_reader(fd)
+        on_key(data.decode(errors="replace"))
 
     loop = asyncio.get_running_loop()
     tty.setcbreak(fd, termios.TCSANOW)
@@ -271,3 +275,12 @@ def typed_keys(on_key: Callable[[str], None]) -> Iterator[None]:
         loop.remove_reader(fd)
         with contextlib.suppress(termios.error):  # the terminal may be gone
             termios.tcsetattr(fd, termios.TCSADRAIN, settings)
+
+
+async def next_key() -> None:
+    """Waits until a key is typed. Keys typed earlier are discarded."""
+    typed = asyncio.Event()
+    with typed_keys(lambda _: typed.set()):
+        with contextlib.suppress(OSError, ValueError, termios.error):  # the terminal may be gone
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        await typed.wait()

@@ -19,6 +19,7 @@ from perftop.base.text import duration, safe_text, supports_unicode
 from perftop.draw.charts import chart_glyphs
 from perftop.draw.columns import column_at
 from perftop.draw.strips import Line
+from perftop.process.job_terminal import next_key
 from perftop.session.fleet import ORDERS, Fleet, TableSelection
 from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.app import PerfTopApp, ScreenSource, run_app
@@ -379,7 +380,8 @@ class FleetSource(ScreenSource):
                 child.terminate()
                 raise
             if status not in {0, 130} or arguments[0] == "why":  # the user may want to read it
-                await asyncio.to_thread(input, "\nenter: back to the fleet ")
+                print("\nany key: back to the fleet ", end="", flush=True)
+                await next_key()
 
 
 def run(feed: FleetFeed, config: Config, *, mouse: bool = True) -> int:

@@ -32,6 +32,7 @@ from perftop.process.job_terminal import (
     READ_BYTES,
     JobTerminal,
     OutputLines,
+    next_key,
     typed_keys,
 )
 from perftop.tui.frame.command_output import printed_line
@@ -391,3 +392,17 @@ async def test_keys_are_read_without_enter_in_the_foreground_only(
             assert is_canonical() is not foreground
         assert is_canonical(), "the settings of the terminal are restored"
     os.close(ours)
+
+
+async def test_the_next_key_is_one_typed_from_now_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, closefd=True) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp())
+        os.write(ours, b"early\n")
+        for end_wait in (lambda: os.write(ours, b"q"), lambda: os.close(ours)):
+            waiting = asyncio.create_task(next_key())
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            end_wait()
+            await waiting
