@@ -1,5 +1,5 @@
-"""The base of all detectors: their input, the running episodes, and the rules by which short pauses
-do not split an episode."""
+"""The base of all detectors: input, running episodes, and the rules for pauses within an
+episode."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ this. Without this limit, one problem would appear as many episodes."""
 
 @dataclass(slots=True)
 class DetectorInput:
-    """The input of detectors: one sample and its times in raw ns. If hotplug changes the core list,
-    `cores` is a new object."""
+    """The input of detectors: one sample and its times in raw ns. Hotplug replaces `cores`."""
 
     sample: Sample
     since_ns: int
@@ -45,13 +44,12 @@ class DetectorInput:
         return self.sample.ceilings.hz
 
     def util(self) -> Floats:
-        """Returns the utilisation of each core's busiest thread; NaN for a core that was not
-        read."""
+        """Returns the utilisation of each core's busiest thread; NaN if the core was not read."""
         return self.sample.part(util)
 
     def cycles_and_time(self) -> tuple[Floats, Floats]:
-        """Returns, for each core, the cycles and the running time in s of all its threads together;
-        0 where unknown."""
+        """Returns the cycles and the running time in s of each core's threads together; 0 if
+        unknown."""
         cycles, run_s = self.sample.part(cycles_and_time)
         return cycles, run_s
 
@@ -75,8 +73,8 @@ def has_task_records(batch: SampleBatch) -> Bools:
 
 
 class HighestValues(NamedTuple):
-    """Maxima over all CPUs in each sample; 0 if all are unknown. They show quickly in which samples
-    no episode can start."""
+    """Maxima over all CPUs in each sample; 0 if all are unknown. They allow to skip samples
+    quickly."""
 
     stolen_s: Floats
     steal: Floats
@@ -121,8 +119,7 @@ def counter_advances(counter: BlockCounter, columns: Ints | int | None = None) -
 
 
 class Detector(ABC):
-    """Detects the episodes of one kind. While it is calm, it only processes samples that one of its
-    triggers selects."""
+    """Detects the episodes of one kind. While calm, it only processes samples of its triggers."""
 
     is_available = True
     """Whether the stream has the counters that the detector needs."""
@@ -194,14 +191,14 @@ class RecordEpisode:
 
 class RecordEpisodes:
     """The episodes of one kind that are detected from records, which the probe sends about once a
-    second. An episode starts and ends with a record. Each key (a CPU or a control group) has at
-    most one running episode."""
+    second. They start and end with a record. Each key (CPU or group) has at most one running
+    episode."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, kind: str, start: float, end: float
     ) -> None:
-        """`start`: the lost share of the time at which an episode starts. `end`: the share below
-        which it ends."""
+        """`start`: the lost share of the time that starts an episode. `end`: the share below which
+        it ends."""
         self.time_ns, self.span_s = reader.hello.raw_ns, 0.0
         """Raw time of the newest record, and the time in s that it covers."""
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
@@ -258,8 +255,7 @@ class AllSums:
 @dataclass(slots=True)
 class SumsWithoutEnds:
     """The sums over the samples that are certainly within an episode. An episode may start in the
-    middle of its first sample and end in the middle of its last sample, so these count only if
-    there are no others."""
+    middle of its first sample and end in the middle of its last, so these count only if alone."""
 
     sample_count: int = 0
     _first: Floats | float = 0.0
@@ -289,7 +285,7 @@ class HighShare:
     and adds up the samples that count."""
 
     group: int
-    """Number of the positions' group. High shares of the same group that start together are one
+    """Number of the positions' group. High shares of a group that start together are one
     episode."""
     start_ns: int
     last_ns: int
@@ -305,15 +301,14 @@ class HighShare:
         return self.last_ns if self.pause_start_ns is None else self.pause_start_ns
 
     def add_sample(self, sums: Floats, time_ns: int) -> None:
-        """Adds a sample with a high share that ended at `time_ns`. The pause before it then belongs
-        to the episode."""
+        """Adds a sample with a high share, ending at `time_ns`. A pause before it joins the
+        episode."""
         self.totals.add_samples([*self.pause_sums, sums])
         self.pause_sums.clear()
         self.pause_start_ns, self.last_ns = None, time_ns
 
     def pause(self, since_ns: int, sums: Floats | None = None) -> None:
-        """Adds a sample without a high share. `sums` are added if the share becomes high again;
-        None: never."""
+        """Adds a sample without a high share. `sums` count if the share becomes high again."""
         self.pause_start_ns = since_ns if self.pause_start_ns is None else self.pause_start_ns
         if sums is not None:
             self.pause_sums.append(sums)
@@ -327,13 +322,11 @@ class PauseLimits:
     gap_ns: int
 
     def is_gap(self, since_ns: int, time_ns: int) -> bool:
-        """Returns whether there is a gap in the stream between these times, or time runs
-        backwards."""
+        """Returns whether the stream has a gap between these times, or time runs backwards."""
         return not 0 < time_ns - since_ns <= self.gap_ns
 
     def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share has ended after a sample. `known`: whether the sample has a
-        value."""
+        """Returns whether a high share has ended. `known`: whether the sample has a value."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
         return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
@@ -362,8 +355,7 @@ class DetectorEpisodes(Generic[S]):
         self._episodes = episodes
 
     def member_mask(self, count: int) -> Bools:
-        """Returns a mask of the positions that belong to a running episode. `count`: number of
-        positions."""
+        """Returns a mask of the `count` positions: whether each is in a running episode."""
         members = [current.members for current in self.running]
         return np.asarray(np.any([np.zeros(count, bool), *members], axis=0))
 
@@ -395,16 +387,15 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         min_samples: int = 1, pause_ns: int = 0,
     ) -> None:  # fmt: skip
         """`start`: the share that starts an episode. `end`: the share below which it pauses.
-        `min_samples`: number of consecutive samples with a high share that start an episode; it
-        begins with the first of them. `pause_ns`: length of a pause that ends an episode; it ends
-        where the pause began."""
+        `min_samples`: number of consecutive samples with a high share that make an episode.
+        `pause_ns`: length of a pause that ends an episode; the episode's end is the start of the
+        pause."""
         super().__init__(episodes, PauseLimits(pause_ns, max_gap_ns(sample_ns)))
         self._kind = kind
         self._start, self._end, self._min_samples = start, end, min_samples
         self._cpu_lists: Sequence[Sequence[int]] = ()
         self._high_counts: Ints = np.zeros(0, int)
-        """For each position: the number of consecutive samples with a high share, while too few for
-        an episode."""
+        """For each position: the number of consecutive high samples, too few for an episode."""
         self._since_ns: Ints = np.zeros(0, int)
         """For each position: raw time in ns at which the first of these samples began."""
 

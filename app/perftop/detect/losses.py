@@ -38,22 +38,18 @@ MIN_LOSS_SAMPLES = 2
 """Minimum number of samples that must show a loss before it is reported. A single sample may
 contain a stray tick, or the start or end of another disturbance."""
 MIN_PRESENT_SHARE = 0.25
-"""Minimum share of the time since the start of a loss for which a task must have run to be
-involved."""
+"""Minimum share of the time since a loss started for which a task must have run to be involved."""
 LEARNING_S = 10.0
-"""Running time in s after which a sample's weight has decayed to 1/e. It is limited because
-programs have phases."""
+"""Running time in s after which a sample's weight is 1/e, because programs have phases."""
 STABLE_S = 10.0
 """Minimum time in s for which a CPU without task records must have run undisturbed. After that, the
 same program is assumed to run during a loss."""
 CYCLES_ROW = 1
 """Row of the cycles in the sums of UndisturbedPrograms."""
 MIN_BUSY = 0.5
-"""Minimum busy share of a CPU, including steal, for its losses to count. A CPU that is less busy
-has time to spare."""
+"""Minimum busy share of a CPU, including steal. The losses of a less busy CPU do not matter."""
 MIN_JOB_BUSY = 0.1
-"""Minimum busy share of a CPU that the watched job uses. It is lower, because the user asked about
-the job."""
+"""Minimum busy share of a CPU of a watched job: lower, because the user asked about the job."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,8 +78,8 @@ class NeighbourLosses:
         self._sample_ns, self._pauses = sample_ns, PauseLimits(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
-        """By position, the high share of each position that ever lost time or IPC, with the sums of
-        loss and weight."""
+        """The high share of each position that ever lost time or IPC, with sums of loss and
+        weight."""
         self.is_quiet = True
         """Whether no position appears to lose time or IPC."""
         self.is_losing: Bools = np.zeros(n, bool)
@@ -132,7 +128,7 @@ class NeighbourLosses:
         self, proven: Bools, cpu_lists: Sequence[Sequence[int]], time_ns: int
     ) -> list[NeighbourLoss]:
         """Starts episodes for losses in the mask `proven` that have lasted long enough. Returns the
-        new episodes, and those that further positions joined. `cpu_lists`: the CPUs of each
+        episodes that started or that further positions joined. `cpu_lists`: the CPUs of each
         position."""
         changed = []
         for i in np.flatnonzero(self.is_losing & ~self.is_in_episode & proven).tolist():
@@ -153,8 +149,8 @@ class NeighbourLosses:
         return changed
 
     def _shown_loss(self, members: Sequence[int]) -> tuple[float, float]:
-        """Returns the loss of these positions and its weight, each up to the last sample that
-        showed it."""
+        """Returns the loss of these positions and its weight, up to the last sample of each
+        loss."""
         if not members:
             return 0.0, 0.0
         lost, weight = np.array([self.shares[i].totals.sums for i in members]).sum(axis=0).tolist()
@@ -205,8 +201,7 @@ def have_run_since(running: RunningTasks, tasks: Sequence[Task], start_ns: int) 
 def blamed_tasks(
     tasks: Sequence[tuple[Task, int]], job_pids: set[int]
 ) -> dict[str, list[TaskOnCpu]]:
-    """Returns evidence about the tasks to blame: `who` lists other tasks, `self` lists tasks of the
-    watched job."""
+    """Returns the tasks to blame, as evidence: `who` lists other tasks, `self` those of the job."""
     ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
     who, selves = [r for r in ran if r.pid not in job_pids], [r for r in ran if r.pid in job_pids]
     return {key: blamed for key, blamed in (("who", who), ("self", selves)) if blamed}
@@ -230,9 +225,8 @@ class UndisturbedPrograms:
 
     def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
         """Returns the learned sums before the first sample and after each sample, (1 + samples,
-        rows, CPUs). `quiet`: mask of the undisturbed samples, (samples, CPUs); others are not
-        added. `run_s`: running seconds, (samples, CPUs). `parts`: amounts to add, (samples, rows,
-        CPUs)."""
+        rows, CPUs). `quiet`: mask of the samples to add, (samples, CPUs). `run_s`: running seconds,
+        (samples, CPUs). `parts`: amounts to add, (samples, rows, CPUs)."""
         weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
         learned[0] = self.learned_sums
@@ -309,8 +303,7 @@ class CpuWork(NamedTuple):
 
 
 def cpu_work(values: Values, busy: Bools) -> CpuWork:
-    """Returns the utilisation, cycles and IPC of each CPU. CPUs that are not in the mask `busy` are
-    left out."""
+    """Returns the utilisation, cycles and IPC of each CPU. Only CPUs in the mask `busy` count."""
     i = INDEX["ipc"]
     top, bottom = values.numerators[..., i, :], values.denominators[..., i, :]
     util = np.where(busy, values["util"], 0.0)

@@ -153,9 +153,8 @@ def verdict(case: DropCase) -> Verdict:
 
 
 def verdicts(case: DropCase) -> Iterator[Verdict]:
-    """Yields the causes from all rules that apply, in order of priority: limits that were set,
-    measured limits of the package, limits due to the running code, and causes that are only
-    likely."""
+    """Yields the causes from all rules that apply, by priority: limits that were set, measured
+    limits of the package, limits due to the running code, and causes that are only likely."""
     counts, mean = case.counts, case.counts.mean
     if case.cap:
         yield _verdict("policy")
@@ -290,8 +289,8 @@ class CounterTally:
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
-        """Returns the sums, (cores, width). Counts of a package or of the machine are in the rows
-        of all its cores."""
+        """Returns the sums, (cores, width). Counts of a package or the machine are in all its
+        cores."""
         where = {
             "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),

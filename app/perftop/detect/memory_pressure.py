@@ -55,8 +55,8 @@ MIN_GROWTH = 1.25
 MIN_OTHERS_WORK = 0.5
 """Minimum increase of other programs' work, in CPUs: one CPU that is busy half of the time."""
 MAX_SIBLING_CHANGE = 0.1
-"""Maximum change of the share of the running time in which the sibling ran. A larger change would
-explain the IPC."""
+"""Maximum change of the share of running time with an active sibling, which also changes the
+IPC."""
 MAX_NAMED_TASKS = 8
 _BYTES_ROW, _WORK_ROW, _OVERLAP_ROW, _TIME_ROW = range(3, 7)
 """Further rows of the sums that `UndisturbedPrograms` learns, weighted by running time: bytes per
@@ -64,8 +64,7 @@ second, work of other programs, share of the time in which the sibling ran, runn
 
 
 class _MemoryWork(NamedTuple):
-    """The work of each CPU and the traffic of its package. For several samples, arrays have a
-    leading axis."""
+    """The work of each CPU and its package's traffic. For several samples, with a leading axis."""
 
     rate: Floats
     util: Floats
@@ -73,8 +72,7 @@ class _MemoryWork(NamedTuple):
     work: Floats
     """Utilisation of all CPUs; 0 where unknown."""
     has_unread_cpu: Bools
-    """Mask of the CPUs in packages with an unread CPU, so that the work of other programs is
-    unknown."""
+    """Mask of the CPUs in packages with an unread CPU: the work of other programs is unknown."""
     is_learnable: Bools
     """Mask of the CPUs whose IPC, traffic, and work of the sibling and of others are known."""
     cycles: Floats
@@ -82,8 +80,7 @@ class _MemoryWork(NamedTuple):
     overlap: Floats
     """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """The rows to learn, without the work of other programs, before multiplication by running
-    time."""
+    """The rows to learn, except the work of other programs, before weighting by running time."""
 
     def samples(self, samples: int | slice) -> _MemoryWork:
         parts: list[Any] = [part[samples] for part in self]
@@ -112,8 +109,8 @@ class MemoryLosses:
         self.programs = UndisturbedPrograms(
             self.losses, self._cpu_lists, running, learned_rows=7, loss_rows=5
         )
-        """`loss_sums` are: instructions, cycles, cycles times the earlier IPC, running seconds, and
-        bytes moved."""
+        """`loss_sums`: instructions, cycles, cycles times the earlier IPC, running seconds, bytes
+        moved."""
         self._in_package: Bools = groups >= 0
         self._packages = len(self._members)
         self._set_programs(np.zeros(len(groups), np.int64))
@@ -127,8 +124,7 @@ class MemoryLosses:
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs to
-        examine. `job_pids`: PIDs of the watched job; None without a job, so that all busy CPUs are
-        examined."""
+        examine. `job_pids`: PIDs of the watched job; None without a job."""
         if not self.is_available or (self.losses.is_quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
@@ -177,9 +173,8 @@ class MemoryLosses:
         return self._by_package_of_cpu(traffic[0] / traffic[1])
 
     def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats | None) -> Bools:
-        """Returns a mask of the CPUs whose package has nearly as much traffic as memory can carry.
-        CPUs that lose L3 capacity are left out. `best`: the highest traffic of each package so
-        far."""
+        """Returns a mask of the CPUs whose package has nearly as much traffic as memory can carry,
+        without those that lose L3 capacity. `best`: the highest traffic of each package so far."""
         assert best is not None
         is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._by_package_of_cpu(best))
         clock_hz = self._reader.counters.rates(delta, "memory_clock")
@@ -378,8 +373,8 @@ class MemoryLosses:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
-        """Returns tasks of other programs that did not run before the loss, busiest first, with the
-        CPUs on which they run."""
+        """Returns tasks of other programs that did not run before the loss, busiest first, with
+        CPUs."""
         tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
         names = {task[1] for task in tasks if task}
         suspects = [
@@ -433,8 +428,8 @@ class CacheLosses(MemoryLosses):
     def _is_near_limit(
         self, rate: Floats, delta: Delta, best: Floats | None  # noqa: ARG002
     ) -> Bools:  # fmt: skip
-        """Returns True for all CPUs: misses have no upper limit, and saturated memory does not
-        raise their number."""
+        """Returns True for all CPUs: misses have no limit, and saturated memory does not raise
+        them."""
         return np.ones(rate.shape, bool)
 
     def _rate_evidence(

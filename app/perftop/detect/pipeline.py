@@ -35,8 +35,7 @@ from perftop.model.tasks import RunningTasks, WatchedJob
 
 MIN_LOOK_AHEAD, MAX_LOOK_AHEAD = 16, 256
 """Minimum and maximum number of samples that a detector examines at once. It starts with the
-minimum after a sample in which an episode could start, and doubles the number after each other
-call."""
+minimum after a sample in which an episode could start, and doubles it after other calls."""
 
 
 class Detection:
@@ -83,9 +82,8 @@ class Detection:
         """For each detector, the index in the batch of the first unprocessed sample."""
 
     def process(self, batch: SampleBatch, first: int, last: int) -> tuple[int, list[Episode]]:
-        """Processes samples of a batch from `first` up to `last`, or up to a sample in which an
-        episode starts or ends. Returns the index of the next sample, and the episodes that
-        ended."""
+        """Processes samples of a batch from `first` up to `last`, or up to one in which an episode
+        starts or ends. Returns the index of the next sample, and the episodes that ended."""
         if batch is not self._batch:
             self._batch, self._next_index = batch, [0 for _ in self._detectors]
         if self._episodes.running:  # a drop may have started in the last sample
@@ -243,8 +241,7 @@ HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
 %. Most steal is counted in ticks, so an occasional tick continues a loss."""
 _RECORDS = {"tasks", "watched", L3_RECORD}
 MIN_STOLEN_S = 0.03
-"""Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick
-may be due to rounding."""
+"""Minimum stolen time in s of a reported loss: three ticks of 10 ms. One may be due to rounding."""
 
 
 class Neighbours(Detector):
@@ -313,8 +310,8 @@ class Neighbours(Detector):
         }
 
     def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Learns from samples, up to the first in which a loss may start. Returns the index of that
-        sample, or `last`."""
+        """Learns from samples. Returns the index of the first in which a loss may start, or
+        `last`."""
         if not batch.cached(busy_cpus)[first:last].any():
             return last
         due, ahead = self.siblings.look_ahead(batch, first, last)
@@ -362,8 +359,7 @@ class Neighbours(Detector):
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
-        """Returns the share that this CPU has lost so far in a running episode; None if that is
-        unknown."""
+        """Returns the share that a CPU has lost so far in a running episode; None if unknown."""
         index = self._position.get(cpu, -1)
         all_losses = [self.siblings.losses, self.hypervisor.losses]
         all_losses += [self.memory.losses, self.cache.losses]
@@ -396,8 +392,7 @@ class HypervisorLosses:
         )  # fmt: skip
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Returns the index of the first sample in which a loss may start, or `last`. Must not be
-        called during a loss."""
+        """Returns the first sample in which a loss may start, or `last`. No loss may be running."""
         if not self._known:
             return last
         return first_true(batch.cached(highest_values).steal >= HYPERVISOR_START, first, last)

@@ -40,8 +40,7 @@ MIN_MEASURED_SAMPLES = 4
 """Minimum number of samples in a climb of confidence `measured`. With fewer, the mean clock of the
 first sample may exceed the initial clock by more than an eighth of the climb."""
 MIN_WORK_SHARE = 0.5
-"""Minimum busy share of a core since its wake-up. The load determines the clock of a core that
-works less."""
+"""Minimum busy share of a core since its wake-up. If it works less, the load sets its clock."""
 MAX_STEADY_VARIATION = 0.05
 """Maximum variation of a steady clock, as a share of the clock: about a step of 100 MHz."""
 MIN_GAIN = 0.05
@@ -63,8 +62,7 @@ class SampleClocks:
 
 
 class _WakeUps(NamedTuple):
-    """Wake-ups of cores in several samples, (samples, cores), and the times of their last
-    readings."""
+    """Wake-ups of cores, (samples, cores), and the times of the cores' last readings."""
 
     has_woken: Bools
     was_unread: Bools
@@ -121,8 +119,7 @@ class Ramps(Detector):
         return first + count
 
     def _wake_ups(self, busy: Floats, time_ns: Ints) -> _WakeUps:
-        """Returns the wake-ups. `busy`: utilisation of each core's busiest thread, (samples,
-        cores)."""
+        """Returns the wake-ups. `busy`: utilisation of each core's busiest thread, by sample."""
         times = time_ns[:, None].astype(float)
         every = np.broadcast_to(times, busy.shape)
         known, awake = np.isfinite(busy), busy >= MIN_AWAKE_SHARE
@@ -204,8 +201,8 @@ class Ramps(Detector):
         self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
-        """Returns the episodes of batches in which no core climbs any more. Drops samples that are
-        no longer needed."""
+        """Returns the episodes of batches in which no core climbs any more. Drops unneeded
+        samples."""
         left = set(self._batch_numbers.tolist())
         over = [batch for batch in self._finished_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
@@ -216,8 +213,8 @@ class Ramps(Detector):
         return [self._episode_of_batch(self._finished_ramps.pop(batch)) for batch in over]
 
     def _episode_of_batch(self, ramps: list[Ramp]) -> Episode:
-        """Returns the episode of a batch, with the numbers of the median core, and of the slowest
-        core if it is an outlier."""
+        """Returns the episode of a batch, with numbers of the median core, and of a slow
+        outlier."""
         members = np.zeros(len(self._cores.lists), bool)
         members[[ramp.core for ramp in ramps]] = True
 
@@ -269,8 +266,7 @@ class Ramp:
 
 @dataclass(slots=True)
 class Climb:
-    """The clocks of some cores from their wake-up until all are steady. Arrays are (samples,
-    cores)."""
+    """The clocks of cores from their wake-up until all are steady. Arrays are (samples, cores)."""
 
     cores: Ints
     wake_samples: Ints

@@ -47,8 +47,7 @@ CONTENTION_KEY = "smt_contention_ratio"
 MIN_GIVEN_SHARE = 0.5
 """Minimum share of the lost IPC that issue slots given to the sibling must explain."""
 MAX_AGE_NS = 60_000_000_000
-"""Maximum age in ns of the IPC while alone. An older one may be from another phase of the
-program."""
+"""Maximum age in ns of the IPC while alone. The program may have been in another phase before."""
 
 
 class _SiblingWork(NamedTuple):
@@ -68,8 +67,7 @@ class _SiblingWork(NamedTuple):
     """The sums to learn while the CPU is alone."""
 
     def samples(self, samples: int | slice | None) -> _SiblingWork:
-        """Returns the work in one sample (an index) or in several (a slice). None adds a leading
-        axis."""
+        """Returns one sample (an index) or several (a slice). None adds a leading axis."""
         parts: list[Any] = [part[samples] for part in self]
         return _SiblingWork(*parts)
 
@@ -130,8 +128,7 @@ class SiblingLosses:
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs to
-        examine. `job_pids`: PIDs of the watched job; None without a job, so that all busy CPUs are
-        examined."""
+        examine. `job_pids`: PIDs of the watched job; None without a job."""
         self.regroup(data.cores)
         if self.losses.is_quiet and not (len(self._pairs) and np.count_nonzero(busy)):
             return []
@@ -165,8 +162,7 @@ class SiblingLosses:
         self, batch: SampleBatch, first: int, last: int
     ) -> tuple[int, _LookAhead | None]:
         """Returns the index of the first sample in which a loss may start, or `last`; and the
-        samples for `learn_ahead`, None if no core has two threads. Must not be called during a
-        loss."""
+        samples for `learn_ahead`, None if no core has two threads. No loss may be running."""
         self.regroup(batch.cores)
         if not len(self._pairs):
             return last, None
@@ -307,8 +303,7 @@ whose sibling starts or stops every 10 s is tested 360 times an hour."""
 MAX_FIRST_CHANCE = 0.05
 """The same limit for a program whose IPC never changed by itself in 19 or more comparisons."""
 MIN_REPEATS = 6
-"""Minimum number of changes with the sibling for confidence `measured`: three starts and three
-stops."""
+"""Minimum number of changes with the sibling for `measured`: three starts and three stops."""
 SIBLING_CHANGES, MATCHES, STEADY_PAIRS, OWN_CHANGES = range(4)
 """Rows of the counts: starts and stops of the sibling; those with the expected change of the IPC;
 pairs of samples in which the sibling ran equally; those with a change of the IPC."""
@@ -376,8 +371,7 @@ class SiblingHistory:
         self._last_compared = last_by_sample[-1] - len(ipc)
 
     def ipc_follows_sibling(self) -> Bools:
-        """Returns a mask of the CPUs whose IPC changes with the sibling more often than by
-        chance."""
+        """Returns a mask of the CPUs whose IPC follows the sibling more often than by chance."""
         edges, fits, steady_pairs, changes = self.counts
         # Changes in both directions count. With a mixed sample between the two, the program has
         # twice the time for a change of its own.

@@ -34,16 +34,13 @@ from perftop.model.sample_reader import SampleBatch, SampleReader
 MAX_SMALL_IDLE = 0.05
 """Maximum idle share at which the error of idle time is too small to hide or fake a loss."""
 MAX_READ_S = 20e-6
-"""Maximum time in s between the reads of two counters of a row. Rows that take longer are read
-again or discarded."""
+"""Maximum time in s between the reads of two counters of a row; longer reads are discarded."""
 IDLE_PERIOD_ERROR_S, IDLE_ERROR = 2e-6, 0.1
 """Error of idle time. In s for each idle period, because cpuidle rounds both ends to a microsecond.
 As a share of idle time where periods are not counted, because hardly any is shorter than 20 us.
-Entering and leaving an idle state also counts as idle, which makes the loss appear smaller than it
-is."""
+Entering and leaving an idle state also counts as idle, so the loss appears too small."""
 UNCOUNTED_STEAL_SPAN_NS = 60_000_000_000
-"""Time in ns after a stolen tick during which part of another tick may be stolen but not counted
-yet."""
+"""Time in ns after a stolen tick in which part of another tick may be stolen but uncounted."""
 HEAT_BITS = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
     "prochot": {"PROCHOT"},
@@ -52,8 +49,7 @@ HEAT_BITS = {
 STATUS_COUNTERS = "limit_reasons", "package_thermal", "core_thermal"
 MODULATION_BIT = 1 << 4
 """Bit of register 19AH: the OS or firmware asks the core to halt part of the time. Bits 3:0 are the
-duty cycle in sixteenths. CPUs without CPUID.06H:EAX bit 5 support only eighths, in bits 3:1, and
-bit 0 is then 0."""
+duty cycle in sixteenths. CPUs without CPUID.06H:EAX bit 5 only support eighths: bit 0 is 0."""
 
 
 class Standstill:
@@ -147,8 +143,7 @@ class ClockModulation:
         self._rows = len(reader.hello.topology)
 
     def shares(self, batch: SampleBatch) -> Floats:
-        """Returns the share of each sample for which each CPU is requested to halt, (samples,
-        CPUs)."""
+        """Returns the share of each sample that each CPU is requested to halt, (samples, CPUs)."""
         if self._column is None:
             return np.full((len(batch), self._rows), np.nan)
         table = batch.delta.tables[self._column.block]
@@ -170,11 +165,9 @@ class ClockModulation:
 
 HALT_START, HALT_END = 0.003, 0.0015
 """Shares of the time, in excess of the possible error, at which an episode starts and below which
-it ends. A machine without a fault loses up to 0.0006; the smallest loss worth reporting is about
-0.005."""
+it ends. A machine without a fault loses up to 0.0006; losses from about 0.005 matter."""
 MIN_SAMPLES = 2
-"""Minimum number of samples with the loss. A single one may contain a tick of steal that was
-counted late."""
+"""Minimum number of samples with the loss. A single one may contain a late tick of steal."""
 MIN_EVALUATED_NS = 80_000_000
 """Minimum length in ns of an evaluated span. Shorter samples are joined, because time is lost in
 pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
@@ -184,11 +177,10 @@ TRANSITION_S = 8.5e-6
 """Time in s for which a core of the Skylake generation stands still when its clock changes."""
 CLOCK_CHANGES_KEY = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
 CLOCK_STEP_HZ = 100e6
-"""Step in Hz between two clocks of an Intel core since Sandy Bridge. Other cores have finer
-steps."""
+"""Step in Hz between clocks of Intel cores since Sandy Bridge. Others have finer steps."""
 MIN_STEP_DISTANCE = 0.1
-"""Minimum distance of a core's mean clock from the nearest step, as a share of a step, that proves
-a change of the clock."""
+"""Minimum distance of a mean clock from the nearest step, in steps, that proves a change of
+clock."""
 MIN_HDC_SHARE = 0.02
 """Minimum share by which MPERF must exceed the reference cycles to prove hardware duty cycling.
 MPERF may tick at the nominal frequency, which differs from the TSC by up to 1 %."""
@@ -196,8 +188,7 @@ MIN_SMI_S, MAX_SMI_S = 10e-6, 10e-3
 """Minimum and maximum time in s that one SMI can cost. Entering and leaving SMM already takes the
 minimum; after the maximum, an operating system would lose ticks."""
 LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
-"""Indexes in the sums of an episode: the loss, three errors, SMIs, and the seconds explained by
-each marker."""
+"""Indexes in the sums of an episode: the loss, three errors, SMIs, seconds by marker."""
 READ_ERROR, STEAL_ERROR = 3, 4
 """Indexes of the errors of reading and of steal in the sums of samples (see `Halts._sums`)."""
 
@@ -205,8 +196,7 @@ READ_ERROR, STEAL_ERROR = 3, 4
 class HaltMarker(NamedTuple):
     cause: str
     is_counted: bool = True
-    """Whether the marker counts the quantity in `confidence.COUNTED_QUANTITIES`, not a side
-    effect."""
+    """Whether the marker counts the quantity in `COUNTED_QUANTITIES`, not a side effect."""
 
 
 MARKERS = {
@@ -394,14 +384,12 @@ THROTTLE_START, THROTTLE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of polls or time at which an episode starts and below which it ends. From THROTTLE_START
 on, a status can be the cause of a drop."""
 MIN_THROTTLED_SAMPLES = 2
-"""Minimum number of samples with the status. A single one may be the start or end of a drop with
-the same cause."""
+"""Minimum number of samples with the status. A single one may be the start or end of a drop."""
 KNOWN_S, MODULATION, STATUSES = 3, 4, 5
 """Further indexes in the sums of a throttle: the time in s to which the lost seconds refer, the
 share that modulation requested, and the share of each cause."""
 KERNEL_COUNTERS = "package_throttled_s", "core_throttled_s"
-"""The kernel's counters of throttled time. Packages are first, because their time is not reported
-again for their cores."""
+"""The kernel's counters of throttled time. Packages are first: their cores report it again."""
 
 
 class Throttles(Detector):
@@ -457,8 +445,7 @@ class Throttles(Detector):
 
 
 def _describe_throttle(throttle: ShareEpisode) -> None:
-    """Sets cause, evidence and depth of a throttle. The depth is the lost share of the time, not
-    the share of polls."""
+    """Sets cause, evidence and depth. The depth is the lost share of the time, not of the polls."""
     sums, episode = throttle.sums, throttle.episode
     shares = dict(zip(THROTTLE_CAUSES, (sums[STATUSES:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
@@ -487,8 +474,7 @@ class KernelThrottling:
         self.triggers = [counter_advances(column) for column in self._columns]
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}
-        """By CPU, the raw time at which it was last in a drop, which already accounts for the
-        throttling."""
+        """By CPU, the raw time of its last drop, which already accounts for the throttling."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         time_ns, dropped_ns = data.time_ns, self._dropped_ns

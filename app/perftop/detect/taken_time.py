@@ -1,6 +1,5 @@
-"""Detects time that tasks lose to the system: to interrupts, memory stalls and CPU quotas, from
-records that the probe sends about once a second; to the hypervisor; and to system management
-interrupts."""
+"""Detects time that tasks lose to interrupts, memory stalls and CPU quotas, from records that the
+probe sends about once a second; to the hypervisor; and to system management interrupts."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ from perftop.model.tasks import Quota, Quotas, TaskSnapshot, owner
 
 INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
 MIN_TASKS_SHARE = 0.1
-"""Minimum share of the time for which tasks must run on a CPU, so that interrupts cost them
-time."""
+"""Minimum share of the time for which tasks must run on a CPU to lose time to interrupts."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
 """Busy share above which a CPU counts as full, and the minimum share of tasks on a full CPU. There,
 tasks may get almost no time, which is a loss."""
@@ -56,13 +54,12 @@ MAX_NAME = 40
 USUAL_LINES = re.compile(
     "local timer|rescheduling|function call|irq work|performance mon|non-maskable"
 )
-"""Prefixes of interrupt lines that are never reported, because they occur on every busy CPU and
-cost little."""
+"""Prefixes of interrupt lines that are never reported: busy CPUs have them, and they cost
+little."""
 
 
 class _CpuShares(NamedTuple):
-    """Shares of a CPU's time by use, and the costliest interrupt line and kind of softirq, each
-    with its count."""
+    """Shares of a CPU's time by use, and its costliest interrupt line and kind of softirq."""
 
     tasks: float
     irq: float
@@ -98,8 +95,7 @@ class InterruptStorms(Detector):
 
 
 def _describe_storm(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> None:
-    """Stores the costliest source as evidence. Later records update it only if their source is the
-    same."""
+    """Stores the costliest source as evidence. Later records only update the same source."""
     cause, evidence = storm.episode.cause, storm.episode.evidence
     named = spent.line if cause == "irq" else spent.kind
     if named is not None and evidence.setdefault("line", named[0]) == named[0]:
@@ -141,8 +137,7 @@ def _valid_share(value: float) -> float:
 
 
 def _costliest_source(named: list[object]) -> tuple[str, int] | None:
-    """Returns the name and count of the entry with the highest product of count and usual cost;
-    None if no entry is valid."""
+    """Returns the name and count of the entry with the highest product of count and usual cost."""
     counts = {}
     for entry in named:
         match entry:
@@ -166,8 +161,7 @@ def _costliest_source(named: list[object]) -> tuple[str, int] | None:
 
 STALL_START, STALL_END = 0.03, 0.01
 MIN_REFAULTS_PER_S = 200
-"""Minimum number of pages read back per second at which tasks wait for these pages, and not for
-free memory."""
+"""Minimum number of pages read back per second at which tasks wait for them, not for memory."""
 NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
 """Typical time in s of a hinting fault of NUMA balancing, and of the move of a page."""
 MAX_GROUP = 256
@@ -332,8 +326,7 @@ class QuotaStops(Detector):
 
     def stopped_s(self, pids: Collection[int]) -> float:
         """Returns the seconds for which quotas stopped these processes in the newest record, summed
-        over CPUs. If groups are nested, the largest value counts, because they count the same
-        time."""
+        over CPUs. Of nested groups, the largest value counts: they count the same time."""
         quotas = self.quotas
         stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest_pids.items()
                    if not {*pids}.isdisjoint(members)]  # fmt: skip
@@ -343,8 +336,7 @@ class QuotaStops(Detector):
         return self.process_records(data.records, data.time_ns)
 
     def process_records(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
-        """Processes a frame's records, also those of the first frame. Returns the episodes that
-        ended."""
+        """Processes a frame's records, also the first frame's. Returns the episodes that ended."""
         if "tasks" not in records and "quotas" not in records:
             return []
         self.quotas.read_records(records)
@@ -409,8 +401,7 @@ class Steals(Detector):
             episodes, "steal", STEAL_START, STEAL_END, reader.hello.sample_ns
         )
         self._tick_counts = np.zeros(len(rows))
-        """For each CPU: number of consecutive ticks that follow each other closely enough for a
-        high share."""
+        """For each CPU: number of consecutive ticks that are close enough for a high share."""
         self._start_ns = np.zeros(len(rows), int)
         """For each CPU: raw time in ns at which the sample with the first of these ticks began."""
         self._last_ns = np.full(len(rows), -STEAL_QUIET_NS - 1)
@@ -425,8 +416,7 @@ class Steals(Detector):
         return ended
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """Processes one sample. Returns the episodes that ended. `stolen_s`: stolen seconds by
-        CPU."""
+        """Processes one sample of stolen seconds by CPU. Returns the episodes that ended."""
         if not self._steals.running and not (stolen_s > 0).any():
             return []
         has_tick = stolen_s >= TICK_S / 2

@@ -60,8 +60,7 @@ NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
 """Numbers of samples after which the weight of older samples has decayed to 1/e: for the noise, and
 for the mean of a clock. A low mean also starts a drop of a noisy clock."""
 MAX_NEW_SHARES = 32
-"""Maximum number of waiting arrays, or of samples in one array, before noise is learned from
-them."""
+"""Maximum number of arrays, or of samples in one, that wait until noise is learned from them."""
 CAP_MARGIN = 0.02
 """Maximum distance of a core's mean clock below a cap that limits it, as a share of the cap."""
 MIN_WORK_SHARE, MIN_AWAKE_SAMPLES = 0.5, 2
@@ -73,8 +72,7 @@ kernel's governor a few of its periods."""
 MIN_ACTIVE = 0.1
 """Minimum busy share of an active core."""
 MIN_WHOLE_SHARE = 0.75
-"""Minimum share of a group's running time that dropping cores must have for a drop of the whole
-group."""
+"""Minimum share of a group's running time in dropping cores for a drop of the whole group."""
 MAX_LOWERED_RATIO = 0.97
 """Share of the highest power limit so far below which a limit counts as lowered on purpose."""
 
@@ -111,7 +109,7 @@ class _DropSample:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Drop(ShareEpisode):
-    """A running drop. `sums` are those of `_DropSample.clocks`, `group` is one of
+    """A running drop. `sums` are those of `_DropSample.clocks`, `group` one of
     `_DropSample.key`."""
 
     is_whole: bool  # whether cores of the group that wake up later join the drop
@@ -420,8 +418,7 @@ LICENSE_START, LICENSE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of a core's cycles at SIMD levels at which an episode starts and below which it ends. From
 LICENSE_START on, a level can be the cause of a drop."""
 MIN_SAMPLES = 2
-"""Minimum number of samples with the level. A single one may be the start or end of a drop that the
-level has caused."""
+"""Minimum number of samples with the level. A single one may be the start or end of a drop."""
 MIN_MISSING = 0.01
 """Minimum distance of a clock from its ceiling that is reported, as a share of the ceiling. A step
 of the clock is two to three times as large."""
@@ -474,8 +471,7 @@ class Licenses(Detector):
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _describe(self, running: ShareEpisode) -> None:
-        """Sets evidence and depth. The depth is the clock's distance from its ceiling, not the
-        share of wide SIMD code."""
+        """Sets evidence and depth. The depth is the clock's distance from its ceiling."""
         sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         main_level = int(sums[FIRST_LEVEL:].argmax())

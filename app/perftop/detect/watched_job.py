@@ -1,5 +1,4 @@
-"""Detects losses of a watched job: waiting in run queues, clock lost to other tasks, and stopped
-threads."""
+"""Detects losses of a watched job: waits in run queues, clock lost to others, stopped threads."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ QUEUE_START, QUEUE_END = 0.05, 0.02
 """Shares of the time in which threads ran or were ready, at which a loss starts and below which it
 ends. Kernel threads and interrupts make every task wait for 1 or 2 %."""
 MIN_WAITED_S = 0.02
-"""Minimum waiting time in s of a reported loss: a few time slices. A single one may be due to two
-simultaneous wake-ups."""
+"""Minimum waiting time in s of a reported loss. Two simultaneous wake-ups may cost a time slice."""
 MIN_TASK_SHARE = 0.02
 """Minimum share of the CPU's time that a task must use to be blamed for the waits."""
 CLOCK_START, CLOCK_END = 0.02, 0.01
@@ -152,8 +150,7 @@ class JobWaits:
 
     def _crowded_cpus(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
         """Returns evidence about the CPUs on which threads of the job wait for each other. Records
-        of processes do not show these waits, because they assign a whole process to the CPU of its
-        first thread."""
+        of processes do not show this: they assign a process to the CPU of its first thread."""
         ran: dict[int, list[float]] = {}
         for thread in self._job.threads.values():
             activity = thread.activity(ACTIVITY_SPAN_NS)
@@ -220,7 +217,7 @@ class TurboBudget:
     def _job_clock(
         self, data: DetectorInput, ran: tuple[Floats, Floats], job: Bools, awake: Bools
     ) -> _JobClock | None:
-        """Returns the job's clock in a package; None if the job does not work there or its clock is
+        """Returns the job's clock in a package; None if the job does not work there or it is
         unknown."""
         if not job.any():
             return None
@@ -245,8 +242,7 @@ class TurboBudget:
         return best
 
     def _power_drop(self, package: int) -> Episode | None:
-        """Returns the package's running turbo drop that a power limit causes; None if there is
-        none."""
+        """Returns the package's running turbo drop due to a power limit; None if there is none."""
         cpus = {*self._packages[package]}
         drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)

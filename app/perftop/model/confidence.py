@@ -95,14 +95,12 @@ def confidence(
 
 
 MIN_RELEVANT_SHARE = 0.1
-"""Share of a loss that episodes of lower confidence must reach to lower the confidence of the
-sum."""
+"""Share of a loss that must have a lower confidence to lower the confidence of the whole loss."""
 
 
 def combined_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
-    """Returns the confidence in a cause that several episodes share. It is the highest confidence
-    that holds for all of the loss except less than MIN_RELEVANT_SHARE. `parts`: confidence and loss
-    of each episode."""
+    """Returns the confidence in a cause of several episodes: the highest one that all of the loss
+    has, except for less than MIN_RELEVANT_SHARE. `parts`: confidence and loss of each episode."""
     losses: dict[Confidence, float] = {}
     for level, size in parts:
         losses[level] = losses.get(level, 0.0) + size

@@ -62,7 +62,7 @@ def rename_misplaced(hello: wire.Hello) -> wire.Hello:
 
 
 def aliased_counters(hello: wire.Hello) -> dict[str, wire.Counter]:
-    """Returns the CPU counters that hello also lists under a second key (`aliases`), by that
+    """Returns the CPU counters that hello also lists under a second key (`aliases`), by this
     key."""
     counters = {c.key: c for block in hello.blocks if block.scope == "cpu" for c in block.counters}
     return {
@@ -115,8 +115,7 @@ class Counters:
             key for key, column in self.columns.items()
             if column.counter.origin.startswith("perf") and self._times[column.block] is not None
         )  # fmt: skip
-        """Keys of the counters that perf may multiplex, from blocks that record the counting
-        times."""
+        """Keys of the counters that perf may multiplex, in blocks with counting times."""
         self.key_at = {key: index for index, key in enumerate(self.keys)}
         self.key_at |= {
             name: self.key_at[hello.aliases[name]]
@@ -177,8 +176,7 @@ class Counters:
                 delta.tables[block.name].increments[..., rows, :] = 0.0
 
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
-        """Returns the increment of each counter since the previous read of its row, for each
-        frame."""
+        """Returns each counter's increment since the previous read of its row, for each frame."""
         delta = self.empty_delta(len(frames))
         self._differences.steps(frames, delta)
         return delta
@@ -230,8 +228,8 @@ class Counters:
 
     def is_estimated(self, delta: Delta, key: str) -> Bools:
         """Returns a mask of the CPUs on which the count is an estimate, because perf multiplexed
-        the counter or did not count guests. Such a count may be far off, so no check relies on
-        it."""
+        the counter or did not count guests. No check relies on an estimate, which may be far
+        off."""
         share = self.counted_share(delta, key) if key in self.multiplexed else None
         if share is None:
             return np.zeros(1, bool)
@@ -255,7 +253,7 @@ class Counters:
 
     def is_partly_counted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask of the CPUs on which the count covers only part of the span: its group was
-        never scheduled, or guests were not counted. Idle time from the kernel can replace such a
+        never scheduled, or guests were not counted. The kernel's idle time can replace such a
         count."""
         missed = self.was_not_counted(delta, key)
         if key not in self.multiplexed:
@@ -268,8 +266,7 @@ class Counters:
 
 
 class Quantities(dict[str, Floats]):
-    """Inputs of formulas over a span: increments by key of the counter, and elapsed time, per
-    CPU."""
+    """Inputs of formulas over a span, by CPU: increments of counters by key, and elapsed time."""
 
     def __init__(self, counters: Counters, delta: Delta, base_hz: float) -> None:
         self._counters, self._delta = counters, delta
@@ -337,7 +334,7 @@ class Cores:
         rows = [[position[cpu] for cpu in core] for core in lists]
         padded_rows = np.array([row + [-1] * (width - len(row)) for row in rows], int)
         self.rows: Ints = padded_rows.reshape(len(lists), width)
-        """(cores, threads): index of each thread in `hello.topology`; -1 where a core has fewer
+        """(cores, threads): each thread's index in `hello.topology`; -1 if a core has fewer
         threads."""
         self._by_thread: Ints = np.ascontiguousarray(self.rows.T)
         """The transpose of `rows`, because numpy is slow along a last axis of length two."""

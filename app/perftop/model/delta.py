@@ -107,8 +107,7 @@ def latest_known(known: Bools, *series: tuple[np.ndarray, np.ndarray]) -> list[n
 
 
 def distinct(values: Ints) -> list[int]:
-    """Returns the distinct values in ascending order, without importing numpy.ma as np.unique does
-    (30 ms, 2 MB)."""
+    """Returns the distinct values, ascending. np.unique would import numpy.ma (30 ms, 2 MB)."""
     return sorted({*values.tolist()})
 
 
@@ -176,12 +175,12 @@ class DeltaLayout:
         return place.rows.start + rows, self.rows + place.values.start + column * len(rows) + rows
 
     def repeat_by_value(self, rows: np.ndarray) -> np.ndarray:
-        """Converts (frames, rows) to (frames, values) by repeating each row's element for its
+        """Converts (frames, rows) to (frames, values): repeats each row's element for its
         values."""
         return rows.take(self.row_of, axis=1)  # take() is four times as fast as indexing
 
     def any_value(self, values: Bools) -> Bools:
-        """Converts a mask (frames, values) to (frames, rows): whether any value of the row is
+        """Converts a mask (frames, values) to (frames, rows): whether any value in the row is
         true."""
         result: Bools = np.zeros((len(values), self.rows), bool)
         if len(self._with_values):
@@ -200,8 +199,7 @@ class BlockDelta:
     """(rows, columns): the counters' increments in base units. A gauge is multiplied by the ticks,
     so that sums give means. NaN where unknown or suspect."""
     width: Floats
-    """(rows): duration of the two reads that bound the span, in stamp ticks; 0 in a sum of
-    samples."""
+    """(rows): duration in stamp ticks of the reads at both ends; 0 in a sum of samples."""
 
     @property
     def reads(self) -> Floats:
@@ -224,8 +222,8 @@ class Delta:
         The counters are in the order of `keys`."""
         self.keys = keys
         self.skew_ns = skew_ns
-        """Time in ns between the first and the last wake-up of the threads that read a frame; the
-        maximum of all frames."""
+        """Maximum time in ns between the first and the last wake-up of a frame's reading
+        threads."""
 
     @cached_property
     def tables(self) -> Mapping[str, BlockDelta]:
@@ -233,8 +231,7 @@ class Delta:
 
     def _table(self, place: BlockSlices) -> BlockDelta:
         """Returns a view of one block. The array of sums contains the ticks of all rows, then all
-        increments, by block and column. numpy is twice as fast along a column whose rows are
-        contiguous."""
+        increments, by block and column, because numpy is twice as fast along contiguous columns."""
         sums = self._sums
         increments = sums[..., self._layout.rows :][..., place.values]
         return BlockDelta(
@@ -244,8 +241,7 @@ class Delta:
         )
 
     def take(self, indexes: Ints) -> Floats:
-        """Returns the ticks or increments at these indexes, which `DeltaLayout.delta_indexes`
-        computes."""
+        """Returns the ticks or increments at indexes from `DeltaLayout.delta_indexes`."""
         return self._sums.take(indexes, axis=-1)
 
     def write(self, ticks: Floats, increments: Floats, width: Floats) -> None:
@@ -271,8 +267,7 @@ class Delta:
 
     @property
     def unread_values(self) -> Bools | None:
-        """Mask (samples, values) of the unknown values in rows that were read; None if there are
-        none."""
+        """Mask (samples, values) of the unknown values in rows that were read; None without any."""
         if not np.isnan(self._sums.sum()):
             return None
         return np.asarray(np.isnan(self._sums[..., self._layout.rows :]))
@@ -297,9 +292,8 @@ class Delta:
         )  # fmt: skip
 
     def since(self, earlier: Delta) -> Delta:
-        """Returns the increments from the end of `earlier` to the end of this delta. Both must
-        start at the same time. Doubts and skew cannot be subtracted, so they still include those of
-        `earlier`."""
+        """Returns the increments after the end of `earlier`, which must have the same start. Doubts
+        and skew cannot be subtracted, so they still include those of `earlier`."""
         sums = self._sums - earlier._sums
         return Delta(self._layout, sums, self._widths, self.doubts, self.keys, self.skew_ns)
 
@@ -352,8 +346,7 @@ class CounterLimits:
             lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float
         )
         self._min_step = np.where(is_full_width, -self._slack, -np.inf)
-        """Lower bound of each increment. A 64-bit sum that the kernel computes may decrease
-        slightly."""
+        """Lower bound of each increment. The kernel's 64-bit sums may decrease slightly."""
         self.multiplexed = [*_multiplexed(blocks)]
 
     def increments(self, old: Words, new: Words, ticks: Floats, row_of: Ints) -> Floats:
@@ -381,8 +374,7 @@ class CounterLimits:
         return increments
 
     def is_wrong(self, increments: Floats, seconds: Floats) -> Bools:
-        """Returns a mask of the impossible increments. `seconds`: the span of each value; the array
-        is overwritten."""
+        """Returns a mask of impossible increments. `seconds`: each value's span; overwritten."""
         seconds *= self._max_rates
         seconds += self._slack
         result: Bools = increments > seconds

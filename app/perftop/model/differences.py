@@ -109,8 +109,8 @@ class Differences:
             self._baseline.is_known[place.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
-        """Writes the counter increments of each frame into `delta`, which must be empty and have
-        one sample per frame."""
+        """Writes the increments of each frame into `delta`, which is empty and has a sample for
+        each."""
         wakes = [False] * len(frames)
         if (
             self._doubtful_frames
@@ -273,8 +273,7 @@ def suspended_ns(frame: wire.Frame) -> int:
 
 @dataclass
 class _Readings:
-    """The raw content of several frames. If a frame lacks a block, the rows of that block are all
-    0."""
+    """The raw content of several frames. Rows of a block that a frame lacks are all 0."""
 
     head: Words
     is_valid: Bools
@@ -330,8 +329,7 @@ class _Unpacker:
     def __init__(self, layout: DeltaLayout) -> None:
         self._layout = layout
         self._blocks = [(place.block.name, _empty_rows(place)) for place in layout.blocks]
-        """The name of each block, and the empty rows that replace it in a frame without the
-        block."""
+        """The name of each block, and empty rows for frames without the block."""
         bits, first = [], 0
         for place in layout.blocks:
             words, rows = place.block.valid_words, np.arange(place.count)[:, None]
@@ -344,8 +342,7 @@ class _Unpacker:
         """Index in `_valid` and `_has_value` of each distinct sequence of validity words."""
         self._valid: Bools = np.zeros((0, layout.values), bool)
         self._has_value: Bools = np.zeros((0, layout.rows), bool)
-        """For each sequence in `_kinds`: masks of the valid values, and of the rows with a valid
-        value."""
+        """For each sequence in `_kinds`: masks of valid values, and of rows with a valid value."""
 
     def unpack(self, frames: Sequence[wire.Frame]) -> _Readings:
         count, layout = len(frames), self._layout
@@ -427,8 +424,7 @@ class _Gaps:
 
 @dataclass(slots=True)
 class _Baseline:
-    """The latest reading of each row. With a leading axis: the latest reading before each of
-    several frames."""
+    """The latest reading of each row. With a leading axis: the reading before each frame."""
 
     stamp: Words
     width: Floats
@@ -457,8 +453,7 @@ class _Baseline:
     def replace(
         self, readings: _Readings, is_known: Bools, gaps: tuple[_Gaps, _Gaps] | None
     ) -> _Baseline:
-        """Replaces the baseline by the newest readings. Returns the previous baseline of each
-        frame."""
+        """Replaces the baseline by the newest readings. Returns each frame's previous baseline."""
         row_gaps, value_gaps = gaps or (None, None)
         stamp, self.stamp = _previous_and_last(self.stamp, readings.head[..., 0], row_gaps)
         width, self.width = _previous_and_last(self.width, readings.width, row_gaps)

@@ -148,8 +148,7 @@ class Evaluator:
         return {need for variant in variants for need in variant.needs}
 
     def first_missing_counter(self, key: str) -> str | None:
-        """Returns the first counter that the metric needs and the stream lacks; None if some CPU
-        has the metric."""
+        """Returns the first needed counter that the stream lacks; None if a CPU has the metric."""
         if self.variants[key]:
             return None
         needed_keys = self.metrics[key].variants[0].needs
@@ -172,9 +171,8 @@ class Evaluator:
         return Values(top, bottom, registry=self.registry)
 
     def _replace_busy_time(self, delta: Delta, q: Quantities, top: Floats, bottom: Floats) -> None:
-        """Replaces the busy time of CPUs on which `ref` was not counted. Where `ref` is only an
-        estimate, involuntary halts become unknown, because they are the small difference of two
-        large times."""
+        """Replaces the busy time of CPUs on which `ref` was not counted. If `ref` is an estimate,
+        involuntary halts become unknown: they are a small difference of two large times."""
         uncounted, util = self._counters.is_partly_counted(delta, "ref"), INDEX["util"]
         for numerator, denominator, mask in self._busy if np.count_nonzero(uncounted) else ():
             rows = np.broadcast_to(uncounted & mask, top[..., util, :].shape)
@@ -213,8 +211,7 @@ class Values:
         return Values(*parts, registry=self.registry)
 
     def mean(self, key: str, rows: list[int] | slice) -> float:
-        """Returns one value of a metric for a group of CPUs. CPUs with an unknown value are left
-        out."""
+        """Returns a metric for a group of CPUs. CPUs with an unknown value are left out."""
         return float(self.group(rows)[self.registry.index[key]])
 
     def group(
@@ -243,8 +240,7 @@ class Values:
 
 
 def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float) -> Floats:
-    """Returns quotients, clipped to the range `low` to `high`; NaN where `bottom` is not
-    positive."""
+    """Returns quotients, clipped to `low` and `high`; NaN where `bottom` is not positive."""
     values = np.full(top.shape, np.nan)
     np.divide(top, bottom, out=values, where=bottom > 0)
     np.maximum(values, low, out=values)
@@ -285,8 +281,8 @@ class LostSeconds(NamedTuple):
 
     wanted_s: Floats
     parts_s: Floats
-    """(LOSS_PARTS, CPUs). Involuntary halts are a difference of two clocks, so a single sample may
-    be slightly negative."""
+    """(LOSS_PARTS, CPUs). A sample's halts may be slightly negative, as a difference of two
+    clocks."""
 
     def samples(self, samples: slice) -> LostSeconds:
         return LostSeconds(self.wanted_s[samples], self.parts_s[samples])
@@ -298,8 +294,8 @@ MAX_CARRIED_S = 2 * TICK_S
 """Maximum stolen time in s that is carried from one sample to the next: two ticks. Older ticks fell
 into time in which the CPU was idle."""
 MIN_LONG_SAMPLE_NS = 100_000_000
-"""Minimum length in ns of samples for which no stolen time is carried over, because a tick of 10 ms
-is a small part of them."""
+"""Minimum length in ns of samples that carry no stolen time over: a tick of 10 ms is a small
+part."""
 
 
 def distribute_steal(
@@ -379,9 +375,8 @@ second). In between, it keeps its state, so that its numbers do not flicker."""
 
 def resting_cpus(util: Floats, resting_before: Bools | None = None) -> Bools:
     """Returns a mask of the CPUs at rest. They run so rarely that a number per running time, such
-    as clock or IPC, only describes a few wake-ups. A CPU whose busy share is unknown is not at
-    rest. `resting_before`: the mask of the previous interval; without it, only MAX_RESTING_SHARE
-    counts."""
+    as clock or IPC, only describes a few wake-ups. A CPU with unknown busy share is not at rest.
+    `resting_before`: the previous interval's mask; without it, only MAX_RESTING_SHARE counts."""
     mask: Bools = util < MAX_RESTING_SHARE
     if resting_before is not None and len(resting_before) == len(util):
         mask |= resting_before & (util < MIN_AWAKE_SHARE)
@@ -410,8 +405,8 @@ def memory_traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | 
 
 
 class BestTraffic:
-    """The highest memory traffic in any second so far, by package, in bytes per second; NaN before
-    the first complete second."""
+    """The highest traffic of each package in any second so far, in bytes/s; NaN before a full
+    second."""
 
     def __init__(self, counters: Counters) -> None:
         count = len(counters.hello.packages)
@@ -475,7 +470,7 @@ HISTORY_COUNTERS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes"
 MIN_BUSY_SHARE = 0.5
 """Minimum busy share at which a CPU must have cache misses, so that zero traffic is an error."""
 Rates = dict[str, Floats]
-"""Rates of counters per second, and means of gauges: by key, then by row; NaN where the row was not
+"""Rates of counters per second, and means of gauges, by key and row; NaN if the row was not
 read."""
 
 
@@ -489,8 +484,7 @@ class MachineTotals:
         ]
         self._cores, self._topology = len(counters.hello.cores), counters.hello.topology
         self._machine_keys: list[str] = []
-        """Keys of the counters with several columns. All other counters are computed together, with
-        the arrays below."""
+        """Keys of counters with several columns. The arrays below are for all other counters."""
         self._rows: list[tuple[str, slice]] = []
         ticks, increments, units_per_second = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
         first = 0
@@ -512,8 +506,7 @@ class MachineTotals:
         )
 
     def rates(self, delta: Delta) -> Rates:
-        """Returns the rates of all counters in COUNTER_BY_NAME, L3_COUNTERS and CORE_ENERGY that
-        the stream has."""
+        """Returns the rates of the stream's counters of the machine, packages, cores and L3s."""
         increments, span = (
             delta.take(self._increment_indexes),
             delta.take(self._ticks) / self._units_per_second,
@@ -569,7 +562,7 @@ class MachineTotals:
 
     def l3_values(self, rates: Rates, util: Floats) -> dict[str, Floats]:
         """Returns the traffic and the occupancy of each L3, in the row of the CPU that reads its
-        counters. Zero traffic of an L3 with a busy CPU counts as unknown, because some monitors are
+        counters. Zero traffic of an L3 with a busy CPU counts as unknown: some monitors are
         dead."""
         numbers, topology = {}, self._topology
         for name, key in L3_COUNTERS.items():

@@ -40,8 +40,7 @@ class Kind:
     costs_cycles: bool = False
     """Whether the episode costs cycles; other kinds cost time."""
     is_per_cpu: bool = False
-    """Whether the episode affects each of its CPUs separately. Other kinds can affect a whole
-    package."""
+    """Whether it affects each of its CPUs separately. Other kinds can affect a whole package."""
     explained_keys: tuple[str, ...] = ()
     """Keys of the numbers of a run that the episode can explain."""
     sentences: tuple[str, ...] = ()
@@ -415,8 +414,7 @@ LOG_CLUES = {
 
 
 class CostlySetting(NamedTuple):
-    """A setting of the machine that slows programs down, without a counter that shows by how
-    much."""
+    """A setting of the machine that slows programs down by an amount that no counter shows."""
 
     key: str
     """Key of the setting in hello."""
@@ -427,14 +425,13 @@ class CostlySetting(NamedTuple):
     kernel_only: bool = True
     """Whether the setting slows down only kernel code."""
     price_key: str = ""
-    """Key in hello of the measured duration of a call that this setting slows down; '' if none is
-    measured."""
+    """Key in hello of the measured duration of a call that this setting slows down; '' if none."""
     price_text: str = ""
     """Text on the measured duration, shown to the user."""
     baseline_price_us: float = 0.0
     work: tuple[str, str] = "", ""
-    """The kernel work that the setting causes: a key of KERNEL_WORK, and a prefix of the function's
-    name."""
+    """The kernel work that the setting causes: a key of KERNEL_WORK, and a prefix of the
+    function."""
 
 
 BANDWIDTH_CAPS = CostlySetting(
@@ -488,13 +485,11 @@ CLOCK_CAPS: dict[str, tuple[str, str]] = {
         "The limit max_perf_pct", "100 into /sys/devices/system/cpu/*pstate/max_perf_pct"
     ),
 }  # fmt: skip
-"""Clock limits that a user or program can set, by name: the subject of a sentence, and the
-remedy."""
+"""Clock limits that a user or program can set, by name: subject of a sentence, and remedy."""
 
 
 def cause_of(key: str) -> Cause:
-    """Returns the cause with this key; for a key unknown to this version, a cause named after the
-    key."""
+    """Returns the cause with this key. A key that this version does not know becomes the name."""
     return CAUSES.get(key) or Cause(key, key, CAUSES["unknown"].subject)
 
 
@@ -540,7 +535,7 @@ class Episode:
         return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 
     def lost_s(self, now_ns: int) -> float:
-        """Returns the cost in CPU seconds until `now_ns`: lost share times duration times number of
+        """Returns the cost in CPU seconds until `now_ns`: lost share * duration * number of
         CPUs."""
         end_ns = now_ns if self.end_ns is None else self.end_ns
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9

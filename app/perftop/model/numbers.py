@@ -39,23 +39,20 @@ class Number:
     title: str = ""
     """Longer name, for places with more room."""
     digits: int = 1
-    """Number of decimals; of a ratio, decimals of the percentage. A clock uses those of the clock
-    unit."""
+    """Number of decimals; of a ratio, those of the percentage. Clocks use those of their unit."""
     better_sign: int = 0
     """1: more is better; -1: less is better; 0: neither."""
     export: str = ""
-    """Column name in exports and, after `perftop_`, in OpenMetrics; if empty, `column` derives
-    it."""
+    """Column name in exports and, after `perftop_`, in OpenMetrics; '': see `column`."""
     is_coarse: bool = False
-    """Whether the kernel samples the number at each tick. Narrow places show it without
-    decimals."""
+    """Whether the kernel samples it at each tick. Narrow places show it without decimals."""
     is_small: bool = False
     """Whether the number is a share that matters even at a few per cent."""
     min_highlighted: float = inf
     """Minimum value at which the number is highlighted."""
     while_running: bool = False
-    """Whether the number describes only the running time of a CPU, so that it means little for a
-    CPU that hardly ran."""
+    """Whether it only describes a CPU's running time, so that it means little if the CPU hardly
+    ran."""
     is_sum: bool = False
     """Whether the numbers of several CPUs are added up; otherwise, their mean is used."""
     counter: str = ""
@@ -94,8 +91,7 @@ class Number:
         return _SCALES.get(self.unit, 1.0), digits
 
     def unit_name(self, clock: ClockUnit) -> str:
-        """Returns the unit shown after a value; '' for rates, which have the unit in their
-        heading."""
+        """Returns the unit shown after a value; '' for rates, whose heading has the unit."""
         if self.is_rate and self.unit not in _SHOWN_UNITS:
             return ""
         return clock.name if self.unit == "Hz" else _SHOWN_UNITS.get(self.unit, self.unit)
@@ -120,8 +116,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to compute a metric: the counters that it needs, and the two sums whose ratio it
-    is."""
+    """One way to compute a metric: the counters that it needs, and the two sums to divide."""
 
     needs: tuple[str, ...]
     origin: str

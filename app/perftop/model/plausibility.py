@@ -45,8 +45,7 @@ MIN_WORKED_S = 5e-6
 """Minimum running time in s, according to a witness, in which a working counter must advance:
 shorter than any wake-up, longer than a tick of a crystal."""
 MAX_CLOCK_DIFFERENCE = 0.02
-"""Relative difference below which two clocks agree. Turbo and halts cause far larger
-differences."""
+"""Relative difference below which two clocks agree. Turbo and halts cause far larger ones."""
 SLOT_KEYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
 """Counters of the four possible uses of an issue slot. Each slot has exactly one use."""
 CHECKED_KEYS = {"ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", *SLOT_KEYS}
@@ -72,16 +71,15 @@ modulation halts both at once."""
 
 
 class PlausibilityChecks:
-    """Checks that compare counters of the same CPU. A counter is doubted only on CPUs where it has
-    agreed with its witness before, because a hypervisor or an unusual CPU model may let the two run
-    at different rates."""
+    """Checks that compare counters of the same CPU. They only doubt a counter on CPUs where it has
+    agreed with its witness before: a hypervisor or an unusual CPU may let them run at different
+    rates."""
 
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
         self._clock_agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
         self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_at.keys()
-        """Whether the stream has both idle transitions and /proc/stat, so that they can be
-        compared."""
+        """Whether the stream has both idle transitions and /proc/stat, to compare them."""
         self._is_needed = self._traced or not CHECKED_KEYS.isdisjoint(counters.key_at)
 
     def check(self, counters: Counters, delta: Delta) -> None:
@@ -114,8 +112,8 @@ class PlausibilityChecks:
 
     def _check_clocks(self, samples: _CheckedSamples) -> Bools:
         """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask
-        of the CPUs whose cycles have agreed with APERF so far: (samples, CPUs), or (CPUs) if it is
-        the same in all samples."""
+        of the CPUs whose cycles have agreed with APERF so far: (samples, CPUs), or (CPUs) for all
+        samples."""
         ref = samples.increments("ref")
         if ref is not None and samples.counters.has_tsc:
             samples.mark_suspect("ref", Doubt.FAST, ref > samples.ticks + samples.slack)
@@ -155,8 +153,7 @@ class _CheckedSamples:
         self.worked_ticks = MIN_WORKED_S * hz
 
     def increments(self, key: str) -> Floats | None:
-        """Returns a counter's increments; NaN where it is suspect or an estimate, so that it cannot
-        be a witness."""
+        """Returns a counter's increments; NaN where it is suspect or an estimate, so no witness."""
         if key not in self._increments:
             increments = self.counters.increments(self.delta, key)
             if increments is not None and key in self.counters.multiplexed:
@@ -213,8 +210,7 @@ def _check_idle_accounts(samples: _CheckedSamples) -> None:
 
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
-    """Returns the seconds in which each CPU was not idle, according to the kernel; None if the
-    stream has no idle times."""
+    """Returns each CPU's seconds without idle time, by the kernel's count; None if not counted."""
     keys = "busy_s", "idle_s", "poll_s"
     busy_s, idle_s, poll_s = (counters.increments(delta, key) for key in keys)
     if busy_s is not None or idle_s is None:
@@ -265,10 +261,10 @@ class SiblingChecks:
         return groups
 
     def learn(self, siblings: list[SiblingCounts], delta: Delta) -> int:
-        """Learns the factor (TSC ticks per count) of the SMT event in use from samples, up to the
-        first sample that would change the factor (see `Calibration.add_evidence`). Returns the
-        number of samples used. Suspect samples are used, too, because a wrong factor makes every
-        count suspect."""
+        """Learns the factor (TSC ticks per count) of the SMT event in use, up to the first sample
+        that would change the factor (see `Calibration.add_evidence`). Suspect samples are used,
+        too, because a wrong factor makes every count suspect. Returns the number of samples
+        used."""
         key, samples = self._event_key(), len(delta.doubts)
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:
@@ -284,9 +280,9 @@ class SiblingChecks:
         return calibration.add_evidence(np.concatenate(rows, axis=1))
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
-        """Returns bounds of the factor, (samples, n, cores). With two threads, n is 2, because each
-        thread's count gives bounds. With more threads, n is 1, because only all counts together
-        give bounds."""
+        """Returns bounds of the factor, (samples, n, cores). With two threads, n is 2: each
+        thread's count gives bounds. With more threads, n is 1: only all counts together give
+        bounds."""
         counters, run_shares, event_shares = self._counters, group.run_shares, group.event_shares
         block = counters.columns[key].block
         span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz
@@ -380,8 +376,7 @@ def _sum_of_threads(run_shares: Floats) -> Floats:
 def _event_bounds_of_many(
     run_shares: Floats, event_shares: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Returns bounds of the factor of an any-thread event, like `factor_bounds`, but for cores with
-    more than two threads."""
+    """Returns bounds of an any-thread event's factor, for cores with more than two threads."""
     share = mean_known(np.ascontiguousarray(event_shares.swapaxes(1, 2)))
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s

@@ -44,8 +44,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(slots=True)
 class SampleBatch:
-    """Consecutive samples that were computed together. All arrays have a leading axis of
-    samples."""
+    """Consecutive samples that were computed together. Arrays have a leading axis of samples."""
 
     frames: Sequence[wire.Frame]
     """The frame at the end of each sample."""
@@ -55,8 +54,7 @@ class SampleBatch:
     delta: Delta
     """Increments; NaN for suspect counters."""
     trusted_delta: Delta
-    """Increments without the cores whose SMT states are suspect, so that their sums can be split
-    into states."""
+    """Increments without cores whose SMT states are suspect, to split their sums into states."""
     values: Values
     split: Split
     ceilings: Ceilings
@@ -87,8 +85,8 @@ class SampleBatch:
         return self.doubted_samples[begin:end]
 
     def with_records(self, first: int, last: int) -> Iterator[int]:
-        """Yields the indexes of the samples whose frame has records, from `first` up to but not
-        including `last`."""
+        """Yields the indexes, from `first` up to but not including `last`, of samples with
+        records."""
         for index in self.cached(_with_records):
             if first <= index < last:
                 yield index
@@ -144,8 +142,7 @@ class Sample:
         return bool(place < len(doubted) and doubted[place] == self.index)
 
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
-        """Returns the element for this sample of `make(batch)`, which is computed only once per
-        batch."""
+        """Returns this sample's element of `make(batch)`, which is computed once per batch."""
         return self.batch.cached(make)[self.index]
 
 
@@ -195,8 +192,8 @@ class SampleReader:
         self._doubts = self.counters.empty_delta().doubts
         """Doubt codes of the last sample alone, without lasting doubts of earlier samples."""
         self._taken_rows = self._doubts != 0
-        """Mask (CPUs, counters) of the counters whose registers another program uses, according to
-        notes from the probe."""
+        """Mask (CPUs, counters) of the counters whose registers other programs use, by the probe's
+        notes."""
         self._carried_s: Floats = np.zeros(len(hello.topology))
         """Stolen seconds of each CPU that count in later samples (see `distribute_steal`)."""
         self._was_read: Bools | bool = False
@@ -229,8 +226,8 @@ class SampleReader:
 
     def apply_hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
         """Applies a hotplug note. Returns the index of its CPU and whether the CPU is online now.
-        Returns None for other notes, and for a CPU that is not in hello, because frames have no row
-        for it."""
+        Returns None for other notes, and for CPUs that are not in hello, which have no rows in
+        frames."""
         cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
         row = self.position.get(cpu) if isinstance(cpu, int) else None
         if note.kind != "hotplug" or row is None:
@@ -241,8 +238,7 @@ class SampleReader:
         return row, online
 
     def apply_ownership(self, note: wire.Note) -> None:
-        """Applies a note that another program started or stopped using registers of counters. The
-        note is untrusted."""
+        """Applies an untrusted note that another program started or stopped using registers."""
         cpus, keys = note.data.get("cpus"), note.data.get("counters")
         if note.kind not in {"taken", "given-back"}:
             return

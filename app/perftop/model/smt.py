@@ -37,8 +37,7 @@ In less time, errors of reading and rounding dominate."""
 MIN_SAMPLES = 3
 """Minimum number of samples for a decision, because a single sample may be disturbed."""
 MAX_DISTURBED_SHARE = 0.1
-"""Maximum share of samples that support a wrong candidate because of late reads or other
-programs."""
+"""Maximum share of samples that support a wrong candidate due to late reads or other programs."""
 HALVING_SAMPLES = 4096
 """Number of samples after which all sums are halved, so that recent samples weigh more."""
 MAX_TIGHT_WIDTH = 0.03
@@ -46,8 +45,7 @@ MAX_TIGHT_WIDTH = 0.03
 known candidates, for crystals of 24 and 25 MHz, are 4 % apart (120 and 125 on a Cascade Lake-X of 3
 GHz), and MARGIN applies at both ends."""
 MAX_READ_DISTANCE_S = 300e-6
-"""Maximum time in s between the reads of two siblings, and so the maximum difference of their
-spans."""
+"""Maximum time in s between the reads of two siblings, and so the difference of their spans."""
 State = Literal["uncalibrated", "settled", "refused"]
 
 
@@ -123,8 +121,8 @@ class Calibration:
         return used_samples
 
     def _add_rows(self, rows: Ints) -> Ints:
-        """Adds rows of evidence. Returns, for each row, a code for the candidate in use and the
-        state after it."""
+        """Adds rows of evidence. Returns a code for the candidate in use and the state after each
+        row."""
         outcomes, count = [], len(self.candidates)
         while len(rows):
             sums = np.add.accumulate(np.concatenate([np.array([self._sums]), rows]))[1:]
@@ -156,8 +154,8 @@ def _best_candidates(sums: Floats, count: int) -> Ints:
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
-    """Returns a calibration for each counter that has candidates in hello. Hello lists the most
-    likely candidate first."""
+    """Returns a calibration for each counter with candidates in hello, the most likely one
+    first."""
     candidates_by_counter: dict[str, dict[float, _Candidate]] = {}
     for item in multipliers:
         candidate = _Candidate(item.factor, item.why)
@@ -239,14 +237,13 @@ class Split:
 
     @property
     def usual_method(self) -> str | None:
-        """The most frequent method among cores with several threads; None if there is no such
-        core."""
+        """The most frequent method among cores with several threads; None without such cores."""
         pairs = self.method_codes[self.method_codes > SINGLE_METHOD]
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
 
     def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
-        """Returns the mean share of a state over those of these cores for which it is known; NaN if
-        there are none."""
+        """Returns the mean share of a state over those of these cores with a known share, else
+        NaN."""
         shares = self.states[cores, STATES.index(state)]
         known_shares = shares[np.isfinite(shares)]
         return float(known_shares.mean()) if len(known_shares) else float("nan")
@@ -261,8 +258,7 @@ class Split:
 
 def exact_states(r0: Floats, r1: Floats, any_running: Floats) -> Floats:
     """Returns the shares of STATES, (n, 4), with `any_running` clamped so that none is negative.
-    `r0`, `r1`: unhalted shares of two siblings. `any_running`: share in which at least one ran. NaN
-    where an argument is NaN."""
+    `r0`, `r1`: unhalted shares of two siblings. `any_running`: share in which at least one ran."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
     any_share = np.minimum(np.maximum(any_running, low), np.maximum(low, high))
@@ -290,8 +286,8 @@ class CoreGroup:
 
     cores: Ints
     by_thread: Ints
-    """(threads, cores): index in hello of each online thread. numpy is slow along a last axis of
-    length two."""
+    """(threads, cores): each online thread's index in hello. numpy is slow along a last axis of
+    two."""
 
     @property
     def threads(self) -> int:
@@ -431,8 +427,7 @@ class Splitter:
         return np.where(self._rows_by_key[name][pair].any(axis=0), code, 0), any_running
 
     def any_counter(self) -> str | None:
-        """Returns the counter from which ANY is computed: the best one whose factor is not refused;
-        None if there is none."""
+        """Returns the best counter for ANY whose factor is not refused; None if there is none."""
         for key in self._counted_keys:
             calibration = self.calibrations.get(key)
             if calibration is None or calibration.chosen is not None:
@@ -449,8 +444,7 @@ class Splitter:
         return not self._methods or method in self._methods
 
     def factor(self, key: str) -> float:
-        """Returns the TSC ticks per tick of the counter; 1 if hello has no candidates for the
-        factor."""
+        """Returns the TSC ticks per tick of the counter; 1 if hello has no candidates for it."""
         calibration = self.calibrations.get(key)
         return calibration.factor if calibration else 1.0
 

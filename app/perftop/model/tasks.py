@@ -66,8 +66,7 @@ def safe_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A record of the tasks that ran on each CPU, in the wire format: keys are CPU numbers as text,
-    and values are unchecked."""
+    """A record of the tasks that ran on each CPU, as received: keys are CPU numbers as text."""
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
     """By CPU, the task that ran most: PID, name and share."""
@@ -215,8 +214,7 @@ class TaskColumns(NamedTuple):
 
 
 def _columns(records: Sequence[Any], *types: set[type]) -> list[Any]:
-    """Returns the fields of records by column; [] if a field does not have one of its allowed
-    types."""
+    """Returns the fields of records by column; [] if a field has a type that is not allowed."""
     if {*map(type, records)} != {list} or {*map(len, records)} != {len(types)}:
         return []
     columns = [*zip(*records, strict=True)]
@@ -227,8 +225,7 @@ def _columns(records: Sequence[Any], *types: set[type]) -> list[Any]:
 
 
 def _bounded_number(value: object, max_value: float) -> float:
-    """Returns a number limited to `max_value`; NaN if the value is not a finite number or is
-    negative."""
+    """Returns a number limited to `max_value`; NaN if it is not finite, negative or no number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         return nan
     return min(float(value), max_value)
@@ -246,8 +243,7 @@ class RunningTasks:
         """Raw times between which the tasks ran; both are 0 before the first record."""
 
     def top_task_ids_of(self, snapshot: TaskSnapshot) -> Ints:
-        """Returns, for each CPU, a hash of the PID and name of the task that ran most; 0 where
-        unknown."""
+        """Returns, for each CPU, a hash of the busiest task's PID and name; 0 where unknown."""
         keys = [key or 0 for key in snapshot.top_task_keys(self._cpus)]
         return np.array([*map(hash, keys)], np.int64)
 
@@ -281,8 +277,7 @@ class ThreadActivity:
     elapsed_s: float = 0.0
     run_s: float = 0.0
     wait_s: float = 0.0
-    """Time in s for which the thread was ready but not running; NaN where the kernel does not
-    report it."""
+    """Time in s for which the thread was ready but not running; NaN if not reported."""
     voluntary: int = 0
     """Number of times that the thread gave up its CPU to sleep or to wait."""
     involuntary: int = 0
@@ -290,8 +285,7 @@ class ThreadActivity:
 
     @property
     def wait(self) -> float:
-        """Waiting time as a share of running and waiting time together; NaN if both are 0 or the
-        waiting time is unknown."""
+        """Waiting time as a share of running plus waiting time; NaN if that is 0 or unknown."""
         wanted_s = self.run_s + self.wait_s
         return self.wait_s / wanted_s if wanted_s > 0 else nan
 
@@ -350,7 +344,7 @@ class WatchedJob:
         self.time_ns = 0
         self.last_threads: list[Thread] = []
         self.disk_ns: dict[int, int] = {}
-        """Time in ns for which each thread in the last record has waited for a disk; empty if
+        """Time in ns for which each thread in the last record waited for a disk; empty if
         unknown."""
         self.states: dict[int, str] = {}
         """State of each thread in the last record, as one letter; empty if unknown."""
@@ -451,8 +445,7 @@ class Quota:
     _last_counts: tuple[int, int, int] | None = field(default=None, init=False)
 
     def add_record(self, cpus: float, counts: tuple[int, int, int]) -> None:
-        """Adds a record of cumulative counts: periods, throttled periods and throttled time in
-        us."""
+        """Adds a record of cumulative counts: periods, throttled periods, throttled time in us."""
         self.cpus, self.newest_s, self.newest_periods = cpus, 0.0, (0, 0)
         before = self._last_counts or counts
         added = periods, throttled, throttled_us = [
@@ -528,7 +521,7 @@ class Quotas:
         return difference
 
     def most_limiting_quota(self, pid: int) -> Quota | None:
-        """Returns the quota that stopped a process for the longest time; None if no quota stopped
+        """Returns the quota that stopped a process for the longest time; None if none stopped
         it."""
         quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
         worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)
@@ -546,8 +539,7 @@ _OWNERS = (
     (re.compile(r".*/(?!user@)([^/]+\.(?:service|scope))"), "{}"),
     (re.compile(r".*/([^/]+\.slice)"), "{}"),
 )
-"""Patterns of a control group's path, and the format of the owner's name, which includes the
-matched part."""
+"""Patterns of a control group's path, and the owner's name, which includes the match."""
 _LONG_ID = re.compile(r"(?<![0-9a-z])([0-9a-f]{12})[0-9a-f]{8,}(?![0-9a-z])")
 
 
@@ -558,9 +550,8 @@ def is_group(watched: str) -> bool:
 
 @lru_cache(maxsize=256)
 def owner(group: str) -> str:
-    """Returns the owner of a control group: a job, a pod, a container or a unit. If there is none,
-    returns the group's path, with long identifiers cut to twelve digits, as container engines
-    do."""
+    """Returns the owner of a control group: a job, a pod, a container or a unit. Without one,
+    returns the path, with long identifiers cut to twelve digits, as container engines do."""
     for pattern, words in _OWNERS:
         if match := pattern.search(group):
             return words.format(match[1])

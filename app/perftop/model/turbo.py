@@ -40,8 +40,8 @@ class Ceilings:
     samples. NaN where unknown."""
 
     low_hz: Floats
-    """Lower bound of the ceiling, with which clocks are compared. It is the base clock if no turbo
-    table is known."""
+    """Lower bound of the ceiling, with which clocks are compared: without a table, the base
+    clock."""
     high_hz: Floats
     hz: Floats
     """`low_hz` where it is a turbo clock, NaN elsewhere."""
@@ -130,7 +130,7 @@ class Turbo:
         return Ceilings(low, high, np.where(self._has_ceiling, low, np.nan))
 
     def _table_clocks(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
-        """Returns the low and high ceilings from turbo tables, in Hz; NaN for cores without a
+        """Returns the low and high ceilings in Hz from turbo tables; NaN for cores without a
         table."""
         run = self._cores.threads(util, 0.0)
         core_online = self._cores.total(online.astype(float)) > 0
@@ -157,8 +157,8 @@ class Turbo:
         return np.full(len(self._has_ceiling), hz)
 
     def _max_clocks(self, key: str, delta: Delta) -> Floats:
-        """Returns the maximum of a gauge over each core's CPUs, because a core follows its most
-        demanding thread."""
+        """Returns a gauge's maximum over each core's CPUs: a core follows its most demanding
+        thread."""
         return self._cores.max_of_threads(self._gauge_means(key, "cpu", delta)[..., :-1])
 
     def _gauge_means(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
@@ -173,8 +173,7 @@ class Turbo:
         self, delta: Delta, run: Floats, core_online: Bools
     ) -> tuple[Floats, Floats]:
         """Returns the lower and upper bounds of the share of the span for which each core was
-        active. Without counters of deep sleep, a core that did not run is assumed to have slept
-        deeply."""
+        active. Without counters of deep sleep, a core that did not run is assumed to have slept."""
         if self._sleep_counters:
             share = self._awake_shares(delta)
             is_known = np.isfinite(share)
@@ -247,8 +246,7 @@ def _corners(steps: TurboTable, always_active: int, ever_active: int) -> tuple[C
 
 
 def _overlap_sums(shares: Floats, runs: Floats) -> Floats:
-    """Returns, for each share in `runs`, an upper bound of its total overlap with all of
-    `shares`."""
+    """Returns, for each share in `runs`, an upper bound of its overlap with all of `shares`."""
     sorted_shares = np.sort(shares)
     counts_below = np.searchsorted(sorted_shares, runs)
     sums = np.concatenate([[0.0], np.cumsum(sorted_shares)])

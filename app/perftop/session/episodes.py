@@ -52,8 +52,8 @@ class EpisodeLog:
         """Number of ended episodes that were removed from the start of `_ended`."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
-        """Cached result of `ended` during the pass over a recording, preceded by the state of the
-        log for which it is valid."""
+        """State of the log during the pass over a recording, and `ended` as computed for this
+        state."""
 
     @property
     def running(self) -> list[Episode]:
@@ -65,8 +65,7 @@ class EpisodeLog:
 
     @property
     def ended(self) -> list[Episode]:
-        """Ended episodes, newest last: all in a recording, or the last MAX_ENDED of a live
-        stream."""
+        """Ended episodes, newest last: all of a recording, the last MAX_ENDED of a live stream."""
         recording, detected = self.recording, self._ended
         if recording is None or recording.is_complete:
             return detected if recording is None else recording.ended
@@ -129,8 +128,7 @@ class RecordingEpisodes:
 
     def clear(self) -> None:
         self.ended: list[Episode] = []
-        """Ended episodes in the order in which they were listed, which is nearly the order of their
-        ends."""
+        """Ended episodes in the order in which they were listed: nearly that of their ends."""
         self.running: list[Episode] = []
         """Episodes that run at the end of the file; known once the pass is complete."""
         self.marks: list[Episode] = []
@@ -157,8 +155,8 @@ class RecordingEpisodes:
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Returns the ended episodes that started by `until_ns` and ended after `since_ns`, in the
-        order of `ended`."""
+        """Returns ended episodes that started by `until_ns` and ended after `since_ns`, as in
+        `ended`."""
         new_spans = [(e.start_ns, e.end_ns) for e in self.ended[self._spans.shape[1] :]]
         if new_spans:
             added = np.array(new_spans, np.int64).reshape(-1, 2).T
@@ -167,8 +165,7 @@ class RecordingEpisodes:
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
     def missing_episodes(self, detected: Sequence[Episode]) -> list[Episode]:
-        """Returns the `detected` episodes that the pass has not found, not even with a different
-        start."""
+        """Returns the `detected` episodes that the pass has not found, even with another start."""
         if self.is_complete:
             return []
         unlisted, listed_ns = [], self.until_ns - LISTED_NS
@@ -202,8 +199,7 @@ class EpisodeTally:
             self._worst_by_kind[episode.kind] = episode
 
     def worst_episodes(self) -> list[Episode]:
-        """Returns the costliest episode of each kind that occurred several times. Others are
-        reported anyway."""
+        """Returns the costliest episode of each kind that occurred several times."""
         counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}
         worst = [self._worst_by_kind[kind] for kind, count in counts.items() if count > 1]
         return [episode for episode in worst if episode.depth is not None]

@@ -72,8 +72,7 @@ class Fleet:
         return [machine for machine in self.machines.values() if not machine.is_answering]
 
     def totals(self) -> Numbers:
-        """Returns the numbers of the fleet: sums for power, means over the machines for other
-        numbers."""
+        """Returns the numbers of the fleet: sums of power, means over machines of other numbers."""
         answering = self.answering_machines
         sums = dict(mean_numbers([machine.numbers for machine in answering]))
         for key in ("power_w", "power_limit_w"):
@@ -99,8 +98,7 @@ class Fleet:
         return [*silent_machines, *sorted(answering, key=sort_key)]
 
     def running(self) -> list[SharedEpisode]:
-        """Returns running episodes, costliest first. Episodes of a cause that several machines
-        share are merged."""
+        """Returns running episodes, costliest first. Episodes of a shared cause are merged."""
         by_cause: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.running:
@@ -111,8 +109,7 @@ class Fleet:
         return shared_episodes
 
     def _shared_episodes(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
-        """Merges episodes of one cause: on many machines into one, else into one for each
-        machine."""
+        """Merges episodes of one cause: on many machines into one, else one for each machine."""
         names = dict.fromkeys(episode.machine for episode in episodes)
         if len(names) >= MIN_SHARED_MACHINES:
             return [self._merge(episodes)]
@@ -228,8 +225,8 @@ class FleetQueries:
     values in an answer are from the same moment."""
 
     def __init__(self, match: str, window_s: float) -> None:
-        """`match`: label matchers, with or without braces. `window_s`: time in s over which rates
-        are computed."""
+        """`match`: label matchers, with or without braces. `window_s`: time in s for computing
+        rates."""
         self._match = match.strip().removeprefix("{").removesuffix("}").strip().strip(",")
         self._window = f"{max(1, round(window_s))}s"
 
@@ -254,8 +251,7 @@ class FleetQueries:
         return _join_queries({key: numbers[key] for key in _HISTORY_KEYS})
 
     def episodes(self) -> str:
-        """Returns the query for the share of the window in which episodes of each kind and cause
-        ran."""
+        """Returns the query for the share of the window in which each kind and cause ran."""
         rate = self._rate_query("episode_seconds_total")
         return f"max by ({INSTANCE}, kind, cause) ({rate}) > {MIN_RUNNING_SHARE}"
 

@@ -30,8 +30,8 @@ from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
 ROW_SPAN_S = 10.0
-"""Time in s over which a row's numbers are averaged: short enough to follow changes, long enough to
-be readable."""
+"""Time in s over which a row's numbers are averaged: short enough to follow, long enough to
+read."""
 PAST_S = 600.0
 """Length of a machine's history in s."""
 MAX_POINTS = 600
@@ -39,8 +39,7 @@ MAX_POINTS = 600
 MAX_SERIES_AGE_S = 5.0
 """Age in s after which a series is computed again."""
 MAX_GAP = 1.6
-"""Maximum gap in a series that is filled with the previous point, as a multiple of the mean time
-between points."""
+"""Maximum gap in a series that the previous point fills, in mean times between points."""
 MAX_SERIES = 8
 """Maximum number of cached series of a machine."""
 HISTORY_KEYS = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
@@ -111,8 +110,7 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
 
 
 def _work_of_core(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
-    """Returns the sum of a core's busy shares, its busiest CPU's clock in Hz, and its ceiling in
-    Hz."""
+    """Returns the sum of a core's busy shares, its busiest CPU's clock and its ceiling in Hz."""
     positions = [session.position[cpu] for cpu in session.cores[core]]
     util = np.nan_to_num(interval.values["util"][positions])
     clock = interval.values["busy_hz"][positions][int(util.argmax())]
@@ -120,9 +118,8 @@ def _work_of_core(session: Session, interval: Interval, core: int) -> tuple[floa
 
 
 def lost_share(numbers: Numbers) -> float:
-    """Returns the lost share of a machine's wanted time from its mean numbers: steal plus
-    involuntary halts plus the time lost to a clock below the ceiling. NaN if all of them are
-    unknown."""
+    """Returns the lost share of a machine's wanted time, from its mean numbers: steal, involuntary
+    halts, and the time lost to a clock below the ceiling. NaN if all are unknown."""
     busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
     halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
     reached = clock / ceiling if ceiling else nan
@@ -164,8 +161,7 @@ class MachineEpisode:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Kind and cause. The hypervisor has the same group, whichever of its two detectors found
-        it."""
+        """Kind and cause. The hypervisor has one group, whichever of two detectors found it."""
         is_steal = self.kind == "steal" or self.cause == "hypervisor"
         return ("steal", "hypervisor") if is_steal else (self.kind, self.cause)
 
@@ -283,8 +279,7 @@ class Machine:
         self.is_answering, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """Marks the machine as silent. Its history is kept. Its episodes end, because it is unknown
-        whether they still run."""
+        """Marks the machine as silent, and ends its episodes. Its history is kept."""
         if not isfinite(self.silent_since):
             self.silent_since = now
         self.is_answering, self.why, self.retry_at = False, why, retry_at
@@ -325,12 +320,10 @@ class LiveMachine(Follower):
         self._ended_episodes: list[Episode] = []
         """Episodes that have ended since the last interval."""
         self._losses: deque[tuple[float, LossSums]] = deque()
-        """For each interval of the last ROW_SPAN_S: its time, and the losses since the session's
-        start."""
+        """For each interval of the last ROW_SPAN_S: its time, and all losses of the session."""
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
-        """Processes messages that have arrived. Raises wire.WireError if a message is
-        impossible."""
+        """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
         self._arrival_s = self._clock and self._clock()
         return super().process(messages)
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 class Follower:
     """Passes messages to a session, divides time into intervals, and calls hooks. Frames are
-    processed together up to the end of an interval, or of a sample in which an episode started or
-    ended."""
+    processed together, up to the end of an interval, or the start or end of an episode."""
 
     each_sample = False
     """Whether hooks must be called after each sample."""
@@ -57,8 +56,7 @@ class Follower:
         return True
 
     def on_episode(self, episode: Episode) -> None:
-        """Called when an episode has ended. At the end of the stream, running episodes are in
-        `session.running`."""
+        """Called when an episode has ended. Those that run at the end are in `session.running`."""
 
     def on_beginning(self, episode: Episode) -> None:
         """Called when an episode has started."""
@@ -89,8 +87,7 @@ class Follower:
                 return
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
-        """Processes messages in order. Only the first message of a call may be a hello. Returns
-        whether to stop reading."""
+        """Processes messages; only the first may be a hello. Returns whether to stop reading."""
         from perfprobe import wire
 
         messages_left = iter(messages)
@@ -122,8 +119,7 @@ class Follower:
         return False
 
     def _due_ns(self) -> int:
-        """Returns the raw time in ns of the end of the interval or stream; 0 to call hooks for each
-        sample."""
+        """Returns the raw time in ns at which the interval or stream ends; 0: after each sample."""
         if self.each_sample or self._session is None:
             return 0
         ends_ns = [sys.maxsize]

@@ -49,8 +49,7 @@ little longer than packing one."""
 TASK_FRAME_BYTES = 130
 """Size in bytes of an entry of `Chunk.task_frames`."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
-"""Sizes in bytes of a frame's objects, and of each block's objects, in addition to their
-content."""
+"""Sizes in bytes of a frame's objects, and of each block's objects, without content."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,8 @@ class Trail:
         return self._parts[:, metrics, samples]
 
     def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """Returns the increments and stamp ticks of counters, (samples, 2, rows). `rows`: their
-        indexes in the trail."""
+        """Returns increments and stamp ticks of counters, (samples, 2, rows), by row of the
+        trail."""
         self.write_waiting_samples()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
@@ -287,14 +286,13 @@ class Chunk:
 MAX_BYTES = 100_000_000
 """Budget of a history in bytes: enough for ten minutes of samples of 100 ms on 64 CPUs."""
 CHUNK_SAMPLES = 50
-"""Maximum number of samples in a chunk. Reading a sample requires unpacking all earlier samples in
-its chunk."""
+"""Maximum number of samples in a chunk. All of them may be unpacked to read the last one."""
 MIN_CHUNKS = 8
 """Minimum number of chunks in a full history. A chunk uses at most the budget divided by this
 number, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
-"""Maximum size in bytes of the frames that are packed together, and minimum number of such parts in
-the budget."""
+"""Maximum bytes of frames that are packed together, and minimum number of such parts in the
+budget."""
 MAX_TASKS_AGE_NS = 2_000_000_000
 """Age in ns from which on a record of tasks is outdated. The probe sends one each second."""
 
@@ -358,7 +356,7 @@ class History:
             self._chunks[-1].before_ns = self._now_ns
 
     def keep_samples(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
-        """Adds samples of a batch, with their frames, from `first` up to but not including
+        """Adds samples of a batch, and their frames, from `first` up to but not including
         `last`."""
         begin = first
         for index in range(first, last):
@@ -549,8 +547,8 @@ class History:
     def _counter_sums(
         self, rows: Sequence[int] | slice, count: int, edges_ns: Times
     ) -> tuple[Floats, Floats]:
-        """Returns the increments of counters and their stamp ticks, both (bins, rows). `rows`:
-        `count` rows of the trail."""
+        """Returns increments and stamp ticks, both (bins, rows), of the trail's `count` rows
+        `rows`."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             return chunk.trail.counter_terms(rows, samples)
@@ -609,7 +607,7 @@ class History:
 
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
         """Returns the start and end of an interval that ends with the newest sample at or before
-        `time_ns` and whose length is as close to `span_ns` as possible; None if its samples were
+        `time_ns`, with a length as close to `span_ns` as possible; None if its samples were
         dropped."""
         if not self._chunks:
             return None
@@ -650,8 +648,7 @@ class History:
         raise AssertionError("no such span")
 
     def task_records(self, after_ns: int, until_ns: int) -> list[tuple[int, TaskSnapshot]]:
-        """Returns the records of tasks after `after_ns` and up to `until_ns`, with their raw
-        times."""
+        """Returns the records of tasks after `after_ns` up to `until_ns`, with their raw times."""
         records: list[tuple[int, TaskSnapshot]] = []
         for chunk in reversed(self._chunks):
             for time_ns, index in reversed(chunk.task_frames):
@@ -664,8 +661,7 @@ class History:
         return records[::-1]
 
     def tasks_at(self, end_ns: int) -> TaskSnapshot:
-        """Returns the last record of tasks at or before `end_ns`; an empty one if it is
-        outdated."""
+        """Returns the last record of tasks at or before `end_ns`; empty if it is outdated."""
         records = self.task_records(end_ns - MAX_TASKS_AGE_NS - 1, end_ns)
         return records[-1][1] if records else TaskSnapshot()
 

@@ -43,14 +43,12 @@ class Interval:
     counts: dict[str, Floats]
     ceilings: Ceilings
     counted_share: Floats | None
-    """Share of the time for which perf counted, by CPU; None if perf did not multiplex counters, or
-    is not their source."""
+    """Share of the time for which perf counted, by CPU; None if perf did not multiplex counters."""
     event_counted_shares: dict[str, Floats]
     """By key of a chosen event's counter, the share of the time for which perf counted it."""
     online: Bools
     is_at_rest: Bools
-    """Mask of the CPUs that hardly ran, so that their numbers per running time are not
-    displayed."""
+    """Mask of the CPUs that hardly ran: their numbers per running time are not displayed."""
     doubts: Codes
     """(CPUs, counters): codes of the newest doubt about each counter."""
     keys: tuple[str, ...]
@@ -59,8 +57,7 @@ class Interval:
     snapshot: TaskSnapshot
     """The tasks on each CPU at the end; empty if there is no recent record."""
     machine: dict[str, float]
-    """Numbers of the machine, such as power, temperature and pressure, if this machine counts
-    them."""
+    """Numbers of the machine, such as power, temperature and pressure, as far as counted."""
     core_power_w: Floats
     """Power by core in W; NaN where unknown."""
     caches: dict[str, Floats]
@@ -103,8 +100,7 @@ class Span:
     """(2, CPUs): numerators and denominators of `lost_ratio`. They are summed for each sample,
     because ceilings change between samples."""
     _good_sums: Floats | None = None
-    """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
-    known."""
+    """(2, metrics, CPUs): sums of numerators and denominators where both are known."""
     _missing_counts: Ints | int = 0
     """(metrics, CPUs): number of samples in which one of the two is unknown."""
     _trusted_delta: Delta | None = None
@@ -151,8 +147,8 @@ class Span:
         return replace(self, delta=self.delta.copy(), _trusted_delta=whole)
 
     def since(self, earlier: Span, start_ns: int) -> Span:
-        """Returns the sums over the samples after `start_ns`, at which `earlier`, an older copy of
-        this span, ends."""
+        """Returns the sums over the samples after `earlier`, an older copy, which ends at
+        `start_ns`."""
         whole, lost_sums, good_sums = self._trusted_delta, self._lost_sums, self._good_sums
         if lost_sums is not None and earlier._lost_sums is not None:
             lost_sums = lost_sums - earlier._lost_sums
@@ -295,15 +291,13 @@ class Distribution:
         self._shown_rows = np.array(shown_rows, int)
         self._max_bytes, self._min_rows = max_bytes, min_rows
         self._kept_samples = np.empty((0, 0), np.float32)
-        """The kept samples, one per row; `_count` rows are used. A row takes no memory until it is
-        written."""
+        """The kept samples, one per row; `_count` rows are used. Other rows take no memory."""
         self._count = 0
         self._stride = 1
         self._seen_count = 0
         self._minima, self._maxima = np.zeros((2, 0))
         self._series: dict[str, Floats] = {}
-        """By name, minimum, fifth percentile and maximum of all columns, as computed by
-        `finish`."""
+        """By name, minimum, fifth percentile and maximum of all columns; set by `finish`."""
         self._cpus = 0
         self._states, self._weights = np.zeros((2, 0, len(STATES)))
         """(cores, states): sums over the samples in which a state is known."""
@@ -328,8 +322,7 @@ class Distribution:
             self.count_waiting_samples()
 
     def count_waiting_samples(self) -> None:
-        """Adds the waiting samples to the distributions. Many samples take little longer than
-        one."""
+        """Adds the waiting samples to the distributions. Many take little longer than one."""
         if not self._waiting_samples.count:
             return
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
@@ -446,8 +439,7 @@ class Distribution:
         return self._series_at(self._metric_column(key) + row)
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
-        """Returns minimum, fifth percentile and maximum of a metric over all samples of these
-        CPUs."""
+        """Returns minimum, fifth percentile and maximum of a metric over all of these CPUs."""
         if not self._count:
             return dict.fromkeys(self._series, float("nan"))
         columns = [self._metric_column(key) + row for row in rows]

@@ -97,8 +97,8 @@ class LossSums(NamedTuple):
 
     def since(self, earlier: LossSums) -> LossSums:
         """Returns these sums minus those of `earlier`. If samples were attributed to another cause
-        in the meantime, the old cause can have a negative sum, and the sum of the new cause is too
-        large by the same amount."""
+        in the meantime, the old cause may have a negative sum, and the new cause a sum too large by
+        as much."""
         none = np.zeros(len(self.wanted_s))
         by_cause = {
             cause: self.by_cause.get(cause, none) - earlier.by_cause.get(cause, none)
@@ -120,8 +120,7 @@ class LossSums(NamedTuple):
         )  # fmt: skip
 
     def with_quotas(self, stopped_s: Floats) -> LossSums:
-        """Returns the sums after attributing a part of the waiting to quotas. `stopped_s`: seconds
-        by CPU."""
+        """Returns the sums with a part of the waiting attributed to quotas. `stopped_s`: by CPU."""
         if not stopped_s.any():
             return self
         stopped_s = np.minimum(stopped_s, self.waited_s)
@@ -129,9 +128,8 @@ class LossSums(NamedTuple):
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_interrupts(self, taken_s: Mapping[Cause, Floats], elapsed_s: float) -> LossSums:
-        """Returns the sums after attributing a part of the waiting to interrupts: those during the
-        time in which tasks of the CPU were ready. `taken_s`: all seconds of interrupts, by cause
-        and CPU."""
+        """Returns the sums with a part of the waiting attributed to interrupts: those while tasks
+        of the CPU were ready. `taken_s`: all seconds of interrupts, by cause and CPU."""
         by_cause = dict(self.by_cause)
         ready = np.minimum(1.0, (self.wanted_s + self.waited_s) / max(elapsed_s, 1e-9))
         for cause, whole_s in taken_s.items():
@@ -209,8 +207,7 @@ class Losses:
     def add(
         self, lost: LostSeconds, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None
     ) -> None:
-        """Adds samples. `run_s`: seconds for which the watched job ran; None without a watched
-        job."""
+        """Adds samples. `run_s`: seconds for which the watched job ran; None without a job."""
         wanted_s, parts_s = lost.wanted_s, lost.parts_s
         is_known = np.isfinite(parts_s.sum(axis=1) + wanted_s)
         if np.count_nonzero(is_known) < is_known.size:
@@ -251,14 +248,12 @@ class Losses:
         return min(len(is_late), first_true(is_late) + 1)
 
     def oldest_due_ns(self, now_ns: int) -> int | None:
-        """Returns the raw time of the oldest sample that is due to be settled; None if there is
-        none."""
+        """Returns the raw time of the oldest sample that is due to be settled; else None."""
         oldest_ns, count = self._oldest_ns(now_ns)
         return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_UNSETTLED else None
 
     def _oldest_ns(self, default_ns: int) -> tuple[int, int]:
-        """Returns the raw start of the oldest open sample, or `default_ns`; and the number of such
-        samples."""
+        """Returns the raw start of the oldest open sample, or `default_ns`; and their number."""
         first = next(
             (samples.since_ns for samples in self._open_samples if len(samples.since_ns)), None
         )
@@ -284,7 +279,7 @@ class Losses:
         return int(since_ns.min()) if len(since_ns) else 0
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
-        """Returns the sums up to the last sample, by the causes known now. `episodes`: those since
+        """Returns the sums so far, by the causes known now. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
         wanted_s, by_cause = self._sums_with(_join_samples(self._open_samples), list(episodes))
@@ -308,8 +303,7 @@ class Losses:
     def _losses_by_cause(
         self, wanted_s: Floats, parts_s: Floats, times: Ints, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
-        """Yields causes, possibly repeatedly, with the seconds that each CPU lost to them in these
-        samples."""
+        """Yields causes, possibly repeatedly, with the seconds that each CPU lost to them."""
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL_CAUSE, steal.sum(axis=0)
         for part, kinds in _NAMING_KINDS.items():
@@ -334,8 +328,8 @@ class Losses:
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
     def _episode_mask(self, episode: Episode, times: Ints) -> Bools:
-        """Returns a mask (samples, CPUs): the episode's CPUs, in the samples of which it covers at
-        least half."""
+        """Returns a mask (samples, CPUs): the episode's CPUs, in samples that it covers at least
+        half."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
         middle_ns = times.mean(axis=1)
         during = (middle_ns >= episode.start_ns) & (middle_ns <= end_ns)
@@ -364,8 +358,7 @@ class TaskTimeSpan:
 
 @dataclass(frozen=True)
 class Totals(TaskTimeSpan):
-    """The times and losses of a span. The totals of a session's run continue to grow; `copy`
-    returns fixed ones."""
+    """The times and losses of a span. Those of a session's run grow; `copy` returns fixed ones."""
 
     losses: LossSums
     sample_count: int
@@ -417,8 +410,8 @@ class RecordHints:
         self.kernel_span_s = 0.0
         """Time in s that the samples in `kernel_s` cover."""
         self.groups_at_limit: dict[str, MemoryGroup] = {}
-        """By name, the control groups that reached their memory limit and read pages back, with
-        sums of their counts."""
+        """By name, the control groups that reached their limit and read pages back, with summed
+        counts."""
 
     def split_lock_tids(self) -> set[int]:
         names = [name for kind, name in self.messages if kind == "split-lock"]

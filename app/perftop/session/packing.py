@@ -104,8 +104,8 @@ def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Wo
 
 
 class Layouts:
-    """The layouts of one stream's frames. A frame may lack blocks, and a block may have a single
-    head for all rows."""
+    """The layouts of a stream's frames, which may lack blocks, or have one head for a whole
+    block."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
@@ -211,8 +211,7 @@ class Packer:
         ]
 
     def _exceeds_max_words(self, forms: Iterable[bytes]) -> bool:
-        """Returns whether the newest words may exceed MAX_WORDS with these forms, so that words of
-        other forms are dropped."""
+        """Returns whether MAX_WORDS may be exceeded with these forms, so that words are dropped."""
         sizes = {form: len(words) for form, words in self._last_words.items()}
         sizes |= {form: self._layouts.layout(form).words for form in forms}
         return sum(sizes.values()) > MAX_WORDS
@@ -256,8 +255,7 @@ class Packer:
         return [message for message in messages if message is not None]
 
     def _keep_last(self, form: bytes, last_words: Words) -> None:
-        """Stores the newest words of a form. Packing and unpacking drop old words by the same
-        rule."""
+        """Stores the newest words of a form. Packing and unpacking drop old words identically."""
         other_words = sum(len(words) for key, words in self._last_words.items() if key != form)
         if other_words + len(last_words) > MAX_WORDS:
             self._last_words.clear()
@@ -288,8 +286,7 @@ def records(data: bytes) -> dict[str, object]:
 # positions of its blocks.
 
 BLOCK_MESSAGES = 64
-"""Number of messages in a block. Reading a message requires unpacking all earlier messages of its
-block."""
+"""Number of messages in a block. All of them may be unpacked to read the last one."""
 COMPRESSION_LEVEL = 1
 """Compression level of zlib. The next level takes twice as long and saves 5 %."""
 
@@ -318,8 +315,7 @@ class Recorder:
         self.write_many([message])
 
     def write_many(self, messages: Sequence[TimedMessage]) -> None:
-        """Writes messages. The bytes are the same as with one call per message, and many take
-        little longer than one."""
+        """Writes messages. The bytes are the same as one by one; many take little longer."""
         while messages:
             first = self._block >= BLOCK_MESSAGES
             if first:
@@ -450,8 +446,7 @@ class Reader:
 
 
 def write_all(fd: int, data: wire.Bytes, offset: int | None = None) -> None:
-    """Writes all of the data at `offset`; None: at the file's current position. Raises OSError if
-    not all of it was written."""
+    """Writes all data at `offset`, else at the file's position. Raises OSError if it cannot."""
     with memoryview(data) as view:
         written_bytes = 0
         while written_bytes < len(view):

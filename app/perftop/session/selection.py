@@ -52,8 +52,7 @@ HELP: tuple[tuple[str, str], ...] = (
 
 Test = Callable[[Session, Interval | None], Bools]
 Ranges = tuple[tuple[float, float], ...]
-"""First and last number of each range, so that a large range needs no more memory than a small
-one."""
+"""First and last number of each range. A large range needs no more memory than a small one."""
 
 
 class FilterError(ValueError):
@@ -299,8 +298,7 @@ _WORD_TESTS: dict[str, Test] = {
 
 
 def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
-    """Returns a mask of the CPUs whose main task has this text in its name, or one of these
-    PIDs."""
+    """Returns a mask of the CPUs whose main task has this text in its name, or such a PID."""
     tasks = {} if interval is None else interval.tasks
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
     records = [record if isinstance(record, list) else [] for record in by_cpu]
@@ -345,9 +343,8 @@ def is_reachable(session: Session, episode: Episode) -> bool:
 
 
 def episode_moment(session: Session, episode: Episode, interval: Interval) -> int:
-    """Returns the moment in raw ns at which to display an episode. An interval that ends at this
-    moment and has as many samples as `interval` begins with the episode. The moment is at most the
-    episode's end."""
+    """Returns the moment in raw ns at which to display an episode. An interval that ends there and
+    has as many samples as `interval` begins with the episode. It is at most the episode's end."""
     sample_ns = session.hello.sample_ns
     samples = max(1, round(interval.elapsed_s * 1e9 / sample_ns))
     # samples may be slightly late
@@ -378,9 +375,9 @@ def nearest_moment(
 def typed_moment(
     text: str, session: Session, interval: Interval, extent_ns: tuple[int, int] | None = None
 ) -> int:
-    """Returns the typed moment in raw ns. A typed duration is relative to `interval`. `extent_ns`:
-    the range of possible moments; None: the session's history. Raises ValueError with one line for
-    the user."""
+    """Returns the typed moment in raw ns. A duration is relative to `interval`. `extent_ns`: the
+    range of possible moments; None: the session's history. Raises ValueError with a line for the
+    user."""
     history = session.history
     if extent_ns is None and history is not None and history.first_ns is not None:
         extent_ns = history.first_ns, history.last_ns or history.first_ns

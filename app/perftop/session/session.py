@@ -43,8 +43,7 @@ from perftop.session.losses import (
 from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
-"""Maximum number of frames that are read ahead and computed at once. More would save little
-time."""
+"""Maximum number of frames that are read ahead and computed at once. More would gain little."""
 MAX_BATCH_BYTES = 3 << 18
 """Maximum size in bytes of the counters that are computed at once, for frames so large that
 MAX_BATCH of them are larger. Some sixty arrays of this size exist at the same time."""
@@ -57,8 +56,7 @@ MAX_WARNINGS = 20
 MAX_PROCESSES = 4096
 """Maximum number of processes with stored details (the newest)."""
 MAX_DETAIL = 1 << 14
-"""Maximum number of characters of a process's details. A list of all CPUs of a big machine takes a
-third of it."""
+"""Maximum number of characters of a process's details. A big machine's list of CPUs has a third."""
 
 
 def max_batch(hello: wire.Hello) -> int:
@@ -89,16 +87,14 @@ class Session:
         self.topology = list(hello.topology)
         selected = self.position if hello.selected is None else hello.selected
         self.selected = [position for cpu, position in self.position.items() if cpu in selected]
-        """Indexes of the selected CPUs. Other CPUs are only read because they are siblings of
-        these."""
+        """Indexes of the selected CPUs. Others are only read because they are siblings of these."""
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
         self._detection = Detection(self.reader, self.detector, kinds, is_shown=history is not None)
         self.neighbours, self.quotas = self._detection.neighbours, self._detection.quotas.quotas
         self.warnings: list[str] = []
-        """Warnings from the probe and from this session, newest last. Each warning creates a new
-        list."""
+        """Warnings from the probe and this session, newest last. Each creates a new list."""
         self.warned_ns = 0
         self.hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
 
@@ -110,8 +106,7 @@ class Session:
         self._watched_activity = ThreadActivity()
         """Activity of the watched job in the current interval."""
         self.command: list[str] = []
-        """Untrusted command of the watched job; [] if the job was already running when recording
-        began."""
+        """Untrusted command of the watched job; [] if it was running before the recording."""
         self.sums_losses = self._sums_run = False
         """Whether losses and times of tasks are added up."""
         self._start_sums()
@@ -222,8 +217,7 @@ class Session:
         self._span.start_ns = frame.time_ns
 
     def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
-        """Applies samples of a batch, from `first` to the end of a part. Returns the index of the
-        next sample."""
+        """Applies samples of a batch, from `first` to the end of a part. Returns the next index."""
         if not first:
             self._notice_recalibration(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
@@ -271,8 +265,7 @@ class Session:
         return last
 
     def _apply_records(self, frame: wire.Frame, snapshot: TaskSnapshot | None) -> None:
-        """Applies the untrusted records of tasks and processes in a frame. `snapshot`: its
-        tasks."""
+        """Applies a frame's untrusted records of tasks and processes. `snapshot`: its tasks."""
         if snapshot is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
@@ -380,9 +373,9 @@ class Session:
         return totals.span.interval(self.reader, totals.end_ns, unix, self._seq, snapshot)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
-        """Returns the interval of about `span_ns` that ended with the last sample by `time_ns`;
-        None if history lacks it. It is computed again from raw frames, with the present cores and
-        calibration factors."""
+        """Returns the interval of about `span_ns` that ended with the last sample by `time_ns`,
+        computed again from raw frames, with the present cores and calibration factors; None if
+        history lacks it."""
         bounds = None if self.history is None else self.history.span(time_ns, span_ns)
         if self.history is None or bounds is None:
             return None
@@ -440,8 +433,7 @@ class Session:
         )  # fmt: skip
 
     def run_phases(self) -> list[RunPhase]:
-        """Returns the phases of the watched job since the start. Requires `start_accounts` at the
-        start."""
+        """Returns the watched job's phases since the start. Requires `start_accounts` then."""
         start = JobMoment(self.run.start_ns, None, RunTimes([*self.position]))
         end = JobMoment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
@@ -525,8 +517,7 @@ class Session:
 
     @property
     def has_smt(self) -> bool:
-        """Whether a core with a selected CPU has several threads. SMT states of a single thread
-        only repeat `util`."""
+        """Whether a selected CPU has siblings. SMT states of a single thread only repeat `util`."""
         rows = {*self.selected}
         return any(
             len(core) > 1 and any(self.position[cpu] in rows for cpu in core) for core in self.cores

@@ -26,13 +26,11 @@ from perftop.model.tasks import STOP_REASONS, Quota, Quotas, TaskSnapshot, Threa
 MAX_THREADS = 1 << 14
 """Maximum number of the job's threads with stored times. The oldest are dropped."""
 MAX_TASKS = 4096
-"""Maximum number of tasks with stored times. The oldest are dropped. A process counts once for each
-CPU."""
+"""Maximum number of tasks with stored times, each on one CPU. The oldest are dropped."""
 MIN_WAIT = 0.05
 """Minimum share of the time for which a task must wait to count as waiting."""
 MIN_WAIT_SNAPSHOTS = 2
-"""Minimum number of snapshots with waiting times. A single one covers only 10 to 50 % of two
-seconds."""
+"""Minimum number of snapshots with waiting times. One only covers 10 to 50 % of two seconds."""
 MIN_TASKS_SENT = 3
 """Number of tasks of a CPU that the probe always sends. If it sends fewer, no others ran."""
 MIN_SEEN_SHARE = 0.7
@@ -82,8 +80,7 @@ class TaskTimes:
     without_waits_s: float = 0.0
     """Seconds of `run_s` from records without waiting times."""
     state_error_s: float = 0.0
-    """Longest time in s between two readings of the state, which is the error of the time in a
-    state."""
+    """Longest time in s between two readings of the state: the error of the time in a state."""
     sleeps: int = 0
     """Number of times that the task gave up its CPU in `elapsed_s`."""
 
@@ -130,7 +127,7 @@ class TaskTimes:
     @property
     def blocked_s(self) -> float:
         """Seconds of uninterruptible sleep (state D), mostly for a disk: the time for which the
-        task slept, multiplied by the share of D among the readings that found it asleep. Too many
+        task slept, multiplied by the share of D among readings that found it asleep. Too many
         readings find it awake, because a task cannot fall asleep while the probe runs on its
         CPU."""
         awake = {"R", *STOP_REASONS}
@@ -175,8 +172,8 @@ DEAD_STATES = frozenset("ZX")
 
 
 class JobTime(NamedTuple):
-    """Seconds of all threads of a job together, by use. Sleep is a wait for a lock, the network, a
-    timer or the like."""
+    """Seconds of all threads of a job, by use. Sleep waits for a lock, the network, a timer or
+    so."""
 
     ran_s: float
     waited_s: float
@@ -199,8 +196,8 @@ class ThrottledTasks:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the kernel counted all of `wait_s`. It counts the time once for each CPU, not for
-        each task."""
+        """Whether the kernel counted all of `wait_s`: it counts once for each CPU, not each
+        task."""
         return self.wait_s <= self.quota.throttled_s
 
 
@@ -209,9 +206,9 @@ class JobFootprint:
 
     def __init__(self, root: int) -> None:
         """`root`: PID of the first process of a job that perftop started; -1 if the job was already
-        running. The threads and children of a started job count from their own start. All other
-        threads count from their first record, including the first process, which had to wait for
-        perftop before."""
+        running. Threads and children of a started job count from their own start. All others count
+        from their first record, including the first process, which had to wait for perftop
+        before."""
         self.root = root
         self.seconds: dict[int, float] = {}
         """Seconds for which the job ran, by CPU."""
@@ -324,8 +321,7 @@ class RunTimes:
         return self._quotas.since(self._quotas_before)
 
     def copy(self, *, job_only: bool = False) -> RunTimes:
-        """Returns a copy to which no records can be added. `job_only`: without the times of other
-        tasks."""
+        """Returns a copy to which no records can be added. `job_only`: without other tasks."""
         times = copy(self)
         times.job, times.threads = copy(self.job), self.threads.copy()
         times.tasks = {} if job_only else self.tasks.copy()
@@ -438,8 +434,7 @@ class RunTimes:
         return max((times.longest_s for times in self.threads.values()), default=0.0)
 
     def stopped_by_cpu(self) -> Floats:
-        """Returns the seconds that the job's threads lost while they were stopped, by the CPU on
-        which each ran most."""
+        """Returns the seconds that the job's threads lost while stopped, by the CPU of each."""
         return self._by_cpu(lambda times: times.stop_loss_s)
 
     def split_locks_by_cpu(self, tids: Collection[int]) -> Floats:
@@ -454,8 +449,7 @@ class RunTimes:
         return self._by_cpu(lambda times: times.rest_s, named)
 
     def blocked_by_cpu(self) -> Floats:
-        """Returns the seconds of uninterruptible sleep of the job's threads, by the CPU on which
-        each ran most."""
+        """Returns the seconds of the job's uninterruptible sleep, by the CPU of each thread."""
         return self._by_cpu(lambda times: times.blocked_s)
 
     def _by_cpu(
@@ -549,8 +543,7 @@ class TaskSums:
 
 
 class BusyCpus:
-    """Seconds in which all CPUs, only one, or none were busy. They reveal programs that leave most
-    CPUs idle."""
+    """Seconds in which all CPUs, only one, or none were busy. They reveal lack of parallelism."""
 
     def __init__(self) -> None:
         self.all_s = self.one_s = self.none_s = self.between_s = 0.0
@@ -579,8 +572,8 @@ class BusyCpus:
 
     @property
     def single_cpu_task(self) -> str:
-        """The task that ran most while only one CPU was busy, if it ran for at least half of that
-        time; else ''."""
+        """The task that ran most while one CPU was busy, if for at least half of that time; else
+        ''."""
         name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
         return name if name and self._alone_s[name] >= HALF_A_CPU * self.one_s else ""
 

@@ -48,8 +48,7 @@ def is_possible_column(key: str) -> bool:
 
 
 def columns_by_key(session: Session) -> dict[str, Number]:
-    """Returns all columns of a stream. Chosen events follow the first two columns, so that they are
-    easily found."""
+    """Returns all columns of a stream. Chosen events follow the first two columns."""
     events = session.evaluator.registry.events
     first = {key: COLUMNS_BY_KEY[key] for key in ("util", "busy_hz")}
     return first | events | COLUMNS_BY_KEY if events else COLUMNS_BY_KEY
@@ -110,8 +109,8 @@ def displayed_values(column: Number, session: Session, interval: Interval) -> Fl
 
 
 def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
-    """Converts values by core to values by CPU; NaN where unknown, or everywhere if `by_core` has
-    an outdated core list."""
+    """Converts values by core to values by CPU; NaN where unknown or if the core list is
+    outdated."""
     cores = session.reader.cores
     if len(by_core) != len(cores.lists):
         return np.full(len(cores.core_by_cpu), nan)
@@ -234,9 +233,9 @@ MIN_NAMED_UTIL = 0.05
 
 
 def unaccounted_text(busy: float, seen: float) -> str:
-    """Returns text on the busy time that known tasks do not account for; '' if they account for at
-    least half of it. `busy`, `seen`: shares of the time for which the CPU was busy, and for which
-    known tasks ran."""
+    """Returns text on the busy time that known tasks do not account for; '' if it is less than
+    half. `busy`, `seen`: shares of the time for which the CPU was busy, and for which known tasks
+    ran."""
     is_unseen = busy > MIN_NAMED_UTIL and seen < busy / 2
     return f"not seen {100 * (1 - seen / busy):.0f} %" if is_unseen else ""
 
@@ -277,13 +276,11 @@ _NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles",
 SOUGHT_NAMES = {key: numbers.NUMBERS[key].plain_name for key in _NAMED_KEYS} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
-"""By key, the names of numbers that users look for, in the order of lists. Other missing numbers
-are not listed."""
+"""By key, the names of numbers that users look for, in display order. Others are not listed."""
 
 
 def lasting_reasons(session: Session) -> list[wire.Missing]:
-    """Returns the reasons why numbers are missing in the whole stream, under the keys that users
-    see."""
+    """Returns the reasons why numbers are missing in the whole stream, by keys that users see."""
     missing_by_key = {m.what: m for m in session.hello.missing}
     reasons = [*session.hello.missing]
     for key, is_served, text in (
@@ -351,8 +348,7 @@ def _as_missing(
 def doubt_texts(
     interval: Interval, row: int, needed_keys: Container[str] | None = None
 ) -> list[str]:
-    """Returns texts on why a CPU's counters are suspect. `needed_keys`: only these counters; None:
-    all."""
+    """Returns texts on why a CPU's counters are suspect. `needed_keys`: only these counters."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # the whole read is suspect
         return [DOUBT_TEXTS[Doubt.BACKWARDS]]
@@ -395,8 +391,7 @@ class Reasons:
         return next((text for text in reasons if text), UNCOUNTED_REASON)
 
     def cpu_reason(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
-        """Returns why a CPU's number is missing. `count`: the counter is missing, not its
-        metric."""
+        """Returns why a CPU's number is missing. `count`: it is a counter, not a metric."""
         if not interval.online[row]:
             return CPU_OFF_REASON
         cpu = self._session.topology[row].cpu
@@ -424,8 +419,7 @@ class Reasons:
         return next(iter(reason.values()), UNREAD_REASON)
 
     def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
-        """Returns in a few words why a value is missing. `bounds`: bounds of the core's states are
-        known."""
+        """Returns in a few words why a value is missing. `bounds`: bounds of it are known."""
         if (missing := self.lasting_reason(key, self._session.topology[row].cpu)) is not None:
             return missing.why
         metric = self._session.evaluator.metrics.get(key)
@@ -478,8 +472,7 @@ def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: 
 
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """Returns why a core's SMT states are missing, by key; {} if the states or their bounds are
-    known."""
+    """Returns why a core's SMT states are missing, by key; {} if they or bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
     is_known_by_key = {"smt": all(map(isfinite, split.shares(core).values())),
@@ -520,8 +513,7 @@ Reason = tuple[str, str | None]
 def names_by_reason(
     reasons: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
 ) -> dict[Reason, list[str]]:
-    """Returns the names of missing numbers by reason. `name` returns None or '' for numbers that
-    are not listed."""
+    """Returns the names of missing numbers by reason. `name` returns None or '' to omit one."""
     names: dict[Reason, dict[str, None]] = {}
     for missing in reasons:
         if label := name(missing):
