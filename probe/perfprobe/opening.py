@@ -33,9 +33,9 @@ def open_source(options: argparse.Namespace) -> Source:
     name, sample_ns = options.source, round(options.sample * 1e9)
     below = options.sysroot != Path("/")
     method = options.smt_method
-    if method is not None and method not in stream_options.METHODS:
+    if method is not None and method not in stream_options.SMT_METHODS:
         raise UsageError(
-            f"unknown SMT method {method!r}; known: {', '.join(stream_options.METHODS)}"
+            f"unknown SMT method {method!r}; known: {', '.join(stream_options.SMT_METHODS)}"
         )
     if name == "sim" or name.startswith("sim:"):
         return _open_sim(options)

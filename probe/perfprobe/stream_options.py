@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
-"""Names of the methods of measuring the SMT states."""
+SMT_METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
 _OPTIONS = (
     (("--source",), "NAME",
      "source: auto (default), perf, msr, os, or a simulated machine, sim[:SCENARIO[,cpus=N …]]"),
@@ -18,8 +17,8 @@ _OPTIONS = (
      ("read only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P (but filters on the "
       "screen are pkg:0, core:3)")),
     (("--smt-method",), "NAME",
-     (f"how SMT states are found: {', '.join(METHODS)} (default: the first that works here; see "
-      "perftop help sources)")),
+     (f"how SMT states are found: {', '.join(SMT_METHODS)} (default: the first that works here; "
+      "see perftop help sources)")),
     (("-e", "--events"), "LIST",
      ("also count these events: NAME, NAME:u (user space), NAME:k (kernel), {a,b} (a group), rUUEE "
       "(a raw code), cpu/event=0xd1,umask=1,name=NAME/")),

@@ -161,7 +161,6 @@ class Uarch:
     """Whether MPERF counts at the base frequency, not the TSC's rate (turbostat: tsc_tweak)."""
     core_type: str | None = None
     slots_per_cycle: int | None = None
-    """Dispatch slots per cycle; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,7 @@ class ConditionItem:
     now: str
     """The present state, in words."""
     effect: str | None = None
-    """The condition's effect on measurements."""
     change: str | None = None
-    """How the user can change the condition."""
     value: str = ""
     """The present state as a word that `doctor --check` compares; '' if unknown."""
 

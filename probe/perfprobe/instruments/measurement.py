@@ -190,7 +190,6 @@ class RepeatLimits:
     max_s: float
     """Maximum time of all rounds together. Only the first round may end later."""
     max_samples: int
-    """Maximum number of samples in all rounds."""
     first_round_samples: int = 64
     """Samples in the first round; later rounds have a multiple of that number."""
     round_growth: int = 4

@@ -53,7 +53,6 @@ class Method:
     """The guaranteed order of instructions; None if not documented."""
     value_unit: ValueUnit = "ticks"
     calls_per_sample: int = 1
-    """Number of calls in a sample."""
     clock_id: int = 0
     """The clock of clock_gettime, for methods that call it."""
     resource: str = ""

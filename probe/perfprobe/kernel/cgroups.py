@@ -175,7 +175,7 @@ class Quotas:
         self._groups: dict[str, tuple[int, str | None, int]] = {}
         """By PID: the scan that read the group, the group, and the scans until the next read."""
         self._unlimited_since: dict[str, int] = {}
-        """By group without a quota: the scan that found that."""
+        """By group: the scan that found that it has no quota."""
         self._scan_count = 0
         self._recorded_groups: dict[str, list[str]] = {}
         """The groups of each PID in the last record."""

@@ -32,9 +32,7 @@ class TaskStat(NamedTuple):
     start_ticks: int
     """Start time in ticks since boot; a later task with the same PID has another start time."""
     last_cpu: int
-    """The CPU on which the task last ran."""
     parent_pid: int = 0
-    """PID of the parent."""
     children_ticks: int = 0
     """User and system time, in clock ticks, of ended children and of their ended children."""
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 SCAN_PERIOD_NS = 1_000_000_000
 """Minimum time in ns between two scans; ticks of 10 ms are too coarse for a shorter one."""
 PAUSE_FACTOR = 100
-"""Minimum pause after a scan, in units of its CPU time: scans use at most 1 % of a CPU."""
+"""Minimum pause after a scan, as a multiple of its CPU time (scans use at most 1 % of a CPU)."""
 MAX_SLICE_NS = 2_000_000  # maximum length in ns of a slice of a scan, which may delay a frame
 MIN_TASK_SHARE = 0.02
 """Minimum reported share of a CPU: user and system time are rounded to ticks of 10 ms."""
@@ -90,7 +90,6 @@ class _TaskReading:
     may_wait: bool = False
     """Whether the task may have waited for a CPU; if so, the next scan reads it even if idle."""
     threads: dict[str, _TaskReading] = field(default_factory=dict)
-    """By thread id."""
 
     def has_rested(self, now_ns: int, clock_ns: int | None) -> bool:
         """Returns whether a process has run too little since this read to be reported, by its CPU

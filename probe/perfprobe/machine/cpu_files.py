@@ -29,7 +29,6 @@ class CpuFiles:
         self._base = f"{root}/{files.CPU_DIRECTORY}"
         self._names = names
         self._fds: dict[int, list[int]] = {}
-        """The open descriptors of each CPU."""
 
     def open(self, cpu: int) -> list[Slot]:
         slots = []

@@ -185,7 +185,7 @@ class RowReaders:
         return self._offsets[name].heads + row * wire.HEAD
 
     def _plans_with_shared_rows(self, cpu: int) -> list[RowPlan]:
-        """Returns the CPU's row plans, with the rows of its core and package that no CPU reads."""
+        """Returns the CPU's row plans, with its core's and package's rows if no CPU reads them."""
         for scope in SHARED_SCOPES:
             if scope not in self._offsets:
                 continue

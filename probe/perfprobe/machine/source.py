@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 MIN_RING, RING_BATCHES = 64, 4
-"""Minimum size of a lane's ring, in rounds and in longest batches: three may be late."""
+"""Minimum size of a lane's ring: in rounds, and in batches of maximum length."""
 SCAN_EARLY_NS = 50_000_000
 """Maximum ns by which a scan of tasks begins early, at a batch's end, to save a wake-up."""
 MAX_SCAN_DELAY_S = 1.0

@@ -42,7 +42,7 @@ class EventRequest:
 
 
 def parse_groups(text: str) -> list[list[EventRequest]]:
-    """Returns the list's groups; an event outside braces is one of its own. Raises ValueError."""
+    """Returns the groups in the list; an event outside braces is a group. Raises ValueError."""
     groups = [_parse_group(item) for item in _split_at_commas(text)]
     names = [event.name for group in groups for event in group]
     if len(names) > MAX_EVENTS:

@@ -48,12 +48,12 @@ class Event:
     config1: int = 0
     config2: int = 0
     role: str = ""
-    """Of events with one role, the first that can be opened is used. Empty: the key."""
+    """Alternatives have one role: the first that can be opened is used. Empty: the key."""
     is_core: bool = True
     """Whether a core's PMU, which has few counters and can exclude rings and guests, counts it."""
     pinned: bool = False
-    """Whether the group, of which it is the leader, must stay on the counters all the time. If that
-    is impossible, the kernel does not count it at all."""
+    """Whether the group that this event leads must stay on the counters all the time. If that is
+    impossible, the kernel does not count the group at all."""
 
     @property
     def role_or_key(self) -> str:
@@ -217,13 +217,8 @@ LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
 OPTIONAL_ROLES = (*LICENSES, "smt_contention")
 """Roles of events that get a counter only if no other event needs it."""
 DROPPED_ROLES = (
-    *OPTIONAL_ROLES,
-    "kernel_instructions",
-    "kernel_cycles",
-    "smt",
-    "instructions",
-    "cycles",
-)
+    *OPTIONAL_ROLES, "kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles",
+)  # fmt: skip
 """Roles in the order in which their events are dropped if a group does not fit. SIMD levels are
 first; the last of them is the lowest level, in which most SIMD code runs. The SMT event is the last
 that needs a general counter, because no other tool shows it."""
@@ -232,7 +227,7 @@ SPIN_NS = 2_000_000
 FIT_NS = 100_000
 """Duration in ns of a trial of a pinned group, which is on the counters at once or never."""
 MAX_TRIALS = 3
-"""Number of implausible trials that are a failure; a hypervisor may have spoiled fewer."""
+"""Number of trials; implausible counts in all of them are a failure."""
 MAY_NOT_ADVANCE = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
 """Keys of events whose count may be 0 after a trial."""
 NOT_COUNTING = Trouble("the counter is there but does not count")
@@ -555,7 +550,7 @@ def _unserved_keys(
 T = TypeVar("T")
 R = TypeVar("R")
 MAX_THREADS = 32
-"""Maximum number of threads that open and try events, most of the time on the trial's CPU."""
+"""Maximum number of threads that open and try events."""
 
 
 def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:

@@ -115,7 +115,6 @@ class Pmu:
     """The CPUs on which the PMU's events can be opened; None: any CPU. A core's PMU lists all its
     CPUs; another PMU lists one for each core, package or die that it counts."""
     core_type: str | None = None
-    """The core type of a core PMU on a hybrid."""
 
     @property
     def current_cpus(self) -> frozenset[int] | None:
@@ -131,7 +130,6 @@ class Pmu:
         return self.type << 32 if self.core_type else 0
 
     def rdpmc_trouble(self) -> Trouble:
-        """Returns why RDPMC cannot read the PMU's counters."""
         if files.read_number(f"{self.path}/rdpmc") == 0:
             return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
         return Trouble("RDPMC may not read it: its page is not available, or does not allow it")

@@ -303,7 +303,6 @@ def _raw_controller(pmu: Pmu) -> Controller | None:
 
 
 def missing_controller_trouble(root: Path) -> Trouble:
-    """Returns why no memory controller can be read."""
     guest = identity.virtualisation(root)
     if guest is not None:
         return Trouble("memory controllers are not visible in a VM", "check on the host")

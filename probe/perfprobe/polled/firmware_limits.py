@@ -63,7 +63,6 @@ class Mailbox:
     """The device /dev/hsmp, opened read-only: messages that change settings are refused."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the device. Raises OSError."""
         self._fd = files.open_file(path)
 
     def __call__(self, socket: int, message: int) -> int:

@@ -94,8 +94,7 @@ class MachineCounts:
 
     rows = 1
 
-    def __init__(self, root: Path, cpus: int) -> None:
-        """`cpus` is the number of CPUs of the machine."""
+    def __init__(self, root: Path, cpu_count: int) -> None:
         self._files: list[tuple[int, Parse, int]] = []
         """Descriptors of the files to read, each with its parser and number of values."""
         self.missing: list[Missing] = []
@@ -108,7 +107,7 @@ class MachineCounts:
                         "gauge", scale=0.01)
                 for minutes in LOAD_MINUTES
             ]  # fmt: skip
-        is_small = cpus <= MAX_CPUS_FOR_TOTALS
+        is_small = cpu_count <= MAX_CPUS_FOR_TOTALS
         if is_small and self._try_open(root / "proc/stat", parse_totals, len(TOTAL_KEYS)):
             keys = TOTAL_KEYS.values()
             counters += [Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in keys]

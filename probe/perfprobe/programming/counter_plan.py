@@ -157,7 +157,6 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> CounterPlan | None:
 
 
 def control_values(registers: Registers, plan: CounterPlan) -> dict[int, int]:
-    """Reads the registers that control the CPU's counters."""
     return {register: registers.read(register) for register in plan.control_registers}
 
 

@@ -153,7 +153,7 @@ class Programmer:
     # --- checks while counting ----------------------------------------------------------------
 
     def device(self, cpu: int) -> Registers | None:
-        """Returns a programmed CPU's MSRs, after programming a CPU that came online; or None."""
+        """Returns the MSRs of a programmed CPU, or None; programs a CPU that came online."""
         if cpu not in self._devices and cpu in self._plans and cpu not in self.refused_cpus:
             try:
                 self._reprogram(cpu)

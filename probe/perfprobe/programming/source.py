@@ -204,7 +204,6 @@ class _CpuState:
     last_good_ns: int
     """Start time in ns of the last check that found all registers as programmed."""
     taken_keys: frozenset[str] = frozenset()
-    """Keys of counters that another program has taken."""
     invalid_until_ns: Mapping[str, int] = field(default_factory=dict)
     """By key of a returned counter: the time in ns before which its samples are not valid."""
 

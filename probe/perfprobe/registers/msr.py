@@ -82,7 +82,6 @@ class MsrError(Exception):
 
     @property
     def is_offline(self) -> bool:
-        """Whether the reason is that the CPU is offline."""
         return self.code in {errno.ENXIO, errno.ENODEV}
 
     @property

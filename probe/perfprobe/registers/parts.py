@@ -33,7 +33,7 @@ class CpuKind:
 def cpu_kinds(
     root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
 ) -> Iterator[CpuKind]:
-    """Yields each core type's kind; offline CPUs, of unknown type, only if there is one type."""
+    """Yields a kind for each core type; a single kind also has the offline CPUs."""
     types = sorted({row.type or "" for row in rows if row.online})
     for name in types:
         members = [row for row in rows if (row.type or "") == name or len(types) == 1]

@@ -108,7 +108,6 @@ class Step:
     """A step of a turbo table: the highest clock with up to this many active cores."""
 
     cores: int
-    """Maximum number of active cores."""
     hz: float
 
 
@@ -159,20 +158,13 @@ class Hello:
     missing: list[Missing] = field(default_factory=list)
     turbo: list[Turbo] = field(default_factory=list)
     watch: str | None = None
-    """The watched job: a PID, a name or a control group; None: none."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Labels that the user gave this run, by name."""
     command: list[str] = field(default_factory=list)
-    """The command that the run measures; empty: none."""
     interval_ns: int | None = None
-    """The interval of a report line, as the user requested."""
     settings: dict[str, str] = field(default_factory=dict)
-    """Settings of the system at the start, by name, as the kernel prints them."""
     aliases: dict[str, str] = field(default_factory=dict)
-    """By key of a chosen event: the key of the counter that counts it anyway."""
 
     def rows(self, scope: Scope) -> int:
-        """Returns the number of rows of a block of this scope."""
         counts = {
             "cpu": len(self.topology),
             "core": len(self.cores),

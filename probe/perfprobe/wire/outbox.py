@@ -87,7 +87,6 @@ class Outbox:
                 raise EndedError(f"the reader is gone ({error.strerror})") from None
 
     def _remove_written(self, written: int) -> None:
-        """Removes `written` bytes from the front of the queue."""
         self._sent += written
         while self._queue and self._sent >= (size := len(self._queue[0][1])):
             self._queue.popleft()

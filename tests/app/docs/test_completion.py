@@ -44,7 +44,7 @@ def test_all_names_can_be_completed() -> None:
     assert set(names_in_table("events", "event")) == {event.name for event in catalogue}
     assert set(names_in_table("episodes", "kind")) == set(KINDS)
     assert set(names_in_table("sim", "scenario")) == set(SCENARIOS)
-    assert set(names_in_table("sources", "method")) == {*stream_options.METHODS, "single"}
+    assert set(names_in_table("sources", "method")) == {*stream_options.SMT_METHODS, "single"}
 
 
 def test_all_scripts_have_all_options() -> None:

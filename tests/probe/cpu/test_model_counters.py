@@ -144,12 +144,8 @@ def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
     result = find_uarch(INTEL, 6, 0x8A, 0, machine(V6))  # Lakefield
     assert result.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
     assert result.smt_methods == SOFT
-    assert (result.turbo, result.limits, result.rapl, result.threads_per_core) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    unknown = result.turbo, result.limits, result.rapl, result.threads_per_core
+    assert unknown == (None,) * 4
 
 
 # --- counters missing from leaf 0AH ---------------------------------------------------------------
@@ -199,12 +195,8 @@ def test_an_unknown_cpu_has_no_events_or_clocks(
     assert result.name.startswith("unknown (")
     assert result.events == {}
     assert result.smt_methods == ("traced", "bounds")
-    assert (result.counter_registers, result.clocks, result.thermal, result.budget) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    unknown = result.counter_registers, result.clocks, result.thermal, result.budget
+    assert unknown == (None,) * 4
     assert multiplier_candidates(result, leaves, None) == []
     assert tsc_rate_candidates(result, leaves, None) == []
     assert base_rate_candidates(result, leaves, None) == []

@@ -141,15 +141,8 @@ def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
         "watched": {"threads": threads, "more": 0, "states": states}
     }
     write_thread(tmp_path, 10, 11, (8_000, 500), comm="worker", cpu=4, switches=(1, 10))
-    assert watched.read_due_threads(2 * S)["watched"]["threads"]["11"] == [
-        10,
-        "worker",
-        4,
-        8_000,
-        500,
-        1,
-        10,
-    ]
+    threads = watched.read_due_threads(2 * S)["watched"]["threads"]
+    assert threads["11"] == [10, "worker", 4, 8_000, 500, 1, 10]
     assert [m.what for m in watched.missing] == ["disk_wait"]
     watched.close()
 

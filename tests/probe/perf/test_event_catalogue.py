@@ -128,12 +128,8 @@ def test_a_name_of_perf_is_resolved_with_the_kernels_formats(
     (tmp_path / fakeperf.DEVICES / "cpu/format/umask").write_text("config:8-15\n")
     result = catalogue.find(parse_groups("MEM_LOAD_RETIRED.L1_HIT:k")[0][0])
     event = result.events["cpu"]
-    assert (event.type, event.config, event.kernel_only, result.description) == (
-        4,
-        0x1D1,
-        True,
-        "Hits in L1",
-    )
+    assert (event.type, event.config, event.kernel_only) == (4, 0x1D1, True)
+    assert result.description == "Hits in L1"
 
 
 # --- event list -----------------------------------------------------------------------------------

@@ -139,13 +139,8 @@ def test_a_later_model_has_more_names_of_sources(two_packages: Path) -> None:
         two_packages, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n"
     )
     _, flags, *_ = open_hsmp(two_packages, lambda *_: 0).block.counters
-    assert flags.parts[3:12] == [
-        *SOURCE_BITS[3:],
-        "VRHOT",
-        "TDC of memory",
-        "SoC and DIMM power",
-        "bit 11",
-    ]
+    later = ["VRHOT", "TDC of memory", "SoC and DIMM power", "bit 11"]
+    assert flags.parts[3:12] == [*SOURCE_BITS[3:], *later]
 
 
 def test_a_message_that_fails_is_not_valid_and_not_sent_again(two_packages: Path) -> None:

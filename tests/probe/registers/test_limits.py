@@ -176,11 +176,8 @@ def watch_attempts(
 
 def test_the_table_is_in_hello(watched_packages: list[WatchedPackage]) -> None:
     table = table_of(watched_packages[0].hello)
-    assert [(step.cores, step.hz) for step in table.steps[:3]] == [
-        (2, 3.7e9),
-        (4, 3.5e9),
-        (8, 3.4e9),
-    ]
+    steps = [(step.cores, step.hz) for step in table.steps[:3]]
+    assert steps == [(2, 3.7e9), (4, 3.5e9), (8, 3.4e9)]
     assert table.origin == "MSR 1ADH, licence 0"
 
 

@@ -31,7 +31,6 @@ class SimCounter:
     first_value: int = 0
     """Initial value on CPU 0; each further CPU starts `step_per_cpu` higher."""
     step_per_cpu: int = 1000
-    """Difference between the initial values of two CPUs."""
 
 
 _COUNTED = (
@@ -133,7 +132,6 @@ def stat_columns() -> list[SimCounter]:
 # --- issue slots ----------------------------------------------------------------------------------
 
 SLOTS_PER_CYCLE = 4
-"""Number of issue slots in a core cycle."""
 SIBLING_SLOTS_PERCENT = 30
 """Share of slots that the sibling gets while it runs, in per cent of a clock at the TSC's rate."""
 

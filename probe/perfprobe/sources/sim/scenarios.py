@@ -127,7 +127,6 @@ def _disturb_job(script: Script, job: Stage) -> None:
 
 
 def _heat_up(script: Script, job: Stage) -> None:
-    """Adds a stage in which a package is hot."""
     cores = script.add_stage(7, like=job).overheat(0, 99)
     cpus = [cpu for core in cores for cpu in script.machine.threads(core)]
     # The job runs on one thread of each core; the other threads are idle and lose nothing.

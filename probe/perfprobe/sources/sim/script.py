@@ -106,7 +106,7 @@ class Stage:
         self.run(range(machine.cpus), IDLE)
 
     def run(self, cpus: Sequence[int], load: Load, *tasks: TaskShare) -> None:
-        """Puts a load on these CPUs, done by `tasks` (default: one with the load's name)."""
+        """Puts a load on these CPUs, executed by `tasks` (default: one with the load's name)."""
         for name in LOAD_FIELDS:
             self.slot[name][cpus] = getattr(load, name)
         for cpu in cpus:
@@ -195,7 +195,6 @@ class Script:
 
     @property
     def length_s(self) -> float:
-        """Length of all stages so far, in s."""
         return sum(stage.seconds for stage in self.stages)
 
     def add_episode(

@@ -121,7 +121,6 @@ def guest_columns() -> list[SimCounter]:
 
 
 def guest_hello(hello: Hello) -> Hello:
-    """Returns the hello message, changed to that of a guest."""
     fix = "ask for a vPMU, or use a metal instance"
     return replace(
         hello,
