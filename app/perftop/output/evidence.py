@@ -167,7 +167,7 @@ _EVIDENCE_FORMATS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
 """By key in `detect`: the JSON key, and a function that formats the value (None: unchanged)."""
 _LABELS = {
     "misses_per_ki": "misses per 1000 instructions:", "misses_per_ki_before": "before:",
-    "came_per_s": "it came", "memory_limit_mb": "limit", "at_limit": "times at it:",
+    "came_per_s": "rate", "memory_limit_mb": "limit", "at_limit": "times at the limit:",
     "busy_hz": "clock", "sibling_active_share": "both busy",
     "rests on": "from", "told by": "reported by",
     "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
@@ -260,7 +260,7 @@ def _memory_limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
         "memory-limit-reads",
         f"its group was at its memory limit of {group.limit_bytes / 1e6:.0f} MB {group.hits} times"
         f" and read {4096 * group.pages_read_back / 1e9:.1f} GB back, and it waited"
-        f" {spent.disk_s:.1f} s for the disk: files may be read again for want of memory",
+        f" {spent.disk_s:.1f} s for the disk: files may be read again because memory is short",
         cause_of("memory-limit").remedy,
     )
 

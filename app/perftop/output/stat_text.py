@@ -133,7 +133,7 @@ def ending_lines(
     if job is not None and run is not None:
         place = cpus_text(session.topology, job["cpus"], MAX_CPU_LIST)
         used_s = run["user_s"] + run["sys_s"]
-        seen_text = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
+        seen_text = f"task records cover {job['seen_s']:.2f} of its {used_s:.2f} s"
         lines.append(f"job on {place}: {seen_text}; short-lived processes can be missed")
     energy_j, dram_j = line["energy_j"], line["energy_dram_j"]
     if energy_j is None or not elapsed_s:
@@ -240,7 +240,7 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
     run, job, other_tasks, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
-    measured = "how much longer it was measured is not known"
+    measured = "the measuring window is not known"
     if slack_s is not None:
         measured = f"measured for {slack_s:.3f} s longer"
     work = [f"IPC {machine['ipc']['mean']:.2f}"] if machine["ipc"] is not None else []

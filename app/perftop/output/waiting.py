@@ -145,7 +145,7 @@ def waiting_loss(
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
     is_crowded = job is None and full_s >= MIN_TRUNCATED_SHARE * covered_s
     bound_text = "at least " if is_crowded else ""
-    notes = ["only the busiest of a CPU are seen"] if is_crowded else []
+    notes = ["only a CPU's busiest tasks are sampled"] if is_crowded else []
     notes += ["steal for the guest"] if job is None and waiters.noun == VM_THREAD else []
     evidence = [*_wait_evidence(waiters, bound_text, notes), *reason.evidence]
     everyone = _sum_times(placed_tasks.values())

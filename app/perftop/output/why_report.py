@@ -316,12 +316,12 @@ def _with_details(span: _Span, finding: Finding, worst: Episode | None) -> Findi
     """Returns the finding with the details that the episodes of its cause do not contain."""
     session, times, job, cause = span.session, span.totals.times, span.job, finding.cause
     if cause[1] == UNEXPLAINED:
-        pieces = ["no limit was seen to act"]
+        pieces = ["no active limit was found"]
         rows = sorted(
             {session.position[cpu] for cpu in finding.cpus}.intersection(session.selected)
         )
         if cause[0] == "turbo-drop" and span.interval.values.mean("util", rows) < MAX_SPARE_UTIL:
-            pieces.append("with time to spare, so the governor may have chosen this clock")
+            pieces.append("the CPUs were mostly idle, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=pieces)
     if cause == STEAL_CAUSE:
         how = confidence(*STEAL_CAUSE, error=TICK_S, effect=finding.lost_s)

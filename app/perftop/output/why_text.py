@@ -113,7 +113,7 @@ class _Answer:
         report = self.report
         if not isfinite(report.interval.values.mean("util", self.session.selected)):
             is_sampled = report.totals.sample_count > report.totals.suspect_count
-            why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
+            why = "CPU utilisation cannot be read" if is_sampled else "there is no good sample"
             return [f"Whether {self.who} had work is not known: {why}."]
         idle = "used no CPU time" if report.job else "was idle"
         return [f"{self.subject} {idle}, so nothing could be lost.{self.no_clock}"]

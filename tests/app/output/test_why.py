@@ -203,8 +203,8 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     assert not any("ruled out" in line for line in printed_report(session, result))
     if scenario == "warmup":
         assert finding_of(result, ("turbo-drop", UNEXPLAINED)).evidence == [
-            "no limit was seen to act",
-            "with time to spare, so the governor may have chosen this clock",
+            "no active limit was found",
+            "the CPUs were mostly idle, so the governor may have chosen this clock",
         ]
 
 
@@ -223,7 +223,7 @@ def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatc
     totals = replace(result.totals, losses=LossSums(none, none, {}))
     unread = replace(result, totals=totals, interval=whole)
     first, *rest = printed_report(session, unread)
-    assert first == "Whether this machine had work is not known: how busy CPUs were cannot be read."
+    assert first == "Whether this machine had work is not known: CPU utilisation cannot be read."
     assert not any(line.startswith("Idle") for line in rest)
     unsampled = replace(unread, totals=replace(totals, sample_count=2, suspect_count=2))
     assert "no good sample" in answer(session, unsampled)
@@ -948,7 +948,7 @@ def test_entries_of_the_kernel_log_are_clues(
 @pytest.mark.parametrize(("groups", "pids", "clue_text"), [
     ({"/a": [50_000_000, 7, 500_000, None]}, {"1": "/a"},
      ("its group was at its memory limit of 50 MB 14 times and read 4.1 GB back, and it waited 0.4"
-      " s for the disk: files may be read again for want of memory")),
+      " s for the disk: files may be read again because memory is short")),
     ({"/a": [50_000_000, 7, 500_000, None]}, {"2": "/a"}, ""),
     ({"/a": [50_000_000, 7, 0, None]}, {"1": "/a"}, ""),
     ({"/a": [None, 7, 9, None], 3: 4}, {"1": "/a"}, ""),
