@@ -9,7 +9,6 @@ import gc
 import os
 import re
 import resource
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from perfprobe import stream_options
-from perftop.base import END_SIGNALS
 from perftop.base.errors import UNAVAILABLE, USAGE, Failed, print_error
 from perftop.base.text import is_full_terminal
+from perftop.process.signals import ExitSignals
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -360,8 +359,8 @@ def fast_imports() -> Iterator[None]:
     """A block for imports of large modules. The garbage collector never scans their objects, which
     would take a tenth of the time. numpy starts no threads for matrix products; by default it
     starts one per CPU, and they spin for some ms. The environment of later commands is unchanged.
-    Signals that ask perftop to end are handled after the block. Raises Failed if the memory limit
-    is too low."""
+    Signals that ask perftop to end are held until the end of the block, because an exception in an
+    import of numpy would become an ImportError. Raises Failed if the memory limit is too low."""
     for kind, least_mb, option in MIN_MEMORY:
         limit = resource.getrlimit(kind)[0]
         if 0 <= limit < least_mb * 1_000_000:
@@ -372,30 +371,12 @@ def fast_imports() -> Iterator[None]:
         os.environ[_THREADS_VARIABLE] = "1"
     gc.disable()
     try:
-        with _delayed_signals():
+        # Blocking signals in this thread is not enough: the kernel would deliver them to another.
+        is_main = threading.current_thread() is threading.main_thread()
+        with ExitSignals() if is_main else contextlib.nullcontext():
             yield
     finally:
         if ours:
             del os.environ[_THREADS_VARIABLE]
         gc.freeze()
         gc.enable()
-
-
-@contextmanager
-def _delayed_signals() -> Iterator[None]:
-    """Delays signals until the end of the block: an exception raised by a handler would become an
-    ImportError of numpy. Blocking signals in this thread would not help, because the kernel would
-    deliver them to another thread."""
-    arrived_signals: list[int] = []
-    is_main = threading.current_thread() is threading.main_thread()  # the only thread with handlers
-    handlers = {number: signal.getsignal(number) for number in END_SIGNALS if is_main}
-    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in handlers:
-        signal.signal(number, lambda number, _: arrived_signals.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for first in arrived_signals[:1]:
-            signal.raise_signal(first)
