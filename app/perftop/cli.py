@@ -69,10 +69,8 @@ def _show_help(args: argparse.Namespace) -> int:
         lines = lines if supports_unicode() else [ascii_line(line) for line in lines]
     elif topic in topics:
         width = shutil.get_terminal_size((80, 24)).columns
-        colour = supports_colour(sys.stdout)
-        lines = page.page_lines(
-            page.read_page(topic), width, colour=colour, unicode=supports_unicode()
-        )
+        colour, unicode = supports_colour(sys.stdout), supports_unicode()
+        lines = page.page_lines(page.read_page(topic), width, colour=colour, unicode=unicode)
     elif topic in verbs:
         lines = verbs[topic].format_help().splitlines()
     else:

@@ -158,9 +158,8 @@ class CommandWindow:
             self._start.note_answer()
         if self._start.running is not None or self._frame_count:
             return True
-        return self._start.all_answered and (
-            not self.has_our_clock or frame.time_ns >= self._ready_ns
-        )
+        is_old = self.has_our_clock and frame.time_ns < self._ready_ns
+        return self._start.all_answered and not is_old
 
     def add_frame(self, frame: wire.Frame) -> bool:
         """Processes the next frame. Returns whether the window is closed."""
@@ -226,9 +225,8 @@ class CommandWindow:
         if not both.any():
             return None
         first, last = self._first_ns[both], self._last_ns[both]
-        return WindowBounds(
-            (int(first.min()), int(first.max())), (int(last.min()), int(last.max()))
-        )
+        ranges = ((int(times.min()), int(times.max())) for times in (first, last))
+        return WindowBounds(*ranges)
 
     def _has_read_all_after(self, frame: wire.Frame, run: Run) -> bool:
         """Records which CPUs the frame read after the run. Returns whether no more reads are
@@ -263,9 +261,8 @@ class CommandWindow:
         times_ns[new] = begun_ns[new]
         is_awaited = self._is_selected & ~off & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
-        return not is_awaited.any() or (
-            self._frame_count >= MIN_WAIT_FRAMES and waited_ns >= MIN_WAIT_NS
-        )
+        is_late = self._frame_count >= MIN_WAIT_FRAMES and waited_ns >= MIN_WAIT_NS
+        return is_late or not is_awaited.any()
 
 
 def is_this_machine(hello: wire.Hello) -> bool:

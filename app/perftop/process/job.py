@@ -399,20 +399,15 @@ def send_mark(name: str) -> None:
     """Sets a mark in the measurement of the command that runs this process. Raises Failed."""
     address = os.environ.get(SOCKET_VARIABLE)
     if not address:
-        raise Failed(
-            f"no mark was set: {SOCKET_VARIABLE} is not set, so no perftop runs this command; "
-            "start it with perftop record -- CMD, or stat, why"
-        )
+        text = f"no mark was set: {SOCKET_VARIABLE} is not set, so no perftop runs this command"
+        raise Failed(f"{text}; start it with perftop record -- CMD, or stat, why")
     if os.getuid() and not address.startswith(f"perftop-{os.getuid()}-"):
         raise Failed("no mark was set: another user's perftop runs this command")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(SEND_TIMEOUT_S)
-            time_bytes = _TIME.pack(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
-            sender.sendto(
-                (time_bytes + name.encode(errors="replace"))[:MAX_MARK_MESSAGE_BYTES],
-                f"\0{address}",
-            )
+            message = _TIME.pack(raw_ns()) + name.encode(errors="replace")
+            sender.sendto(message[:MAX_MARK_MESSAGE_BYTES], f"\0{address}")
     except ConnectionRefusedError:
         raise Failed("no mark was set: the perftop that ran this command has ended") from None
     except TimeoutError:

@@ -183,11 +183,8 @@ class OutputLines:
         return len(self._lines) + bool(self._open_line)
 
     def __getitem__(self, index: int) -> OutputLine:
-        return (
-            self._lines[index]
-            if index < len(self._lines)
-            else OutputLine(self._pen, self._open_line)
-        )
+        is_open = index == len(self._lines)
+        return OutputLine(self._pen, self._open_line) if is_open else self._lines[index]
 
     def add(self, data: bytes) -> None:
         """Adds data. They are split into lines later, because most of a flood of output is never

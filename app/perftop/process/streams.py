@@ -113,9 +113,8 @@ class ProbeStream(_ClosingStream):
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
         stdout, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
-        silence = _SilenceTimer(
-            MAX_LOCAL_HELLO_WAIT_S if self._probe.remote_name is None else MAX_HELLO_WAIT_S
-        )
+        is_local = self._probe.remote_name is None
+        silence = _SilenceTimer(MAX_LOCAL_HELLO_WAIT_S if is_local else MAX_HELLO_WAIT_S)
         self._transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stdout), self._probe.stdout
         )
@@ -193,12 +192,12 @@ class ProbeStream(_ClosingStream):
         end_failure = await run_in_thread(self._probe.end)
         if end_failure is not None:
             self._probe.failure_raised = True
-        if earlier_failure is not None and end_failure is not None:
-            raise Failed(
-                str(earlier_failure), earlier_failure.status, further_lines=end_failure.lines
-            )
-        if earlier_failure is not None or end_failure is not None:
-            raise earlier_failure or end_failure  # type: ignore[misc]
+            if earlier_failure is None:
+                raise end_failure
+            text, status = str(earlier_failure), earlier_failure.status
+            raise Failed(text, status, further_lines=end_failure.lines)
+        if earlier_failure is not None:
+            raise earlier_failure
 
 
 def _decode(
@@ -301,10 +300,8 @@ class LinkedStream(_ClosingStream):
     def _note_broken(self, failed: Failed) -> None:
         """Marks the link as broken. Raises the failure if another attempt would be useless: there
         was no hello yet, or the stream was invalid."""
-        fatal = isinstance(failed, StreamEnded) or (
-            self._is_up and not isinstance(failed, BrokenLink)
-        )
-        if self._joiner.hello is None or fatal:
+        is_invalid = self._is_up and not isinstance(failed, BrokenLink)
+        if self._joiner.hello is None or is_invalid or isinstance(failed, StreamEnded):
             raise failed
         if self.link.is_over:
             raise StreamEnded(f"{failed}; there is no time left to try again")
@@ -327,10 +324,9 @@ class LinkedStream(_ClosingStream):
 def open_stream(probe: AnyProbe, *, restarts: bool = False) -> LinkedStream | ProbeStream:
     """Returns the stream of a probe. `restarts`: the reader accepts another hello if the machine is
     restarted."""
-    remote_name = probe.remote_name
-    return (
-        LinkedStream(probe, remote_name, restarts=restarts) if remote_name else ProbeStream(probe)
-    )
+    if probe.remote_name is None:
+        return ProbeStream(probe)
+    return LinkedStream(probe, probe.remote_name, restarts=restarts)
 
 
 # --- many machines; one that hangs or sends invalid data does not delay the others
@@ -374,11 +370,8 @@ async def _keep_reading(machine: FollowedMachine, start_permits: asyncio.Semapho
         except wire.WireError as error:
             why = f"it sent impossible data: {error}"
         except TimeoutError:
-            why = (
-                "it stopped sending"
-                if permit.answered
-                else f"no answer within {MAX_HELLO_WAIT_S:.0f} s"
-            )
+            why = f"no answer within {MAX_HELLO_WAIT_S:.0f} s"
+            why = "it stopped sending" if permit.answered else why
         finally:
             permit.release()
         if permit.answered:

@@ -210,10 +210,8 @@ class Seeker:
         session = playback.session
         episodes = selection.reachable_episodes(session, cpus)
         moments = {selection.episode_moment(session, episode, interval) for episode in episodes}
-        for time_ns in sorted(
-            (ns for ns in moments if (ns - interval.time_ns) * direction > 0),
-            reverse=direction < 0,
-        ):
+        ahead_ns = (ns for ns in moments if (ns - interval.time_ns) * direction > 0)
+        for time_ns in sorted(ahead_ns, reverse=direction < 0):
             playback_there = await self.go(playback, time_ns)
             # this may be the sample that is already shown
             shown_ns = playback_there.shown_ns(time_ns)
@@ -226,9 +224,8 @@ class Seeker:
         history = playback.session.past
         if (begin_ns := history.begin_ns) is None:
             return
-        longer_playback = Playback(
-            self.recording, since_ns - WARM_UP_NS, self.episodes, history.free_bytes
-        )
+        start_ns, room = since_ns - WARM_UP_NS, history.free_bytes
+        longer_playback = Playback(self.recording, start_ns, self.episodes, room)
         await self._read(longer_playback, begin_ns, low_priority=True)
         history.prepend(longer_playback.session.past)
 

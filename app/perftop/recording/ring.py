@@ -103,7 +103,7 @@ class Ring:
         if self._final_extent:
             return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
-        total = size_text(self._total_bytes())
+        total = size_text(sum(_merged_sizes(self._sizes()).values()))
         last = long_duration(lasted_ns)
         return f"{self.frames} frames, kept the last {last} ({total} with all saved parts)"
 
@@ -188,9 +188,8 @@ class Ring:
                     kept.subdirectory(self._keep.name) as to,
                 ):
                     self._link_part(name, to)
-            while len(self._parts) > MIN_PARTS and (
-                self._parts[1].begin_ns <= now_ns - self._length_ns
-            ):
+            since_ns = now_ns - self._length_ns
+            while len(self._parts) > MIN_PARTS and self._parts[1].begin_ns <= since_ns:
                 self._drop_oldest_part()
             self._remove_excess()
         except OSError as error:
@@ -255,11 +254,7 @@ class Ring:
         thousands of recordings, so each is read once, unless it still gets parts."""
         names: list[str] = []
         with contextlib.suppress(OSError), self._directory.subdirectory(KEPT_DIRECTORY) as above:
-            names = [
-                name
-                for name in above.names()
-                if name in self._kept_recordings or _KEPT_NAME.fullmatch(name)
-            ]
+            names = [*filter(_KEPT_NAME.fullmatch, above.names())]
             if self._keep is not None:
                 self._kept_recordings.pop(self._keep.name, None)
             for name in names:
@@ -270,10 +265,6 @@ class Ring:
         for name in self._kept_recordings.keys() - names:
             del self._kept_recordings[name]
         return [*self._kept_recordings.values(), _part_sizes(self._directory)]
-
-    def _total_bytes(self) -> int:
-        """Returns the size of all parts in bytes, counting each once even if it is also kept."""
-        return sum(_merged_sizes(self._sizes()).values())
 
     # --- keeping
 
@@ -324,6 +315,7 @@ def _part_sizes(directory: OwnDirectory) -> _Sizes:
 
 
 def _merged_sizes(directories: Iterable[_Sizes]) -> _Sizes:
+    """Returns the size of each part once, even if it is in several directories."""
     sizes: _Sizes = {}
     for parts in directories:
         sizes.update(parts)

@@ -245,9 +245,8 @@ class CommandSource(LiveSource):
         if reading is None:
             return
         measurement = self.measurement
-        has_started = measurement is not None and (
-            measurement.command_window.is_running or self.run is not None
-        )
+        is_running = measurement is not None and measurement.command_window.is_running
+        has_started = is_running or self.run is not None
         if self._is_stopped or (self.app.failure is not None and not has_started):
             reading.cancel()
         else:

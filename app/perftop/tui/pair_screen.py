@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -326,12 +326,11 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
     top, cell = _scale_top(number, values), pair.cursor_cell
     verdicts = _verdicts(pair, number.key) if pair.verdict_width else None
     values_now = [float(series[cell]) for series in values]
-    rule = {cell: ""}
     lines: list[Line] = []
     for side, series in enumerate(values):
         style = STYLES_BY_NUMBER.get(number.key, "user")
         area = charts.area_chart(series / top, chart_height, style, ascii_=pair.ascii)
-        chart_rows = chart_lines(charts.add_rules(area, rule))
+        chart_rows = chart_lines(charts.add_rules(area, {cell: ""}))
         for row, runs in enumerate(chart_rows):
             title = f"{number.plain_name} {number.unit_name(GHZ)}" if side == row == 0 else ""
             name = "AB"[side] if row == 0 else ""
@@ -455,10 +454,8 @@ class PairSource(ScreenSource):
 
     async def read_data(self) -> None:
         """Reads both recordings alternately, so that both appear from the start."""
-        streams: list[tuple[Track, Recording, Iterator[wire.Message]]] = [
-            (track, recording, recording.messages())
-            for track, recording in zip(self.page.pair.tracks, self._recordings, strict=True)
-        ]
+        pairs = zip(self.page.pair.tracks, self._recordings, strict=True)
+        streams = [(track, recording, recording.messages()) for track, recording in pairs]
         shown_s = began_s = time.monotonic()
         while streams:
             for stream in list(streams):

@@ -261,10 +261,8 @@ def _next_step(
     fixes = [(check, check["fix"]) for check in missing_sources if check["fix"]]
     rights = [PROVIDED_NUMBERS[check["what"]] for check, fix in fixes if ROOT_COMMAND in fix]
     if rights:
-        return (
-            f"With root privileges, the probe also reads {', '.join(rights)}",
-            examined.root_screen_command(),
-        )
+        step = f"With root privileges, the probe also reads {', '.join(rights)}"
+        return step, examined.root_screen_command()
     for check, fix in fixes:
         if fix.startswith(SUDO):
             typed = examined.root_screen_command(fix.removeprefix(SUDO))

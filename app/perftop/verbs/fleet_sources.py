@@ -67,9 +67,8 @@ class SshSource:
             text = f"{len(hosts)} machines: at most {MAX_HOSTS} over ssh"
             raise Failed(f"{text}; for more: --prometheus URL", USAGE)
         self.update_s = update_s
-        self.origin = (
-            "simulated" if all(h.startswith(SIMULATED_PREFIX) for h in hosts) else "over ssh"
-        )
+        are_simulated = all(host.startswith(SIMULATED_PREFIX) for host in hosts)
+        self.origin = "simulated" if are_simulated else "over ssh"
         self._received = ByteRate(RATE_SPAN_S)
         self._feeds = [_host_machine(host, update_s, remote) for host in hosts]
         self.fleet = Fleet([live.machine for _, live in self._feeds])
@@ -491,9 +490,8 @@ class _LimitedHandler(urllib.request.AbstractHTTPHandler):
 
     def do_open(self, http_class: Any, req: urllib.request.Request, **more: Any) -> Any:
         def connection(host: str, **options: Any) -> http.client.HTTPConnection:
-            made: http.client.HTTPConnection = http_class(
-                host, **options | {"timeout": self._limits.wait_s()}
-            )
+            options["timeout"] = self._limits.wait_s()
+            made: http.client.HTTPConnection = http_class(host, **options)
             made.response_class = partial(_LimitedReply, self._limits)  # type: ignore[assignment]
             return made
 

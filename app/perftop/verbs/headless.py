@@ -94,10 +94,9 @@ class MeasuredConsumer(Follower):
     @property
     def is_measured(self) -> bool:
         """Whether at least one sample was measured and the command, if any, could be run."""
-        ran = self.command_window is None or (
-            self.command_window.run is not None and not self.command_window.run.failed
-        )
-        return self.has_started and self.first_ns is not None and ran
+        window = self.command_window
+        has_run = window is None or (window.run is not None and not window.run.failed)
+        return self.has_started and self.first_ns is not None and has_run
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.session.session import Session
@@ -155,10 +154,8 @@ async def run_consumers(
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # under nohup, SIGHUP stays ignored
     on_signal([n for n in numbers if not (nohup and n == signal.SIGHUP)], handle_signal)
     try:
-        running = [
-            _run_one(consumer, argv, max_s, tasks, caught_signals) for consumer, argv in consumers
-        ]
-        results = await asyncio.gather(*running, return_exceptions=True)
+        runs = (_run_one(*pair, max_s, tasks, caught_signals) for pair in consumers)
+        results = await asyncio.gather(*runs, return_exceptions=True)
     finally:
         ignore(numbers)
     failed: list[Failed | None] = []

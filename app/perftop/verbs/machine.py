@@ -310,9 +310,8 @@ def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
         return [label, cpus], []
     texts = [f"core {'?' if c.core is None else c.core}: {_number_list(c.cpus)}" for c in cores]
     lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), MAX_PATTERN_WIDTH)
-    return [kind + count_noun(len(cores), "core")], [
-        _Branch([t.replace("\u00a0", " ")]) for t in lines
-    ]
+    branches = [_Branch([line.replace("\u00a0", " ")]) for line in lines]
+    return [kind + count_noun(len(cores), "core")], branches
 
 
 def _cpu_pattern(cores: list[_Core]) -> str:

@@ -259,9 +259,8 @@ def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
     sysroot_option = [] if args.sysroot is None else ["--sysroot", str(args.sysroot)]
     if args.host is not None:
         remote = args.remote or launch.REMOTE_PROBE
-        return launch.ssh_command(
-            args.host, [*arguments, *sysroot_option], sudo=args.sudo, remote=remote
-        )
+        words = [*arguments, *sysroot_option]
+        return launch.ssh_command(args.host, words, sudo=args.sudo, remote=remote)
     if args.remote is not None:
         raise Failed("--remote needs --host: it is where perfprobe is on that machine", USAGE)
     if args.sudo:

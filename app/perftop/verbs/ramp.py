@@ -144,9 +144,8 @@ def _report_lines(answer: Answer, ramp: Ramp) -> list[str]:
     width = min(size.columns, MAX_WIDTH)
     rows = fact_rows(answer, ramp, width)
     words = wrap_indented(ramp_sentence(answer, ramp), width, 0)
-    height = max(
-        MIN_CHART_LINES, min(size.lines - len(rows) - len(words) - SCREEN_LINES, MAX_CHART_LINES)
-    )
+    room = size.lines - len(rows) - len(words) - SCREEN_LINES
+    height = max(MIN_CHART_LINES, min(room, MAX_CHART_LINES))
     lines = [title_line(answer), ""]
     if ramp.climbs:
         shown_run = median_run(ramp)

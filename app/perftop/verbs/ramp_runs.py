@@ -112,9 +112,8 @@ def running_median(values: Floats) -> Floats:
     """Returns the running median of SMOOTHING_CHUNKS values; at the ends, of fewer values, equally
     many on both sides."""
     medians = values.copy()
-    for reach in range(
-        1, SMOOTHING_CHUNKS // 2 + 1
-    ):  # the ends keep the value of the last window that fits
+    # the values at the ends stay those of the largest window that fits
+    for reach in range(1, SMOOTHING_CHUNKS // 2 + 1):
         if len(values) > 2 * reach:
             windows = sliding_window_view(values, 2 * reach + 1)
             medians[reach:-reach] = np.median(windows, axis=1)

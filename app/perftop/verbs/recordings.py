@@ -59,9 +59,8 @@ def parse_condition(text: str) -> Condition:
     """Parses a condition such as `cpu_s > 3 %` or `lost_ratio > 2 pt`."""
     match = CONDITION_PATTERN.fullmatch(text)
     if match is None:
-        raise argparse.ArgumentTypeError(
-            f"invalid condition {text!r} (try 'cpu_s > 3 %' or 'lost_ratio > 2 pt')"
-        )
+        hint = "try 'cpu_s > 3 %' or 'lost_ratio > 2 pt'"
+        raise argparse.ArgumentTypeError(f"invalid condition {text!r} ({hint})")
     return Condition(text.strip(), match[1], match[2], float(match[3]), match[4])
 
 
@@ -101,9 +100,8 @@ def run_diff(args: argparse.Namespace) -> int:
     elif args.a and args.b and not args.files:
         paths = [args.a, args.b]
     else:
-        raise Failed(
-            "two files are needed: perftop diff A B; for groups: --a FILE … --b FILE …", USAGE
-        )
+        hint = "perftop diff A B; for groups: --a FILE … --b FILE …"
+        raise Failed(f"two files are needed: {hint}", USAGE)
     by_mark, metrics = args.by is not None, args.metrics
     conditions: list[Condition] = args.fail_if
     for key in (*(metrics or ()), *(condition.key for condition in conditions)):
@@ -154,8 +152,8 @@ def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> 
         beyond = (100 * row.change - condition.limit) * (1 if condition.operator == ">" else -1) > 0
         if row.verdict in {ONE_RUN, UNSTEADY}:
             reason = "one run per side" if row.verdict == ONE_RUN else "it changes too slowly"
-            hint = "measure several runs: stat -r 5"
-            lines.append(f"{condition.text!r} cannot be decided: {reason} ({hint})")
+            reason += " (measure several runs: stat -r 5)"
+            lines.append(f"{condition.text!r} cannot be decided: {reason}")
         elif beyond and (row.is_sure or row.verdict == SMALL):
             lines.append(f"{condition.text!r} is met: {difference}")
     return lines

@@ -110,16 +110,13 @@ def run_live(args: argparse.Namespace) -> int:
     from perftop.process.job_terminal import JobTerminal
 
     columns, lines = os.get_terminal_size()
-    with (
-        JobTerminal(args.command, columns - 1, lines // 4) as console,  # approximate final size
-        launch.running_probe(
-            options.stream_command(args, sample_ns, sample_ns, console.job)
-        ) as probe,
-    ):
-        with fast_imports():
-            from perftop.tui import command
+    with JobTerminal(args.command, columns - 1, lines // 4) as tty:  # approximate final size
+        argv = options.stream_command(args, sample_ns, sample_ns, tty.job)
+        with launch.running_probe(argv) as probe:
+            with fast_imports():
+                from perftop.tui import command
 
-        return command.run(probe, console, interval_ns, settings, mouse=mouse)
+            return command.run(probe, tty, interval_ns, settings, mouse=mouse)
 
 
 def run_demo(args: argparse.Namespace) -> int:

@@ -129,18 +129,16 @@ async def _relay_stream(readers: Readers, argv: list[str]) -> None:
 
     while True:
         async with open_stream(start_probe(argv)) as stream:
-            no_readers = asyncio.ensure_future(_wait_for_no_readers(readers))
-            reading = asyncio.ensure_future(read())
+            tasks = [*map(asyncio.ensure_future, (_wait_for_no_readers(readers), read()))]
             try:
-                finished_tasks, _ = await asyncio.wait(
-                    {no_readers, reading}, return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in finished_tasks:
-                    task.result()
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    if task.done():
+                        task.result()
             finally:
-                for task in (no_readers, reading):
+                for task in tasks:
                     task.cancel()
-                await asyncio.wait({no_readers, reading})
+                await asyncio.wait(tasks)
         await readers.has_readers.wait()
 
 
@@ -242,9 +240,8 @@ def print_shipped(name: str) -> int:
     """Prints a file that comes with perftop. In a service, inserts the path of this perftop."""
     program_path = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
     program = Path(program_path or "/usr/bin/perftop").absolute()
-    if name in {"unit", "recorder"} and any(
-        program.is_relative_to(home) for home in HIDDEN_DIRECTORIES
-    ):
+    is_hidden = any(program.is_relative_to(directory) for directory in HIDDEN_DIRECTORIES)
+    if name in {"unit", "recorder"} and is_hidden:
         text = f"{program} is in a home directory, which the service cannot see: install perftop"
         print_error(f"{text} elsewhere, for instance in /opt")
     sys.stdout.write(shipped_text(name).replace("@PERFTOP@", str(program)))
@@ -349,9 +346,8 @@ class Exporter(Follower):
         for listener in self._sockets:
             unix = isinstance(listener.getsockname(), str)
             serve = loop.create_unix_server if unix else loop.create_server
-            await servers.enter_async_context(
-                await serve(self._server.new_connection, sock=listener)
-            )
+            server = await serve(self._server.new_connection, sock=listener)
+            await servers.enter_async_context(server)
             warning = "; anyone who can reach it can read it" if is_public(listener) else ""
             print_error(f"{listener_address(listener)}: {self._page.series} series{warning}")
             if not unix and sys.stderr.isatty():

@@ -151,14 +151,9 @@ class Why(MeasuredConsumer):
             run = None if self.command_window is None else run_line(session, self.command_window)
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]
         else:
-            lines = why_text.lines(
-                session, findings, colour=supports_colour(self.out), unicode=supports_unicode()
-            )
-            bar = (
-                []
-                if self.job is None
-                else time_use_lines(session.run_phases(), unicode=supports_unicode())
-            )
+            colour, unicode = supports_colour(self.out), supports_unicode()
+            lines = why_text.lines(session, findings, colour=colour, unicode=unicode)
+            bar = time_use_lines(session.run_phases(), unicode=unicode) if job is not None else []
             lines[1:1] = ["", *bar] if bar else []
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()
@@ -295,9 +290,7 @@ def _span_end(moment: int | str, hello: wire.Hello) -> _SpanEdge:
     day = time.localtime(start_s)
     clock = int(match[1]), int(match[2]), int(match[3] or 0)
     # mktime also handles days on which summer time begins or ends.
-    times = (
-        time.mktime((day.tm_year, day.tm_mon, day.tm_mday + days, *clock, 0, 0, -1))
-        for days in (0, 1)
-    )
-    found_s = next((found_s for found_s in times if found_s >= int(start_s)), start_s)
-    return _SpanEdge(max(hello.wall_ns, round(found_s * 1e9)), is_unix=True)
+    dates = ((day.tm_year, day.tm_mon, day.tm_mday + days) for days in (0, 1))
+    times_s = (time.mktime((*date, *clock, 0, 0, -1)) for date in dates)
+    first_s = next((time_s for time_s in times_s if time_s >= int(start_s)), start_s)
+    return _SpanEdge(max(hello.wall_ns, round(first_s * 1e9)), is_unix=True)

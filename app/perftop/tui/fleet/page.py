@@ -142,10 +142,8 @@ def fleet_verdict(state: FleetState) -> Verdict:
         pieces, sign, severity = [], CALM_SIGN, 0.0
         if not fleet.answering_machines:
             text, sign = "No machine answers yet", theme.NEITHER
-    past = [
-        machine.history.series("lost", HISTORY_CELLS, state.now)
-        for machine in fleet.answering_machines
-    ]
+    histories = (machine.history for machine in fleet.answering_machines)
+    past = [history.series("lost", HISTORY_CELLS, state.now) for history in histories]
     shares = np.array(past).reshape(-1, HISTORY_CELLS)
     counts = np.isfinite(shares).sum(axis=0)
     strip = np.where(counts, np.nan_to_num(shares).sum(axis=0) / np.maximum(counts, 1), nan)
@@ -382,11 +380,8 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
     what = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
     text = f"{fit(name, min(24, max(10, room // 4)))} {what}"
-    left: list[Run] = [
-        (f"{time_of_day(episode.start)} ", style),
-        (fleet_state.episode_sign(episode.kind), "alarm" if episode.end is None else "dim"),
-        (f" {fit(text, room)}", style),
-    ]
+    sign = fleet_state.episode_sign(episode.kind), "alarm" if episode.end is None else "dim"
+    left = [(f"{time_of_day(episode.start)} ", style), sign, (f" {fit(text, room)}", style)]
     return justify(left, [(length, style)], size)
 
 

@@ -175,9 +175,8 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
     lines = [BLANK, plain_line((" ", "text"), *heading)]
     name_width = max(map(len, by_rack))
     for rack, machines in by_rack.items():
-        worst_first = sorted(
-            machines, key=lambda m: (m.is_answering, -np.nan_to_num(m.numbers["lost"]))
-        )
+        worst_first = sorted(machines, key=lambda m: -np.nan_to_num(m.numbers["lost"]))
+        worst_first.sort(key=lambda m: m.is_answering)
         runs: list[Run] = [(f" {safe_cells(rack):<{name_width}}", "text"),
                            (f"{len(machines):>4}  ", "dim")]  # fmt: skip
         count = (width - name_width - 12) // (RACK_CELL_WIDTH + 1)
