@@ -101,7 +101,7 @@ class Counters:
         self.has_tsc = counts_tsc and hello.tsc_hz is not None
         """Whether the stream measures time in TSC ticks at a known rate."""
         self._times = {block.name: perf_time_columns(block) for block in hello.blocks}
-        of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
+        only_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         without_guests = [m.cpus for m in hello.missing if m.what == "guests"]
         self.without_guests: Bools = np.array([
             any(cpus is None or row.cpu in cpus for cpus in without_guests)
@@ -109,7 +109,7 @@ class Counters:
         ], bool)  # fmt: skip
         """Mask of the CPUs on which perf does not count while a guest runs."""
         self._package = packages(hello)
-        self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
+        self.keys = tuple(dict.fromkeys(c.key for counters in only_cpus for c in counters))
         """Keys of the CPU counters. Only CPU counters can be suspect."""
         self.multiplexed = frozenset(
             key for key, column in self.columns.items()

@@ -351,8 +351,11 @@ class _Unpacker:
         head = b"".join([rows.head for rows in blocks])
         if len(head) != HEAD_BYTES * layout.rows * count:  # some blocks have one head for all rows
             sizes = [place.count for place in layout.blocks] * count
-            heads = zip(blocks, sizes, strict=True)
-            head = b"".join([row_heads(rows.head, size) for rows, size in heads])
+            heads = [
+                bytes(rows.head) * size if len(rows.head) == HEAD_BYTES else rows.head
+                for rows, size in zip(blocks, sizes, strict=True)
+            ]
+            head = b"".join(heads)
         heading = np.frombuffer(head, "<u8").reshape(count, layout.rows, wire.HEAD)
         values = np.frombuffer(b"".join([rows.values for rows in blocks]), "<u8")
         rows, plain_flags = self._presence(present, count)

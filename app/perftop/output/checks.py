@@ -16,7 +16,7 @@ from perftop.output.evidence import job_mean
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE, Cause, Totals
 from perftop.session.session import Session
-from perftop.session.values import lasting_reasons, names_by_reason, why_unknown
+from perftop.session.values import lasting_reasons, names_by_reason, unknown_reason
 
 MIN_SHARE = 0.01
 """Minimum cost of a named cause, as a share of the time."""
@@ -181,7 +181,7 @@ def unmeasured_losses(session: Session, totals: Totals, interval: Interval) -> l
         run = session.run_interval()
         if not np.isfinite(run.values.mean("involuntary", session.selected)):
             unseen.append(
-                ("halts", why_unknown(session, run, session.selected, "involuntary"), None)
+                ("halts", unknown_reason(session, run, session.selected, "involuntary"), None)
             )
     unseen = unseen or [OWN_WAITS if totals.times.job_time() is None else SLEEP_REASONS]
     if variants["ipc"] and not session.neighbours.cache.is_available:

@@ -23,7 +23,7 @@ from perftop.session.interval import Distribution, Interval
 from perftop.session.losses import RunPhase
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, JobFootprint, JobTime
-from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, why_no_states, why_unknown
+from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, state_reasons, unknown_reason
 
 # --- The state of a machine: hardware and settings that can differ between two measurements. Its
 # keys and values are those of the JSON output. The tables in this module translate them into text.
@@ -222,7 +222,7 @@ def _loss_fields(session: Session) -> Line:
     seconds in which all, one, several and none of the selected CPUs were busy. Its `alone` is the
     task that ran on the only busy CPU ('' if unknown).
     """
-    if not session.sums_losses:
+    if not session.tracks_losses:
         return {}
     sums, busy = session.lost_time(), session.busy_cpus
     causes = [
@@ -239,7 +239,7 @@ def _loss_fields(session: Session) -> Line:
 def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:
     """Returns the mean number of CPUs that other processes used, and the process that used most;
     None without a command or without task records."""
-    seen_s = session.run_times.seen_s
+    seen_s = session.run_times.covered_s
     if footprint is None or not session.run_times.tasks or seen_s <= 0:
         return None
     run_s_by_cpu: dict[tuple[int, str], dict[int, float]] = {}
@@ -269,7 +269,7 @@ def _job_line(
     neighbours = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_NEIGHBOURS]
     spent = session.run_times.job_time()
     job = _group_line(session, interval, extremes, rows) | {
-        "seen_s": json_number(footprint.seen_s), "waited_s": json_number(footprint.waited_s),
+        "seen_s": json_number(footprint.run_s), "waited_s": json_number(footprint.waited_s),
         "longest_wait_s": None if spent is None
         else json_number(session.run_times.longest_wait_s),
         "disk_s": json_number(footprint.disk_s),
@@ -328,7 +328,7 @@ def _reasons(
     """Returns, by key, why metrics that the source can measure are missing for these CPUs."""
     variants_by_key = session.evaluator.variants.items()
     missing_keys = [key for key, variants in variants_by_key if variants and measures[key] is None]
-    return {key: why_unknown(session, interval, [*rows], key) for key in missing_keys}
+    return {key: unknown_reason(session, interval, [*rows], key) for key in missing_keys}
 
 
 def _group_line(
@@ -355,7 +355,7 @@ def _core_line(session: Session, interval: Interval, extremes: Distribution, cor
     smt = {state: _measure_json(means[state], extremes.core(state, core)) for state in STATES}
     line: Line = {"package": first.package, "core": first.core, "smt": smt, "smt_method": method}
     is_missing = {"smt": None in smt.values(), "smt_method": method is None}
-    why = {"smt": BOUNDS_REASON} if method == "bounds" else why_no_states(session, interval, core)
+    why = {"smt": BOUNDS_REASON} if method == "bounds" else state_reasons(session, interval, core)
     why = {key: reason for key, reason in why.items() if is_missing.get(key)}
     return line | {"why": why} if why else line
 

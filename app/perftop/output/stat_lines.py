@@ -30,13 +30,13 @@ from perftop.session.session import Session
 from perftop.session.values import (
     UNREAD_REASON,
     CpuColumns,
+    absence_reason,
     cpu_values,
     doubt_texts,
     is_possible_column,
     lasting_reasons,
     machine_value,
-    why_absent,
-    why_no_states,
+    state_reasons,
 )
 
 Line = dict[str, Any]
@@ -103,7 +103,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
     for key, calibration in session.calibrations.items():
         factor = json_number(calibration.factor)
         multipliers[key] = {"factor": factor, "state": calibration.state}
-        if (before := session.factor_before(key)) is not None:
+        if (before := session.previous_factor(key)) is not None:
             multipliers[key]["before"] = before
     line: Line = {
         "type": "interval",
@@ -170,7 +170,7 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
     for key in session.evaluator.metrics:
         line[key] = json_number(float(interval.values[key][row]))
         if line[key] is None and session.evaluator.has_metric(key, row):
-            why[key] = why_absent(session, interval, row, key)
+            why[key] = absence_reason(session, interval, row, key)
     if ran := interval.snapshot.activity_on(str(line["cpu"]))[:1]:
         task = ran[0].task
         line["task"] = {"pid": task.pid, "comm": task.comm, "share": task.share}
@@ -232,10 +232,10 @@ def _core_line(session: Session, interval: Interval, core: int) -> Line:
         "core_power_w": json_number(float(interval.core_power_w[core])),
         "suspect": sorted(reasons),
     }
-    why = why_no_states(session, interval, core)
+    why = state_reasons(session, interval, core)
     row = session.position[cpus[0]]
     if session.reader.turbo.cpus[row] and not isfinite(interval.ceilings.hz[core]):
-        why["turbo_ceiling_hz"] = why_absent(session, interval, row, "turbo_ceiling_hz")
+        why["turbo_ceiling_hz"] = absence_reason(session, interval, row, "turbo_ceiling_hz")
     return line | {"why": why} if why else line
 
 

@@ -48,7 +48,7 @@ from perftop.process.job import Job
 from perftop.session.episodes import EpisodeTally
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
-from perftop.session.values import SOUGHT_NAMES, lasting_reasons, missing_text
+from perftop.session.values import LISTED_NAMES, lasting_reasons, missing_text
 
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""
@@ -68,7 +68,7 @@ def heading(session: Session) -> list[str]:
     model = hello.identity.name or "unknown CPU"
     lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
     missing_keys = {missing.what for missing in lasting_reasons(session)}
-    names = dict.fromkeys(name for key, name in SOUGHT_NAMES.items() if key in missing_keys)
+    names = dict.fromkeys(name for key, name in LISTED_NAMES.items() if key in missing_keys)
     return [*lines, f"# n/a: {', '.join(names)} (the reasons are at the end)"] if names else lines
 
 
@@ -109,7 +109,7 @@ def ending_lines(
     `brief`: after a command, only lines about it."""
     lines = []
     if argv is not None:
-        phases = session.run_phases() if session.sums_losses else []
+        phases = session.run_phases() if session.tracks_losses else []
         bar = time_use_lines(phases, unicode=supports_unicode())
         lines = ["", headline(command_name(argv), line), "", *bar, *([""] if bar else [])]
         lines += command_lines(session, argv, line)

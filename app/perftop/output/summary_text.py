@@ -125,7 +125,7 @@ class Phases(Follower):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello)
-        session.start_accounts()
+        session.track_losses()
         self.has_reached_start = self._has_begun(session)
         return session
 

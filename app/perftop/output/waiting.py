@@ -138,7 +138,7 @@ def waiting_loss(
     waiters = _find_waiters(session, job, threads, placed_tasks)
     if waiters is None:
         return None
-    covered_s = span_s if job is not None else min(span_s, times.seen_s)
+    covered_s = span_s if job is not None else min(span_s, times.covered_s)
     reason = _find_reason(session, waiters, placed_tasks, tasks, interval, covered_s)
     total, cpus, one_waits = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
 

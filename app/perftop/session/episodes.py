@@ -135,14 +135,14 @@ class RecordingEpisodes:
         self.until_ns = 0
         """Raw time in ns up to which the pass has read the recording."""
         self.is_complete = False
-        self.left_out_count = 0
+        self.omitted_count = 0
         """Number of episodes that were omitted because of MAX_EPISODES."""
         self._spans = np.zeros((2, 0), np.int64)
         """(2, episodes): starts and ends of the episodes in `ended`."""
 
     def add(self, episode: Episode) -> None:
         if len(self.ended) + len(self.marks) + len(self.running) >= MAX_EPISODES:
-            self.left_out_count += 1
+            self.omitted_count += 1
         elif episode.kind == "mark":
             self.marks.append(episode)
         elif episode.end_ns is None:

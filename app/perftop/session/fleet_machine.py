@@ -334,7 +334,7 @@ class LiveMachine(Follower):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello, summarises=False)
-        session.start_accounts(losses_only=True)
+        session.track_losses(losses_only=True)
         self._offset_s, self._suspects, self._ended_episodes = inf, 0, []
         self._losses = deque([(-inf, session.lost_time())])
         machine = self.machine
@@ -355,7 +355,7 @@ class LiveMachine(Follower):
             self._offset_s = min(self._offset_s, time_s - message.time_ns / 1e9)
         return True
 
-    def on_episode(self, episode: Episode) -> None:
+    def on_episode_end(self, episode: Episode) -> None:
         self._ended_episodes.append(episode)
 
     def on_interval(self, interval: Interval) -> None:

@@ -55,10 +55,10 @@ class Follower:
         """Called before a message is passed to the session. Returns False to drop the message."""
         return True
 
-    def on_episode(self, episode: Episode) -> None:
+    def on_episode_end(self, episode: Episode) -> None:
         """Called when an episode has ended. Those that run at the end are in `session.running`."""
 
-    def on_beginning(self, episode: Episode) -> None:
+    def on_episode_start(self, episode: Episode) -> None:
         """Called when an episode has started."""
 
     def on_warning(self, text: str) -> None:
@@ -164,11 +164,11 @@ class Follower:
     def _report(self, session: Session) -> None:
         ended_episodes, self._cursor = session.log.since(self._cursor)
         for episode in ended_episodes:
-            self.on_episode(episode)
+            self.on_episode_end(episode)
         previous, self._running = self._running, {id(e): e for e in session.running}
         for key, episode in self._running.items():
             if key not in previous:
-                self.on_beginning(episode)
+                self.on_episode_start(episode)
         if session.warnings is not self._warnings:  # each warning makes a new list
             self._warnings = session.warnings
             if self._warnings:

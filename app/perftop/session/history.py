@@ -34,7 +34,7 @@ from perftop.model.sample_reader import ReaderState, SampleBatch, SampleReader, 
 from perftop.model.smt import STATES
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Span
-from perftop.session.packing import Layouts, Packer, records
+from perftop.session.packing import Layouts, Packer, packed_records
 
 Times = Ints
 WEIGHT_ROW = len(STATES)
@@ -247,7 +247,7 @@ class Chunk:
     def records(self, index: int) -> Mapping[str, object]:
         """Returns the records of the message with this index."""
         if index < len(self.messages):
-            return records(self.messages[index])
+            return packed_records(self.messages[index])
         return self._waiting_frames[index - len(self.messages)].records
 
     def pack_if_enough(self) -> None:
@@ -323,7 +323,7 @@ class History:
 
     # --- Adding messages.
 
-    def free_samples(self, reader: SampleReader) -> int:
+    def room_for_samples(self, reader: SampleReader) -> int:
         """Returns the number of frames for which the newest chunk has room, at least 1. Must be
         called before `reader` reads these frames, and again afterwards."""
         last_trail = self._chunks[-1].trail if self._chunks else None
@@ -625,7 +625,7 @@ class History:
             return None
         return int(starts_ns[np.argmin(np.abs(starts_ns - (end_ns - span_ns)))]), end_ns
 
-    def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
+    def reread(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
         """Computes the samples between two moments from `span` again. Returns the reader after
         them, and their sums. They use the present cores and calibrations of `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)

@@ -109,7 +109,7 @@ class LossSums(NamedTuple):
             {c: s for c, s in by_cause.items() if s.any()},
         )  # fmt: skip
 
-    def of_cpus(self, positions: Sequence[int]) -> LossSums:
+    def only_cpus(self, positions: Sequence[int]) -> LossSums:
         """Returns the sums of these CPUs; 0 for other CPUs."""
         by_cpu = np.zeros(len(self.wanted_s))
         by_cpu[positions] = 1.0
@@ -240,7 +240,7 @@ class Losses:
         self._open_count += len(samples.since_ns)
         self._run_s = np.zeros(len(self._run_s))
 
-    def free_samples(self, since_ns: Ints, until_ns: Ints) -> int:
+    def room_for_samples(self, since_ns: Ints, until_ns: Ints) -> int:
         """Returns how many of these samples can be added before `settle` may be due."""
         oldest_ns, count = self._oldest_ns(int(since_ns[0]))
         is_late = until_ns - 2 * LATE_NS > oldest_ns

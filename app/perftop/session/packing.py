@@ -272,10 +272,10 @@ def _bytes(body: tuple[object, ...]) -> bytes:
     return data
 
 
-def records(data: bytes) -> dict[str, object]:
+def packed_records(data: bytes) -> dict[str, object]:
     """Returns the records of a packed frame, without unpacking its counters."""
-    packed_records: dict[str, object] = msgpack.unpackb(data)[4]
-    return packed_records
+    records: dict[str, object] = msgpack.unpackb(data)[4]
+    return records
 
 
 # --- The format of a recording: messages of the wire, with packed frames and notes.

@@ -95,7 +95,7 @@ class Session:
         self.neighbours, self.quotas = self._detection.neighbours, self._detection.quotas.quotas
         self.warnings: list[str] = []
         """Warnings from the probe and this session, newest last. Each creates a new list."""
-        self.warned_ns = 0
+        self.last_warning_ns = 0
         self.hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
 
         self._summarises, self.distribution = summarises, Distribution(self.selected)
@@ -107,7 +107,7 @@ class Session:
         """Activity of the watched job in the current interval."""
         self.command: list[str] = []
         """Untrusted command of the watched job; [] if it was running before the recording."""
-        self.sums_losses = self._sums_run = False
+        self.tracks_losses = self._tracks_run = False
         """Whether losses and times of tasks are added up."""
         self._start_sums()
 
@@ -198,7 +198,7 @@ class Session:
             if not isinstance(message, wire.Frame) or message.time_ns < now_ns:
                 break
             if not frames and self.history is not None:
-                max_frames = min(max_frames, self.history.free_samples(self.reader))
+                max_frames = min(max_frames, self.history.room_for_samples(self.reader))
             frames.append(message)
             now_ns = message.time_ns
             if len(frames) == max_frames:
@@ -223,8 +223,8 @@ class Session:
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
         if self.neighbours.watched_job.name is not None:
             last = first + 1  # only the job's newest record is kept
-        elif self.sums_losses and last > first + 1:
-            last = first + self._losses.free_samples(
+        elif self.tracks_losses and last > first + 1:
+            last = first + self._losses.room_for_samples(
                 batch.since_ns[first:last], batch.time_ns[first:last]
             )
         last, ended_episodes = self._detection.process(batch, first, last)
@@ -247,7 +247,7 @@ class Session:
             frame = batch.frames[index]
             snapshot = batch.cached(task_snapshots).get(index)
             self._apply_records(frame, snapshot)
-            if snapshot is not None and self.sums_losses:
+            if snapshot is not None and self.tracks_losses:
                 since_ns, until_ns = self.run.start_ns, frame.time_ns
                 ran_s, waited_s = self.run_times.add_snapshot(snapshot, since_ns, until_ns)
                 if self.neighbours.watched_job.name is None:
@@ -259,7 +259,7 @@ class Session:
                 (thread.latest_activity() for thread in watched_job.last_threads),
                 self._watched_activity,
             )
-        if self.sums_losses:
+        if self.tracks_losses:
             self._add_busy(batch, first, last, snapshot_before)
             self._add_losses(batch, first, last)
         return last
@@ -320,7 +320,7 @@ class Session:
                 self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
                 self.log.add_mark(message.time_ns, label)
-                if self._sums_run and message.kind != "gap":
+                if self._tracks_run and message.kind != "gap":
                     self._moments.add_mark(message.time_ns, label, self.run_times)
 
     def _apply_hotplug(self, note: wire.Note) -> None:
@@ -337,7 +337,7 @@ class Session:
 
     def _warn(self, time_ns: int, text: str) -> None:
         self.warnings = [*self.warnings, text[: episodes.MAX_WARNING]][-MAX_WARNINGS:]
-        self.warned_ns = time_ns
+        self.last_warning_ns = time_ns
 
     # --- Intervals, losses and phases.
 
@@ -366,7 +366,7 @@ class Session:
         """Returns the numbers of the whole run so far."""
         return replace(self._interval(self.run), sample_count=self.frames)
 
-    def interval_of(self, totals: Totals, snapshot: TaskSnapshot) -> Interval:
+    def interval_for(self, totals: Totals, snapshot: TaskSnapshot) -> Interval:
         """Returns the numbers of the span of these totals, with the present cores and calibration
         factors. `snapshot`: the tasks at the end of the span."""
         unix = self.unix(totals.end_ns)
@@ -380,7 +380,7 @@ class Session:
         if self.history is None or bounds is None:
             return None
         begin_ns, end_ns = bounds
-        reader, span = self.history.rewind(self.reader, begin_ns, end_ns)
+        reader, span = self.history.reread(self.reader, begin_ns, end_ns)
         return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.tasks_at(end_ns))
 
     def _interval(self, span: Span) -> Interval:
@@ -395,17 +395,17 @@ class Session:
         self._start_sums(self.run_times.job.root)
         self.distribution, self.frames = Distribution(self.selected), min(self.frames, 1)
 
-    def start_accounts(self, root: int = -1, *, losses_only: bool = False) -> None:
+    def track_losses(self, root: int = -1, *, losses_only: bool = False) -> None:
         """Starts to add up the times of tasks and the time lost to each cause, for `lost_time` and
         `run_times`. On a big machine, this takes milliseconds of CPU time per second. `root`: PID
         of the first process of a job that perftop started. `losses_only`: omits `busy_cpus` and
         `run_phases`, which only the summary of a run shows."""
-        self.sums_losses, self.run_times.job.root = True, root
-        self._sums_run = not losses_only
+        self.tracks_losses, self.run_times.job.root = True, root
+        self._tracks_run = not losses_only
 
     def _add_busy(self, batch: SampleBatch, first: int, last: int, snapshot: TaskSnapshot) -> None:
         """Adds samples to `busy_cpus`. `snapshot`: the latest tasks before these samples."""
-        if self._sums_run:
+        if self._tracks_run:
             part = slice(first, last)
             util = np.where(self.online, batch.values["util"][part], np.nan)[:, self.selected]
             span_s = (batch.time_ns[part] - batch.since_ns[part]) / 1e9
@@ -419,21 +419,21 @@ class Session:
         if watched_job.name is not None:
             run_s, waited_s = self.run_times.add_job_record(watched_job, now_ns)
             losses.add_wait(waited_s)
-            if watched_job.time_ns == now_ns and self._sums_run:
+            if watched_job.time_ns == now_ns and self._tracks_run:
                 self._moments.add_moment(now_ns, self.run_times)
         losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
         if (oldest_ns := losses.oldest_due_ns(now_ns)) is not None:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def totals(self) -> Totals:
-        """Returns the totals since the start. Requires `start_accounts` at the start."""
+        """Returns the totals since the start. Requires `track_losses` at the start."""
         return Totals(
             self.run.start_ns, self.now_ns, self.run_times, self.lost_time(),
             max(0, self.frames - 1), self.suspect_samples, self.run,
         )  # fmt: skip
 
     def run_phases(self) -> list[RunPhase]:
-        """Returns the watched job's phases since the start. Requires `start_accounts` then."""
+        """Returns the watched job's phases since the start. Requires `track_losses` then."""
         start = JobMoment(self.run.start_ns, None, RunTimes([*self.position]))
         end = JobMoment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
@@ -442,7 +442,7 @@ class Session:
         """Returns the totals between two raw times in ns, added up again from history with the
         episodes known now; None if history lacks the samples."""
         session = Session(self.hello, summarises=False)
-        session.start_accounts(self.run_times.job.root)
+        session.track_losses(self.run_times.job.root)
         deque(session.parts(self.past.frames(start_ns, end_ns)), maxlen=0)
         if session.frames < 2:
             return None
@@ -451,11 +451,11 @@ class Session:
 
     def lost_time(self) -> LossSums:
         """Returns the losses since the start, by cause, of the watched job or, without a job, of
-        the selected CPUs. Requires `start_accounts` at the start."""
-        assert self.sums_losses
+        the selected CPUs. Requires `track_losses` at the start."""
+        assert self.tracks_losses
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
         if len(self.selected) < len(self.position) and self.neighbours.watched_job.name is None:
-            sums = sums.of_cpus(self.selected)
+            sums = sums.only_cpus(self.selected)
         times = self.run_times
         sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
         blocked_s, start_ns, now_ns = times.blocked_by_cpu(), self.run.start_ns, self.now_ns
@@ -495,7 +495,7 @@ class Session:
         return self.log.between(since_ns, until_ns)
 
     @property
-    def known_ns(self) -> int:
+    def until_ns(self) -> int:
         """Raw time in ns up to which episodes are known: now, or the end of the recording."""
         recording = self.log.recording
         return self.now_ns if recording is None else max(self.now_ns, recording.until_ns)
@@ -534,7 +534,7 @@ class Session:
         """By counter for SMT states, the calibration of the TSC ticks per tick of the counter."""
         return self.reader.splitter.calibrations
 
-    def factor_before(self, key: str) -> float | None:
+    def previous_factor(self, key: str) -> float | None:
         """Returns the previous settled calibration factor of a counter; None if there is none."""
         factors = self._factors.get(key, [])
         return factors[0] if len(factors) > 1 else None

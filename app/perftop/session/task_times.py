@@ -254,11 +254,11 @@ class JobFootprint:
         _drop_oldest(self._disk_ns, MAX_THREADS)
 
     @property
-    def seen_s(self) -> float:
+    def run_s(self) -> float:
         return sum(self.seconds.values())
 
     def cpus(self) -> list[int]:
-        least_s = MIN_CPU_SHARE * self.seen_s
+        least_s = MIN_CPU_SHARE * self.run_s
         return sorted(cpu for cpu, run_s in self.seconds.items() if run_s >= least_s)
 
 
@@ -286,7 +286,7 @@ class RunTimes:
         self._quotas_before = self._quotas.copy()
         self.job_has_waits = False
         self._snapshot_ns = 0
-        self.seen_s = 0.0
+        self.covered_s = 0.0
         """Seconds covered by all snapshots of tasks."""
         self.wait_snapshots = 0
         """Number of snapshots with waiting times, except the first: it covers time before the
@@ -340,7 +340,7 @@ class RunTimes:
         later.threads = _times_since(self.threads, earlier.threads)
         later.tasks = _times_since(self.tasks, earlier.tasks)
         later._quotas = self.quotas.since(earlier.quotas)  # noqa: SLF001 - our class
-        later.seen_s -= earlier.seen_s
+        later.covered_s -= earlier.covered_s
         later.waiting_s -= earlier.waiting_s
         later.wait_snapshots -= earlier.wait_snapshots
         later.truncated_s = {
@@ -404,7 +404,7 @@ class RunTimes:
             key, child_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, count) * span_s
             children = self._tasks.pop(key, None) or TaskTimes(parent.comm)
             self._tasks[key] = children.with_record(UNKNOWN_CPU, child_s, None)
-        self.seen_s += span_s
+        self.covered_s += span_s
         # If no task ran for long enough to be listed, none waited for long.
         self.wait_snapshots += bool(has_wait.any() or not len(has_wait))
         self.waiting_s += span_s if is_waiting.any() else 0.0

@@ -248,10 +248,10 @@ TURNS_REASON = "other events used the counters all the time"
 ESTIMATED_REASON = (
     "other events took turns on the counters, so halts are estimates with large errors"
 )
-HOST_ONLY = "guests may run, and their time is not counted, so halts are not known"
+GUESTS_REASON = "guests may run, and their time is not counted, so halts are not known"
 UNREAD_REASON = "not read in this interval"
-MOSTLY_IDLE = "it had work for less than a tenth of every sample"
-MANY_THREADS = "for cores with more than two threads, only the state 'neither' is known"
+IDLE_REASON = "it had work for less than a tenth of every sample"
+THREADS_REASON = "for cores with more than two threads, only the state 'neither' is known"
 BOUNDS_REASON = "only their bounds are known"
 READ_APART_REASON = "its CPUs were not read over the same time span"
 DOUBT_TEXTS = {
@@ -273,7 +273,7 @@ SUM_COUNTERS = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j",
 """By number of a whole run or of a core, the key of its counter."""
 _NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
                "idle", "steal")  # fmt: skip
-SOUGHT_NAMES = {key: numbers.NUMBERS[key].plain_name for key in _NAMED_KEYS} | {
+LISTED_NAMES = {key: numbers.NUMBERS[key].plain_name for key in _NAMED_KEYS} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
 """By key, the names of numbers that users look for, in display order. Others are not listed."""
@@ -398,12 +398,12 @@ class Reasons:
         metric = self._session.evaluator.metrics.get(key)
         if metric is not None and not count:
             if self._session.evaluator.has_metric(key, row):
-                return why_absent(self._session, interval, row, key)
+                return absence_reason(self._session, interval, row, key)
             needed_keys = (need for variant in metric.variants for need in variant.needs)
             texts = (_reason_text(self.lasting_reason(name, cpu)) for name in (key, *needed_keys))
             return next((text for text in texts if text), "not counted on this CPU")
         lasting = _reason_text(self.lasting_reason(key, cpu))
-        return lasting or why_absent(self._session, interval, row, key)
+        return lasting or absence_reason(self._session, interval, row, key)
 
     def states_reason(self, interval: Interval, row: int) -> str:
         """Returns why the SMT states of the CPU's core are missing."""
@@ -415,7 +415,7 @@ class Reasons:
             return "its core is not known"
         if method == "bounds":
             return BOUNDS_REASON
-        reason = why_no_states(self._session, interval, core)
+        reason = state_reasons(self._session, interval, core)
         return next(iter(reason.values()), UNREAD_REASON)
 
     def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
@@ -432,7 +432,7 @@ def _reason_text(missing: wire.Missing | None) -> str:
     return missing.why if missing is not None else ""
 
 
-def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
+def absence_reason(session: Session, interval: Interval, row: int, key: str) -> str:
     """Returns why a value that the source generally has is missing in this interval."""
     if not interval.online[row]:
         return CPU_OFF_REASON
@@ -449,9 +449,9 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     if key == "involuntary" and share < MIN_COUNTED_SHARE:
         return ESTIMATED_REASON
     if key == "involuntary" and session.counters.without_guests[row]:
-        return HOST_ONLY
+        return GUESTS_REASON
     if key == LOST_RATIO:
-        return MOSTLY_IDLE
+        return IDLE_REASON
     halted = interval.values["util"][row] == 0
     if metric is not None and metric.while_running and halted:
         return "the CPU was halted throughout"
@@ -462,16 +462,15 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     return UNREAD_REASON
 
 
-def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
+def unknown_reason(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
     """Returns why a metric that the source generally has is missing for all of these CPUs."""
-    served_rows = [row for row in rows if session.evaluator.has_metric(key, row)]
-    texts = dict.fromkeys(
-        text for row in served_rows for text in why_absent(session, interval, row, key).split("; ")
-    )
+    served_rows = (row for row in rows if session.evaluator.has_metric(key, row))
+    reasons = (absence_reason(session, interval, row, key) for row in served_rows)
+    texts = dict.fromkeys(text for reason in reasons for text in reason.split("; "))
     return "; ".join(texts) or "not counted on these CPUs"
 
 
-def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
+def state_reasons(session: Session, interval: Interval, core: int) -> dict[str, str]:
     """Returns why a core's SMT states are missing, by key; {} if they or bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
@@ -497,12 +496,12 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     elif dark is not None and not session.evaluator.has_metric("util", dark):
         text = "busy time is not counted here"
     elif dark is not None or not interval.online[online_rows[0]]:
-        text = why_absent(session, interval, online_rows[0] if dark is None else dark, "util")
+        text = absence_reason(session, interval, online_rows[0] if dark is None else dark, "util")
     else:
         text = READ_APART_REASON
     reasons = dict.fromkeys(missing_keys, text)
     if cpus[2:] and is_known_by_key["active_threads"]:
-        reasons["smt"] = MANY_THREADS
+        reasons["smt"] = THREADS_REASON
     return reasons
 
 

@@ -131,7 +131,7 @@ class CommandSource(LiveSource):
         if self.measurement is not None:
             self.measurement.begin(hello)
         session = super().on_hello(hello)
-        session.start_accounts()
+        session.track_losses()
         return session
 
     def accepts(self, message: wire.Message) -> bool:

@@ -88,9 +88,9 @@ class ReplaySource(StreamSource):
             ) as updates:
                 async for _ in updates:
                     self.show()
-            if episodes.left_out_count:
+            if episodes.omitted_count:
                 self.show_notice(
-                    f"{episodes.left_out_count} more episodes of the file are not listed"
+                    f"{episodes.omitted_count} more episodes of the file are not listed"
                 )
         except (Failed, OSError) as error:
             self.show_notice(str(error))

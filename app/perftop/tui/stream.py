@@ -306,7 +306,7 @@ class LiveSource(StreamSource):
             self.status = replace(self.status, paused_at=None)
             self.show_notice(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello), summarises=self.summarises)
-        session.start_accounts(losses_only=True)
+        session.track_losses(losses_only=True)
         self._recorder = None
         return session
 

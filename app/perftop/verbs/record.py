@@ -350,7 +350,7 @@ class EpisodeTrigger(Follower):
         only_kinds = self._kinds <= KINDS.keys()  # A cause may belong to several kinds.
         return Session(hello, summarises=False, kinds=self._kinds if only_kinds else None)
 
-    def on_episode(self, episode: Episode) -> None:
+    def on_episode_end(self, episode: Episode) -> None:
         self._ended.append(episode)
 
     def is_due(self, message: wire.Frame | wire.Note) -> bool:
@@ -397,7 +397,7 @@ class CommandSummary(Follower):
     def begin(self, hello: wire.Hello) -> None:
         self.measurement.admit(hello)
         self.process([hello])
-        self.session.start_accounts(self.measurement.job.pid)
+        self.session.track_losses(self.measurement.job.pid)
 
     def measure(self, message: wire.Message) -> None:
         """Measures a message of the recording. While the command runs, this is done in batches,

@@ -368,13 +368,13 @@ class Export(Follower):
         self._command = RecordedCommand(session)
         return session
 
-    def on_episode(self, episode: Episode) -> None:
+    def on_episode_end(self, episode: Episode) -> None:
         """Writes an episode that has ended, or that is running at the end of the file."""
         if self._is_chosen(episode):
             self._tally.add(episode, self.session.now_ns)
             self.export_format.write_episode(episode)
 
-    def on_beginning(self, episode: Episode) -> None:
+    def on_episode_start(self, episode: Episode) -> None:
         if self._is_chosen(episode):
             self.export_format.write_beginning(episode)
 
@@ -395,7 +395,7 @@ class Export(Follower):
         if self.first_ns is not None:
             self.cut_interval()
             for episode in self.session.running:
-                self.on_episode(episode)
+                self.on_episode_end(episode)
             elapsed_s = (self.session.now_ns - self.first_ns) / 1e9
             self.export_format.write_summary(self._tally.counts_by_cause, elapsed_s, self._command)
         self.export_format.finish()

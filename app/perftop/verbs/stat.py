@@ -137,9 +137,9 @@ class Stat(MeasuredConsumer):
         session = super().on_hello(options.with_identity(self._args, hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
-            session.start_accounts(self.job.pid)
+            session.track_losses(self.job.pid)
         elif not self._args.json:
-            session.start_accounts(losses_only=True)
+            session.track_losses(losses_only=True)
         height = SCREEN_LINES
         if self.out.isatty():
             height = shutil.get_terminal_size((80, SCREEN_LINES)).lines
@@ -151,7 +151,7 @@ class Stat(MeasuredConsumer):
             self._print(stat_text.heading(session))
         return session
 
-    def on_episode(self, episode: Episode) -> None:
+    def on_episode_end(self, episode: Episode) -> None:
         """Counts and prints an episode that has ended, or that is running at the end."""
         from perftop.output import stat_lines
 
@@ -161,7 +161,7 @@ class Stat(MeasuredConsumer):
         elif episode.end_ns is not None or not self._lines:  # else its beginning was printed
             self._print_episode(episode)
 
-    def on_beginning(self, episode: Episode) -> None:
+    def on_episode_start(self, episode: Episode) -> None:
         from perftop.output import stat_lines
 
         if self._lines and self._args.json:
@@ -191,7 +191,7 @@ class Stat(MeasuredConsumer):
         if not self.is_measured:
             return
         for episode in self.session.running:
-            self.on_episode(episode)
+            self.on_episode_end(episode)
         line = self.measurement.line(self.session)
         if self._args.json:
             self._print_json(only_measures(line, self._fields))

@@ -125,7 +125,7 @@ def test_small_and_invalid_interrupt_loads_cause_no_episode(
 def test_a_line_without_a_device_has_its_name_and_its_remedy(line: str, remedy: str) -> None:
     """Corrected errors of a failing DIMM cause machine check interrupts without a number."""
     cpu = Flooded()
-    cpu.session.start_accounts()
+    cpu.session.track_losses()
     cpu.machine.loads = {0: CpuLoad(util=1.0)}
     for _ in range(4):
         cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 9000], [line, 4000]], []])
@@ -137,7 +137,7 @@ def test_a_line_without_a_device_has_its_name_and_its_remedy(line: str, remedy: 
 
 def test_a_storm_of_unknown_lines_is_measured_by_softirq_time() -> None:
     cpu = Flooded()
-    cpu.session.start_accounts()
+    cpu.session.track_losses()
     cpu.machine.loads = {0: CpuLoad(util=1.0)}
     for _ in range(3):
         cpu.flood([0.6, 0.0, 0.4, [], []])

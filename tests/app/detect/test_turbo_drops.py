@@ -296,16 +296,16 @@ def test_the_depth_matches_the_script_at_any_sample_phase(sample_ns: int) -> Non
     assert start_s == pytest.approx(true["start"], abs=sample_ns / SECOND)
 
 
-@pytest.mark.parametrize(("factor_before", "is_reported"), [(1.4, True), (1.0, False)])
+@pytest.mark.parametrize(("previous_factor", "is_reported"), [(1.4, True), (1.0, False)])
 def test_a_power_limit_that_is_lowered_at_run_time_is_reported(
-    factor_before: float, is_reported: bool
+    previous_factor: float, is_reported: bool
 ) -> None:
     """The simulated limit is constant; the test raises its value in a part of the first batch."""
     source = open_sim("turbo-drop,cpus=8,packages=1,seed=1,speed=max", 100_000_000, None, None)
     session = Session(source.hello)
     while session.now_ns < source.hello.raw_ns + 16 * 1_000_000_000:
         session_of(
-            session, [with_raised_limit(source.hello, m, factor_before) for m in source.poll()]
+            session, [with_raised_limit(source.hello, m, previous_factor) for m in source.poll()]
         )
     source.close()
     drops = [e for e in [*session.ended, *session.detector.running] if e.cause == "power-pl1"]
@@ -313,7 +313,7 @@ def test_a_power_limit_that_is_lowered_at_run_time_is_reported(
     for drop in drops:
         limit_w = drop.evidence["power_limit_w"]
         assert drop.evidence.get("power_limit_before_w") == (
-            pytest.approx(factor_before * limit_w) if is_reported else None
+            pytest.approx(previous_factor * limit_w) if is_reported else None
         )
 
 

@@ -346,7 +346,7 @@ def waits(
     session: Session = sampled(machine or Machine(cores=2))[0]
     session.run_times.threads = threads or {}
     session.run_times.tasks = tasks or {}
-    session.run_times.seen_s = 1.0
+    session.run_times.covered_s = 1.0
     session.details = details or {}
     return waits_of(session, job)
 
@@ -508,7 +508,7 @@ def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, sentence: 
     """A convoy at a lock hardly runs: a share of its wanted time would be mistaken for a share of
     the whole run."""
     session: Session = sampled(Machine(cores=2))[0]
-    session.start_accounts()
+    session.track_losses()
     session.run_times.threads = {(1, 1): task_times("job", 0.01, wait_s)}
     session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
     session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
@@ -521,7 +521,7 @@ def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, sentence: 
 @pytest.mark.parametrize(("wait_s", "sentence"), [(0.04, ", once 40 ms or longer"), (4e-4, "")])
 def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, sentence: str) -> None:
     session: Session = sampled(Machine(cores=2))[0]
-    session.start_accounts()
+    session.track_losses()
     session.run_times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
     session.run_times.job_has_waits = True
     result = report(session, session.run.start_ns, ["job"])
@@ -533,8 +533,8 @@ def test_tasks_that_share_a_cpu_wait_for_each_other_if_they_were_seen_for_a_part
     None
 ):
     session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.seen_s = 0.4 * (session.now_ns - session.run.start_ns) / 1e9
-    half_s = session.run_times.seen_s / 2
+    session.run_times.covered_s = 0.4 * (session.now_ns - session.run.start_ns) / 1e9
+    half_s = session.run_times.covered_s / 2
     session.run_times.tasks = {
         (pid, "job", 0): task_times("job", half_s, half_s, 0) for pid in (1, 2)
     }
@@ -626,7 +626,7 @@ def test_a_wait_on_no_cpu_names_nobody() -> None:
     assert rest.wait_s > 0
     assert not rest.by_cpu
     session: Session = sampled(Machine(cores=2))[0]
-    session.start_accounts()
+    session.track_losses()
     session.run_times.threads = {(1, 1): rest}
     totals, whole = session.totals(), session.run_interval()
     assert waiting_loss(session, "job", totals, whole, past_tense=False) is None
@@ -645,7 +645,7 @@ def test_programs_that_share_a_cpu_are_all_named() -> None:
 
 def test_waits_for_tasks_that_were_not_seen_have_an_unknown_cause() -> None:
     session: Session = sampled(Machine(cores=2))[0]
-    session.start_accounts()
+    session.track_losses()
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
     session.run_times.tasks = {(7, "hog", UNKNOWN_CPU): task_times("hog", 0.2, 0.3)}
     finding = finding_of(report(session, session.run.start_ns), WAIT_CAUSE)
@@ -658,7 +658,7 @@ def test_waits_for_tasks_that_were_not_seen_have_an_unknown_cause() -> None:
 def session_of_job(*threads: TaskTimes) -> Session:
     """Returns a session in which the threads of the job have these times."""
     session: Session = sampled(Machine(cores=2))[0]
-    session.start_accounts()
+    session.track_losses()
     session.run_times.threads = {(1, tid): times for tid, times in enumerate(threads, 1)}
     session.run_times.job_has_waits = True
     return session
@@ -748,7 +748,7 @@ def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
 def test_the_task_and_the_group_that_a_quota_stopped_most_are_named(name: str, owner: str) -> None:
     """No job is watched; a quota of one CPU stops two tasks."""
     session: Session = sampled(Machine(cores=2))[0]
-    session.start_accounts()
+    session.track_losses()
     tasks = (name, 0.6), (name, 0.4), ("db", 0.2)
     session.run_times.tasks = {
         (i, comm, i): task_times(comm, 2.0, wait_s, i) for i, (comm, wait_s) in enumerate(tasks)
@@ -796,7 +796,7 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     machine = Machine(cores=2, changes={"watch": watch})
     machine.loads = {1: CpuLoad(util=0.9, hz=3.2e9, irq=irq)}
     session = Session(machine.hello)
-    session.start_accounts()
+    session.track_losses()
     frames = []
     for seq in range(30):
         threads = {"7": [7, "job", 1, seq * 90_000_000, 0, 0, 0]}
@@ -823,7 +823,7 @@ def session_in_kernel(settings: dict[str, str], *, util: float, kernel: float) -
     machine = Machine(cores=2, changes={"settings": settings})
     machine.loads = dict.fromkeys(range(4), CpuLoad(util=util, hz=3.2e9, kernel=kernel))
     session = Session(machine.hello)
-    session.start_accounts()
+    session.track_losses()
     session_of(session, [machine.frame(seq) for seq in range(30)])
     return session
 
@@ -936,7 +936,7 @@ def test_entries_of_the_kernel_log_are_clues(
 ) -> None:
     machine = Machine(cores=2)
     session = Session(machine.hello)
-    session.start_accounts()
+    session.track_losses()
     session_of(session, [machine.frame(0), machine.frame(1, records=records), machine.frame(2)])
     result = report(session, session.run.start_ns)
     assert [clue.text.split(":")[0] for clue in result.clues] == [

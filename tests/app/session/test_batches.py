@@ -58,7 +58,7 @@ def outcome(
     """Intervals, episodes, warnings, losses, distribution and history of messages applied one by
     one, or in batches of these sizes in turn."""
     session = Session(hello, History(hello) if history else None)
-    session.start_accounts()
+    session.track_losses()
     results: list[object] = []
 
     def take_due_interval(message: wire.Message) -> None:

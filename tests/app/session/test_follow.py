@@ -38,10 +38,10 @@ class Log(Follower):
     def accepts(self, message: wire.Message) -> bool:
         return not isinstance(message, wire.Note) or message.kind != "left-out"
 
-    def on_episode(self, episode: Episode) -> None:
+    def on_episode_end(self, episode: Episode) -> None:
         self.lines.append(f"ended {episode.kind}")
 
-    def on_beginning(self, episode: Episode) -> None:
+    def on_episode_start(self, episode: Episode) -> None:
         self.lines.append(f"begun {episode.kind}")
 
     def on_warning(self, text: str) -> None:

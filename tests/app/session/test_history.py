@@ -293,7 +293,7 @@ def test_the_oldest_samples_are_dropped_first_and_the_memory_use_is_as_reported(
     tracemalloc.start()
     history, most = History(hello, budget), 0
     for message in given[3:]:
-        history.free_samples(reader)
+        history.room_for_samples(reader)
         for batch in reader.batches([message]):
             history.keep_samples(batch, 0, 1, reader)
             del batch

@@ -11,7 +11,7 @@ from synth import counter, frame
 from perfprobe import wire
 from perftop.output import stat_lines
 from perftop.session.session import Session
-from perftop.session.values import CPU_OFF_REASON, UNREAD_REASON, why_no_states
+from perftop.session.values import CPU_OFF_REASON, UNREAD_REASON, state_reasons
 
 
 def test_unknown_states_have_a_reason() -> None:
@@ -51,7 +51,7 @@ def reason_with_offline_cpu(ref: int) -> dict[str, str]:
     for seq in (1, 2):
         flags = [wire.ROW_OFFLINE, wire.ROW_SAMPLED]
         session.apply(frame(greeting, seq, {"ref": [None, seq * ref]}, flags=flags))
-    return why_no_states(session, session.take_interval(), 0)
+    return state_reasons(session, session.take_interval(), 0)
 
 
 def test_the_reason_is_that_of_the_online_cpu() -> None:
@@ -64,7 +64,7 @@ def test_the_reason_is_that_of_the_online_cpu() -> None:
     flags = [wire.ROW_SAMPLED, 0]
     session.apply(frame(unread, 1, {"ref": [fast, None]}, flags=flags))
     session.apply(wire.Note("hotplug", synth.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
-    report = why_no_states(session, session.take_interval(), 0)
+    report = state_reasons(session, session.take_interval(), 0)
     assert report == {"smt": UNREAD_REASON, "active_threads": UNREAD_REASON}
 
 
@@ -73,8 +73,8 @@ def test_the_reason_of_an_offline_core_is_that_it_is_off() -> None:
     for cpu in (0, 1):
         note = wire.Note("hotplug", synth.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})
         session.apply(note)
-    why = why_no_states(session, session.take_interval(), 0)
+    why = state_reasons(session, session.take_interval(), 0)
     assert why.keys() == {"smt", "smt_method", "active_threads"}
     assert set(why.values()) == {"ref: ran faster than the TSC"}
     session.apply(frame(session.hello, 2, {"ref": [None, None]}, flags=[wire.ROW_OFFLINE] * 2))
-    assert set(why_no_states(session, session.take_interval(), 0).values()) == {CPU_OFF_REASON}
+    assert set(state_reasons(session, session.take_interval(), 0).values()) == {CPU_OFF_REASON}

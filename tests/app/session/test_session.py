@@ -167,7 +167,7 @@ def test_warnings_of_the_probe_are_kept_and_limited() -> None:
         session.apply(wire.Note("warning", n, data={"text": f"w{n}" + "x" * 1000}))
     assert session.warnings[-1].startswith("w99")
     assert (len(session.warnings), len(session.warnings[-1])) == (20, 200)
-    assert session.warned_ns == 99
+    assert session.last_warning_ns == 99
 
 
 def test_suspect_samples_of_a_counter_are_left_out() -> None:

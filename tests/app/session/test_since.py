@@ -31,7 +31,7 @@ def totals(spec: str, watch: str | None) -> tuple[Totals, Totals]:
     first = next(i for i, m in enumerate(messages) if i >= FIRST and "tasks" in m.records)  # type: ignore[union-attr]
     whole, later = Session(hello), Session(replace(hello, raw_ns=messages[first].time_ns))
     for session in (whole, later):
-        session.start_accounts()
+        session.track_losses()
     earlier = session_of(whole, messages[: first + 1]).totals().copy()
     difference = session_of(whole, messages[first + 1 :]).totals().since(earlier)
     return difference, session_of(later, messages[first:]).totals()
@@ -59,7 +59,7 @@ def test_sums_since_a_moment_are_those_of_a_later_start(spec: str, watch: str | 
 def test_times_since_a_moment_are_those_of_a_later_start(spec: str, watch: str | None) -> None:
     """A later start misses the time before the first record of each thread."""
     difference, later = (totals_.times for totals_ in totals(spec, watch))
-    keys = ("seen_s", "waiting_s", "wait_snapshots", "job_has_waits", "has_waits")
+    keys = ("covered_s", "waiting_s", "wait_snapshots", "job_has_waits", "has_waits")
     for key in keys:
         value, expected = getattr(difference, key), getattr(later, key)
         assert value == pytest.approx(expected, abs=1.01 if key == "wait_snapshots" else 1e-6), key

@@ -50,7 +50,7 @@ def test_time_counts_for_the_cpu_that_the_thread_ran_on_last() -> None:
     result = job.add_record((ROOT, ROOT, 4, 91), (101, 101, 5, 140))
     # The first 30 ms precede the start of the command; all time of a child counts.
     assert result.seconds == pytest.approx({3: 0.06, 4: 0.001, 5: 0.14})
-    assert result.seen_s == pytest.approx(0.201)
+    assert result.run_s == pytest.approx(0.201)
     assert result.cpus() == [3, 5], "a visit of 1 ms is none of the CPUs it worked on"
 
 
@@ -58,7 +58,7 @@ def test_a_record_is_counted_once() -> None:
     job = WatchedThreads()
     job.add_record((101, 101, 0, 50))
     job.footprint.add_record(job.watched_job, job.now_ns + 100 * MS)
-    assert job.footprint.seen_s == pytest.approx(0.05)
+    assert job.footprint.run_s == pytest.approx(0.05)
 
 
 def test_the_share_of_waiting_is_of_the_time_whose_waits_are_known() -> None:
@@ -149,7 +149,7 @@ def test_the_number_of_kept_threads_is_limited(monkeypatch: pytest.MonkeyPatch) 
     for tid in range(200, 240):
         job.add_record((tid, tid, 0, 1))
     assert len(job.footprint._run_ns) == 8
-    assert job.footprint.seen_s == pytest.approx(0.04)
+    assert job.footprint.run_s == pytest.approx(0.04)
 
 
 def test_the_summary_separates_the_cpus_of_the_job() -> None:
@@ -206,7 +206,7 @@ def test_a_child_counts_from_its_start_if_the_recorder_started_the_job(
     that was watched before the run began."""
     machine = Machine(cores=2, changes={"watch": watch})
     session = Session(machine.hello)
-    session.start_accounts()
+    session.track_losses()
     argv = {"pid": ROOT, "argv": ["make"]}
     for seq, threads in enumerate([{100: 5}, {100: 5, 101: 240}, {100: 5, 101: 340}], 1):
         more = {str(tid): [tid, "job", 0, ms * MS, 0, 0, 0] for tid, ms in threads.items()}

@@ -21,7 +21,7 @@ from textual.widgets import Input, Static
 from perftop.base.text import to_ascii
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, safe_cells, width
-from perftop.session.values import SOUGHT_NAMES, lasting_reasons, names_by_reason
+from perftop.session.values import LISTED_NAMES, lasting_reasons, names_by_reason
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
 from perftop.tui.shared.canvas import LAST_NOTE, PageWidget, has_note_rows, note_line
 from perftop.tui.shared.keys import KEYS, VIEW_ORDER, bindings
@@ -243,7 +243,7 @@ class MissingMetricsLine(PageWidget):
 def missing_metric_runs(session: Session, size: int) -> list[Run]:
     """Returns the metrics that no CPU of this source has, the reason, and the fix. If the text does
     not fit, it is shortened and refers to `perftop doctor`, which prints all of it."""
-    names = {key: SOUGHT_NAMES[key] for key in _REPORTED_METRICS}
+    names = {key: LISTED_NAMES[key] for key in _REPORTED_METRICS}
     machine_wide = [missing for missing in lasting_reasons(session) if missing.cpus is None]
     reasons = names_by_reason(machine_wide, lambda missing: names.get(missing.what))
     if not reasons:

@@ -485,7 +485,7 @@ def alert_line(
         return verdict_line(verdict, size)
     # The newest warning of the probe, then counters that a selftest since this boot found wrong.
     now_ns = interval.time_ns if interval is not None and is_past(status) else session.now_ns
-    is_recent = session.warnings and 0 <= now_ns - session.warned_ns < WARNING_SHOWN_NS
+    is_recent = session.warnings and 0 <= now_ns - session.last_warning_ns < WARNING_SHOWN_NS
     warning = session.warnings[-1] if is_recent else files.findings_line(session.hello.boot_id)
     if warning:
         return _message_line(f" ! {warning}", "warn", size)

@@ -24,8 +24,8 @@ from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import (
+    LISTED_NAMES,
     PACKAGE_FIELDS,
-    SOUGHT_NAMES,
     CpuColumns,
     doubt_texts,
     lasting_reasons,
@@ -320,8 +320,8 @@ def _note_texts(
         yield f"SMT states by {method}{state}"
     cpus = {*core.cpus}
     reasons_here = [m for m in lasting_reasons(session) if not cpus.isdisjoint(m.cpus or ())]
-    by_reason = names_by_reason(reasons_here, lambda missing: SOUGHT_NAMES.get(missing.what))
-    order = [*dict.fromkeys(SOUGHT_NAMES.values())]
+    by_reason = names_by_reason(reasons_here, lambda missing: LISTED_NAMES.get(missing.what))
+    order = [*dict.fromkeys(LISTED_NAMES.values())]
     for (reason, fix), names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         listed = ", ".join(sorted(names, key=order.index))
         yield f"{listed} unknown: {reason}" + (f" · {fix}" if fix else "")

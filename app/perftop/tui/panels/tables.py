@@ -154,7 +154,7 @@ def task_columns(
         "waits": interval.snapshot.waits is not None,
         "bar": not low,
         "switches": interval.snapshot.waits is not None and not low,
-        "total": session.sums_losses and not low,
+        "total": session.tracks_losses and not low,
         "ipc": bool(session.evaluator.variants["ipc"]),
     }
     further_columns = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),

@@ -255,7 +255,7 @@ def is_past(session: Session, interval: Interval) -> bool:
 def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) -> Verdict | None:
     """Returns the verdict on the interval with `is_range`, or else on the span that ends with the
     interval or, live, with the newest sample; None if the session has no sums for the span."""
-    if session.history is None if is_past(session, interval) else not session.sums_losses:
+    if session.history is None if is_past(session, interval) else not session.tracks_losses:
         return None
     cache = _CACHES.setdefault(session, _VerdictCache())
     return cache.compute(session, interval, is_range=is_range)
@@ -268,7 +268,7 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     end_ns = interval.time_ns
     recording, seen_ns = session.log.recording, end_ns - session.hello.raw_ns
     if recording is not None and not is_range and seen_ns < FIRST_VERDICT_NS:
-        known_ns = session.known_ns - session.hello.raw_ns
+        known_ns = session.until_ns - session.hello.raw_ns
         if not recording.is_complete or known_ns >= FIRST_VERDICT_NS:
             return _pending_verdict(seen_ns / 1e9)
     is_whole_run = not is_range and _ends_job(session, end_ns)
@@ -301,7 +301,7 @@ def _ends_job(session: Session, end_ns: int) -> bool:
     recording, begin_ns = session.log.recording, session.past.begin_ns
     if recording is None or not recording.is_complete or begin_ns is None:
         return False
-    if session.neighbours.watched_job.name is None or end_ns < session.known_ns:
+    if session.neighbours.watched_job.name is None or end_ns < session.until_ns:
         return False
     start_ns = session.hello.raw_ns
     is_kept = begin_ns - start_ns <= session.hello.sample_ns
@@ -332,7 +332,7 @@ def _verdict(
     if not totals.sample_count:
         text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)  # fmt: skip
-    interval = session.interval_of(totals, snapshot)
+    interval = session.interval_for(totals, snapshot)
     why = brief_report(session, totals.start_ns, is_past=is_past, totals=totals, interval=interval)
     text = answer(session, why).removesuffix(".")
     losses = _losses_by_name(why.findings)

@@ -137,7 +137,7 @@ def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> li
     named = [" ".join(count) for count in counts]
     if marks := kinds["mark"]:
         named.append(count_noun(marks, "mark"))
-    total = f"{len(episodes)} in {long_duration(max(0, session.known_ns - session.hello.raw_ns))}"
+    total = f"{len(episodes)} in {long_duration(max(0, session.until_ns - session.hello.raw_ns))}"
     short_text = "  ".join([total, *(count for count, _ in counts)])
     candidates = ("   ".join([total, *named]), short_text, total)
     remainder = next((text for text in candidates if len(text) <= size - 15), "")
@@ -147,7 +147,7 @@ def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> li
 def duration_text(session: Session, episode: Episode) -> str:
     """Returns the length of the episode as text; '' for an episode without length, such as a
     mark."""
-    end_ns = session.known_ns if episode.end_ns is None else episode.end_ns
+    end_ns = session.until_ns if episode.end_ns is None else episode.end_ns
     has_length = episode.end_ns != episode.start_ns
     return long_duration(max(0, end_ns - episode.start_ns)) if has_length else ""
 

@@ -191,7 +191,7 @@ class _ReportTasks:
         tasks = self._by_cpu.get(cpu, {})
         ran_s = {task: t.run_s for task, t in tasks.items() if task[0] not in own_pids}
         own_times = [t for task, t in tasks.items() if task[0] in own_pids]
-        excess_s = sum(t.wanted_s for t in own_times) - self._report.totals.times.seen_s
+        excess_s = sum(t.wanted_s for t in own_times) - self._report.totals.times.covered_s
         if excess_s > 0:
             ran_s[loser] = min(excess_s, sum(t.run_s for t in own_times))
         return ran_s or {task: t.run_s for task, t in self._by_cpu.get(UNKNOWN_CPU, {}).items()}

@@ -47,7 +47,7 @@ def readings_of_recording(seed: int = 1) -> list[Reading]:
     reader.on_end()
     result = reader.readings
     own = Session(hello)
-    own.start_accounts()
+    own.track_losses()
     session_of(own, messages)
     built = phase(own, "")
     text = "\n".join(summary_lines(own, [], built))

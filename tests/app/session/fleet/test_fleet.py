@@ -308,7 +308,7 @@ def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:
     machine = guest({0: CpuLoad(util=1.0, system=0.0), 1: CpuLoad(util=0.0, system=0.0)})
     row = Row("n1")
     live, session = LiveMachine(row, 1.0), Session(machine.hello, History(machine.hello))
-    session.start_accounts()
+    session.track_losses()
     live.process([machine.hello])
     for seq in range(301):
         waits = [[0.5, 10.0]] * 2 if seq > 150 else [[0.0, 10.0]] * 2

@@ -272,7 +272,7 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
     """Four cores, each with one busy thread, run below their ceiling for 7.5 s."""
     hello, messages_ = simulated("turbo-drop,cpus=8", 300)
     session = Session(hello, History(hello))
-    session.start_accounts()
+    session.track_losses()
     session_of(session, messages_)
     cores = Cores(session)
     result = ChartPage(session, cores)

@@ -172,7 +172,7 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
     """Samples are 100 ms apart, and tasks are reported with each tenth one."""
     machine = guest()
     session = Session(machine.hello)
-    session.start_accounts()
+    session.track_losses()
     session_of(session, [machine.frame(s, records={} if s % 10 else records()) for s in range(301)])
     observed = session, session.take_interval()
     lines = [strips.text(line) for line, _ in tables.task_panel(*observed, ViewSettings(), 160, 10)]

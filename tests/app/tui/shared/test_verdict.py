@@ -53,7 +53,7 @@ def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tu
     """Returns a session, and its verdict after each second."""
     hello, frames = exports.hello(messages), messages[1:]
     session, verdicts = Session(hello, History(hello)), []
-    session.start_accounts()
+    session.track_losses()
     for _, second in groupby(frames, lambda m: (getattr(m, "time_ns", 0) - 1) // SECOND):
         session_of(session, [*second])
         if session.frames > 1:
@@ -66,7 +66,7 @@ def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tu
 def why_between(messages: list[wire.Message], start_ns: int, until_ns: int) -> tuple[str, Report]:
     """Returns the first line of `why` for a span, and its report."""
     session = Session(exports.hello(messages))
-    session.start_accounts()
+    session.track_losses()
     frames = (message for message in messages if isinstance(message, wire.Frame))
     session_of(session, [f for f in frames if start_ns <= f.time_ns <= until_ns])
     why = report(session, session.run.start_ns)
@@ -215,7 +215,7 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
     at_end, before = asyncio.run(texts())
     with open_recording(path) as recording:
         session = Session(recording.hello)
-        session.start_accounts()
+        session.track_losses()
         session_of(session, [*recording.messages()])
         whole_answer = answer(session, report(session, session.run.start_ns, is_past=True))
     assert f"{at_end[0]}." == whole_answer
@@ -237,7 +237,7 @@ def test_a_late_screen_does_not_read_the_history_again(
     monkeypatch.setattr(Session, "totals_between", read_again)
     machine, texts = Machine(cores=2, ceiling_hz=3.0e9), []
     session = Session(machine.hello, History(machine.hello))
-    session.start_accounts()
+    session.track_losses()
     for seq in range(400):
         session.apply(machine.frame(seq, records={} if seq % 10 else HOGS))
         if seq >= first and seq % 19 == first % 19:
@@ -252,7 +252,7 @@ def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.Mo
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     monkeypatch.setattr(verdict_module, "MAX_REREAD_VALUES", 40 * len(machine.hello.topology))
     session = Session(machine.hello, History(machine.hello))
-    session.start_accounts()
+    session.track_losses()
     frames = [machine.frame(seq, records={} if seq % 10 else HOGS) for seq in range(600)]
     ends = [201, *range(501, 600, 10)]
     for begin, end in pairwise([0, *ends]):
