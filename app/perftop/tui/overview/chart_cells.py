@@ -1,6 +1,6 @@
 """The cells of the overview's charts, and their values from the history. A unit is a core or CPU
-with a chart. A lane below the chart shows the tasks that used the unit. The newest column is at the
-right edge; columns before the start of the history are blank."""
+that has a chart. A lane below the chart shows the tasks that ran on the unit. The newest column is
+at the right edge; columns before the start of the history are blank."""
 
 from __future__ import annotations
 
@@ -46,28 +46,29 @@ from perftop.tui.shared.view_settings import Grouping
 
 
 class ColumnHistory:
-    """The values of chart columns, read from the history: a series for each key, CPU and core."""
+    """The values of chart columns, read from the history: a series of each metric for each CPU, and
+    further series."""
 
     def __init__(
         self, session: Session, metrics: Sequence[str], rows: Sequence[int],
         lookups: dict[str, Lookup],
     ) -> None:  # fmt: skip
         """`metrics`: keys of the metrics to read for the CPUs at the positions `rows`. `lookups`:
-        functions that read further series, by key."""
+        functions that read the further series, by key."""
         self._session, self.metrics = session, metrics
         self._keys = "cpus", *lookups
         self._bins = BinValues(
             {"cpus": lambda history, edges: history.metrics(metrics, rows, edges), **lookups}
         )
         self._values: dict[str, Floats] = {}
-        """Values by key, as arrays whose last dimension is the column."""
+        """Values by key. The last dimension of the arrays is the column."""
         self.axis = Axis(0, 1, 0, 0)
-        """The time axis of charts in which each cell is one column."""
+        """The time axis of the columns."""
 
     def read(self, columns: int, window_s: float, now_ns: int, *, past: bool) -> bool:
-        """Reads the values of `columns` columns up to `now_ns` (monotonic); live, once in
-        REDRAW_PERIOD_NS. `past`: whether the user chose the moment. Returns whether values were
-        read."""
+        """Reads the values of `columns` columns up to `now_ns` (monotonic). Returns whether values
+        were read: the newest ones are read only once in REDRAW_PERIOD_NS. `past`: whether the user
+        has chosen the moment."""
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
@@ -81,7 +82,7 @@ class ColumnHistory:
         return True
 
     def series(self, key: str) -> Floats:
-        """Returns the values of all columns, (..., columns); NaN where they are unknown."""
+        """Returns the values with this key, (..., columns); NaN where unknown."""
         values = self._values.get(key)
         return self.cpu_values[self.metrics.index(key)] if values is None else values
 
@@ -98,17 +99,20 @@ CLOCK_STEP_HZ = 1e9
 
 @dataclass(slots=True)
 class UnitCharts:
-    """The lines of the charts of a core or CPU; `clock_lines` and `rate_lines` may be empty."""
+    """The charts of a core or CPU. Charts that are not shown have no lines."""
 
-    area_lines: list[list[Run]]
-    clock_lines: list[list[Run]]
-    rate_lines: list[list[Run]]
-    low_hz: float
+    area_lines: Sequence[list[Run]] = ()
+    """The chart of SMT states or CPU time."""
+    clock_lines: Sequence[list[Run]] = ()
+    rate_lines: Sequence[list[Run]] = ()
+    """The chart of the IPC."""
+    low_hz: float = 0.0
+    """The lower end of the clock scale, in Hz."""
     high_hz: float = 0.0
     lost_s: Sequence[float] = ()
     """Seconds lost below the ceiling, for each cause in `charts.GAP_CAUSES`."""
     cause_lines: Sequence[list[Run]] = ()
-    """Lines with the seconds lost by cause, beside the clock chart; empty if there is no room."""
+    """The seconds lost by cause, beside the clock chart."""
 
 
 class ChartDrawer:
@@ -117,13 +121,11 @@ class ChartDrawer:
         rows = [row for unit in units for row in unit.positions]
         index_of_row = {row: i for i, row in enumerate(rows)}
         self._cpus_of_units = [[index_of_row[row] for row in unit.positions] for unit in units]
-        """For each unit, the indices of its CPUs in arrays of CPU values."""
-        self._first = np.array([rows[0] for rows in self._cpus_of_units], int)
-        self._last = np.array([rows[-1] for rows in self._cpus_of_units], int)
-        types = [unit.type for unit in units]
-        self._units_by_type = [
-            np.flatnonzero([unit.type == type_ for unit in units]) for type_ in {*types}
-        ]
+        """For each unit, the indexes of its CPUs in arrays of CPU values."""
+        self._first = np.array([cpus[0] for cpus in self._cpus_of_units], int)
+        self._last = np.array([cpus[-1] for cpus in self._cpus_of_units], int)
+        types = {unit.type for unit in units}
+        self._units_by_type = [np.flatnonzero([u.type == type_ for u in units]) for type_ in types]
         cores = [[*unit.cpus] for unit in units]
         self._pairs = [i for i, unit in enumerate(units) if unit.is_pair]
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
@@ -132,34 +134,35 @@ class ChartDrawer:
         if counted:  # there are pairs only if clocks are counted
             lookups["cores"] = lambda history, edges: history.cores(cores, edges)
         self.history = ColumnHistory(session, keys, rows, lookups)
-        self._top = 1.0
-        self._scale_tops: dict[int, float] = {}
+        self._top_ipc = 1.0
+        """Upper end of the IPC scale so far."""
+        self._clock_tops_hz: dict[int, float] = {}
+        """Upper end of the clock scale so far, by index in `_units_by_type`."""
 
     def draw(
         self, episodes: Iterable[Episode], area_rows: int, rows: int, rate_rows: int,
         glyphs: Glyphs, span_ns: tuple[int, int],
     ) -> list[UnitCharts]:  # fmt: skip
-        """Returns the charts of all units, from values read by `history.read`. `area_rows`, `rows`,
-        `rate_rows`: lines of the charts of states, clocks and IPC; 0: no such chart. `span_ns`:
-        monotonic times in ns between which lost seconds are summed."""
-        unit_charts = [UnitCharts([], [], [], 0.0) for _ in self._units]
+        """Returns the charts of all units, from the values in `history`. `area_rows`, `rows`,
+        `rate_rows`: lines of the charts of states or CPU time, clock and IPC; 0: no such chart.
+        `span_ns`: monotonic times in ns between which lost seconds are summed."""
+        unit_charts = [UnitCharts() for _ in self._units]
         episodes = [e for e in episodes if lowered_metric_name(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
-        areas: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
         if self._pairs and area_rows:
-            areas.append((self._pairs, self._state_charts(area_rows, glyphs)))
+            areas = self._state_charts(area_rows, glyphs)
+            for i, area in zip(self._pairs, areas, strict=True):
+                unit_charts[i].area_lines = area
         if singles and area_rows:
-            areas.append((singles, self._account_charts(singles, episodes, area_rows, glyphs)))
-        for unit_indices, unit_areas in areas:
-            for i, area in zip(unit_indices, unit_areas, strict=True):
+            areas = self._account_charts(singles, episodes, area_rows, glyphs)
+            for i, area in zip(singles, areas, strict=True):
                 unit_charts[i].area_lines = area
         if self._counted:
             busiest_values = self._busiest_cpu_values()
             gap_states = self._add_clock_charts(unit_charts, busiest_values, episodes, rows, glyphs)
-            for chart, lost_s in zip(
-                unit_charts, self._lost_seconds(busiest_values, gap_states, span_ns), strict=True
-            ):
-                chart.lost_s = lost_s
+            lost_s = self._lost_seconds(busiest_values, gap_states, span_ns)
+            for chart, lost_s_of_unit in zip(unit_charts, lost_s, strict=True):
+                chart.lost_s = lost_s_of_unit
             if rate_rows:
                 values = busiest_values["ipc"]
                 self._add_rate_charts(unit_charts, values, episodes, rate_rows, glyphs)
@@ -168,24 +171,24 @@ class ChartDrawer:
     def _account_charts(
         self, unit_indexes: Sequence[int], episodes: Sequence[Episode], rows: int, glyphs: Glyphs
     ) -> list[list[list[Run]]]:
-        """Returns charts of CPU time by use. The busy time is measured; the kernel's coarse ticks
-        only divide it into user and kernel time."""
-        cpu_indices = [self._cpus_of_units[i][0] for i in unit_indexes]
+        """Returns charts of CPU time by use. The busy time is measured exactly; the user and kernel
+        times, which the kernel counts in coarse ticks, only divide it."""
+        cpu_indexes = [self._cpus_of_units[i][0] for i in unit_indexes]
         busy, user, kernel, steal = (
-            self.history.series(key)[cpu_indices] for key in ("util", "user", "system", "steal")
+            self.history.series(key)[cpu_indexes] for key in ("util", "user", "system", "steal")
         )
         with np.errstate(divide="ignore", invalid="ignore"):
-            part = kernel / (user + kernel)
-        part = np.where(np.isfinite(part), part, 0.0)
-        heat = self._episode_columns(
+            kernel_share = kernel / (user + kernel)
+        kernel_share = np.where(np.isfinite(kernel_share), kernel_share, 0.0)
+        markers = self._episode_columns(
             unit_indexes, episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
         )
-        values = _stack(busy * (1 - part), busy * part, steal, heat)
+        values = _stack(busy * (1 - kernel_share), busy * kernel_share, steal, markers)
         return draw_charts(charts.cpu_time_chart, values, rows, glyphs)
 
     def _state_charts(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
         """Returns charts of the SMT states of cores. Where the states are unknown, the charts show
-        their bounds, which follow from the utilisation of both threads."""
+        the bounds of the states, which follow from the utilisation of both threads."""
         _, lp0, lp1, both, _ = self.history.series("cores")[self._pairs].swapaxes(0, 1)
         first, second = (
             self.history.series("util")[[self._cpus_of_units[i][thread] for i in self._pairs]]
@@ -210,8 +213,8 @@ class ChartDrawer:
         self, unit_indexes: Sequence[int], episodes: Sequence[Episode], name: str,
         ended_marker: int, running_marker: int,
     ) -> Ints:  # fmt: skip
-        """Returns markers of episodes that make the number `name` worse, (charts, columns); 0 where
-        there is none."""
+        """Returns an array (units, columns): `running_marker` and `ended_marker` in the columns of
+        running and ended episodes that make the metric with the name `name` worse, else 0."""
         axis = self.history.axis
         markers = np.zeros((len(unit_indexes), axis.columns), np.intp)
         for episode in episodes:
@@ -220,21 +223,21 @@ class ChartDrawer:
                 continue
             value = running_marker if is_running_at(episode, axis.now_ns) else ended_marker
             affected = [n for n, i in enumerate(unit_indexes)
-                   if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
+                        if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
             columns = slice(visible[0].start, visible[0].stop)
             markers[affected, columns] = np.maximum(markers[affected, columns], value)
         return markers
 
     def busy_shares(self) -> Floats:
-        """Returns the mean busy share of each unit's CPUs, (units, columns); a CPU that is offline
-        is not busy."""
+        """Returns the mean busy share of each unit's CPUs, (units, columns); 0 for an offline
+        CPU."""
         first, last = (self.history.series("util")[cpus] for cpus in (self._first, self._last))
         is_known = np.isfinite(first) | np.isfinite(last)
         return np.where(is_known, (np.fmax(first, 0.0) + np.fmax(last, 0.0)) / 2, np.nan)
 
     def _busiest_cpu_values(self) -> Mapping[str, Floats]:
-        """Returns, for each metric, the values of the busier CPU of each unit, (units, columns). If
-        both CPUs are equally busy, it is the first."""
+        """Returns, for each metric, the values of the busier CPU of each unit, (units, columns). Of
+        two equally busy CPUs, the first counts."""
         keys, values = self.history.metrics, self.history.cpu_values
         util = values[keys.index("util")]
         rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_cpu_indexes`
@@ -246,15 +249,15 @@ class ChartDrawer:
         self, all_charts: list[UnitCharts], busiest_values: Mapping[str, Floats],
         episodes: Sequence[Episode], rows: int, glyphs: Glyphs,
     ) -> Ints:  # fmt: skip
-        """Adds the charts of clocks. Returns the state of each column, (units, columns)."""
+        """Adds the charts of clocks. Returns the cause of the gap below the ceiling as a code of
+        `charts`, (units, columns)."""
         hz = busiest_values["busy_hz"]
         all_units = [*range(len(self._units))]
         gap_states = np.zeros(hz.shape, np.intp)
         for number, gap in enumerate(charts.GAP_CAUSES):
-            unit_indices = [e for e in episodes if gap_cause(e.kind, e.cause) == gap]
-            if unit_indices:
+            if matching := [e for e in episodes if gap_cause(e.kind, e.cause) == gap]:
                 codes = charts.ENDED_GAP + number, charts.LOSING + number
-                columns = self._episode_columns(all_units, unit_indices, "clock", *codes)
+                columns = self._episode_columns(all_units, matching, "clock", *codes)
                 gap_states = np.where(columns, columns, gap_states)
         asleep = ~(busiest_values["util"] >= MIN_AWAKE_UTIL)
         gap_states[asleep & (gap_states == charts.AWAKE)] = charts.ASLEEP
@@ -273,58 +276,50 @@ class ChartDrawer:
     def _lost_seconds(
         self, busiest_values: Mapping[str, Floats], gap_states: Ints, span_ns: tuple[int, int]
     ) -> list[list[float]]:
-        """Returns seconds lost below the ceiling, by unit and cause, while the busier CPU ran. A
-        gap outside episodes has no known cause."""
-        axis, ceiling = self.history.axis, self.history.series("cores")[:, -1]
-        ends_ns = axis.edges.clip(*span_ns)
+        """Returns, for each unit and cause, the running time of the busier CPU that its clock below
+        the ceiling cost, in s. Outside episodes the cause is unknown."""
+        ceiling, count = self.history.series("cores")[:, -1], len(charts.GAP_CAUSES)
+        columns_s = np.diff(self.history.axis.edges.clip(*span_ns)) / 1e9
         with np.errstate(divide="ignore", invalid="ignore"):
-            lost = (
-                busiest_values["util"]
-                * (1 - busiest_values["busy_hz"] / ceiling)
-                * np.diff(ends_ns)
-                / 1e9
-            )
+            gap_shares = 1 - busiest_values["busy_hz"] / ceiling
+            lost = busiest_values["util"] * gap_shares * columns_s
         lost = np.where(gap_states == charts.ASLEEP, 0.0, np.fmax(lost, 0.0))
-        causes = np.where(
-            gap_states < charts.LOSING, 0, (gap_states - charts.LOSING) % len(charts.GAP_CAUSES)
-        )
-        count = len(charts.GAP_CAUSES)
+        causes = np.where(gap_states < charts.LOSING, 0, (gap_states - charts.LOSING) % count)
         sums = [np.where(causes == cause, lost, 0.0).sum(axis=1) for cause in range(count)]
         by_unit: list[list[float]] = np.stack(sums, axis=1).tolist()
         return by_unit
 
     def _clock_ends(self, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
-        """Returns the lower and upper ends of the clock scales, in Hz. All units of one type share
-        a scale, from the base clock to the highest ceiling seen. Its ends are whole GHz. It never
-        shrinks."""
+        """Returns the lower and upper ends of each unit's clock scale, in Hz. Units of one type of
+        core share a scale, from the base clock to the highest ceiling so far, in whole GHz."""
         low, high = np.zeros(len(hz)), np.zeros(len(hz))
         base = self._session.hello.base_hz
-        for kind, unit_indices in enumerate(self._units_by_type):
-            clocks = ceiling if np.isfinite(ceiling[unit_indices]).any() else hz
-            highest_hz = np.fmax.reduce(clocks[unit_indices], axis=None, initial=CLOCK_STEP_HZ)
-            top = ceil(highest_hz / CLOCK_STEP_HZ - 1e-6) * CLOCK_STEP_HZ
-            self._scale_tops[kind] = top = max(top, self._scale_tops.get(kind, 0.0))
-            base_hz = base.hz if base is not None else top / 2
+        for kind, unit_indexes in enumerate(self._units_by_type):
+            clocks = ceiling if np.isfinite(ceiling[unit_indexes]).any() else hz
+            highest_hz = np.fmax.reduce(clocks[unit_indexes], axis=None, initial=CLOCK_STEP_HZ)
+            top_hz = ceil(highest_hz / CLOCK_STEP_HZ - 1e-6) * CLOCK_STEP_HZ
+            self._clock_tops_hz[kind] = top_hz = max(top_hz, self._clock_tops_hz.get(kind, 0.0))
+            base_hz = base.hz if base is not None else top_hz / 2
             floor_hz = floor(base_hz / CLOCK_STEP_HZ) * CLOCK_STEP_HZ
-            low[unit_indices] = min(floor_hz, top - 2 * CLOCK_STEP_HZ)
-            high[unit_indices] = top
+            low[unit_indexes] = min(floor_hz, top_hz - 2 * CLOCK_STEP_HZ)
+            high[unit_indexes] = top_hz
         return np.maximum(low, 0.0), high
 
     def _add_rate_charts(
         self, all_charts: list[UnitCharts], values: Floats, episodes: Sequence[Episode],
         rows: int, glyphs: Glyphs,
     ) -> None:  # fmt: skip
-        """Adds the IPC charts. `values`: the IPC of the busier CPU of each unit. A CPU that is
-        losing IPC replaces it."""
+        """Adds the IPC charts. `values`: the IPC of the busier CPU of each unit. If an episode
+        lowers the IPC of the other CPU, that CPU is shown instead."""
         running = [e for e in episodes if is_running_at(e, self.history.axis.now_ns)]
         for i, unit in enumerate(self._units):
             if (losing_cpu := find_losing_index(unit.cpus, running)) is not None:
                 values[i] = self.history.series("ipc")[self._cpus_of_units[i][losing_cpu]]
-        self._top = scale_top(values, IPC_SCALE_ENDS, self._top)
+        self._top_ipc = scale_top(values, IPC_SCALE_ENDS, self._top_ipc)
         all_units = [*range(len(self._units))]
         states = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOSING)
         for unit_charts, columns in zip(all_charts, _stack(values, states), strict=True):
-            chart = charts.rate_chart(columns, self._top, rows, glyphs)
+            chart = charts.rate_chart(columns, self._top_ipc, rows, glyphs)
             unit_charts.rate_lines = chart_lines(chart)
 
 
@@ -332,27 +327,27 @@ def draw_charts(
     draw: Callable[[Floats, int, Glyphs], list[charts.ChartColumn]], values: Floats, rows: int,
     glyphs: Glyphs,
 ) -> list[list[list[Run]]]:  # fmt: skip
-    """Returns the lines of several charts, whose columns are drawn together. `values`: (charts,
-    columns, kinds)."""
-    count, wide, kinds = values.shape
+    """Returns the lines of several charts. The columns of all charts are drawn in one call of
+    `draw`, which is faster. `values`: (charts, columns, kinds)."""
+    count, width, kinds = values.shape
     columns = draw(values.reshape(-1, kinds), rows, glyphs)
-    return [chart_lines(columns[wide * chart : wide * (chart + 1)]) for chart in range(count)]
+    return [chart_lines(columns[width * chart : width * (chart + 1)]) for chart in range(count)]
 
 
 def _stack(*kinds: Floats | Ints) -> Floats:
-    """Stacks arrays (charts, columns) into one array (charts, columns, kinds)."""
+    """Stacks arrays (charts, columns) to one array (charts, columns, kinds)."""
     return np.stack(kinds, axis=2, dtype=float)
 
 
-# --- lanes: the tasks that used each CPU, below its chart in the same columns, and the seconds of
-# each task
+# --- lanes: the tasks that ran on each unit, below its chart in the same columns, and the CPU
+# seconds of each task
 #
 # Tasks of the same name count as one task. Each of the five tasks that used most CPU time has its
-# own colour, and keeps it while it is among the five. Busy time that the task records do not cover
-# is "not seen".
+# own colour, and keeps it while it is among the five. Busy time that the records of tasks do not
+# cover is "not seen".
 
 SUMS_WIDTH = 37
-"""Width of the CPU seconds by task, right of a chart, in cells."""
+"""Width of the list of CPU seconds by task, right of a chart, in cells."""
 MIN_WIDTH_FOR_SUMS = 140
 """Minimum width, in cells, of a screen that shows CPU seconds by task."""
 MIN_SUM_S = 0.05
@@ -362,17 +357,17 @@ _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TASKS, NAMED_TASKS + 1
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """The times of one task on some CPUs. Arrays have an entry for each chart column; NaN:
+    """The times of one task on some CPUs. Arrays have an entry for each chart column, NaN where
     unknown."""
 
     comm: str
     pid: int | None
-    """PID of the task; None for several tasks together, and for time of unknown tasks."""
+    """PID of the task; None for several tasks, and for unknown tasks."""
     colour_index: int
     run_s: float
     wait_s: float
     longest_wait_s: float
-    """Lower bound, in s, of the longest wait of the task: the largest mean wait in a record."""
+    """Lower bound of the longest wait of the task for a CPU, in s: its largest mean in a record."""
     run_shares: Floats
     """Share of the time for which the task ran."""
     wait_shares: Floats
@@ -381,9 +376,18 @@ class LaneTask:
     """Monotonic time in ns of the last record in which the task ran."""
 
 
+def task_sign(colour_index: int, glyphs: Glyphs) -> Run:
+    """Returns the sign with which lanes and lists show a task."""
+    if glyphs != "colour":
+        return charts.TASK_LETTERS[colour_index], "text"
+    if colour_index == _UNSEEN_INDEX:
+        return UNKNOWN_TASK, "dim/rule"
+    return theme.LEVELS[8], f"task{colour_index}"
+
+
 class TaskLanes:
-    """The lanes of tasks that used some cores or CPUs, and the CPU seconds of each task in a
-    window. The lane of a core shows the mean of its CPUs."""
+    """The lanes of some units, and the CPU seconds of each task in the selected span. The lane of a
+    core shows the mean of its CPUs."""
 
     def __init__(self, session: Session, units: Sequence[ChartUnit]) -> None:
         self._session = session
@@ -392,17 +396,17 @@ class TaskLanes:
         self._unit_of_cpu = np.repeat(np.arange(len(units)), self._cpu_counts[:, 0])
         """Index of the unit of each CPU in `_cpus`."""
         self._records: list[tuple[int, TaskColumns]] = []
-        """Monotonic time in ns of each record of tasks, and the tasks on `_cpus`; the oldest record
-        first."""
+        """The records of tasks, the oldest first: monotonic time in ns, and the tasks on
+        `_cpus`."""
         self._times_ns: Floats = np.zeros(0)
         self._record_shares: Floats = np.zeros((len(units), 1, TASK_PARTS))
-        """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
+        """Shares by unit, record and colour. One more record of zeros, at the end, is for columns
         without a record."""
         self._waiting_counts: Floats = np.zeros((len(units), 1))
-        """Mean number of waiting tasks, by unit and record. The last record is a dummy of zeros, as
-        in `_record_shares`."""
+        """Mean number of waiting tasks, by unit and record, with one more record as in
+        `_record_shares`."""
         self._read_ns = 0, 0
-        """Start and end, in ns of monotonic time, of the span whose records were read."""
+        """Monotonic times in ns between which records were read."""
         self._grouping: Grouping = "task"
         self._names: list[str] = [""] * NAMED_TASKS
         """The task, job or control group of each colour; '' if there is none."""
@@ -412,11 +416,11 @@ class TaskLanes:
         """By unit and column: the factor that scales the time of tasks to the busy time, and the
         seconds of CPU time in the selected span."""
         self._drawn_lines: dict[tuple[object, ...], list[list[Run]]] = {}
-        """Cache of the lines drawn since the last read, by kind of line, unit, rows and glyphs."""
+        """The lines drawn since the last read, by kind of line, unit, rows and glyphs."""
         self._seconds = np.zeros((len(units), TASK_PARTS))
         self._idle_s = np.zeros(len(units))
         self.inputs: object = None
-        """The axis and the range that were read last."""
+        """The axis, span and grouping of the last read."""
 
     def read(
         self, axis: Axis, util: Floats, span_ns: tuple[int, int], grouping: Grouping = "task"
@@ -453,8 +457,8 @@ class TaskLanes:
         self._idle_s = column_s.sum(axis=1) - self._seconds.sum(axis=1)
 
     def _read_records(self, start_ns: int, end_ns: int) -> bool:
-        """Reads the records within the axis and shortly before it, so that the first columns have a
-        record. Returns whether the records have changed."""
+        """Reads the records between these monotonic times in ns, and those shortly before, to which
+        the first columns may belong. Returns whether the records have changed."""
         first_ns, last_ns = self._read_ns
         previous_count, old_records = len(self._records), self._records
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
@@ -497,8 +501,8 @@ class TaskLanes:
         return group_name(self._session, pid, comm, self._grouping)
 
     def _choose_names(self, used: Mapping[str, float]) -> None:
-        """Gives a colour to each of the tasks that used most CPU time. `used`: CPU time by name, as
-        a sum of shares."""
+        """Assigns the colours to the tasks that used most CPU time. `used`: the sum of shares of
+        each task, by name."""
         top = sorted(used, key=lambda name: -used[name])[:NAMED_TASKS]
         new = [name for name in top if name not in self._names]
         self._names = [name if name in top else "" for name in self._names]
@@ -507,8 +511,8 @@ class TaskLanes:
                 self._names[i] = new.pop(0)
 
     def lane_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
-        """Returns the lane of a CPU in `rows` lines. The lowest line shows the name of a task where
-        the task fills enough cells."""
+        """Returns the lane of a unit in `rows` lines. The lowest line contains the names of tasks
+        that fill enough cells."""
         if ("lane", unit, rows, glyphs) not in self._drawn_lines:
             lanes = draw_charts(charts.task_chart, self._shares, rows, glyphs)
             with_names = self._name_line if glyphs == "colour" else self._letter_line
@@ -518,8 +522,8 @@ class TaskLanes:
         return self._drawn_lines["lane", unit, rows, glyphs]
 
     def queue_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
-        """Returns `rows` lines with the tasks that waited, one task for each line, to be drawn
-        above a chart."""
+        """Returns `rows` lines that show how many tasks waited, to be drawn above a chart. Each
+        line stands for one task."""
         key = "queue", unit, rows, glyphs
         if key not in self._drawn_lines:
             waiting = self._waiting_counts[unit, self._record_of_column]
@@ -529,7 +533,8 @@ class TaskLanes:
         return self._drawn_lines[key]
 
     def _name_line(self, signs: str, key: str) -> list[Run]:
-        """Returns a run with the name of its task where it first fits into full cells."""
+        """Returns a run of a lane as runs with the name of the task where it first fits into full
+        cells."""
         full, number = theme.LEVELS[8], key.removeprefix("task")
         named = number.isdecimal() and int(number) < NAMED_TASKS
         name = safe_cells(self._names[int(number)]) if named else ""
@@ -540,7 +545,8 @@ class TaskLanes:
         return [(signs[:start], key), (name, f"ground/{key}"), (signs[end:], key)]
 
     def _letter_line(self, signs: str, key: str) -> list[Run]:
-        """Returns a run of letters, in which the name follows the letter where there is room."""
+        """Returns a run of a lane of letters, with the name of the task behind its letter where
+        there is room."""
         for letter, name in zip(charts.TASK_LETTERS, map(safe_cells, self._names), strict=False):
             words = f"{letter}={name} "
             for match in re.finditer(f"{letter}{{{len(words) + 1},}}", signs):
@@ -548,10 +554,11 @@ class TaskLanes:
         return [(signs, key)]
 
     def sum_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
-        """Returns the seconds of each task on a CPU, the longest first, in `rows` lines, at least
-        three, of SUMS_WIDTH cells. With the idle time, the seconds add up to the window."""
-        if (drawn := self._drawn_lines.get(("sums", unit, rows, glyphs))) is not None:
-            return drawn
+        """Returns the CPU seconds of each task on a unit, the most first, in `rows` lines, at least
+        three, of SUMS_WIDTH cells. Together with the idle time, they add up to the span."""
+        cache_key = "sums", unit, rows, glyphs
+        if cache_key in self._drawn_lines:
+            return self._drawn_lines[cache_key]
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
         order = sorted((i for i in range(NAMED_TASKS) if seconds[i] >= MIN_SUM_S),
@@ -565,28 +572,22 @@ class TaskLanes:
         names, kinds = [*self._names, "others", "not seen"], [*order, *rest]
         lines: list[list[Run]] = []
         for i in kinds:
-            is_task = i < NAMED_TASKS
             bar = theme.LEVELS[8] * round(_BAR_WIDTH * seconds[i] / max(whole_s, 1e-9))
-            sign, key = (
-                (UNKNOWN_TASK, "dim/rule") if i == _UNSEEN_INDEX else (theme.LEVELS[8], f"task{i}")
-            )
-            if glyphs != "colour":
-                sign, key = charts.TASK_LETTERS[i], "text"
+            sign = task_sign(i, glyphs)
             name = fit(cut_name(names[i], _NAME_WIDTH), _NAME_WIDTH)
             lines.append([
-                (sign, key), (f" {name}", "text" if is_task else "dim"),
+                sign, (f" {name}", "text" if i < NAMED_TASKS else "dim"),
                 (f"{seconds[i]:>6.1f}", "bright" if i == kinds[0] else "text"), (" s  ", "dim"),
-                (bar, key if i != _UNSEEN_INDEX else "rule"),
+                (bar, sign[1] if i != _UNSEEN_INDEX else "rule"),
             ])  # fmt: skip
         idle = f"{'idle':<{_NAME_WIDTH}}{idle_s:>6.1f}"
         lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])
         lines += [[]] * (rows - len(lines))
-        drawn = [merge_runs(line, SUMS_WIDTH) for line in lines]
-        self._drawn_lines["sums", unit, rows, glyphs] = drawn
-        return drawn
+        self._drawn_lines[cache_key] = [merge_runs(line, SUMS_WIDTH) for line in lines]
+        return self._drawn_lines[cache_key]
 
     def window_s(self, unit: int) -> float:
-        """Returns the seconds to which the sums of a unit add up."""
+        """Returns the seconds to which the sums of a unit, with the idle time, add up."""
         return float(self._column_s[unit].sum())
 
     @property
@@ -594,8 +595,9 @@ class TaskLanes:
         return float(self._idle_s.sum())
 
     def task_times(self) -> list[LaneTask]:
-        """Returns the times of each task on all CPUs of the lanes, the longest run time first; then
-        the busy time of unknown tasks. Together with the idle time, they add up to the window."""
+        """Returns the times of each task on all CPUs of the lanes, the longest running time first,
+        and, last, the busy time of unknown tasks. Together with the idle time, the running times
+        add up to the span."""
         shape = 2, len(self._cpu_counts), len(self._records) + 1
         by_task = defaultdict[tuple[str, int], Floats](lambda: np.zeros(shape))
         longest_s: dict[tuple[str, int], float] = {}

@@ -1,6 +1,6 @@
-"""The numbers and texts beside the charts of a small machine. A unit is what one chart shows: a
-core if clocks are counted, else a CPU. This module reads the values of a unit in one interval and
-formats them as text."""
+"""The numbers and texts beside the charts of a small machine. Each chart shows one unit: a core if
+clocks are counted, else a CPU. This module reads the values of a unit in one interval and formats
+them as text."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 _SHARE_KEYS = {METRICS[key].label: key for key in ("util", "user", "system", "steal")}
 """Keys of the shares of a CPU's time, by name."""
 _READ_KEYS = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
-_READ_INDICES = [INDEX[key] for key in _READ_KEYS]
+_READ_INDEXES = [INDEX[key] for key in _READ_KEYS]
 
 
 def lowered_metric_name(episode: Episode) -> str:
-    """Returns the name of the metric that the episode makes worse; '' if no chart shows it."""
+    """Returns the name of the metric that the episode makes worse; '' if the metric has no
+    chart."""
     return _CHART_NAMES.get(lowered_number(episode), "")
 
 
@@ -100,23 +101,13 @@ class UnitReader:
         self._has_suspects = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
         rows = [row for unit in units for row in unit.positions]
-        numbers = interval.values.all[_READ_INDICES][:, rows].T.tolist()
+        numbers = interval.values.all[_READ_INDEXES][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
-        # For each row: the index of the busiest CPU, its ceiling, and whether its clock is below
-        # its ceiling.
-        self._busiest, self._ceiling_hz, self._below_ceiling = (
-            of_places.tolist()
-            for of_places in (
-                row_numbers.busiest,
-                row_numbers.ceiling_hz,
-                row_numbers.is_below_ceiling,
-            )
-        )
-
-    def running_episodes(self, unit: ChartUnit) -> list[Episode]:
-        """Returns the episodes that run on the unit, the worst first."""
-        return [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
+        self._busiest = row_numbers.busiest.tolist()
+        """Index of the busiest CPU of each row of `Cores.rows`."""
+        self._ceiling_hz = row_numbers.ceiling_hz.tolist()
+        self._below_ceiling = row_numbers.is_below_ceiling.tolist()
 
     def package_sign(self, package: int | None) -> Run:
         """Returns the sign of the worst running episode that affects most of a package."""
@@ -133,20 +124,13 @@ class UnitReader:
 
     def unit_values(self, unit: ChartUnit, *, is_selected: bool) -> UnitValues:
         row = unit.positions[self._busiest[unit.row] if unit.is_pair else 0]
-        running_episodes = self.running_episodes(unit)
-        own_episodes = [
-            e
-            for e in running_episodes
-            if not self._row_episodes.is_package_wide(e, unit.positions[0])
-        ]
-        worst = next(
-            (e for e in own_episodes if episode_style.is_loss(e)),
-            own_episodes[0] if own_episodes else None,
-        )
+        episodes = [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
+        is_package_wide = self._row_episodes.is_package_wide
+        own_episodes = [e for e in episodes if not is_package_wide(e, unit.positions[0])]
+        worst = next(filter(episode_style.is_loss, own_episodes), next(iter(own_episodes), None))
         shares = self._states(unit) if unit.is_pair else self._time_shares(row)
-        is_below_ceiling = self._below_ceiling[unit.row] or "clock" in map(
-            lowered_metric_name, running_episodes
-        )
+        lowered_names = [*map(lowered_metric_name, episodes)]
+        is_below_ceiling = self._below_ceiling[unit.row] or "clock" in lowered_names
         ipc_episode = next((e for e in own_episodes if lowered_metric_name(e) == "IPC"), None)
         losing_cpu = None if ipc_episode is None else find_losing_index(unit.cpus, own_episodes)
         ipc_row = row if losing_cpu is None else unit.positions[losing_cpu]
@@ -181,7 +165,8 @@ class UnitReader:
         return sum(wait for wait in waits if not isnan(wait))
 
     def _util_clock_ipc(self, row: int) -> tuple[float, float, float]:
-        """Returns utilisation, clock and IPC of a CPU; clock and IPC are NaN if it is at rest."""
+        """Returns utilisation, clock in Hz and IPC of a CPU. Clock and IPC are NaN if the CPU is at
+        rest."""
         util, hz, ipc, *_ = self._numbers[row]
         return (util, nan, nan) if self._interval.is_at_rest[row] else (util, hz, ipc)
 
@@ -193,13 +178,11 @@ class UnitReader:
         return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}
 
     def _share_texts(self, unit: ChartUnit) -> Mapping[str, str]:
-        """Returns texts in place of unknown SMT states, by state: the lowest and highest possible
-        share in per cent, or that a thread is offline."""
-        split, texts = self._interval.split, dict[str, str]()
-        if split.method[unit.core_position] == "bounds":
-            core = unit.core_position
-            pairs = zip(STATES, split.low[core], split.high[core], strict=True)
-            for name, *ends in pairs:
+        """Returns the texts that replace unknown shares, by SMT state: the lowest and highest
+        possible share in per cent, or "off" for an offline thread."""
+        split, core, texts = self._interval.split, unit.core_position, dict[str, str]()
+        if split.method[core] == "bounds":
+            for name, *ends in zip(STATES, split.low[core], split.high[core], strict=True):
                 texts[name] = "–".join(dict.fromkeys(f"{100 * end:.0f}" for end in ends))
         offline = (f"lp{i}" for i, row in enumerate(unit.positions) if not self._online[row])
         return texts | dict.fromkeys(offline, "off")
@@ -233,12 +216,12 @@ def _sign_run(episode: Episode | None) -> Run:
 LEFT_WIDTH = 17
 """Width of the names and numbers to the left of a chart, in cells."""
 WIDE_LEFT_WIDTH = 31
-"""Width of the names and numbers to the left of charts that are two lines high, in cells."""
+"""Width of the names and numbers to the left of a chart of two lines, in cells."""
 SCALE_WIDTH = 7
 """Width of a scale to the left of a chart, with its margin, in cells."""
 MAX_DIM_SHARE = 0.05
 MIN_SHOWN_QUEUE, LONG_QUEUE = 0.05, 0.5
-"""Minimum mean numbers of waiting tasks for the number to be shown in a title, and to be red."""
+"""Mean numbers of waiting tasks from which on the number is shown in a title, and is red."""
 QUEUE_LETTER = "w"
 """Character for waiting tasks on a screen without colour."""
 SELECTION_BAR = "▌"
@@ -267,7 +250,7 @@ class UnitValues:
     """Mark after the IPC: the sign of the episode that lowers it."""
     is_online: bool = True
     share_texts: Mapping[str, str] = field(default_factory=dict)
-    """Texts that replace unknown shares, by name of the share."""
+    """Texts that replace unknown shares, by name."""
     is_asleep: bool = False
     """Whether the unit is too idle for its clock and IPC to be meaningful."""
     is_selected: bool = False
@@ -279,7 +262,7 @@ _LEGEND: Mapping[str, Run] = {
     "user": (theme.USER, "user-9"), "kernel": (theme.KERNEL, "kernel-9"),
     "steal": (theme.STEAL, "over"), "busy": (theme.USER, "user-9"),
 }  # fmt: skip
-"""Character and style of the areas of a chart, by name of the share."""
+"""Character and style with which a chart shows a share, by name of the share."""
 
 
 def _share_cell(values: UnitValues, name: str, size: int) -> Run:
@@ -350,35 +333,30 @@ def task_runs(names: Sequence[str], room: int) -> list[Run]:
 
 
 def left_lines(values: UnitValues, rows: int) -> list[list[Run]]:
-    """Returns the lines to the left of a chart, each LEFT_WIDTH cells wide, or WIDE_LEFT_WIDTH if
-    there are only two."""
+    """Returns the `rows` lines to the left of a chart: the name of the unit, its CPUs, and as many
+    shares as fit. Lines have LEFT_WIDTH cells, or WIDE_LEFT_WIDTH if there are only two."""
     if rows == 2:
         return _two_left_lines(values)
     names = [*values.shares]
-    first = (
-        [[*_name_runs(values), (f"  {values.cpu_list}", "dim")]]
-        if values.cpu_list
-        else [_name_runs(values)]
-    )
-    if values.cpu_list and rows >= len(names) + 2:
-        first = [_name_runs(values), [(values.cpu_list, "dim")]]
-    lines = [*first, *(_number(values, name) for name in names[: rows - len(first)])]
+    lines = [_name_runs(values, with_cpus=True)]
     if not values.is_online:
-        lines = [_name_runs(values), [("off", "dim")]]
+        lines, names = [_name_runs(values), [("off", "dim")]], []
+    elif values.cpu_list and rows >= len(names) + 2:
+        lines = [_name_runs(values), [(values.cpu_list, "dim")]]
+    lines += [_share_runs(values, name) for name in names[: rows - len(lines)]]
     return _add_margin(values, lines, rows, LEFT_WIDTH)
 
 
 def _two_left_lines(values: UnitValues) -> list[list[Run]]:
-    """Returns the lines to the left of a chart that is two lines high: the name with the first
-    number, then the second and third number."""
+    """Returns the lines to the left of a chart of two lines: the name and the first share, then the
+    second and the third share."""
     names = [*values.shares]
-    half = (WIDE_LEFT_WIDTH - 5) // 2
-    left = [*_name_runs(values), *([(f"  {values.cpu_list}", "dim")] if values.cpu_list else [])]
-    gap: Run = ("  ", "text")
-    upper = [*merge_runs(left, half), gap, *_number(values, names[0], half - 2)]
-    lower = list[Run]()
-    for name in names[1:3]:
-        lower += [gap, *_number(values, name, half - 2)] if lower else _number(values, name, half)
+    half, gap = (WIDE_LEFT_WIDTH - 5) // 2, ("  ", "text")
+    left = merge_runs(_name_runs(values, with_cpus=True), half)
+    upper = [*left, gap, *_share_runs(values, names[0], half - 2)]
+    lower = _share_runs(values, names[1], half) if len(names) > 1 else []
+    for name in names[2:3]:
+        lower += [gap, *_share_runs(values, name, half - 2)]
     if not values.is_online:
         upper, lower = _name_runs(values), [("off", "dim")]
     return _add_margin(values, [upper, lower], 2, WIDE_LEFT_WIDTH)
@@ -387,14 +365,12 @@ def _two_left_lines(values: UnitValues) -> list[list[Run]]:
 def _add_margin(
     values: UnitValues, lines: list[list[Run]], rows: int, size: int
 ) -> list[list[Run]]:
-    """Returns the lines with a left margin added: the bar that marks the selected unit, and the
+    """Returns `rows` lines with a margin at the left: the bar that marks the selected unit, and the
     episode sign."""
     framed = []
-    for line_index in range(rows):
-        line = merge_runs(
-            [(" ", "text"), *(lines[line_index] if line_index < len(lines) else [])], size - 3
-        )
-        sign = values.sign if line_index == 0 else (" ", "text")
+    for i, runs in enumerate([*lines, *[list[Run]()] * rows][:rows]):
+        line = merge_runs([(" ", "text"), *runs], size - 3)
+        sign = values.sign if i == 0 else (" ", "text")
         if not values.is_selected:
             framed.append([(" ", "text"), sign, *line, (" ", "text")])
             continue
@@ -403,12 +379,14 @@ def _add_margin(
     return framed
 
 
-def _name_runs(values: UnitValues) -> list[Run]:
-    what, _, number = values.name.partition(" ")
-    return [(f"{what} ", "dim"), (number, "bright")]
+def _name_runs(values: UnitValues, *, with_cpus: bool = False) -> list[Run]:
+    kind, _, number = values.name.partition(" ")
+    cpus: list[Run] = [(f"  {values.cpu_list}", "dim")] if with_cpus and values.cpu_list else []
+    return [(f"{kind} ", "dim"), (number, "bright"), *cpus]
 
 
-def _number(values: UnitValues, name: str, size: int = LEFT_WIDTH - 5) -> list[Run]:
+def _share_runs(values: UnitValues, name: str, size: int = LEFT_WIDTH - 5) -> list[Run]:
+    """Returns the name and the value of a share in `size` cells."""
     room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
     if name in values.share_texts:
         return [(name, key), (f"{values.share_texts[name]:>{room}}", "dim")]
@@ -416,8 +394,8 @@ def _number(values: UnitValues, name: str, size: int = LEFT_WIDTH - 5) -> list[R
 
 
 def scale_marks(rows: int, queue_rows: int = 0) -> list[str]:
-    """Returns the labels of a scale from 0 to 100 %, one for each line of a chart, below
-    `queue_rows` labels for lines that count waiting tasks."""
+    """Returns the labels of a scale from 0 to 100 % for the lines of a chart, below the labels of
+    `queue_rows` lines for waiting tasks."""
     marks = [""] * rows
     marks[-1], marks[0] = "0", "100"
     if rows >= 5:
@@ -427,8 +405,8 @@ def scale_marks(rows: int, queue_rows: int = 0) -> list[str]:
 
 
 def row_of_clock(hz: float, ends: tuple[float, float], rows: int) -> int:
-    """Returns the row of a chart, from the top, at the height of a clock; 0 if it is unknown.
-    `ends`: the ends of the scale, the lower one first."""
+    """Returns the index of the row at the height of a clock, from the top of a chart; 0 if the
+    clock is unknown. `ends`: the ends of the scale in Hz, the lower one first."""
     low_hz, high_hz = ends
     return 0 if isnan(hz) else max(0, rows - 1 - int(rows * (hz - low_hz) / (high_hz - low_hz)))
 
@@ -437,18 +415,14 @@ def numbers_beside_clock(
     values: UnitValues, ends: tuple[float, float], rows: int, *, ipc: bool
 ) -> list[list[Run]]:
     """Returns the lines to the right of the clock chart, in RIGHT_WIDTH cells: the ceiling and the
-    clock, each at its height, and the lower end of the scale. `ipc`: the IPC is added, because it
+    clock, each at its height, and the lower end of the scale. `ipc`: whether to add the IPC, if it
     has no chart of its own."""
     unit = values.clock
-    key = "dim" if values.is_asleep else "bright"
-    run = _number_cell(
-        values.hz * unit.per_hz, unit.digits, key, lowered="clock" in values.lowered_names
-    )
-    clock_runs: list[Run] = [run, (" ", "text"), values.drop_sign]
-    rate: list[Run] = [
-        _number_cell(values.ipc, 2, key, lowered="IPC" in values.lowered_names),
-        (" IPC", "dim"),
-    ]
+    key, lowered = "dim" if values.is_asleep else "bright", values.lowered_names
+    clock = _number_cell(values.hz * unit.per_hz, unit.digits, key, lowered="clock" in lowered)
+    clock_runs: list[Run] = [clock, (" ", "text"), values.drop_sign]
+    ipc_cell = _number_cell(values.ipc, 2, key, lowered="IPC" in lowered)
+    rate: list[Run] = [ipc_cell, (" IPC", "dim")]
     if rows == 2:
         return [merge_runs(clock_runs, RIGHT_WIDTH), merge_runs(rate if ipc else [], RIGHT_WIDTH)]
     lines: list[list[Run]] = [[] for _ in range(rows)]
@@ -477,16 +451,16 @@ def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
 
 RIGHT_WIDTH = 9
 CAUSES_WIDTH, MIN_WIDTH_FOR_CAUSES = 17, 156
-"""Width in cells of the column of seconds lost by cause, and minimum width of a screen with it."""
+"""Width in cells of the list of seconds lost by cause, and minimum width of a screen with it."""
 MIN_LOST_S = 0.05
-"""Minimum loss that has a line of its own, in seconds."""
+"""Minimum loss that is listed, in seconds."""
 
 
 def lost_time_lines(
     lost_s: Sequence[float], window_s: float, rows: int, *, colour: bool
 ) -> list[list[Run]]:
-    """Returns the seconds lost below the clock ceiling, a line for each cause, the largest loss
-    first: `rows` lines of CAUSES_WIDTH cells. `window_s`: seconds over which losses are summed."""
+    """Returns `rows` lines of CAUSES_WIDTH cells with the seconds lost below the clock ceiling by
+    each cause, the largest loss first. `window_s`: seconds over which losses are summed."""
     lines: list[list[Run]] = [[(f"lost in {window_s:.0f} s", "dim")]] if rows > 3 else []
     order = sorted(range(len(lost_s)), key=lost_s.__getitem__, reverse=True)
     shown = [cause for cause in order if lost_s[cause] >= MIN_LOST_S]
@@ -501,8 +475,8 @@ def lost_time_lines(
 
 
 def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) -> Run:
-    """Returns a number in 5 cells. A sign replaces an unknown number, or nothing if the style `key`
-    is "faint"."""
+    """Returns a number in 5 cells. An unknown number is replaced by a sign, or by nothing in the
+    style "faint"."""
     if isnan(value) and key == "faint":
         return "", "text"
     if isnan(value):

@@ -1,7 +1,5 @@
-"""The overview of a small machine: a history chart for each CPU or core, as wide as the screen.
-
-`ChartPage.make_lines` makes the lines of one moment. `ChartPage.rows` maps lines to cores, so that
-a cursor can move over the lines."""
+"""The overview of a small machine: a chart of the history of each CPU or core. `ChartPage` makes
+the lines, and maps lines to cores and cells to times. `ChartLayout` says how many charts fit."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from textual import events
 from perftop.base.text import ClockUnit, clock_time
 from perftop.draw import theme
 from perftop.draw.charts import Glyphs
-from perftop.draw.columns import Run, fit
+from perftop.draw.columns import Run, cut
 from perftop.draw.strips import merge_runs, overlay, restyle_cells, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
@@ -66,10 +64,10 @@ class ChartPage:
     def __init__(
         self, session: Session, cores: Cores, positions: Sequence[int] | None = None
     ) -> None:
-        """`positions`: positions of the cores in the session's lists. None: all shown cores, and a
-        bar marks the selected core."""
+        """`positions`: positions of the cores in the session's lists; None: all cores of `cores`,
+        of which a bar marks the selected one."""
         self._session, self._cores, self._positions = session, cores, positions
-        # There are no charts of the states of more than two threads.
+        # The chart of SMT states shows at most two threads.
         self.has_counters = bool(session.evaluator.variants["busy_hz"]) and cores.max_threads <= 2
         self._reader, self._episodes = RowReader(session, cores), RowEpisodes(session)
         self._layout: ChartLayout | None = None
@@ -78,28 +76,26 @@ class ChartPage:
         self._units: list[ChartUnit] = []
         self._lanes: TaskLanes | None = None
         self._inputs: object = None
-        """The inputs, apart from the history, from which the charts and axes below were drawn."""
+        """The inputs, apart from the history, from which the charts and axes were drawn."""
         self._unit_charts: list[UnitCharts] = []
         self._axis_lines: list[list[list[Run]]] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
-        """Row index in `Cores` of each line, in the left column if there are two; None for lines
-        without a row."""
+        """For each line, the index of its core in `Cores.rows`, or None. Of two columns of charts,
+        this is the left."""
         self.right_rows: list[int | None] = []
-        """Row index in `Cores` of each line in the right of two columns; None for lines without a
-        row."""
+        """The same indexes for the right of two columns."""
 
     def choose_layout(self, height: int, width: int) -> bool:
-        """Chooses the layout for a size; returns whether one fits."""
-        session, cores = self._session, self._cores
+        """Chooses the layout for this size. Returns whether charts fit."""
+        session, cores, positions = self._session, self._cores, self._positions
         self._layout = None
-        is_page = self._positions is not None
-        fits_charts = is_page or cores.max_threads <= 2
-        if fits_charts and cores.rows and session.history is not None:
-            shown_cores = session.selected_cores() if self._positions is None else self._positions
+        can_be_drawn = positions is not None or cores.max_threads <= 2
+        if can_be_drawn and cores.rows and session.history is not None:
+            shown_cores = session.selected_cores() if positions is None else positions
             cpu_counts = [len(session.cores[position]) for position in shown_cores]
             charts = len(cpu_counts) if self.has_counters else sum(cpu_counts)
-            packages = 1 if is_page else cores.package_count
+            packages = cores.package_count if positions is None else 1
             self._layout = chart_layout(
                 charts, height, width, packages=packages, counted=self.has_counters,
                 l3_count=clock_columns.heading_count(cores),
@@ -108,7 +104,7 @@ class ChartPage:
 
     @property
     def lanes(self) -> TaskLanes:
-        """The tasks of the units that were drawn last."""
+        """The tasks that ran on the drawn units."""
         assert self._lanes is not None
         return self._lanes
 
@@ -120,7 +116,8 @@ class ChartPage:
     def make_lines(
         self, interval: Interval, order: Sequence[int], settings: ViewSettings, glyphs: Glyphs
     ) -> None:
-        """Makes the lines for this interval. `order`: indexes of rows of `Cores`, from the top."""
+        """Makes the lines for this interval. `order`: indexes in `Cores.rows`, in the order in
+        which the charts are drawn."""
         session, layout = self._session, self._layout
         assert layout is not None
         if self._drawer is None or order != self._order:
@@ -151,7 +148,7 @@ class ChartPage:
             axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in (past.axis, *dot_axes)]
             last_unit = self._units[-1]
             self._axis_lines = [
-                self._axes(layout, unit, episodes, axes, last=unit is last_unit)
+                self._make_axis(layout, unit, episodes, axes, last=unit is last_unit)
                 if layout.has_own_axes or unit is last_unit else []
                 for unit in self._units
             ]  # fmt: skip
@@ -166,9 +163,10 @@ class ChartPage:
             self._add_columns(layout, reader, settings, clock, glyphs)
             return
         packages = [unit.package for unit in self._units]
-        grouped = _are_contiguous(packages)
+        is_grouped, title_lines = _are_contiguous(packages), int(layout.kind == "titled")
+        unit_lines = _titled_lines if title_lines else _lines_with_numbers_beside
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
-            begins = i == 0 or (grouped and unit.package != packages[i - 1])
+            begins = i == 0 or (is_grouped and unit.package != packages[i - 1])
             if layout.heading_lines and begins:
                 sign, name = reader.package_sign(unit.package), (f" {unit.package_name}", "bright")
                 heading = merge_runs([(" ", "text"), sign, name], layout.left_width)
@@ -178,28 +176,21 @@ class ChartPage:
             unit_cpus = self._cores.rows[unit.row].cpus
             selected = self._positions is None and settings.cpu in unit_cpus
             values = reader.unit_values(unit, is_selected=selected)
-            if layout.kind == "titled":
-                lines = _titled_lines(layout, values, unit_charts, glyphs, self.lanes, i)
-            else:
-                lines = _lines_with_numbers_beside(
-                    layout, values, unit_charts, glyphs, self.lanes, i
-                )
-            if settings.cursor_ns is not None:
-                titles = int(layout.kind == "titled")
-                lines[titles:] = self._draw_cursor(lines[titles:], settings)
+            lines = unit_lines(layout, values, unit_charts, glyphs, self.lanes, i)
+            lines[title_lines:] = self._draw_cursor(lines[title_lines:], settings)
             lines += self._axis_lines[i]
-            last = unit is self._units[-1]
-            if last:
-                lines[-1] = self._draw_label(lines[-1], settings)
-            self._add(unit.row, lines)
-            if not last:
+            if unit is not self._units[-1]:
+                self._add(unit.row, lines)
                 self._add(None, [[]] * layout.gap_lines)
+                continue
+            lines[-1] = self._draw_label(lines[-1], settings)
+            self._add(unit.row, lines)
 
     def _add_columns(
         self, layout: ChartLayout, reader: UnitReader, settings: ViewSettings, clock: ClockUnit,
         glyphs: Glyphs,
     ) -> None:  # fmt: skip
-        """Makes the lines of a machine whose cores are in two columns."""
+        """Adds the lines of two columns of charts."""
         size, half = clock_columns.column_width(layout.width), (len(self._units) + 1) // 2
         self._add(None, [clock_columns.legend_line(clock, layout.width, glyphs)])
         groups = [clock_columns.group_of(self._cores, unit.row) for unit in self._units]
@@ -210,9 +201,8 @@ class ChartPage:
             for i in units_of_side:
                 unit, begins = self._units[i], i == units_of_side[0] or groups[i] != groups[i - 1]
                 if begins and is_grouped:
-                    of_group = [self._units[k] for k in units_of_side if groups[k] == groups[i]]
-                    heading = clock_columns.group_heading(self._cores, of_group, reader, size)
-                    lines.append(heading)
+                    units = [self._units[k] for k in units_of_side if groups[k] == groups[i]]
+                    lines.append(clock_columns.group_heading(self._cores, units, reader, size))
                 elif i != units_of_side[0]:
                     lines += [[]] * layout.gap_lines
                 rows += [None] * (len(lines) - len(rows))
@@ -224,7 +214,7 @@ class ChartPage:
         (left, left_rows), (right, right_rows) = sides
         for a, b, row, right_row in zip_longest(left, right, left_rows, right_rows):
             line = [*merge_runs(a or [], size), (" " * clock_columns.GAP, "text"), *(b or [])]
-            if settings.cursor_ns is not None and (row is not None or right_row is not None):
+            if row is not None or right_row is not None:
                 (line,) = self._draw_cursor([line], settings)
             self._add(row, [line])
         self.right_rows = [None, *right_rows]
@@ -232,7 +222,8 @@ class ChartPage:
         self._add(None, [*last_lines[:-1], self._draw_label(last_lines[-1], settings)])
 
     def row_at(self, x: int, y: int) -> int | None:
-        """Returns the index of the row of `Cores` at cell `x` of line `y`; None if none."""
+        """Returns the index in `Cores.rows` of the core at cell `x` of line `y`; None if there is
+        none."""
         layout = self._layout
         if layout is None or not 0 <= y < len(self.rows):
             return None
@@ -241,8 +232,8 @@ class ChartPage:
         return self.rows[y]
 
     def chart_cells(self) -> list[tuple[int, int, int]]:
-        """Returns, for each chart in a line, its first cell, its width in cells, and the number of
-        columns of time in each cell."""
+        """Returns, for each of the charts side by side, its first cell, its width in cells, and the
+        number of columns of time in each of its cells."""
         layout = self._layout
         assert layout is not None
         if layout.kind == "columns":
@@ -269,25 +260,23 @@ class ChartPage:
         return None
 
     def _draw_cursor(self, lines: list[list[Run]], settings: ViewSettings) -> list[list[Run]]:
-        """Returns lines of charts with the cursor, and faded outside the selected range."""
-        assert self._drawer is not None
-        axis = self._drawer.history.axis
+        """Returns the lines of a chart with the time cursor, if there is one; cells outside the
+        selected ranges are faded."""
+        if settings.cursor_ns is None or self._drawer is None:
+            return lines
+        axis, faded = self._drawer.history.axis, theme.FADED_PREFIX
         for first, cells, cell_columns in reversed(self.chart_cells()):
             ranges = settings.ranges_ns.values()
             for begin, end in time_axis.cells_outside(axis, cells, cell_columns, ranges):
-                lines = [
-                    restyle_cells(line, first + begin, first + end, theme.FADED_PREFIX)
-                    for line in lines
-                ]
-            if settings.cursor_ns is not None:
-                x = first + axis.bin_at(settings.cursor_ns) // cell_columns
-                if first <= x < first + cells:
-                    lines = [overlay(line, x, [(CURSOR_STROKE, "bright")]) for line in lines]
+                lines = [restyle_cells(runs, first + begin, first + end, faded) for runs in lines]
+            x = first + axis.bin_at(settings.cursor_ns) // cell_columns
+            if first <= x < first + cells:
+                lines = [overlay(line, x, [(CURSOR_STROKE, "bright")]) for line in lines]
         return lines
 
     def _draw_label(self, line: list[Run], settings: ViewSettings) -> list[Run]:
-        """Returns the line of times with the selected ranges and the time of the cursor. They
-        replace other times."""
+        """Returns the line of times with the time of the cursor and the selected ranges in place of
+        other times."""
         if settings.cursor_ns is None or self._drawer is None or self._layout is None:
             return line
         axis = self._drawer.history.axis
@@ -297,18 +286,16 @@ class ChartPage:
         x = first + axis.bin_at(settings.cursor_ns) // cell_columns - len(text) // 2
         label_starts = [max(first, min(first + cells - len(text), x))]
         used, brackets = set[int](), list[tuple[int, Run]]()
-        for name, (start_ns, end_ns) in (
-            settings.ranges_ns.items() if self._layout.has_times_line else ()
-        ):
-            begin, end = (
-                max(0, min(cells, (axis.bin_at(ns) + 1) // cell_columns))
-                for ns in (start_ns, end_ns)
-            )
+        named_ranges = settings.ranges_ns.items() if self._layout.has_times_line else ()
+        for name, range_ns in named_ranges:
+            start_ns, end_ns = range_ns
+            begin, end = (max(0, min(cells, (axis.bin_at(ns) + 1) // cell_columns))
+                          for ns in range_ns)  # fmt: skip
             size = max(end - begin, len("├A┤"))
             wordings = f" {name} {(end_ns - start_ns) / 1e9:.1f} s ", f" {name} ", name
             words = next(words for words in wordings if len(words) + 2 <= size)
             begin = first + min(begin, cells - size)
-            style = "key" if (start_ns, end_ns) == settings.range_ns else "dim"
+            style = "key" if range_ns == settings.range_ns else "dim"
             brackets.append((begin, (f"├{words:─^{size - 2}}┤", style)))
             used |= {*range(begin - 1, begin + size + 1)}
             if end_ns == settings.cursor_ns:  # the time is written beside the bracket
@@ -354,14 +341,14 @@ class ChartPage:
             runs += [(" " * (_GAP - 1), "text"), *merge_runs([(words, "dim")], layout.chart_width)]
         return runs
 
-    def _axes(
+    def _make_axis(
         self, layout: ChartLayout, unit: ChartUnit, episodes: list[Episode],
         axes: Sequence[tuple[Axis, list[Tick]]], *, last: bool,
     ) -> list[list[Run]]:  # fmt: skip
-        """Returns the axis below a unit's charts and, below the last unit, the line of times.
-        `axes`: for the charts of states and then, if clocks are counted, for the other charts, each
-        with its ticks. An axis shows the episodes that make its chart's number worse. With two
-        columns of clocks, it shows the episodes on the cores of its column."""
+        """Returns the line with the axes of a unit's charts and, below the last unit, the line of
+        times. `axes`: axes whose cells have one and, if clocks are counted, two columns, with their
+        ticks. An axis shows the episodes that make the number of its chart worse, or, with two
+        columns of charts, the episodes on the cores of its column."""
 
         def on_units(units_of_axis: Sequence[ChartUnit]) -> list[Episode]:
             cpus = {cpu for unit in units_of_axis for cpu in unit.cpus}
@@ -375,9 +362,8 @@ class ChartPage:
             axis_episodes = on_units([unit] if layout.has_own_axes else self._units)
             right_names = ("clock", "IPC")[: len(spans) - 1]
             shown = [[e for e in axis_episodes if lowered_metric_name(e) not in right_names]]
-            shown += [
-                [e for e in axis_episodes if lowered_metric_name(e) == n] for n in right_names
-            ]
+            for name in right_names:
+                shown.append([e for e in axis_episodes if lowered_metric_name(e) == name])
         line, times, end = list[Run](), list[Run](), 0
         for i, (first, cells, cell_columns) in enumerate(spans):
             axis, ticks = axes[cell_columns - 1]
@@ -392,8 +378,7 @@ class ChartPage:
 
 
 def _are_contiguous(groups: Sequence[object]) -> bool:
-    """Returns whether the members of each group are adjacent, so that each group needs only one
-    heading."""
+    """Returns whether equal groups are adjacent, so that each group needs only one heading."""
     return sum(a != b for a, b in pairwise(groups)) < len({*groups})
 
 
@@ -408,7 +393,7 @@ def _titled_lines(
         *([bar, (f"{mark} ", "faint"), *area]
           for mark, area in zip(
               chart_numbers.scale_marks(layout.area_rows, layout.queue_rows),
-              lanes.queue_lines(unit, layout.queue_rows, glyphs) + charts.area_lines,
+              [*lanes.queue_lines(unit, layout.queue_rows, glyphs), *charts.area_lines],
               strict=True)),
     ]  # fmt: skip
     if not layout.lane_rows:
@@ -451,11 +436,10 @@ def _lines_with_numbers_beside(
         rate: list[list[Run]] = [*charts.rate_lines]
         if len(rate) < rows:
             size = layout.chart_width
-            names = [fit(name, min(len(name), size)) for name in values.tasks]
+            names = [cut(name, size) for name in values.tasks]
             rate = [merge_runs(chart_numbers.task_runs(names, size), size), *rate]
-        for line, area, numbers in zip(
-            lines, rate, chart_numbers.numbers_beside_rate(values, rows), strict=True
-        ):
+        beside_rate = chart_numbers.numbers_beside_rate(values, rows)
+        for line, area, numbers in zip(lines, rate, beside_rate, strict=True):
             line += [(" " * (_GAP - 1), "text"), *area, *numbers]
     return lines
 
@@ -465,7 +449,6 @@ class ChartedView(PaneledView):
 
     _drag_start: tuple[int, int] | None = None
     """The cell of the widget in which the mouse button was pressed."""
-
     shown_charts: ChartPage | None = None
     """The charts at the top of the scrolling lines; None if there are none."""
 
@@ -490,28 +473,28 @@ class ChartedView(PaneledView):
 
 
 MAX_CHARTS = 16
-"""Maximum number of charts, one per core or CPU; a machine with more is shown as rows instead."""
+"""Maximum number of charts. A machine that needs more is shown as a grid."""
 MAX_TITLED_CHARTS = 4
-"""Maximum number of charts that have a title line each; if there are more, the numbers are beside
-the charts."""
+"""Maximum number of charts that have a line of numbers above each. If there are more, the numbers
+are beside the charts."""
 MIN_WIDTH = 60
 """Minimum width of a screen with charts, in cells."""
 MIN_WIDTH_FOR_RATES = 112
 """Minimum width of a screen with an IPC chart beside the clock chart, in cells."""
 _MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
-"""Minimum heights in lines: for gaps between charts, and for a separate line of times."""
+"""Minimum lines of a view with gaps between charts, and with a separate line of times."""
 _MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 3))
-"""Pairs (charts, rows): with at most `charts` charts, a chart with its lane has at most `rows`
-rows. On a high screen, charts may grow beyond that."""
+"""Pairs (charts, rows): up to `charts` charts have at most `rows` rows each, including their lanes,
+or more in a view with more than _GROWTH_HEIGHT lines."""
 _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
-"""Maximum rows of a chart, like _MAX_ROWS, on a screen with fewer lines than
-_MIN_HEIGHT_FOR_TIMES."""
+"""The same pairs for a view with fewer than _MIN_HEIGHT_FOR_TIMES lines."""
 _LANE_ROWS = (10, 4), (4, 2), (2, 1)
-"""Pairs (rows, lane rows): in a chart of at least `rows` rows, the lane takes `lane rows`."""
+"""Pairs (rows, lane rows): of a chart with at least `rows` rows, the lane has `lane rows`."""
 _QUEUE_ROWS = (10, 2), (4, 1), (2, 0)
-"""Pairs (rows, queue rows): in a chart of at least `rows` rows, waiting tasks take `queue rows`."""
+"""Pairs (rows, queue rows): of a chart with at least `rows` rows, waiting tasks have `queue
+rows`."""
 _GROWTH_HEIGHT = 42
-"""Number of lines beyond which charts grow with the screen."""
+"""Number of lines of a view beyond which charts become higher."""
 _GROWTH_SHARE = 0.75
 """Share of the lines beyond _GROWTH_HEIGHT that charts get; the panels get the rest."""
 
@@ -522,16 +505,17 @@ class ChartLayout:
 
     width: int
     has_counters: bool
-    """Whether there are counters, and so charts of clocks."""
+    """Whether clocks are counted and have charts."""
     kind: Literal["titled", "beside", "columns"]
+    """Whether numbers are above the charts, beside them, or in two columns of clock charts."""
     rows: int
-    """Lines of each chart and its lane."""
+    """Lines of each chart, including its lane."""
     gap_lines: int
     """Blank lines between charts."""
     has_own_axes: bool
-    """Whether each chart has its own axis; else there is one axis below the last chart."""
+    """Whether each chart has an axis; else only the last chart has one."""
     has_times_line: bool
-    """Whether times have a separate line; else they are written into the axis."""
+    """Whether times have a line below the axis; else they are written into the axis."""
     blank_lines: int
     """Blank lines before the panels."""
     heading_lines: int
@@ -564,7 +548,7 @@ class ChartLayout:
 
     @property
     def left_width(self) -> int:
-        """Width of the names and numbers, or of the scale, to the left of a chart, in cells."""
+        """Width of the texts to the left of a chart, in cells."""
         if self.kind == "beside":
             return WIDE_LEFT_WIDTH if self.rows == 2 else LEFT_WIDTH
         return SCALE_WIDTH if self.kind == "titled" else clock_columns.NAME_WIDTH
@@ -576,7 +560,8 @@ class ChartLayout:
 
     @property
     def rate_rows(self) -> int:
-        """Lines of an IPC chart; 0 if there are none. A tall chart has a line of tasks above it."""
+        """Lines of an IPC chart, above which there is a line of tasks if there are more than two
+        rows; 0 if there is no IPC chart."""
         return 0 if not self.has_rates else self.rows - 1 if self.rows > 2 else self.rows
 
     @property
@@ -589,7 +574,7 @@ class ChartLayout:
 
     @property
     def columns(self) -> int:
-        """Columns of time of each chart; a cell of a clock or IPC chart has two."""
+        """Columns of time of each chart. A cell of a clock or IPC chart has two columns."""
         if self.has_counters:
             return 2 * self.chart_width
         return self.width - self.left_width - 1 - (SUMS_WIDTH + _GAP if self.has_sums else 0)
@@ -598,13 +583,13 @@ class ChartLayout:
 def chart_layout(
     chart_count: int, height: int, width: int, *, packages: int, counted: bool, l3_count: int = 1
 ) -> ChartLayout | None:
-    """Returns the best layout for this many charts; None if they do not fit. `counted`: the cores
-    have counters, so that their charts show SMT states and need an even number of lines.
-    `l3_count`: number of L3s; each has a heading in the columns of clocks."""
+    """Returns the most spacious layout for this many charts; None if they do not fit. `counted`:
+    whether clocks are counted; charts then show SMT states, for which they need an even number of
+    lines. `l3_count`: number of headings of L3s in a column of charts."""
     if not 0 < chart_count <= MAX_CHARTS or width < MIN_WIDTH:
         return None
     if counted and chart_count >= clock_columns.MIN_CORES and width >= clock_columns.MIN_WIDTH:
-        return _two_column_plan(chart_count, height, width, l3_count)
+        return _two_column_layout(chart_count, height, width, l3_count)
     beside = counted or chart_count > MAX_TITLED_CHARTS
     kind: Literal["titled", "beside"] = "beside" if beside else "titled"
     headings = packages if beside else 0
@@ -617,7 +602,6 @@ def chart_layout(
         queue = 0 if beside else next(lines for min_rows, lines in _QUEUE_ROWS if rows >= min_rows)
         lanes -= queue if lanes > 1 else 0
         has_causes = counted and rows > 2 and width >= MIN_WIDTH_FOR_CAUSES
-        # The most spacious layout comes first.
         for gap, axes, times, blank in ((1, not beside, True, 1), (0, False, True, 1),
                                         (0, False, False, 0)):  # fmt: skip
             min_height = _MIN_HEIGHT_FOR_GAPS if gap else _MIN_HEIGHT_FOR_TIMES if times else 0
@@ -632,8 +616,8 @@ def chart_layout(
     return None
 
 
-def _two_column_plan(charts: int, height: int, width: int, headings: int) -> ChartLayout | None:
-    """Returns the layout of the clocks of cores in two columns; None if they do not fit."""
+def _two_column_layout(charts: int, height: int, width: int, headings: int) -> ChartLayout | None:
+    """Returns the layout of clock charts in two columns; None if they do not fit."""
     lines = (charts + 1) // 2
     for gap in (1, 0):
         room = height - 3 - headings - gap * (lines - headings) - MIN_HEIGHT

@@ -1,5 +1,6 @@
-"""Two columns of clock charts, for nine to sixteen cores: the clock of each core under its ceiling
-over time, with the task that runs there. Cores of one L3 share a heading."""
+"""Two columns of clock charts, for nine to sixteen cores. Each chart shows the clock of a core and
+its ceiling over time. Beside it are the numbers of the core and the task that runs there. Cores of
+one L3 share a heading."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ MIN_CORES = 9
 MIN_WIDTH = 120
 """Minimum width of a screen with two columns, in cells."""
 NAME_WIDTH, SIDE_WIDTH, GAP = 11, 17, 3
-"""Width in cells of the name and scale left of a chart, of the numbers right of it, and of the gap
-between the columns."""
+"""Widths in cells: of the name and the scale left of a chart, of the numbers right of it, and of
+the gap between the columns."""
 
 
 def column_width(width: int) -> int:
@@ -46,15 +47,14 @@ def group_of(cores: Cores, index: int) -> CoreGroup:
 
 
 def heading_count(cores: Cores) -> int:
-    """Returns the number of headings in the column that has more of them."""
+    """Returns the number of headings in the column with more headings."""
     groups = [group_of(cores, index) for index in range(len(cores.rows))]
     half = (len(groups) + 1) // 2
     return max(len({*groups[:half]}), len({*groups[half:]}))
 
 
 def legend_line(clock: ClockUnit, size: int, glyphs: Glyphs) -> list[Run]:
-    """Returns the line above the columns, which explains the colours. The ends of the scales are
-    beside the charts, because types of cores have different scales."""
+    """Returns the line above the columns, which explains the colours."""
     runs: list[Run] = [
         (" clock", "bright"), (f" and its ceiling, {clock.name}   ", "dim"),
         (theme.USER, "clock-9" if glyphs == "colour" else "text"),
@@ -69,7 +69,7 @@ def legend_line(clock: ClockUnit, size: int, glyphs: Glyphs) -> list[Run]:
 def group_heading(
     cores: Cores, units: Sequence[ChartUnit], reader: UnitReader, size: int
 ) -> list[Run]:
-    """Returns the heading of the cores of one L3, or of the package if it has only one."""
+    """Returns the heading of the cores of one L3, or of a package that has only one L3."""
     package, l3 = group_of(cores, units[0].row)
     has_caches = len(cores.rows_by_group) > cores.package_count
     name = f"L3 {l3}" if has_caches and l3 is not None else package_name(package)
@@ -95,21 +95,22 @@ def unit_lines(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Ru
 
 
 def _numbers(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]]:
-    """Returns the ceiling with the loss, and the clock below it, each at its height on the scale;
-    the task is in the last row. A clock at its ceiling is a single number."""
+    """Returns the lines to the right of a chart: the ceiling with the difference to the clock, and
+    the clock, each at its height on the scale; and the task in the last line. A clock at its
+    ceiling has no second number."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
     clock, hz, ceiling_hz = values.clock, values.hz, values.ceiling_hz
     task = values.tasks[0] if values.tasks else "idle"
     if len(task) > SIDE_WIDTH - 1:
-        task = task.rpartition(" ")[0]  # without its share: a cut number is worse than none
+        task = task.rpartition(" ")[0]  # leaves out the share, which must not be cut
     lines[-1] = [(f" {fit(task, SIDE_WIDTH - 1)}", "dim")]
     if not values.is_online:
         return [[(" off", "dim")], *lines[1:-1], []]
     if not hz > 0:
         return lines
 
-    def row_of(value_hz: float, last: int) -> int:
-        return min(last, row_of_clock(value_hz, (chart.low_hz, chart.high_hz), rows))
+    def row_of(value_hz: float, max_row: int) -> int:
+        return min(max_row, row_of_clock(value_hz, (chart.low_hz, chart.high_hz), rows))
 
     def number(value_hz: float) -> str:
         return f"{value_hz * clock.per_hz:>5.{clock.digits}f}"

@@ -1,5 +1,5 @@
-"""The page of one core: its charts, drawn as in the overview, the tasks that used its CPUs, all its
-numbers with their history, and the episodes on it."""
+"""The page of one core: its charts, as in the overview; the tasks that ran on its CPUs; all its
+numbers with their history; and the episodes on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from perftop.session.values import (
     lasting_reasons,
     names_by_reason,
 )
-from perftop.tui.overview.chart_cells import ColumnHistory, LaneTask, TaskLanes
+from perftop.tui.overview.chart_cells import ColumnHistory, LaneTask, TaskLanes, task_sign
 from perftop.tui.overview.charts import ChartedView, ChartPage
 from perftop.tui.panels.panels import (
     MIN_HEIGHT,
@@ -56,13 +56,13 @@ from perftop.tui.shared.view_settings import ViewSettings
 
 VALUE_WIDTH = 8
 MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH, SCALE_WIDTH = 12, 60, 6
-"""Minimum and maximum width of the history of a number, and the width of the upper end of its
-scale, in cells."""
+"""Minimum and maximum width of the history of a number, and the width of the number at the upper
+end of its scale, in cells."""
 MIN_TABLE_HEIGHT = 6
 MIN_WAIT_SHARE = 0.1
-"""Minimum share of a cell's time for which a task waited, for the wait to be drawn."""
+"""Share of a cell's time from which on the waiting of a task is drawn."""
 MIN_UNKNOWN_SHARE = 0.2
-"""Minimum share of a cell's time used by unknown tasks, for it to be drawn."""
+"""Share of a cell's time from which on the time of unknown tasks is drawn."""
 WAIT_SIGN = "▒"
 _LEGEND: list[Run] = [
     (theme.LEVELS[8], "task0"), (" runs ", "dim"), (WAIT_SIGN, "over"), (" waits ", "dim"),
@@ -74,14 +74,14 @@ class CorePage(ChartedView):
     HINTS: ClassVar[tuple[str, ...]] = ("back", "core_down", "wider", "units")
 
     _row: int | None = None
-    """Index of the shown core among the rows; None if no core matches the filter."""
+    """Index of the shown core in `cores.rows`; None if no core matches the filter."""
     _lines: Sequence[list[Run]] = ()
     _numbers: Sequence[Number]
     _history: ColumnHistory
     _scale_tops: dict[str, float]
     """Upper ends of the scales of the histories at the last refresh, by key of the number."""
     _histories: tuple[object, dict[str, list[Run]]]
-    """The inputs from which the histories were drawn, and the drawn histories by key of the
+    """The inputs from which the histories were drawn, and the drawn histories, by key of the
     number."""
     _tasks_and_episodes: tuple[object, list[PanelLine]]
     """The inputs from which the tasks and episodes were drawn, and their lines."""
@@ -138,7 +138,7 @@ class CorePage(ChartedView):
         self.handle_footer_click(event)
 
     def action_neighbour(self, steps: int) -> None:
-        """Moves to the core that is `steps` cores away, in the row order of other views."""
+        """Goes to the core `steps` rows below this one, in the order that all views share."""
         if self._row is None:
             return
         rows = ordered_rows(self.cores, self.settings, self.session, self.interval)
@@ -151,15 +151,13 @@ class CorePage(ChartedView):
     def _draw_tasks_and_episodes(
         self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
     ) -> list[PanelLine]:
-        """Returns the table of tasks. Where there is room, the episodes on the core are below the
-        table, with notes on the core's numbers."""
+        """Returns the table of tasks and, if there is room, the episodes on the core and notes on
+        the core's numbers."""
         assert self.shown_charts is not None
         lanes = self.shown_charts.lanes
-        episodes = [
-            len(episode_list) for episode_list in (session.running, session.ended, session.marks)
-        ]
+        episode_counts = [len(session.running), len(session.ended), len(session.marks)]
         moment_ns = interval.time_ns if is_past(session, interval) else None
-        inputs = lanes.inputs, moment_ns, session, episodes, width, height
+        inputs = lanes.inputs, moment_ns, session, episode_counts, width, height
         if inputs == self._tasks_and_episodes[0]:
             return self._tasks_and_episodes[1]
         table_height = height * 3 // 5 if height >= 2 * MIN_TABLE_HEIGHT else height
@@ -181,76 +179,71 @@ class CorePage(ChartedView):
     def _draw_numbers(
         self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
     ) -> list[PanelLine]:
-        """Returns all numbers of the core's CPUs, with their history and origin if there is
+        """Returns all numbers of the core's CPUs, with their history and their formula if there is
         room."""
         core, cpus = self._core, [*self._core.cpus]
         if number_line_width(len(cpus), VALUE_WIDTH) > width:
             cpus = [cpu for cpu in cpus if cpu == settings.cpu]
-        room = width - number_line_width(len(cpus), VALUE_WIDTH)
+        numbers_width = number_line_width(len(cpus), VALUE_WIDTH)
+        room = width - numbers_width
         history_width = min(room - SCALE_WIDTH - 1, MAX_HISTORY_WIDTH)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
         lowering = lowering_episodes(session, interval, cpus)
         has_histories = history_width >= MIN_HISTORY_WIDTH
-        strips = self._history_runs_by_key(history_width, clock, lowering) if has_histories else {}
+        histories = self._drawn_histories(history_width, clock, lowering) if has_histories else {}
         origin_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room
         lines = [panel_title(_core_name(core), "", width)]
         names = "".join(f"{f'CPU {cpu}':>{VALUE_WIDTH}}" for cpu in cpus)
-        lines.append([(f"{names:>{number_line_width(len(cpus), VALUE_WIDTH) - 4}}", "dim")])
+        lines.append([(f"{names:>{numbers_width - 4}}", "dim")])
         for number in self._numbers[: max(0, height - len(lines))]:
             key, episode = number.key, lowering.get(number.key)
             line = number_line(session, interval, number, cpus, VALUE_WIDTH, clock, episode)
             if has_histories:
-                line += strips.get(key, [(" " * (history_width + SCALE_WIDTH + 1), "text")])
+                line += histories.get(key, [(" " * (history_width + SCALE_WIDTH + 1), "text")])
             if origin_width >= MIN_HISTORY_WIDTH:
-                is_metric = (
-                    key in session.evaluator.variants
-                )  # all other keys are those of counters
+                is_metric = key in session.evaluator.variants  # otherwise it is a counter
                 origin = session.evaluator.origin(key) if is_metric else ""
                 line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
             lines.append(line)
         return [(line, None) for line in lines]
 
-    def _history_runs_by_key(
+    def _drawn_histories(
         self, columns: int, clock: ClockUnit, lowering: Mapping[str, Episode]
     ) -> dict[str, list[Run]]:
-        """Returns the drawn histories of the numbers that have one, by key."""
-        session, interval, settings, past = (
-            self.session,
-            self.interval,
-            self.settings,
-            self._history,
-        )
+        """Returns the drawn histories by key of the number, for numbers that have a history."""
+        interval, settings, past = self.interval, self.settings, self._history
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
-        past.read(columns, settings.window_s, now_ns, past=is_past(session, interval))
+        past.read(columns, settings.window_s, now_ns, past=is_past(self.session, interval))
         inputs = past.axis, clock, [*lowering]
         if inputs != self._histories[0]:
-            pasts = self._read_histories()
+            values = self._read_histories()
             self._histories = inputs, {
-                number.key: self._history_runs(number, clock, pasts[number.key],
-                                             is_lowered=number.key in lowering)
-                for number in self._numbers if number.key in pasts
+                number.key: self._history_runs(number, clock, values[number.key],
+                                               is_lowered=number.key in lowering)
+                for number in self._numbers if number.key in values
             }  # fmt: skip
         return self._histories[1]
 
     def _read_histories(self) -> dict[str, Floats]:
-        """Returns the values of the numbers over the window, by key: for halts and steal those of
-        the highest CPU, else those of the busiest CPU."""
+        """Returns the values of the numbers over the window, by key. Halts and steal are those of
+        the CPU with the highest value, other metrics those of the busiest CPU."""
         session, core, past = self.session, self._core, self._history
-        lead = busiest_cpu_indexes(past.series("util").T, past.series("busy_hz").T)
-        pasts = {key: core_values(key, past.series(key).T, lead) for key in past.metrics}
-        pasts |= dict(zip((*STATES, "turbo_ceiling_hz"), past.series("core")[0], strict=True))
+        busiest = busiest_cpu_indexes(past.series("util").T, past.series("busy_hz").T)
+        values = {key: core_values(key, past.series(key).T, busiest) for key in past.metrics}
+        values |= dict(zip((*STATES, "turbo_ceiling_hz"), past.series("core")[0], strict=True))
         for number in self._numbers:
             if number.scope in {"package", "l3"}:
                 series = session.past.shared_counter(number.counter, past.axis.edges)
                 index = _shared_index(session, number, core)
                 if index is not None and index < series.shape[1]:
-                    pasts[number.key] = series[:, index]
-        return pasts
+                    values[number.key] = series[:, index]
+        return values
 
     def _history_runs(
         self, number: Number, clock: ClockUnit, values: Floats, *, is_lowered: bool
     ) -> list[Run]:
-        """Returns the history of a number as runs, on a scale from 0, and the end of the scale."""
+        """Returns the drawn history of a number, on a scale from 0, and the upper end of the
+        scale."""
         ends: Sequence[float] = charts.SCALE_ENDS
         if number.unit == "ratio":
             ends = SMALL_SHARE_ENDS if number.is_small else (1.0,)
@@ -264,7 +257,7 @@ class CorePage(ChartedView):
 
 
 def _core_name(core: Core) -> str:
-    """Returns the name of the core, its CPUs, its package, its L3 and its type, if known."""
+    """Returns the name of the core, with its CPUs, package, L3 and type."""
     parts = [
         "" if core.core is None or len(core.cpus) == 1 else f"core {core.core}",
         f"CPU{'s' * (len(core.cpus) > 1)} {', '.join(map(str, core.cpus))}",
@@ -276,8 +269,8 @@ def _core_name(core: Core) -> str:
 
 
 def _counted_numbers(session: Session, interval: Interval) -> list[Number]:
-    """Returns the numbers that this stream counts: those of CPUs and cores, the most important
-    first, and those of packages and L3s."""
+    """Returns the numbers that this stream has: those of CPUs and cores, the most important first,
+    then those of packages and L3s."""
     numbers = [number for number in CpuColumns(session).columns() if number.unit]
     order = {key: i for i, key in enumerate(NUMBER_KEYS)}
     numbers.sort(key=lambda number: order.get(number.key, len(order)))
@@ -286,8 +279,8 @@ def _counted_numbers(session: Session, interval: Interval) -> list[Number]:
 
 
 def _shared_index(session: Session, number: Number, core: Core) -> int | None:
-    """Returns the index of the core's package or L3 among the counted ones; None if it is not
-    counted."""
+    """Returns the index of the core's package or L3 in the series of this number; None if the
+    series does not include it."""
     if number.scope == "package":
         packages = enumerate(session.hello.packages)
         return next((i for i, cpus in packages if not {*core.cpus}.isdisjoint(cpus)), None)
@@ -300,8 +293,8 @@ def _shared_index(session: Session, number: Number, core: Core) -> int | None:
 def _note_texts(
     session: Session, interval: Interval, core: Core, numbers: Sequence[Number]
 ) -> Iterator[str]:
-    """Yields notes on the core's numbers: which are doubtful or estimated, the method for the SMT
-    states, and which are unknown on this core only."""
+    """Yields notes on the core's numbers: doubtful, estimated and unknown numbers, and the method
+    for the SMT states."""
     for cpu, row in zip(core.cpus, core.positions, strict=True):
         if reasons := doubt_texts(interval, row):
             yield f"{DOUBTED_SIGN} CPU {cpu}: {'; '.join(reasons)}"
@@ -333,8 +326,8 @@ def _note_texts(
 def task_table(
     session: Session, lanes: TaskLanes, width: int, height: int, glyphs: Glyphs
 ) -> list[list[Run]]:
-    """Returns a table of the tasks on the CPUs of the page: how long each ran and waited, and when
-    it last ran. Together with unknown tasks and the idle time, the running times add up to the
+    """Returns a table of the tasks on the core's CPUs: how long each ran and waited, and when it
+    last ran. The running times, with those of unknown tasks and the idle time, add up to the
     window."""
     *all_tasks, unseen = lanes.task_times()
     window_s = unseen.run_s + lanes.idle_s + sum(task.run_s for task in all_tasks)
@@ -369,7 +362,7 @@ def task_table(
 
 
 def _join_task_times(tasks: Sequence[LaneTask]) -> LaneTask:
-    """Returns the times of several tasks, summed, as those of one task."""
+    """Returns the sums of the times of these tasks."""
     return LaneTask(
         f"{len(tasks)} others", None, charts.NAMED_TASKS,
         sum(task.run_s for task in tasks), float(np.nansum([task.wait_s for task in tasks])),
@@ -385,15 +378,8 @@ def _task_cell(
 ) -> Cell:
     is_unseen = task.colour_index > charts.NAMED_TASKS
     match column.key:
-        case "sign" if glyphs != "colour":
-            return charts.TASK_LETTERS[task.colour_index], "text"
         case "sign":
-            sign = (
-                (charts.UNKNOWN_TASK, "dim/rule")
-                if is_unseen
-                else (theme.LEVELS[8], f"task{task.colour_index}")
-            )
-            return [sign, (" ", "text")]
+            return [task_sign(task.colour_index, glyphs)]
         case "task":
             return fit(safe_cells(task.comm), column.room), "text" if task.pid else "dim"
         case "pid":
@@ -425,19 +411,17 @@ def _activity_runs(task: LaneTask, cells: int, glyphs: Glyphs) -> list[Run]:
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         cell = slice(first, max(last, first + 1))
         ran, waited = task.run_shares[cell], task.wait_shares[cell]
-        share, wait = (float(v[np.isfinite(v)].mean()) if np.isfinite(v).any() else np.nan
-                       for v in (ran, waited))  # fmt: skip
-        if isnan(share):
+        run, wait = (float(v[np.isfinite(v)].mean()) if np.isfinite(v).any() else np.nan
+                     for v in (ran, waited))  # fmt: skip
+        if isnan(run):
             runs.append((" ", "text"))
-        elif wait >= MIN_WAIT_SHARE and wait > share:
+        elif wait >= MIN_WAIT_SHARE and wait > run:
             runs.append(("w" if glyphs == "ascii" else WAIT_SIGN, "over"))
-        elif share >= (MIN_UNKNOWN_SHARE if is_unseen else 1 / 16):
-            level = theme.LEVELS[max(1, min(8, round(8 * share)))]
-            runs.append(
-                (charts.UNKNOWN_TASK, "dim/rule")
-                if is_unseen
-                else (level, f"task{task.colour_index}")
-            )
-        else:
+        elif run < (MIN_UNKNOWN_SHARE if is_unseen else 1 / 16):
             runs.append((theme.NEITHER, "neither"))
+        elif is_unseen:
+            runs.append((charts.UNKNOWN_TASK, "dim/rule"))
+        else:
+            level = theme.LEVELS[max(1, min(8, round(8 * run)))]
+            runs.append((level, f"task{task.colour_index}"))
     return runs
