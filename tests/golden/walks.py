@@ -1,6 +1,7 @@
 """Walks: pictures of the app after keys that are pressed one after the other.
 
-A step is a line with its name and its keys; a word in quotes is typed. The picture of a step has
+A step is a line with its name and its keys; a word in quotes is typed, @x,y is a click there, and
+@@x,y a double click. The picture of a step has
 only the lines that differ from the picture before it.
 """
 
@@ -104,8 +105,11 @@ time-metric     v
 time-window     left_square_bracket left_square_bracket
 time-past       space left shift+left
 time-episode    n
-time-order      space o
-table           o 4
+time-range      less_than_sign left left greater_than_sign
+time-order      escape space space o
+time-filter     slash '2' enter
+time-no-match   slash ctrl+u '99' enter
+table           backslash o 4
 table-right     right right right
 table-below     down down down
 table-columns   c
@@ -113,10 +117,16 @@ table-chosen    space down down space
 table-few       enter
 table-sort      s down enter
 table-reverse   r
+table-tasks     s end enter
+table-units     u
+table-units-2   u
 table-filter    slash 'pkg:1' enter
 episodes        backslash 5
 episode-below   down
 episode-open    enter
+episode-filter  escape 5 slash '4' enter
+episode-none    slash ctrl+u '99' enter
+episode-next    backslash n n N
 episode-second  escape 5 down down enter
 neighbours      6
 pair            down
@@ -138,6 +148,68 @@ report          w
 core            escape 1 down enter
 table           4
 flows           6
+"""
+CLICKS = """
+start
+row             @30,15
+chart-paused    @60,20
+live            space
+task            @55,45
+episode         @110,46
+back            1 space
+opened          @@110,46
+closed          escape 1 space
+key             @4,49
+heat            2 @30,14
+heat-opened     @@40,14
+time            escape 3 @80,12
+time-row        space @3,14
+table           4 @18,6
+table-twice     @18,6
+table-row       @30,12
+list            5 @20,9
+neighbours      6 @40,11
+key-line        @8,49
+prompt-closed   slash @8,49
+menu            s @150,5
+chosen          @1,1
+"""
+GUEST = """
+start
+narrower        left_square_bracket left_square_bracket
+below           down
+jobs            a
+sorted          o
+core            enter
+other-core      down
+heat            escape 2
+time            3
+table           4
+table-none      slash '99' enter
+list            backslash 5
+flows           6
+help            question_mark
+"""
+LARGE = """
+start
+end             end
+above           up up
+heat            2 end
+heat-above      up left
+zoom            z
+worst           z W
+pages           z pageup home pagedown
+clocks          v u
+multiples       u
+rows            1
+all-folded      t
+below           down down down
+all-open        t
+bottom          end
+package         home t t down
+table           4 end
+time            3 end
+filter          slash 'pkg:1 busy>20' enter
 """
 SIGNS = """
 start
@@ -213,6 +285,12 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "hybrid-120": ("hybrid", EVENTS, (120, 40)),
     **{f"{name}-160": (name, EVENTS, WIDE)
        for name in ("license", "throttle", "halts", "memory", "hotplug")},
+    "guest-100": ("guest", GUEST, (100, 30)),
+    "guest-160": ("guest", GUEST, WIDE),
+    "guest-41": ("guest", GUEST, (41, 20)),
+    "mixed-80": ("mixed", LARGE, SMALL),
+    "mixed-120": ("mixed", LARGE, (120, 31)),
+    "clicks-160": ("play", CLICKS, WIDE),
     "ascii-120": ("job", SIGNS, (120, 30)),
     "plain-120": ("in-episode", SIGNS, (120, 30)),
     "16-120": ("in-episode", SIGNS, (120, 30)),
@@ -265,7 +343,11 @@ async def walk(opened: AbstractAsyncContextManager[PerfTopApp], steps: str) -> d
         for step in steps.strip().splitlines():
             name, *words = step.split(maxsplit=1)
             for key in keys_of(" ".join(words)):
-                await pilot.press(key)
+                if key.startswith("@"):
+                    x, _, y = key.strip("@").partition(",")
+                    await pilot.click(offset=(int(x), int(y)), times=key.count("@"))
+                else:
+                    await pilot.press(key)
                 await _settled(app)
             await _settled(app)
             after = picture(app)

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from fake_ssh import RemoteFeed
-from fakes import AnyProbe, CpuLoad, Machine
+from fakes import AnyProbe, Machine
 from nightly import cases_by_day
 from played_apps import INTERVAL_NS, Run, colour, marked_lines, running_app
 from random_walks import walk_live, walk_replay
@@ -146,49 +146,6 @@ async def test_the_requested_batches_end_with_intervals() -> None:
         assert request[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
 
 
-async def test_the_order_does_not_change_the_selected_core() -> None:
-    does = {cpu: CpuLoad(cpu / 100) for cpu in range(64)} | {5: CpuLoad(0.9, 1.5e9)}
-
-    async with running_app(Machine(cores=32, loads=does), (240, 24)) as run:
-        await run.pilot.press(*["down"] * 7)
-        for order in ("CPU number", "worst first", "topology"):
-            await run.pilot.press("o")
-            assert run.grid.settings.cpu == 7
-            assert run.has(f"o {order}")
-            assert [line.split()[1] for line in marked_lines(run)] == ["7"]
-            if order == "worst first":
-                await run.pilot.press("home")
-                # a core with a low clock is before all busier cores
-                assert run.grid.settings.cpu == 5
-                run.grid.settings.cpu = 7
-                run.grid.scroll_to_cursor()
-
-
-async def test_pausing_freezes_values_but_not_sampling() -> None:
-    m = Machine()
-
-    async with running_app(m) as run:
-        await run.pilot.press("space")
-        await run.wait_for_text("PAUSED 22:13:20.1")
-        before = run.text()
-        m.loads = {cpu: CpuLoad(0.9) for cpu in range(8)}
-        await run.intervals(3)
-        assert run.text() == before
-        await run.pilot.press("space")
-        await until_true(lambda: run.text() != before, "numbers move again")
-        assert not run.has("PAUSED")
-
-
-async def test_the_interval_changes_in_steps_and_is_at_least_a_sample() -> None:
-    async with running_app(Machine()) as run:
-        intervals_ms = []
-        for key in ("+", "+", "-", "-", "-", "-"):
-            await run.pilot.press(key)
-            intervals_ms.append(run.source.status.interval_ns // 1_000_000)
-        assert intervals_ms == [500, 1000, 500, 200, 100, 100]
-        await run.wait_for_text("every 100 ms, sampled 100 ms")
-
-
 async def test_a_dead_probe_leaves_the_last_values_on_the_screen() -> None:
     async with running_app(Machine()) as run:
         await run.intervals(1)
@@ -297,29 +254,6 @@ async def test_a_mark_is_reported_with_its_time_until_the_next_key() -> None:
         await run.pilot.press("down")
         assert run.source.status.notice == ""
         assert not run.has(output)
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"), [(["n", "n"], "no later episode"), (["N", "N"], "no earlier episode")]
-)
-async def test_the_last_episode_is_reported_as_such(keys: list[str], message: str) -> None:
-    """The only episode runs from the first sample on. From the present, `n` goes to it, too."""
-
-    async with running_app(Machine()) as run:
-        await run.intervals(4)
-        await run.pilot.press(*keys)
-        await run.wait_for_text(message)
-        await run.pilot.click(offset=(0, 20))
-        await until_true(lambda: run.source.status.notice == "", "a click removes the message, too")
-
-
-async def test_a_jump_reports_its_time() -> None:
-    async with running_app(Machine()) as run:
-        await run.intervals(12)
-        await run.pilot.press("J", "minus", "1", "s", "enter")
-        await until_true(lambda: run.source.status.notice.startswith("at "), "the moment")
-        assert run.source.status.notice.endswith("; space resumes from there")
-        assert run.source.status.paused_at is not None
 
 
 async def test_a_broken_link_is_shown_until_it_is_restored() -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import exports
 import numpy as np
 import pytest
-from textual.widgets import Static
-from waiting import until_true
 
 from perfprobe import wire
 from perftop.draw.strips import text, width
-from perftop.recording.file import Recording
-from perftop.tui.app import PerfTopApp
-from perftop.tui.pair_screen import LABEL_WIDTH, Alignment, PairSource, PairState, Track, pair_page
+from perftop.tui.pair_screen import LABEL_WIDTH, Alignment, PairState, Track, pair_page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 """A machine that has a turbo drop from 8.0 to 12.1 s."""
@@ -79,26 +73,6 @@ def test_both_are_aligned_at_the_given_time(
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
 
-def test_the_page_shows_the_answer_of_diff() -> None:
-    a = track("a", 11, DROP.replace("turbo-drop", "steady"))
-    pair = state((a, track("b", 11)), Alignment(), width=160)
-    assert text(pair_page(pair)[2][0]) == "", "before both are compared"
-    pair.compare()
-    lines = [text(runs) for runs, _ in pair_page(pair)]
-    assert lines[2].startswith("   lost clock (power limit PL1): 0.0 % in A, ")
-    assert lines[4].rstrip().endswith("±: 95 % for all rows together")
-    clock = next(i for i, line in enumerate(lines) if line.startswith(" clock"))
-    assert lines[clock].rstrip().endswith(" open")
-    difference = next(line for line in lines[clock:] if line.lstrip().startswith("B-A"))
-    before, during = (LABEL_WIDTH + round(s / 11 * pair.cells) for s in (4, 9.5))
-    assert (difference[before], difference[during]) == ("─", "▀")
-    assert [style for runs, _ in pair_page(pair) for text, style in runs if text == "   50.1 "] == [
-        "text"
-    ]
-    pair.width = 60
-    assert {style for text, style in pair_page(pair)[2][0] if "clock" in text} == {"alarm"}
-
-
 def test_a_mark_that_one_recording_lacks_is_reported(tracks: tuple[Track, Track]) -> None:
     assert "not aligned" in text(pair_page(state(tracks, Alignment("mark", "store")))[0][0])
 
@@ -113,36 +87,3 @@ def test_all_sizes_are_filled_and_no_line_is_too_long(
     assert len(lines) == tall
     if wide >= 80:
         assert max(width(runs) for runs, _ in lines) <= wide
-
-
-async def test_keys_move_the_time_and_the_axis(tmp_path: Path) -> None:
-    paths = [exports.marked_recording(tmp_path / name, DROP, 140, {at: name})
-             for name, at in (("a", 11.0), ("b", 2.0))]  # fmt: skip
-
-    with Recording(paths[0]) as a, Recording(paths[1]) as b:
-        source = PairSource((a, b), Alignment())
-        app = PerfTopApp(source)
-        async with app.run_test(size=(120, 40)) as pilot:
-            output = source.page.pair
-            await until_true(lambda: all(one.is_read for one in output.tracks), "both are read")
-            await pilot.press("n")
-            assert output.cursor_s == pytest.approx(2.0, abs=0.11)
-            await pilot.press("n")
-            assert output.cursor_s == pytest.approx(BEGIN_S, abs=0.35)
-            whole_s = output.window_s[1] - output.window_s[0]
-            await pilot.press("left_square_bracket")
-            first, last = output.window_s
-            assert last - first == pytest.approx(whole_s / 2)
-            assert first <= output.cursor_s <= last
-            await pilot.press("dollar_sign", "right")
-            assert output.cursor_s == pytest.approx(output.extent_s[1])
-            lines = [text(runs) for runs, _ in pair_page(output)]
-            assert any(line.rstrip().endswith("▲") for line in lines)
-            clocks = [line.split()[-4] for line in lines if line.startswith(" clock")]
-            assert [float(clock) for clock in clocks] == pytest.approx([3.4], abs=0.7)
-            await pilot.press("0", "left")
-            assert output.cursor_s == pytest.approx(output.extent_s[0])
-            await pilot.press("question_mark")
-            page_text = str(app.screen.query_one(Static).content)
-            assert "Show less time on time axes" in page_text
-            assert "Start or stop recording" not in page_text, "a key that has no action here"

@@ -78,44 +78,6 @@ async def test_pausing_stops_a_replay_and_resuming_continues_it(path: Path) -> N
         await viewer.wait_until(4.1)
 
 
-async def test_the_speed_can_be_changed(path: Path) -> None:
-    async with viewing(path) as viewer:
-        await viewer.press("right_curly_bracket", "right_curly_bracket")
-        await viewer.wait(2.0)
-        await viewer.wait_until(8.1)
-        assert "×4" in viewer.header
-        await viewer.press(*["left_curly_bracket"] * 9)  # the speed cannot be lower
-        await viewer.wait(8.0)
-        await viewer.wait_until(10.1)
-        assert "×0.25" in viewer.header
-        await viewer.press(*["right_curly_bracket"] * 20)
-        await viewer.wait_for_text(
-            "· end"
-        )  # the replay is as fast as possible, independent of the clock
-        assert viewer.at_s == 100.0
-
-
-async def test_steps_and_jumps_forward_and_back(path: Path) -> None:
-    async with viewing(path) as viewer:
-        for key, at_s in (("right", 0.2), ("full_stop", 0.3), ("left", 0.2), ("left", 0.1),
-                          ("left", 0.1), ("shift+right", 10.1), ("shift+right", 20.1),
-                          ("right", 20.2), ("shift+left", 10.2), ("comma", 10.1)):  # fmt: skip
-            await viewer.press(key, to_s=at_s)
-            assert key.startswith("shift") or "paused" in viewer.header
-
-
-async def test_keys_go_to_the_start_and_the_end(path: Path) -> None:
-    async with viewing(path) as viewer:
-        await viewer.press("dollar_sign", to_s=100.0)
-        assert "1:40/1:40 · end" in viewer.header
-        await viewer.press("right", to_s=100.0)
-        await viewer.press("space")
-        await viewer.wait_for_text("end of recording")
-        await viewer.press("left", to_s=99.9)
-        await viewer.press("0", to_s=0.1)
-        await viewer.press("ctrl+end", to_s=100.0)
-
-
 async def test_jumps_are_limited_to_the_recording(path: Path) -> None:
     async def jump(viewer: Viewer, text: str) -> None:
         await viewer.press("J", *text, "enter")
@@ -308,15 +270,3 @@ def test_a_recording_without_samples_is_refused(
     with pytest.raises(Failed, match=why) as failed:
         replay.run(path, INTERVAL_NS, Config())
     assert failed.value.status == status
-
-
-async def test_a_range_of_a_recording_has_its_values_and_its_verdict(path: Path) -> None:
-    async with viewing(path) as viewer:
-        await viewer.press("space", "J", *"+30s", "enter", to_s=30.1)
-        start_ns = viewer.source.recording_span_ns[0]
-        viewer.source.select_range(start_ns + 24 * S, start_ns + 28 * S)
-        await viewer.pilot.pause()
-        assert viewer.interval.elapsed_s == pytest.approx(4.0)
-        assert ", 4.0 s" in viewer.header
-        await viewer.press("escape")
-        assert ", 4.0 s" not in viewer.header

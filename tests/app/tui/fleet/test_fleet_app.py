@@ -65,16 +65,6 @@ def line(lines: Sequence[str], text: str) -> int:
     return next(y for y, each in enumerate(lines) if text in each)
 
 
-def test_origins_are_shown_if_there_is_room() -> None:
-    moment = "playing · 22:13:25 of 07:38:37"
-    fleet = fleets.small()
-    for width, is_shown in ((80, False), (160, True)):
-        state = FleetState(fleet, 1030.0, width, 24, origin="recorded", pause_text=moment)
-        header = strips.text(page.header_line(state)[0])
-        assert moment in header
-        assert ("recorded" in header) == is_shown
-
-
 def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     """In the first seconds, or if clocks are not counted, only the ceiling is known."""
     machine = Machine("node")
@@ -113,43 +103,12 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
             assert sum(bool(text) for text in lines) >= 8, view
 
 
-async def test_hidden_rows_are_counted_and_drawn_as_cells() -> None:
-    lines = await screen_lines(middle_fleet(), (120, 30))
-    cells = lines[line(lines, "more rows")]
-    hidden = int(cells.split()[0])
-    alike = int(lines[line(lines, " alike")].split()[1])
-    assert hidden == 64 - alike - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
-    assert hidden >= cells.count("▄") > 20
-
-
 async def test_the_selected_row_is_always_visible() -> None:
     async with opened_screen(middle_fleet(), (120, 30)) as (source, pilot):
         await pilot.press("t", "pagedown", "pagedown", "pagedown")
         chosen = source.page.state.selected_name
         assert chosen == source.page.state.machines[60].name
         assert any(chosen in text for text in page_lines(source))
-
-
-async def test_a_filter_can_be_typed_and_cancelled() -> None:
-    async with opened_screen(fleets.small()) as (source, pilot):
-        await pilot.press("slash", *"ci")
-        assert [m.name for m in source.page.state.machines] == ["ci-1", "ci-2"]
-        await pilot.press("enter", "down")
-        assert source.page.state.selected_name == "ci-2"
-        await pilot.press("escape")
-        assert len(source.page.state.machines) == 12
-
-
-async def test_rows_are_sorted_by_keys_and_by_clicks_on_titles() -> None:
-    async with opened_screen(fleets.small()) as (source, pilot):
-        await pilot.press("s")
-        assert source.page.state.choice.order == "name"
-        titles = page_lines(source)[line(page_lines(source), "name")]
-        await pilot.click(
-            source.page, offset=(titles.index("busy"), line(page_lines(source), "name"))
-        )
-        assert source.page.state.choice.order == "busy"
-        assert source.page.state.machines[1].name == "node07"
 
 
 async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -> None:
@@ -198,29 +157,6 @@ def test_a_verdict_without_room_keeps_its_cause_and_its_size(cause: str) -> None
         assert re.match(r"\S.+( takes|:) 40 % of the time$", text)
 
 
-async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> None:
-    lines = await screen_lines(middle_fleet(), (160, 50), ["1"])
-    first = line(lines, "64 machines by rack")
-    racks = {text.split()[0]: text[:80].split()[2:] for text in lines[first + 1 : first + 9]}
-    assert [*racks] == [f"k{rack:02}" for rack in range(1, 9)]
-    fleet = middle_fleet()
-    for rack, cells in racks.items():
-        losses = [m.numbers["lost"] for m in fleet.machines.values() if m.name.startswith(rack)]
-        losses.sort(reverse=True)
-        assert cells == [f"{100 * lost:.0f}" if lost >= 0.01 else "·" for lost in losses]
-    lines = await screen_lines(small_fleet(), (160, 50))
-    assert lines[line(lines, "by rack") + 3].split()[:3] == ["node", "8", "○"]
-
-
-async def test_a_filter_also_holds_below_the_rows() -> None:
-    async with opened_screen(fleets.small()) as (source, pilot):
-        await pilot.press("slash", *"ci", "enter")
-        lines = page_lines(source)
-        first = line(lines, "episodes of 2 machines")
-        assert "ci-1" in lines[first + 1][80:]
-        assert not any("node" in text for text in lines[first:])
-
-
 def test_the_verdict_is_on_the_cause_that_costs_most_on_all_machines() -> None:
     fleet = fleets.small()
     state = FleetState(fleet, fleets.NOW, 160, 50, running=fleet.running())
@@ -263,64 +199,6 @@ async def test_rows_move_at_most_every_ten_seconds() -> None:
         assert state.machines[1] is best
 
 
-async def test_the_cursor_of_the_heat_map_moves_over_racks() -> None:
-    async with opened_screen(large_fleet(), (160, 50), ["2"]) as (source, pilot):
-        source.page.state.selected_name = "k07n03"
-        await pilot.press("right", "down", "left", "left")
-        assert source.page.state.selected_name == "k06n04"
-        lines = page_lines(source)
-    assert [text for text in lines if "k01" in text and "k20" in text]
-    hot = next(text for text in lines if text.lstrip().startswith("03 "))
-    assert "▼ 35" in hot
-
-
-async def test_a_column_of_the_heat_map_has_the_host_name_of_its_first_machine() -> None:
-    """Names that end alike are whole, and the domain is left out. Each machine has a sign."""
-    names = [f"web-{i:02}.cluster.example" for i in range(60)]
-    fleet = Fleet([fleets.machine(name, fleets.CALM) for name in names])
-    lines = await screen_lines(fleet, (80, 24), ["2"])
-    (headings,) = (text.split() for text in lines if "web-00" in text)
-    assert headings == [f"web-{i:02}" for i in range(0, 60, 8)]
-    first = line(lines, "web-00") + 1
-    assert [text.count("·") for text in lines[first : first + 4]] == [8] * 4
-
-
-async def test_the_cursor_moves_in_the_heat_map_that_is_drawn() -> None:
-    """This screen has no room for a column per rack."""
-    async with opened_screen(fleets.small(), (80, 26), ["2"]) as (source, pilot):
-        source.page.state.selected_name = "ci-1"
-        await pilot.press("right")
-        row = next(text for text in page_lines(source) if " ci-1 " in text)
-        assert f" {source.page.state.selected_name} " in row
-        assert source.page.state.selected_name != "ci-1"
-
-
-async def test_each_machine_of_a_small_fleet_has_its_name_in_the_heat_map() -> None:
-    lines = await screen_lines(fleets.small(), (80, 24), ["2"])
-    assert all(any(f" {name} " in text for text in lines) for name in fleets.small().machines)
-
-
-async def test_the_heat_map_shows_every_number_without_colours() -> None:
-    lines = await screen_lines(fleets.small(), (80, 24), ["2", "v"], ascii_=True)
-    node02 = next(text for text in lines if "node02" in text)
-    assert "%%%%%%" in node02, "busy time of 92 %"
-    assert any("_:;" in text.replace("__", "_").replace("::", ":") for text in lines), "the legend"
-
-
-async def test_more_machines_than_rows_are_first_shown_as_a_heat_map() -> None:
-    assert "another number" in "".join(await screen_lines(large_fleet(), (160, 50)))
-    assert "another number" not in "".join(await screen_lines(small_fleet(), (160, 50)))
-
-
-async def test_n_goes_to_the_next_machine_with_an_episode() -> None:
-    async with opened_screen(fleets.small()) as (source, pilot):
-        source.page.state.selected_name = "node07"
-        await pilot.press("n")
-        machine = source.page.state.selected_machine
-        assert machine is not None
-        assert machine.running
-
-
 async def test_enter_opens_the_selected_machine() -> None:
     started_commands: list[Sequence[str]] = []
 
@@ -352,20 +230,6 @@ async def test_names_and_reasons_from_outside_do_not_control_the_terminal() -> N
             Fleet([hostile_machine, machine_with_hostile_task]), (160, 50), [view]
         ):
             assert text.isprintable()
-
-
-async def test_ascii_mode_has_ascii_characters_only() -> None:
-    for view in ("1", "2", "3"):
-        assert all(
-            text.isascii() for text in await screen_lines(fleets.small(), keys=[view], ascii_=True)
-        )
-
-
-async def test_unknown_values_are_marked() -> None:
-    lines = await screen_lines(fleets.small())
-    row = next(text for text in lines if "ci-2" in text)
-    assert "n/a" in row
-    assert "no PMU" in row
 
 
 def test_racks_have_a_stable_order_if_their_numbers_are_equal() -> None:

@@ -24,29 +24,6 @@ def view_text(run: Run) -> str:
     return "\n".join(view.render_line(y).text.rstrip() for y in range(view.size.height))
 
 
-async def test_a_core_remains_selected_in_other_views() -> None:
-    async with running_app(Machine()) as run:
-        await run.pilot.press("down", "down")
-        assert run.grid.settings.cpu == 2
-        for key in ("2", "3", "4", "1"):
-            await run.pilot.press(key)
-            assert run.grid.settings.cpu == 2
-        await run.pilot.press("enter")
-        assert "core 2" in view_text(run)
-
-
-async def test_tab_cycles_through_the_views_in_both_directions() -> None:
-    order = keys.VIEW_ORDER
-    async with running_app(Machine()) as run:
-        views = []
-        for key in (*["tab"] * len(order), "shift+tab"):
-            await run.pilot.press(key)
-            views.append(run.monitor.view.id)
-        assert views == [*order[1:], order[0], order[-1]]
-        await run.pilot.press("1", "enter", "tab")
-        assert run.monitor.view.id == order[1], "the page of a core counts as the overview"
-
-
 @pytest.mark.parametrize("cause", ["first numbers", "episode", "core"])
 async def test_a_view_that_was_due_when_the_app_quits_is_not_opened(cause: str) -> None:
     """The first numbers of many CPUs and clicks open a view in a later turn of the event loop."""
@@ -65,21 +42,6 @@ async def test_a_view_that_was_due_when_the_app_quits_is_not_opened(cause: str) 
         run.app.exit()
         await run.pilot.pause()
         assert monitor.view is view
-
-
-@pytest.mark.parametrize(("view", "changing_keys"), [
-    ("1", "uoraat]T"), nightly_case(("2", "vVu")), ("3", "vV]["), nightly_case(("4", "ur")),
-    nightly_case(("6", "aa")),
-])  # fmt: skip
-async def test_keys_that_change_a_choice_change_the_view(view: str, changing_keys: str) -> None:
-    async with running_app(Machine(cores=8), (200, 60)) as run:
-        await run.intervals(3, records=task_records(["lmp", "cc1"]))
-        await run.pilot.press(view)
-        for key in changing_keys:
-            before = run.app.export_screenshot()
-            await run.pilot.press(key)
-            await run.pilot.pause()
-            assert run.app.export_screenshot() != before, key
 
 
 async def test_hidden_views_are_not_updated() -> None:
@@ -107,21 +69,6 @@ async def test_views_of_the_past_equal_the_live_views_of_that_time(key: str) -> 
         await run.pilot.pause()
         assert run.interval.time_ns == moment
         assert view_text(run) == then
-
-
-async def test_another_interval_while_paused_has_the_same_end() -> None:
-    async with running_app(Machine()) as run:
-        await run.intervals(5)
-        await run.pilot.press("space")
-        before = run.source.interval
-        await run.pilot.press("+")
-        after = run.source.interval
-        assert before is not None
-        assert after is not None
-        assert after.time_ns == before.time_ns
-        assert round(before.elapsed_s, 6) == 0.2
-        assert round(after.elapsed_s, 6) == 0.5
-        await run.wait_for_text("every 500 ms, sampled 100 ms")
 
 
 async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
@@ -257,26 +204,3 @@ async def test_escape_closes_only_a_screen_opened_from_a_fleet(
         assert not run.app._exit
         await run.pilot.press("escape")
         assert run.app._exit is aside
-
-
-async def test_a_large_machine_is_first_shown_as_a_heat_map() -> None:
-    for cores, height, name in ((64, 50, "heat"), (64, 90, "heat"), (32, 24, "overview")):
-        async with running_app(Machine(cores=cores), (160, height)) as run:
-            await run.intervals(2)
-            assert run.monitor.view.id == name, (cores, height)
-
-
-async def test_a_name_for_a_range_marks_both_of_its_ends() -> None:
-    async with running_app(Machine()) as run:
-        await run.intervals(20)
-        end_ns = run.source.session.now_ns
-        start_ns = end_ns - 10**9
-        run.source.select_range(start_ns, end_ns)
-        await run.pilot.press("m", *"build", "enter")
-        await run.pilot.pause()
-        marks = [(mark.evidence["label"], mark.start_ns) for mark in run.source.session.marks]
-        assert marks == [("build", start_ns), ("build end", end_ns)]
-        assert run.source.status.is_range
-        assert run.source.settings.range_ns == (start_ns, end_ns)
-        await run.pilot.press("escape", "m", *"go", "enter")
-        assert len(run.source.session.marks) == 3

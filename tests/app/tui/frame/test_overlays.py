@@ -18,7 +18,6 @@ from textual.widgets import OptionList, Static
 from waiting import until_true
 
 from perftop.draw import strips, theme
-from perftop.draw.columns import RISING
 from perftop.session.selection import HELP
 from perftop.tui.app import PerfTopApp
 from perftop.tui.frame import overlays
@@ -48,18 +47,6 @@ async def results_after_keys(screen: Callable[[], Menu | Chooser], *keys: str) -
     return result
 
 
-def picture(run: Run) -> str:
-    return run.app.export_screenshot().replace("&#160;", " ")
-
-
-@pytest.mark.parametrize(("keys", "selected_item"), [
-    (["enter"], "b"), (["j", "enter"], "c"), (["k", "enter"], "a"), (["down", "enter"], "c"),
-    (["home", "enter"], "a"), (["escape"], None), (["j", "q"], None),
-])  # fmt: skip
-async def test_a_menu_returns_the_selected_item(keys: list[str], selected_item: str | None) -> None:
-    assert await results_after_keys(lambda: Menu("fruit", OPTIONS, "b"), *keys) == [selected_item]
-
-
 @pytest.mark.parametrize(("keys", "marked_items"), [
     (["enter"], {"b"}), (["space", "enter"], {"a", "b"}), (["j", "space", "enter"], set()),
     (["a", "enter"], {"a", "b", "c"}), (["a", "a", "enter"], set()), (["a", "escape"], None),
@@ -71,20 +58,6 @@ async def test_a_chooser_returns_the_marked_items(
     assert await results_after_keys(lambda: Chooser("fruit", OPTIONS, {"b"}), *keys) == [
         marked_items
     ]
-
-
-async def test_a_click_selects_marks_or_closes() -> None:
-    async with menu_result(lambda: Menu("fruit", OPTIONS, "b")) as (run, taken):
-        await run.pilot.click(OptionList, offset=(5, 3))
-    assert taken == ["c"]
-    async with menu_result(lambda: Chooser("fruit", OPTIONS, {"b"})) as (run, turned):
-        await run.pilot.click(OptionList, offset=(5, 3))
-        assert turned == []
-        await run.pilot.press("enter")
-    assert turned == [{"b", "c"}]
-    async with menu_result(lambda: Menu("fruit", OPTIONS, "b")) as (run, left):
-        await run.pilot.click(offset=(1, 1))
-    assert left == [None]
 
 
 @pytest.mark.parametrize("key", ["s", "colon"])
@@ -111,22 +84,6 @@ async def test_a_click_on_an_option_that_is_gone_is_dropped(key: str) -> None:
         assert run.app.screen.query_one(OptionList) is options
 
 
-async def test_labels_are_literal_and_the_view_is_not_dimmed() -> None:
-    async with menu_result(lambda: Menu("fruit", OPTIONS, "b")) as (run, result):
-        text = picture(run)
-        for part in (
-            "fruit",
-            "▌ pear ×2",
-            "[plum]",
-            "package 0",
-            theme.PALETTES["perftop-dark"].colors["both"],
-        ):
-            assert part in text
-        await run.intervals(2)  # the view below the menu is updated
-        await run.pilot.press("slash", "question_mark", "4", "escape")
-    assert result == [None]
-
-
 async def test_long_menus_scroll_on_a_small_screen() -> None:
     many = [(str(i), f"number {i}") for i in range(90)]
 
@@ -137,18 +94,6 @@ async def test_long_menus_scroll_on_a_small_screen() -> None:
         await run.pilot.resize_terminal(20, 5)
         await run.pilot.press("end", "enter")
     assert result == ["89"]
-
-
-async def test_the_menu_has_full_names_and_marks_the_current_order() -> None:
-    async with running_app(Machine()) as run:
-        await run.pilot.press("s", *["j"] * 3, "enter", "r", "s")
-        panel = run.app.screen.query_one(OptionList)
-        drawn = [panel.render_line(y).text.strip() for y in range(panel.option_count)]
-        assert drawn[:5] == [
-            "topology", "CPU number", "worst first",
-            f"{theme.SELECTED_SIGN} busy time, %  {RISING}", "clock, GHz",
-        ]  # fmt: skip
-        assert {"involuntary halts, %", "kernel cycles, %", "IPC"} <= set(drawn)
 
 
 async def test_a_second_enter_after_closing_does_nothing() -> None:
@@ -210,13 +155,6 @@ async def query_results(run: Run, query: str, first_result: str) -> list[str]:
     await run.pilot.press(*query)
     await until_true(lambda: screen_lines(run)[:1] == [first_result], f"{first_result} comes first")
     return screen_lines(run)
-
-
-async def execute_command(run: Run, query: str, name: str) -> None:
-    await query_results(run, query, name)
-    await run.pilot.press("enter")
-    await until_true(lambda: isinstance(run.app.screen, Monitor), "the palette has closed")
-    await run.pilot.pause()
 
 
 async def test_a_click_beyond_a_smaller_terminal_does_not_reach_the_palette(
@@ -297,13 +235,3 @@ def test_no_line_of_the_help_is_wider_than_the_screen(size: int) -> None:
     )
     lines = overlays.help_page([], [keys, *sections], [], size)
     assert max(strips.width(line) for line in lines) <= size
-
-
-async def test_the_help_is_drawn_on_a_terminal_with_ascii_only() -> None:
-    async with running_app(Machine(), (100, 30), ascii_=True) as run:
-        await run.pilot.press("question_mark")
-        await run.pilot.pause()
-        strips = run.app.screen._compositor.render_strips()
-        text = ["".join(segment.text for segment in strip) for strip in strips]
-        assert text[0].startswith(" help   esc back")
-        assert "".join(text).isascii()

@@ -74,38 +74,6 @@ async def test_keys_typed_before_a_prompt_closes_are_dropped() -> None:
         assert {text for _, text in app.calls} == {"ab", ""}
 
 
-async def test_a_long_hint_does_not_scroll_the_terminal() -> None:
-    app = PromptApp()
-    async with app.run_test(size=(30, 6)) as pilot:
-        prompt = app.ask(hint="0-15,32  pkg:1  util>80  postgres")
-        await pilot.pause()
-        typed = prompt.query_one(Input)
-        line = typed.render_line(0)
-        assert "\n" not in line.text
-        assert line.text.startswith("0-15,32")
-        assert line.cell_length == typed.size.width
-
-
-def underlined_text(prompt: Prompt) -> str:
-    strip = prompt.query_one(Input).render_line(0)
-    return "".join(s.text for s in strip if s.style and s.style.underline)
-
-
-async def test_errors_of_a_prompt_are_underlined() -> None:
-    app = PromptApp()
-    async with app.run_test(size=(120, 5)) as pilot:
-        prompt = app.ask("0-3 utl>8")
-        await pilot.pause()
-        prompt.explain("no metric utl", 4)
-        await pilot.pause()
-        assert underlined_text(prompt) == "utl>8"
-        assert prompt.has_error
-        prompt.explain("12 of 256 CPUs")
-        await pilot.pause()
-        assert underlined_text(prompt) == ""
-        assert not prompt.has_error
-
-
 @pytest.mark.parametrize("name", theme.PALETTES)
 async def test_the_cursor_is_visible_in_all_themes(name: str) -> None:
     async with running_app(Machine(), (120, 24)) as run:
@@ -117,17 +85,6 @@ async def test_the_cursor_is_visible_in_all_themes(name: str) -> None:
         assert cursor.style
         assert (text.text, cursor.text, cursor.style.reverse) == ("a", " ", True)
         assert (cursor.style.color, cursor.style.bgcolor) == (text.style.color, text.style.bgcolor)
-
-
-async def test_words_are_plain_if_shapes_cannot_be_drawn() -> None:
-    app = PromptApp(ascii_=True)
-    async with app.run_test(size=(120, 5)) as pilot:
-        prompt = app.ask(hint="a · b")
-        await pilot.pause()
-        prompt.explain("ends in …\n", 0)
-        await pilot.pause()
-        assert prompt.query_one(Input).placeholder == "a . b"
-        assert str(prompt.query_one("#prompt-words", Static).content).isascii()
 
 
 # --- filters
@@ -146,44 +103,6 @@ def rows(run: Run) -> list[str]:
     grid = run.grid
     lines = [grid.render_line(y).text for y in range(grid.size.height - len(grid.footer_lines))]
     return [part for line in lines for part in line.split()[:3] if "," in part]
-
-
-async def test_a_filter_applies_while_it_is_typed() -> None:
-    async with running_app(Machine()) as run:
-        head = run.text()[:3]
-        await run.pilot.press("slash", *"core:2")
-        assert rows(run) == ["2,6"]
-        assert words(run).split() == ["2", "of", "8", "CPUs"]
-        await run.pilot.press(",")
-        assert "missing" in words(run)
-        assert len(rows(run)) == 4  # neither the text nor a part of it is applied
-        await run.pilot.press("enter")
-        assert prompt(run).display  # refused
-        await run.pilot.press("0", "enter")
-        assert not prompt(run).display
-        assert rows(run) == ["0,4", "2,6"]
-        assert run.has("core:2,0 · 4 of 8 CPUs")
-        assert run.text()[:3] == head  # the line of the machine is unchanged
-        await run.pilot.press("down", "backslash")
-        assert len(rows(run)) == 4
-        assert not run.has("of 8 CPUs")
-
-
-async def test_leaving_restores_the_previous_filter() -> None:
-    async with running_app(Machine()) as run:
-        settings = run.monitor.settings
-        await run.pilot.press("down", "down", "down", "slash", *"0-7", "enter")
-        before = settings.filter
-        await run.pilot.press("f4", *",core:")
-        assert settings.filter is before
-        await run.pilot.press("home", *["delete"] * 4, "end", "0")
-        assert (rows(run), settings.cpu) == (["0,4"], 0)
-        await run.pilot.press("escape")
-        assert (settings.filter, settings.cpu, len(rows(run))) == (before, 3, 4)
-        await run.pilot.press("escape")
-        assert settings.filter is None
-        await run.pilot.press("slash", *"core:0", "escape", "slash", "escape")
-        assert (settings.filter, settings.mask, settings.cpu) == (None, None, 3)
 
 
 async def test_a_closed_prompt_does_not_take_keys() -> None:

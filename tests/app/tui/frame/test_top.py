@@ -6,15 +6,13 @@ from dataclasses import replace
 from math import inf, nan
 
 import pytest
-from fakes import CpuLoad, Machine, guest, observe
-from sessions import session_of
+from fakes import CpuLoad, Machine, observe
 
 from perfprobe.wire import Note
 from perftop.draw import strips, theme
 from perftop.draw.columns import Run as TextRun
 from perftop.model.kinds import Episode
 from perftop.process.link import LinkState
-from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.frame import machine as machine_line
@@ -35,14 +33,6 @@ def text(status: AppStatus = STATUS, width: int = 160) -> str:
 ])  # fmt: skip
 def test_a_model_name_is_shortened(name: str, short_name: str) -> None:
     assert top.short_model(name) == short_name
-
-
-def test_a_guest_is_reported() -> None:
-    session, interval = observe(guest())
-    session.hello = replace(session.hello, virtualisation="KVM")
-    header = strips.text(top.header_line(session, interval, STATUS, 160))
-    assert "KVM guest · " in header
-    assert "skew" not in header
 
 
 def test_a_large_skew_is_a_warning() -> None:
@@ -176,22 +166,6 @@ def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
 ALL = list(range(8))
 
 
-def test_the_machine_line_fits_and_drops_metrics() -> None:
-    session, interval = observe(Machine())
-    wide = strips.text(machine_line.machine_line(session, interval, [], 160))
-    assert "busy 50.0 %" in wide
-    assert "clock 3.00 of 3.20 GHz" in wide
-    assert "IPC 1.25" in wide
-    assert "halts 50.0 % idle  0.00 % involuntary" in wide
-    vm = Machine(loads={0: CpuLoad(0.5, steal=0.4)}, changes={"virtualisation": "kvm"})
-    steal_line = strips.text(machine_line.machine_line(*observe(vm), [], 200))
-    assert ("steal 5.0 %" in steal_line, "steal" in wide) == (True, False)
-    for size in range(20, 300):
-        line = machine_line.machine_line(session, interval, [], size)
-        assert strips.width(line) <= size
-        assert size < 40 or "busy 50.0 %" in strips.text(line)
-
-
 @pytest.mark.parametrize(("kind", "cause", "number"), [
     ("turbo-drop", "power-pl1", "3.00"), ("neighbour", "sibling", "1.25"),
     ("neighbour", "package", "3.00"), ("involuntary-halt", "smm", "0.00"),
@@ -210,13 +184,6 @@ def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
 
     assert number in red_metrics(ALL)
     assert red_metrics(ALL[:1]) == []
-
-
-def test_a_guest_has_no_smt_states() -> None:
-    assert not observe(Machine(threads=1))[0].has_smt
-    assert observe(Machine())[0].has_smt
-    session, interval = observe(guest())
-    assert "clock" not in strips.text(machine_line.machine_line(session, interval, [], 160))
 
 
 def test_cores_of_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
@@ -275,21 +242,6 @@ def test_high_steal_is_red_and_unknown_metrics_have_no_tile() -> None:
     assert "steal" not in strips.text(
         machine_line.tile_line(machine_line.tile_columns(unknown, 160))
     )
-
-
-@pytest.mark.parametrize("size", [160, 200, 300])
-def test_the_history_is_below_its_metric(size: int) -> None:
-    machine = guest()
-    session = Session(machine.hello, History(machine.hello))
-    interval = session_of(session, [machine.frame(seq) for seq in range(40)]).take_interval()
-    values = machine_line.machine_values(session, interval)
-    numbers = strips.text(machine_line.tile_line(machine_line.tile_columns(values, size)))
-    (past,) = machine_line.TileHistory(session).lines(
-        machine_line.tile_columns(values, size), interval, 10**8, size
-    )
-    assert strips.width(past) <= size
-    assert "busy" in numbers
-    assert any(set(part) & set("▁▂▃▄▅▆▇█") and key.startswith("user") for part, key in past)
 
 
 def test_the_history_of_steal_is_red_back_to_where_it_became_high() -> None:

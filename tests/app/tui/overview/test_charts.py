@@ -6,11 +6,10 @@ import re
 from itertools import product
 
 import pytest
-from fakes import CpuLoad, Machine, guest, task_records
+from fakes import CpuLoad, Machine, guest
 from hypothesis import given
 from hypothesis import strategies as st
 from nightly import cases_by_day
-from played_apps import running_app
 from sessions import session_of
 from sim_streams import messages as simulated
 from terminal_apps import messages
@@ -26,7 +25,6 @@ from perftop.session.session import Session
 from perftop.session.values import CpuColumns
 from perftop.tui.overview import clock_columns
 from perftop.tui.overview.chart_numbers import (
-    LEFT_WIDTH,
     UnitReader,
     UnitValues,
     chart_units,
@@ -88,29 +86,6 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
 # --- layout
 
 
-@pytest.mark.parametrize(("count", "height", "rows"), [
-    (1, 41, 12), (2, 41, 10), (3, 41, 6), (4, 41, 6), (2, 18, 5), (4, 18, 2), (2, 58, 16),
-])  # fmt: skip
-def test_charts_of_cpus_are_as_high_as_the_screen_allows(
-    count: int, height: int, rows: int
-) -> None:
-    result = chart_layout(count, height, 160, packages=1, counted=False)
-    assert result is not None
-    assert (result.kind, result.rows) == ("titled", rows)
-
-
-@pytest.mark.parametrize(("count", "height", "rows", "gap"), [
-    (4, 41, 6, 1), (8, 41, 4, 0), (4, 18, 2, 0), (2, 18, 5, 0),
-])  # fmt: skip
-def test_charts_of_states_have_an_even_number_of_rows(
-    count: int, height: int, rows: int, gap: int
-) -> None:
-    result = chart_layout(count, height, 160, packages=1, counted=True)
-    assert result is not None
-    assert (result.kind, result.rows, result.gap_lines) == ("beside", rows, gap)
-    assert result.area_rows % 2 == 0
-
-
 @pytest.mark.parametrize(("count", "height", "width", "rows", "gap"), [
     (9, 41, 160, 3, 1), (16, 41, 160, 3, 1), (16, 36, 120, 3, 0), (16, 61, 240, 4, 1),
 ])  # fmt: skip
@@ -149,22 +124,6 @@ def test_the_legend_of_clocks_names_all_causes_of_gaps_on_the_narrowest_screen(
     assert keys - {"text", "dim", "bright"} == (colours if glyphs == "colour" else set())
 
 
-async def test_the_cursor_goes_through_both_columns_of_clocks() -> None:
-    async with running_app(Machine(cores=16, threads=1)) as run:
-        first = run.grid._charts.rows.index(0)  # type: ignore[union-attr]
-        await run.pilot.click("#overview", offset=(120, first))
-        assert run.grid.settings.cpu == 8
-        await run.pilot.press("down")
-        assert run.grid.settings.cpu == 9
-        await run.pilot.press("home", "down")
-        assert run.grid.settings.cpu == 1
-        await run.pilot.press("end")
-        assert run.grid.settings.cpu == 15
-        line = run.grid.render_line(first).text
-        assert line.split()[0] == "0"
-        assert "  8 " in line[80:]
-
-
 @pytest.mark.parametrize(
     ("count", "height", "width"), [(17, 41, 160), (16, 21, 160), (8, 18, 80), (2, 41, 59)]
 )
@@ -187,17 +146,6 @@ def lines(layout: ChartLayout, charts: int) -> int:
     rows_per_unit = layout.rows + (layout.kind == "titled")
     axes = (charts if layout.has_own_axes else 1) + layout.has_times_line
     return layout.heading_lines + charts * rows_per_unit + (charts - 1) * layout.gap_lines + axes
-
-
-@pytest.mark.parametrize(("height", "rows", "queue"), [(41, 10, 2), (19, 5, 1)])
-def test_waiting_tasks_have_lines_above_the_charts_of_a_guest(
-    height: int, rows: int, queue: int
-) -> None:
-    layout = chart_layout(2, height, 160, packages=1, counted=False)
-    assert layout is not None
-    assert (layout.rows, layout.queue_rows) == (rows, queue)
-    assert layout.area_rows + layout.lane_rows + layout.queue_rows == rows
-    assert layout.area_rows > max(layout.lane_rows, layout.queue_rows)
 
 
 @pytest.mark.parametrize("rows", [2, 4])
@@ -366,36 +314,6 @@ def test_sums_are_of_the_same_seconds_at_every_width(seconds: int) -> None:
     assert abs(sums_s.pop() - min(seconds, 30)) <= 0.5
 
 
-async def test_the_selected_core_has_a_bar_and_a_click_selects_a_chart() -> None:
-    async with running_app(Machine(cores=4)) as run:
-        await run.pilot.press("down")
-        lines = [run.grid.render_line(y).text for y in range(run.grid.line_count)]
-        bars = [y for y, line in enumerate(lines) if line.startswith("▌")]
-        assert len(bars) == 6
-        assert run.grid.settings.cpu == 1
-        await run.pilot.click("#overview", offset=(40, 9))
-        assert run.grid.settings.cpu == 1
-        await run.pilot.click("#overview", offset=(40, 3))
-        assert run.grid.settings.cpu == 0
-
-
-async def test_past_values_are_shown_and_charts_do_not_move() -> None:
-    async with running_app(Machine(cores=4)) as run:
-        await run.intervals(4)
-        # all lines but the axis, on which episodes appear after they begin
-        end = run.grid.line_count - 2
-        then = [run.grid.render_line(y).text[:LEFT_WIDTH] for y in range(end)]
-        run.feed.machine.loads = {cpu: CpuLoad(0.25) for cpu in range(8)}
-        await run.intervals(3)
-        assert [run.grid.render_line(y).text[:LEFT_WIDTH] for y in range(end)] != then
-        axis = run.grid._charts._drawer.history.axis  # type: ignore[union-attr]
-        await run.pilot.press("space", *["comma"] * 6)
-        await run.pilot.pause()
-        assert [run.grid.render_line(y).text[:LEFT_WIDTH] for y in range(end)] == then
-        assert run.grid._charts._drawer.history.axis == axis  # type: ignore[union-attr]
-        assert "│" in run.grid.render_line(2).text
-
-
 # --- histories beside rows
 
 
@@ -436,61 +354,3 @@ def test_history_cells_cover_at_least_half_a_second(samples: int, cell_ns: int) 
     assert axis.bin_ns == cell_ns
     assert axis.end_ns % cell_ns == 0
     assert axis.now_ns <= session.now_ns <= axis.end_ns
-
-
-async def test_a_click_in_a_chart_pauses_there_and_a_drag_selects_a_range() -> None:
-    async with running_app(guest(), (160, 50)) as run:
-        await run.intervals(150)
-        view = run.grid
-        await run.pilot.click(view, offset=(60, 4))
-        assert run.source.is_paused
-        then_ns = run.interval.time_ns
-        x = next(i for i, sign in enumerate(view.render_line(4).text) if sign == "│")
-        assert x == 60
-        await run.pilot.press("right", "left")
-        assert run.interval.time_ns == then_ns
-        await run.pilot.mouse_down(view, offset=(50, 4))
-        await run.pilot.mouse_up(view, offset=(70, 4))
-        await run.pilot.pause()
-        axis = view._charts._drawer.history.axis  # type: ignore[union-attr]
-        cells_s = 20 * axis.bin_ns / 1e9
-        assert run.interval.elapsed_s == pytest.approx(cells_s, abs=axis.bin_ns / 1e9)
-        assert run.has(f", {run.interval.elapsed_s:.1f} s")
-        assert run.has(f"sum of {run.interval.elapsed_s:.1f} s")
-        await run.pilot.press("escape")
-        assert run.source.is_paused
-        await run.pilot.press("escape")
-        assert not run.source.is_paused
-
-
-async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn() -> None:
-    m = guest({0: CpuLoad(0.2), 1: CpuLoad(0.2)})
-    async with running_app(m, (120, 40)) as run:
-        await run.intervals(60, records=task_records(["lmp", "cc1"]))
-        middle_ns = run.interval.time_ns
-        m.loads = {0: CpuLoad(0.8), 1: CpuLoad(0.8)}
-        await run.intervals(60, records=task_records(["lmp", "cc1"]))
-        run.source.select_range(middle_ns - 6 * 10**9, middle_ns - 2 * 10**9)
-        await run.pilot.pause()
-        assert run.has(" A 4.0 s ")
-        await run.pilot.press("d")
-        assert run.has(" A 4.0 s ")
-        assert not run.has("B against A")
-        run.source.select_range(middle_ns + 2 * 10**9, middle_ns + 5 * 10**9)
-        await run.pilot.pause()
-        assert run.has("B against A  4.0 s and 3.0 s")
-        assert not run.has("who runs")
-        (busy,) = (line for line in run.text() if line.startswith("  busy  "))
-        assert busy.split()[1:5] == ["20.0", "80.0", "+60.0", "%"]
-        assert run.has(" B 3.0 s ")
-        await run.pilot.resize_terminal(80, 24)
-        await run.pilot.pause()
-        assert any("+60.0" in line for line in run.text()), "\n".join(run.text())
-        await run.pilot.resize_terminal(120, 40)
-        await run.pilot.press("escape")
-        assert run.has("who runs")
-        assert run.has(", 3.0 s")
-        await run.pilot.press("escape", "escape")
-        assert not run.source.is_paused
-        await run.pilot.press("d")
-        assert run.has("select a range first")

@@ -15,7 +15,6 @@ from sessions import session_of
 from perfprobe.wire import Missing, Note
 from perftop.draw import strips
 from perftop.draw.columns import DOUBTED_SIGN
-from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import TaskLanes
@@ -116,16 +115,6 @@ def test_the_seconds_add_up_to_the_time_window(height: int) -> None:
 # --- on the screen
 
 
-async def test_up_and_down_go_to_other_cores() -> None:
-    async with running_app(Machine(cores=4)) as run:
-        await run.pilot.press("enter")
-        names = []
-        for key in ("down", "j", "up", "up", "up"):
-            await run.pilot.press(key)
-            names.append(line(page_lines(run), "CPUs").partition("core ")[2][0])
-    assert names == ["1", "2", "1", "0", "0"]
-
-
 async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:
     async with running_app(Machine(cores=4)) as run:
         await run.pilot.press("enter", "down")
@@ -133,39 +122,6 @@ async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:
         view.cores = Cores(run.session, frozenset())
         view.reset()
         assert view.needs_layout()
-
-
-async def test_brackets_zoom_and_a_click_in_a_chart_pauses_there() -> None:
-    async with running_app(guest(), BIG) as run:
-        await run.intervals(150)
-        await run.pilot.press("enter", *["left_square_bracket"] * 3)
-        assert "of 5.0 s" in line(page_lines(run), "tasks")
-        await run.pilot.press(*["right_square_bracket"] * 2)
-        assert "of 30.0 s" in line(page_lines(run), "tasks")
-        await run.pilot.click(page(run), offset=(60, 4))
-        assert run.source.is_paused
-        assert "│" in page_lines(run)[4]
-
-
-async def test_only_episodes_of_the_core_are_listed_and_a_click_opens_one() -> None:
-    async with running_app(Machine(cores=2, ceiling_hz=3.0e9)) as run:
-        await run.intervals(5)
-        episodes = [
-            Episode("license", [1], S // 10, S // 2, cause="elsewhere"),
-            Episode("turbo-drop", [0, 2], S // 10, None, 6e8, "power-pl1", {"power_w": 150}),
-        ]
-        run.session.ended[:] = episodes[:1]
-        run.session.detector.running[:] = episodes[1:]
-        await run.pilot.press("enter")
-        await run.intervals(1)
-        lines = page_lines(run)
-        assert "1 in" in line(lines, "what happened")
-        assert not any("licence" in text for text in lines)
-        (y,) = (y for y, text in enumerate(lines) if "evidence" in text)
-        assert "150 W" in lines[y]
-        await run.pilot.click(page(run), offset=(20, y))
-        await run.pilot.pause()
-        assert run.monitor.view.id == "episodes"
 
 
 # --- metrics and notes
@@ -296,15 +252,6 @@ def test_busy_time_without_a_known_task_is_unattributed() -> None:
     (unseen,) = (line for line in text if "not seen" in line)
     assert abs(float(unseen.split()[3]) - 0.92 * 40) < 1.0
     assert strips.text(lanes.lane_lines(1, 1, "shapes")[0]).count("/") == 80
-
-
-def test_a_lane_shows_its_task_by_colour_and_letter() -> None:
-    lanes = hog_lanes(40)
-    assert ("hogZ", "ground/task0") in lanes.lane_lines(1, 2, "colour")[-1]
-    cells = lanes._name_line("▅▆██████▅", "task0")
-    assert cells == [("▅▆█", "task0"), ("hogZ", "ground/task0"), ("█▅", "task0")]
-    assert strips.text(lanes.lane_lines(1, 2, "ascii")[-1]).startswith("a=hogZ aaa")
-    assert strips.text(lanes.lane_lines(0, 2, "ascii")[-1]).strip() == ""
 
 
 def test_tasks_of_one_job_share_a_colour_and_a_sum() -> None:

@@ -45,42 +45,6 @@ def text(session_and_interval: tuple[Session, Interval], width: int, height: int
     ]
 
 
-def test_running_episodes_come_first_then_the_most_recent() -> None:
-    older = Episode("offline", [1], 0, S // 2)
-    result = text(session(STEAL, ended=(older, ENDED_STEAL)), 58, 10)
-    assert result[0].startswith("what happened  3 in 4.0 s ────")
-    assert result[1].split() == ["since", "what", "how", "long"]
-    assert result[2:] == [
-        f"╳ {clock_at(2)}  The hypervisor takes 13.8 % of CPU 0     2.0 s",
-        "            cause     hypervisor",
-        "            evidence  usually 1.80 %",
-        f"╳ {clock_at(1)}  The hypervisor took 6.3 % of CPU 1       1.8 s",
-        f"○ {clock_at(0)}  CPU 1 was offline                        0.5 s",
-    ]  # fmt: skip
-
-
-def test_only_running_episodes_have_red_numbers() -> None:
-    lines = [
-        line
-        for line, _ in panels.episode_panel(
-            *session(STEAL, ended=(ENDED_STEAL,)), ViewSettings(), 58, 10
-        )
-    ]
-    keys = {part.strip(): key for part, key in lines[2]}
-    assert keys["13.8 %"] == keys["╳"] == keys["2.0 s"] == "alarm"
-    assert keys["The hypervisor takes"] == keys["of CPU 0"] == "bright"
-    assert {key for line in lines[5:] for _, key in line} <= {"dim", "text"}
-
-
-def test_a_narrow_panel_has_short_texts_without_evidence() -> None:
-    result = text(session(STEAL, ended=(ENDED_STEAL,)), 38, 5)
-    assert result[0] == "what happened  2 in 4.0 s ────────────"
-    assert result[1:] == [
-        f"╳ {clock_at(2)} steal 13.8 %, CPU 0   2.0 s",
-        f"╳ {clock_at(1)} steal 6.3 %, CPU 1    1.8 s",
-    ]  # fmt: skip
-
-
 def test_episodes_of_one_cause_are_one_line() -> None:
     who = {"who": [TaskOnCpu(4032, "stream", 32)], "ipc": 1.28, "ipc_alone": 1.85}
     each = [Episode("neighbour", [cpu], S, None, 0.31, "sibling", who) for cpu in range(4)]
@@ -99,15 +63,6 @@ def test_episodes_of_one_cause_are_one_line() -> None:
         == len(drop_duplicate_losses([*observed[0].running, *observed[0].ended]))
         == 7 + len(drops)
     )
-
-
-def test_a_past_moment_shows_its_episodes() -> None:
-    session_then, now = session(STEAL, ended=(ENDED_STEAL,))
-    then = dataclasses.replace(now, time_ns=int(1.5 * S))
-    result = text((session_then, then), 58, 10)
-    assert "1 in 1.5 s" in result[0]
-    assert result[2].startswith(f"╳ {clock_at(1)}  The hypervisor takes 6.3 % of CPU 1")
-    assert result[2].endswith("0.5 s")
 
 
 def test_marks_are_listed_with_episodes() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,15 +9,10 @@ from fakes import CpuLoad, Machine, observe, task_records
 from nightly import cases_by_day
 from played_apps import running_app
 
-from perfprobe.wire import Rate
-from perftop.base.text import GHZ
-from perftop.draw.strips import text
 from perftop.model.kinds import Episode
 from perftop.session.selection import parse_filter
 from perftop.tui.overview import columns
 from perftop.tui.shared.cores import Cores
-from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.row_numbers import ordered_rows
 from perftop.tui.shared.view_settings import ViewSettings
 
@@ -85,21 +79,6 @@ def test_a_filter_without_matches_does_not_move_columns() -> None:
     assert every == nobody
 
 
-def test_a_core_name_includes_its_package_if_there_are_several() -> None:
-    session, _ = observe(Machine())
-    session.topology[1] = replace(session.topology[1], package=1)
-    assert Cores(session, frozenset({0})).name(0, "util") == "0:0"
-
-
-def test_a_heading_counts_the_selected_cpus() -> None:
-    machine = Machine(loads={cpu: CpuLoad(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
-    session, interval = observe(machine)
-    session.selected = [0, 1, 2, 3]
-    cores = Cores(session)
-    lines = PackageLines(session, interval, cores, RowEpisodes(session), GHZ)
-    assert " 80.0 %" in text(lines.line(0, 80))
-
-
 @pytest.mark.parametrize(
     "name", cases_by_day(["overview", "heat", "table", "time"], ["heat", "table"])
 )
@@ -115,17 +94,3 @@ async def test_lines_cached_before_a_filter_are_not_used(name: str) -> None:
         for to in (1, -1):
             view.action_end(to)  # type: ignore[attr-defined]
         assert screen.settings.cpu == 0
-
-
-async def test_clocks_of_the_overview_have_the_selected_unit() -> None:
-    async with running_app(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")})) as run:
-        for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
-            screen = run.monitor
-            screen.action_units(unit)
-            head = next(line for line in run.text() if "SMT states" in line)
-            row = next(line for line in run.text() if " 2,22 " in line)
-            package = next(line for line in run.text() if "package 0  " in line)
-            assert unit in head
-            assert clocks in row
-            assert clocks in package
-            assert unit in package

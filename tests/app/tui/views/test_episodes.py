@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fakes import Machine, guest, observe
-from nightly import cases_by_day
+from fakes import Machine, observe
 from played_apps import Run, running_app
 from synth import SAMPLE_NS
 from waiting import until_true
@@ -22,7 +21,6 @@ from perftop.tui.views.episodes import (
     detail_lines,
     episode_columns,
     episode_line,
-    heading_line,
 )
 
 S = 1_000_000_000
@@ -129,26 +127,6 @@ def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
 # --- order and filter
 
 
-async def test_running_episodes_come_first_and_then_the_newest() -> None:
-    async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
-        await run.pilot.press("o", "r", "s")
-        assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
-        assert len(run.app.screen_stack) == 1
-        assert (run.monitor.settings.order, run.monitor.settings.reverse) == ("topology", False)
-
-
-async def test_a_filter_matches_episodes_on_its_cpus() -> None:
-    async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        for text, result in (("3", ["steal", "turbo-drop"]), ("5", ["turbo-drop", "ramp"])):
-            await run.pilot.press("slash", *text, "enter")
-            assert kinds(run) == result
-            await run.pilot.press("backslash")
-        run.session.ended.clear()
-        await run.pilot.press("slash", "0", "enter")
-        assert "no episodes on the CPUs of the filter" in lines(run)[0]
-
-
 async def test_a_list_without_episodes_does_not_contradict_the_verdict() -> None:
     hogs = {
         "tasks": {"1": [11, "hogA", 0.5]},
@@ -167,18 +145,6 @@ async def test_a_list_without_episodes_does_not_contradict_the_verdict() -> None
 # --- empty lists
 
 
-async def test_a_machine_without_episodes_has_an_empty_list() -> None:
-    async with at_list() as run:
-        assert lines(run)[0] == " no episodes so far; perftop detects:"
-        assert "▼ turbo-drop" in lines(run)[1]
-        assert not any("╳" in line for line in lines(run)[:1])
-        await run.pilot.press("enter", "down", "G", "pageup", "o", "r", "n", "N")
-        assert run.source.status.paused_at is None
-        draw_episodes(run, DROP)
-        await run.intervals(1)
-        assert kinds(run) == ["turbo-drop"]
-
-
 async def test_keys_before_the_first_sample_do_nothing() -> None:
     async with running_app(machine_without_episodes(), (120, 30)) as run:
         await run.pilot.press("5", "enter", "down", "enter")
@@ -186,45 +152,7 @@ async def test_keys_before_the_first_sample_do_nothing() -> None:
         assert run.monitor.view.id == "episodes"
 
 
-def test_steal_is_not_counted_as_a_neighbour() -> None:
-    session, _ = observe(guest())
-    results = [
-        Episode("neighbour", [0], 0, 1, 0.1, "hypervisor"),
-        Episode("steal", [0], 0, 1, 0.1, "hypervisor"),
-        Episode("neighbour", [1], 0, 1, 0.1, "sibling"),
-    ]
-    text = strips.text(heading_line(session, results, 100))
-    assert f"{EPISODES['neighbour']} 1 neighbour" in text
-    assert f"{EPISODES['steal']} 2 steal" in text
-
-
-async def test_undetectable_kinds_have_a_reason() -> None:
-    async with at_list(machine=guest()) as run:
-        text = "\n".join(lines(run))
-        why = "no core PMU in this guest: the hypervisor does not expose one"
-        assert f"─ turbo drops, involuntary halts, clock ramps: {why}" in text
-        missing = "thermal throttling, SIMD clock licences, SMIs"
-        assert f"─ {missing}: not available from this source" in text
-        looked_for = text.partition("─")[0].split()[6:]
-        kinds = ["neighbour", "quota", "stopped", "interrupt", "memory-stall", "steal", "suspect"]
-        kinds += ["offline", "online"]
-        assert looked_for[1::2] == kinds
-
-
 # --- navigation to an episode
-
-
-async def test_enter_goes_to_the_core_page_at_the_time_of_the_episode() -> None:
-    async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        await run.pilot.press("down", "enter")
-        await until_true(lambda: run.source.status.paused_at is not None, "paused")
-        await run.pilot.pause()
-        assert run.monitor.view.id == "core"
-        assert run.monitor.settings.cpu == 2
-        assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
-        await run.wait_for_text("║ A changing clock halted CPU 2 for 1 % of the time, from ")
-        await run.pilot.press("escape")
-        assert run.monitor.view.id == "episodes"
 
 
 async def test_a_short_episode_is_shown_at_its_time() -> None:
@@ -238,13 +166,6 @@ async def test_a_short_episode_is_shown_at_its_time() -> None:
         await run.wait_for_text("╳ The hypervisor took 20 % of CPU 3 for 0.1 s")
 
 
-async def test_the_selected_core_remains_selected_if_it_is_affected() -> None:
-    async with at_list(DROP) as run:
-        run.monitor.settings.cpu = 3
-        await run.pilot.press("enter")
-        assert run.monitor.settings.cpu == 3
-
-
 async def test_a_time_dropped_from_history_is_reported() -> None:
     old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
     async with at_list(old) as run:
@@ -254,27 +175,3 @@ async def test_a_time_dropped_from_history_is_reported() -> None:
         assert (run.monitor.view.id, run.source.status.paused_at) == ("episodes", None)
         await run.pilot.press("up")
         assert not any("no longer kept" in line for line in lines(run))
-
-
-@pytest.mark.parametrize("name", cases_by_day(["3", "1", "5"], ["3"]))
-async def test_keys_go_to_the_next_and_previous_episode(name: str) -> None:
-    async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        await run.pilot.press(name)
-        results = []
-        for key in ("n", "N", "N", "N", "N", "n"):
-            await run.pilot.press(key)
-            await run.pilot.pause()
-            results.append(moment(run) if run.source.status.paused_at else None)
-        assert results == [32, 24, 12, 7, 7, 12]
-        await run.wait_for_text("▼ Power limit PL1 kept package 0 at 2.78 of 3.40 GHz, from ")
-        await run.pilot.press("5")
-        await until_true(lambda: "turbo-drop" in selected_line(run), "it is selected")
-
-
-async def test_a_low_screen_has_only_the_list() -> None:
-    async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        await run.pilot.resize_terminal(60, 6)
-        await run.intervals(1)
-        assert "20 %" in lines(run)[0]
-        await run.pilot.press("down", "enter", "2")
-        assert run.monitor.view.is_tiny

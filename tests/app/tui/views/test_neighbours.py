@@ -39,40 +39,6 @@ def machine_of_two_cores(**more: Any) -> Machine:
     return machine
 
 
-async def play_neighbours(run: Run, **records: Any) -> None:
-    """CPU 0 is busy alone for 3 s, then together with CPU 2 for 3 s."""
-    for together in (False, True):
-        tasks = {"0": LMP} | ({"2": STREAM} if together else {})
-        if together:
-            run.feed.machine.loads |= {0: CpuLoad(1.0, ipc=1.5), 2: CpuLoad(1.0, ipc=0.4)}
-        await run.intervals(15, records={"tasks": tasks} | records)
-
-
-async def test_a_past_moment_shows_its_losses() -> None:
-    async with running_app(machine_of_two_cores()) as run:
-        await run.pilot.press("6")
-        await play_neighbours(run)
-        await wait_for_text(run, "stream 4001")
-        await run.pilot.press("space", "shift+left", *["right"] * 5)
-        await wait_for_text(run, NO_LOSS_TEXT)
-        await run.pilot.press("space")
-        await wait_for_text(run, "stream 4001")
-
-
-async def test_enter_opens_the_core_and_a_filter_hides_others() -> None:
-    async with running_app(machine_of_two_cores()) as run:
-        await run.pilot.press("6")
-        await play_neighbours(run)
-        await wait_for_text(run, "who takes")
-        await run.pilot.press("slash", *"1,3", "enter")
-        await wait_for_text(run, NO_LOSS_TEXT)
-        await run.pilot.press("backslash")
-        await wait_for_text(run, "who takes")
-        await run.pilot.press("home", "enter")
-        assert run.app.screen_stack[0].view.id == "core"  # type: ignore[attr-defined]
-        assert run.app.screen_stack[0].settings.cpu == 0  # type: ignore[attr-defined]
-
-
 async def test_each_task_has_its_own_loss() -> None:
     async with running_app(machine_of_two_cores()) as run:
         await run.pilot.press("6")
@@ -148,21 +114,6 @@ async def test_a_thread_on_an_unknown_cpu_is_counted() -> None:
         await run.pilot.press("6")
         await play_watched_job(run, 5, (0, 99), 1.0)
         await wait_for_text(run, "lmp  2 threads   on CPU 0   runs 2.00 CPUs")
-
-
-async def test_the_cursor_moves_over_losses_and_threads_and_keeps_its_item() -> None:
-    async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
-        await run.pilot.press("6")
-        await play_watched_job(run, 10, (0, 1), 0.75)
-        await wait_for_text(run, "scheduler")
-        await run.pilot.press("home", "down", "down", "down")
-        await until_true(
-            lambda: any(line.startswith("▌     1  lmp 4101") for line in lines(run)), "it"
-        )
-        await run.pilot.press("down", "down")
-        assert sum(line.startswith("▌") for line in lines(run)) == 1
-        await play_watched_job(run, 5, (0, 1), 1.0)
-        assert any(line.startswith("▌     1  lmp 4101") for line in lines(run))
 
 
 # --- unavailable data and small screens

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from played_apps import Run, running_app
 from textual.geometry import Size
 
-from perfprobe.wire import Rate
 from perftop.base.text import clock_unit
 from perftop.draw import strips, theme
 from perftop.draw.columns import Column, join_columns, total_width
@@ -23,7 +22,6 @@ from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.session import values as columns
-from perftop.session.selection import parse_filter
 from perftop.tui.views import table
 from perftop.tui.views.table import Table
 
@@ -71,38 +69,6 @@ async def test_an_offline_cpu_has_no_values() -> None:
         assert cpus(run)[-1] == 3
 
 
-async def test_columns_scroll_beside_fixed_ones() -> None:
-    async with at_table(Machine(), (80, 24)) as run:
-        first = table_lines(run)[0]
-        assert first.split()[:3] == ["cpu", "▲core", "busy"]
-        assert first.endswith("→")
-        assert len(first) == view(run).width
-        await run.pilot.press("right")
-        moved = table_lines(run)[0]
-        assert moved.replace("←", " ← ").split()[:4] == ["cpu", "▲core", "←", "clock"]
-        assert all("0:" in line for line in table_lines(run)[1:9])
-        await run.pilot.press(*["right"] * 30)
-        last = table_lines(run)[0]
-        assert not last.endswith("→")
-        assert run.source.status.paused_at is None  # in this view, these keys belong to the table
-        await run.pilot.press("left")
-        assert table_lines(run)[0] != last  # steps beyond the end have no effect
-        await run.pilot.press(*["left"] * 30)
-        assert table_lines(run)[0] == first
-
-
-async def test_a_hybrid_machine_has_a_column_of_types() -> None:
-    m = Machine(cores=2, threads=1)
-    for i, kind in enumerate("PE"):
-        m.hello.topology[i] = type(m.hello.topology[i])(
-            cpu=i, online=True, package=0, core=i, type=kind
-        )
-
-    async with at_table(m) as run:
-        assert table_lines(run)[0].split()[:3] == ["cpu", "▲core", "type"]
-        assert [line.replace("▌", " ").split()[2] for line in table_lines(run)[1:3]] == ["P", "E"]
-
-
 # --- order
 
 
@@ -132,56 +98,11 @@ async def test_a_column_can_be_sorted_by_its_values() -> None:
             assert cpus(run) == result, (order, reverse)
 
 
-async def test_tasks_are_sorted_by_name() -> None:
-    async with at_table(Machine()) as run:
-        await run.intervals(1, records=task_records(["b", "C", "a", "d"]))
-        settings = view(run).settings
-        settings.order = "task"
-        view(run).lay_out()
-        assert cpus(run) == [2, 0, 1, 3, 4, 5, 6, 7]
-        assert "▲task" in table_lines(run)[0]
-        settings.reverse = True
-        view(run).lay_out()
-        assert cpus(run) == [3, 1, 0, 2, 4, 5, 6, 7]
-
-
-async def test_clicks_on_headings_sort_columns() -> None:
-    async with at_table(Machine(), (80, 24)) as run:
-        settings = view(run).settings
-        index = table_lines(run)[0].index("busy")
-        await run.pilot.click(Table, offset=(index, 0))
-        assert (settings.order, settings.reverse) == ("util", False)
-        assert "▼busy" in table_lines(run)[0]
-        await run.pilot.click(Table, offset=(index, 0))
-        assert (settings.order, settings.reverse) == ("util", True)
-        assert "▲busy" in table_lines(run)[0]
-        await run.pilot.click(Table, offset=(2, 0))
-        assert settings.order == "CPU number"
-
-
 # --- the cursor
 
 
 def selected_cpus(run: Run) -> list[int]:
     return [int(line[1:].split()[0]) for line in table_lines(run) if line.startswith("▌")]
-
-
-async def test_the_cursor_selects_a_cpu_and_other_views_its_core() -> None:
-    async with at_table(Machine()) as run:
-        where = []
-        for key in ("down", "j", "up", "end", "down", "home", "pagedown"):
-            await run.pilot.press(key)
-            where.append((*selected_cpus(run), view(run).settings.cpu))
-        assert where == [(4, 0), (1, 1), (4, 0), (7, 3), (7, 3), (0, 0), (7, 3)]
-        await run.pilot.press("1", "up", "4")
-        assert selected_cpus(run) == [2]  # another core: its first CPU
-        await run.pilot.click(Table, offset=(5, 6))
-        assert (selected_cpus(run), view(run).settings.cpu) == ([6], 2)
-        await run.pilot.press("1", "4")
-        assert selected_cpus(run) == [6]
-        await run.pilot.press("slash", "2", "enter")
-        # the sibling of CPU 2 does not match
-        assert (selected_cpus(run), view(run).settings.cpu) == ([2], 2)
 
 
 async def test_the_cpu_remains_selected_when_rows_move() -> None:
@@ -198,49 +119,6 @@ async def test_the_cpu_remains_selected_when_rows_move() -> None:
 # --- choices
 
 
-async def test_clocks_have_the_selected_unit() -> None:
-    async with at_table(Machine(changes={"base_hz": Rate(2e9, "made")})) as run:
-        results = []
-        for _ in range(3):
-            title = table_lines(run)[0].split("  ")
-            busy_title = next(part.strip() for part in title if "clock" in part)
-            end = table_lines(run)[0].index(busy_title) + len(busy_title)
-            results.append((busy_title, table_lines(run)[1][:end].split()[-1]))
-            await run.pilot.press("u")
-        assert results == [("clock GHz", "3.00"), ("clock MHz", "3000"), ("clock ×base", "1.50")]
-
-
-async def test_only_matching_cpus_are_listed() -> None:
-    async with at_table(Machine()) as run:
-        table = view(run)
-        for text, result in (("5-6", [5, 6]), ("core:1", [1, 5])):
-            await run.pilot.press("slash", *text, "enter")
-            assert cpus(run) == result
-            assert table.settings.cpu in {1, 2}
-            await run.pilot.press("backslash")
-        table.settings.filter = parse_filter("99")
-        await run.pilot.press("slash", "enter")
-        assert table_lines(run)[1:3] == [" no CPU matches 99", ""]
-        await run.pilot.press("down", "end", "pageup", "greater_than_sign", "r", "enter")
-        await run.pilot.press("escape", "backslash")
-        assert len(cpus(run)) == 8
-
-
-async def test_columns_are_chosen_in_a_menu() -> None:
-    async with at_table(Machine()) as run:
-        settings, all_ = view(run).settings, table_lines(run)[0]
-        await run.pilot.press("c", "space", "enter")
-        assert "busy %" not in table_lines(run)[0]
-        assert "clock GHz" in table_lines(run)[0]
-        await run.pilot.press("c", "a", "a", "j", "space", "enter")
-        assert table_lines(run)[0].split() == ["cpu", "▲core", "clock", "GHz"]
-        settings.columns = ("not yet", "ipc", "util")
-        await run.pilot.press("c", "j", "space", "enter")
-        assert list(settings.columns) == ["not yet", "ipc", "util", "busy_hz"]
-        await run.pilot.press("c", "a", "escape", "c", "a", "enter")
-        assert (list(settings.columns), table_lines(run)[0]) == ([], all_)
-
-
 async def test_a_replaced_session_leaves_no_old_content_in_a_table_without_width() -> None:
     """A jump in a replay opens another session while the view waits for its size."""
 
@@ -255,29 +133,6 @@ async def test_a_replaced_session_leaves_no_old_content_in_a_table_without_width
         assert not any(table_lines(run)[1:])
         table.on_resize()
         assert len(cpus(run)) == len(session.topology)
-
-
-async def test_a_line_with_a_running_episode_has_its_sign_and_a_red_value() -> None:
-    does = {2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}
-    async with running_app(Machine(ceiling_hz=3.05e9, loads=does), (240, 30)) as run:
-        await run.pilot.press("4")
-        await run.intervals(3)
-        table = view(run)
-        for cpu, alone in ((2, True), (0, False)):
-            y = next(
-                y
-                for y, line in enumerate(table_lines(run))
-                if line.lstrip("▌ ").split()[:1] == [str(cpu)]
-            )
-            line = table.render_line(y)
-            red = [
-                part.text.strip()
-                for part in line
-                if part.style
-                and part.style.color
-                and part.style.color.name in {"#ff6b5e", "bright_red"}
-            ]
-            assert red == (["▼", "2.40"] if alone else [])
 
 
 # --- cells of the table and their positions, without an app
