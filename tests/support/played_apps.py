@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -99,20 +98,6 @@ async def running_app(
         await until_true(lambda: run.seq() >= 1, "a first interval after one sample")
         await pilot.pause()
         yield run
-
-
-def play_app(
-    machine: Machine,
-    act: Callable[[Run], Awaitable[None]],
-    size: tuple[int, int] = BIG_SCREEN,
-    **more: Any,
-) -> Run:
-    async def go() -> Run:
-        async with running_app(machine, size, **more) as run:
-            await act(run)
-        return run
-
-    return asyncio.run(go())
 
 
 def marked_lines(run: Run) -> list[str]:

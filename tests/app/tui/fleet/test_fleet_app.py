@@ -103,14 +103,6 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
             assert sum(bool(text) for text in lines) >= 8, view
 
 
-async def test_the_selected_row_is_always_visible() -> None:
-    async with opened_screen(middle_fleet(), (120, 30)) as (source, pilot):
-        await pilot.press("t", "pagedown", "pagedown", "pagedown")
-        chosen = source.page.state.selected_name
-        assert chosen == source.page.state.machines[60].name
-        assert any(chosen in text for text in page_lines(source))
-
-
 async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -> None:
     async with opened_screen(middle_fleet(), (160, 50), ["1"]) as (source, pilot):
         state = source.page.state
@@ -247,20 +239,6 @@ def test_keys_are_unique_and_have_an_action() -> None:
     for key in fleet:
         name = key.action.partition("(")[0]
         assert any(hasattr(owner, f"action_{name}") for owner in (FleetScreen, PerfTopApp)), name
-
-
-@pytest.mark.parametrize("count", [1, 7])
-async def test_each_cell_of_a_small_fleet_has_its_name(count: int) -> None:
-    machines = [fleets.machine(f"node{i:02}", fleets.CALM) for i in range(count)]
-    lines = await screen_lines(Fleet(machines), (80, 24), ["2"])
-    for machine in machines:
-        assert any(text.split()[:1] == [machine.name] for text in lines)
-
-
-async def test_columns_without_racks_have_the_name_of_their_first_machine() -> None:
-    machines = [fleets.machine(f"host{i:02}", fleets.CALM) for i in range(60)]
-    lines = await screen_lines(Fleet(machines), (120, 30), ["2"])
-    assert any("host00" in text and "host16" in text for text in lines)
 
 
 async def test_keys_follow_the_users_configuration() -> None:

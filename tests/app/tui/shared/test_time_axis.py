@@ -167,22 +167,6 @@ def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -
     return Episode(kind, [0], round(start_s * S), end_ns)
 
 
-@pytest.mark.parametrize(("now_s", "episode", "expected_line"), [
-    (60, drop(10, 13.5), "─" * 10 + "▼━━━" + "─" * 46),
-    (60, drop(10, 10, "online"), "─" * 10 + "•" + "─" * 49),
-    (59.5, drop(57), "─" * 57 + "▼━━"),  # the episode runs up to the displayed time
-    (40, drop(39, 50), "─" * 59 + "▼"),
-    (40, drop(41), "─" * 60),
-    (39.5, drop(39.8), "─" * 60),
-    (100, drop(30, 42), "━━" + "─" * 58),  # the episode began earlier
-    (100, drop(30, 40), "─" * 60),
-])  # fmt: skip
-def test_an_episode_has_a_mark_at_its_start_and_a_stroke_for_its_duration(
-    now_s: float, episode: Episode, expected_line: str
-) -> None:
-    assert text(axis_at(now_s), episode) == expected_line
-
-
 @pytest.mark.parametrize(("kind", "run"), [
     ("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("ramp", ("╱", "text")),
     ("never heard of", ("│", "text")),
@@ -192,26 +176,6 @@ def test_the_style_of_a_mark_shows_the_severity(kind: str, run: Run) -> None:
     assert ascii_text(run[0]).isascii()
 
 
-def test_the_worse_of_two_simultaneous_episodes_is_drawn() -> None:
-    offline, turbo_drop = drop(10, 20, "offline"), drop(10, 12)
-    for order in ((offline, turbo_drop), (turbo_drop, offline)):
-        assert text(axis_at(), *order)[10:21] == "▼━━━━━━━━━─"
-        keys = [key for _, key in time_axis.axis_rule(axis_at(), order)]
-        assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both episodes have ended
-        assert time_axis.start_markers(axis_at(), order) == {10: ("▼", "over")}
-
-
-def test_episodes_running_at_the_displayed_time_are_red() -> None:
-    past, now = drop(10, 20, "throttle"), drop(40)
-
-    def keys(shown_s: int) -> set[str]:
-        return {key for _, key in time_axis.axis_rule(axis_at(shown_s), (past, now))} - {"rule"}
-
-    assert keys(60) == {"alarm", "over"}
-    assert keys(30) == {"over"}
-    assert keys(15) == {"alarm"}
-
-
 def test_an_episode_that_ended_retroactively_is_drawn() -> None:
     """The episode ended because it had not been seen for 5 s."""
     session = Session(hello())
@@ -219,44 +183,6 @@ def test_an_episode_that_ended_retroactively_is_drawn() -> None:
     session.ended.extend([old, seen, given_up])
     session.detector.running.append(now := drop(90))
     assert time_axis.visible_episodes(axis_at(100), session) == [now, seen]
-
-
-# --- start of the history
-
-
-def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
-    a = replace(axis_at(), first_ns=round(first_s * S))
-    return strips.text(
-        time_axis.tick_line(
-            a,
-            episodes,
-            time_axis.ticks(a, unix_time),
-            times_inside=inside,
-            history_start=unix_time(round(first_s * S)),
-        )
-    )
-
-
-def with_ticks(text: str) -> str:
-    """Returns a line of the axis of `axis_at()` with its ticks."""
-    cells = [cell for cell, _ in time_axis.ticks(axis_at(), unix_time) if text[cell] == "─"]
-    return "".join(time_axis.TICK_SIGN if at in cells else char for at, char in enumerate(text))
-
-
-def test_dropped_time_is_blank_and_labelled_with_the_start_of_the_history() -> None:
-    assert line(30.5) == with_ticks("history from 22:14:30 ".rjust(30) + "─" * 30)
-    assert line(15.5) == with_ticks("from 22:14:15 ".rjust(15) + "─" * 45)
-    assert line(5.5) == with_ticks(" " * 5 + "─" * 55)
-    assert line(-100) == with_ticks("─" * 60)
-    assert line(60.5) == "history from 22:15:00 ".rjust(60)
-
-
-def test_clock_times_and_episodes_share_a_line_in_low_charts() -> None:
-    """The labels may cover strokes of ended episodes."""
-    assert line(0, drop(10, 61), inside=True) == "─" * 10 + "▼" + "━" * 49
-    output = line(0, drop(10, 31), inside=True)
-    assert output == "─" * 10 + "▼" + "━" * 14 + " 22:14:30 ───── 22:14:45 ──────────"
-    assert len(line(0, inside=True)) == 60
 
 
 # --- cells of several columns
@@ -276,21 +202,6 @@ def test_an_end_on_an_edge_belongs_to_the_earlier_bin_and_a_start_to_the_later()
     assert a.cells_of(Episode("offline", [0], 0, 64 * S)) == (range(2), False)
 
 
-def test_no_axis_is_drawn_before_the_history() -> None:
-    a = dots(first_ns=91 * S + 1)
-    assert a.known_columns == 9
-    assert text(a) == " " * 31 + "─" * 9
-    assert text(a, drop(89, 94)) == " " * 31 + "━━━" + "─" * 6
-    assert strips.text(time_axis.times_line(a, time_axis.ticks(a, unix_time))).strip() == ""
-
-
-def test_labels_without_room_at_an_end_are_omitted() -> None:
-    a = dots()
-    ticks = time_axis.ticks(a, lambda ns: ns / 1e9)
-    assert [cell for cell, _ in ticks] == [0, 15, 30]
-    assert strips.text(time_axis.times_line(a, ticks)) == "           00:01:15       00:01:30      "
-
-
 @pytest.mark.parametrize(("at_s", "step_s", "drawn"), [
     (0.5, 0.1, "0.5 s"), (20, 5, "20 s"), (-1800, 600, "-30:00"), (7200, 7200, "2:00:00"),
 ])  # fmt: skip
@@ -298,15 +209,6 @@ def test_relative_times_on_a_long_axis_have_hours_and_minutes(
     at_s: float, step_s: float, drawn: str
 ) -> None:
     assert time_axis.relative_time(round(at_s * S), round(step_s * S)) == drawn
-
-
-def test_an_axis_may_have_a_zero_instead_of_clock_times() -> None:
-    a = time_axis.Axis(25 * S, S, 35, 25 * S)
-    ticks = time_axis.ticks(a, None)
-    assert ticks == [(10, "0 s"), (25, "15 s")]
-    assert (
-        strips.text(time_axis.tick_line(a, (), ticks)) == "─" * 10 + "┬" + "─" * 14 + "┬" + "─" * 9
-    )
 
 
 # --- values of bins

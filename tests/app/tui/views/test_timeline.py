@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,22 +14,65 @@ from fakes import CpuLoad, Machine, with_suspect_counter
 from hypothesis import given
 from hypothesis import strategies as st
 from nightly import cases_by_day
-from time_view import many_cores, two_cores, view_of, viewing
+from played_apps import Run, running_app
+from waiting import until_true
 
+from perftop.draw.strips import text
 from perftop.session.history import History
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.panels import lanes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Core
+from perftop.tui.views.timeline import Timeline
+
+
+class View:
+    """The time view of a running app."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.past = run.app.screen_stack[0].query_one(Timeline)
+
+    @property
+    def title(self) -> str:
+        return text(self.past.header_lines[0])
+
+    @property
+    def rows(self) -> list[str]:
+        """All lines of the scrolled part, visible or not."""
+        return [text(self.past.line(y)[0]) for y in range(self.past.line_count)]
+
+    async def redraw(self) -> None:
+        """Redraws the view after a change that the app does not notice."""
+        self.past.show_interval(self.run.session, self.run.interval, settings_changed=True)
+        await self.run.pilot.pause()
+
+
+@asynccontextmanager
+async def viewing(machine: Machine) -> AsyncIterator[View]:
+    """Yields the view after two seconds."""
+    async with running_app(machine) as run:
+        await run.intervals(10)
+        await run.pilot.press("3")
+        await until_true(lambda: run.app.screen_stack[0].query(Timeline), "the time view")
+        await run.pilot.pause()
+        yield View(run)
+
+
+def many_cores(cores: int = 24) -> Machine:
+    """Cores of which one CPU is idle and the other busy."""
+    loads = {cpu: CpuLoad(0.02 if cpu < cores else 0.98) for cpu in range(2 * cores)}
+    return Machine(cores=cores, loads=loads, ceiling_hz=3.0e9)
+
 
 # --- contents of a line
 
 
 async def test_a_core_of_four_threads_has_two_lines() -> None:
     does = {cpu: CpuLoad(cpu // 20 / 4 + 0.1) for cpu in range(80)}
-    view = await view_of(Machine(cores=20, threads=4, loads=does))
-    assert len(view.rows) == 1 + 2 * 20
-    assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
+    async with viewing(Machine(cores=20, threads=4, loads=does)) as view:
+        assert len(view.rows) == 1 + 2 * 20
+        assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
 
 
 # --- time
@@ -38,7 +82,9 @@ async def test_an_offline_cpu_leaves_a_gap_and_is_shown_as_off() -> None:
     async with viewing(many_cores()) as view:
         view.run.feed.offline(24)
         await view.run.intervals(10)
-    cells = view.strip(1)
+    start = view.past._chart_left
+    cells = [(char, key) for part, key in view.past.line(1)[0] for char in part]
+    cells = cells[start : start + view.past._axis.cells]
     index = cells.index(("○", "text"))  # the CPU went offline
     assert set(cells[index - 20 : index - 3]) == {("▀", "heat0/heat11")}
     assert set(cells[index + 3 :]) == {("▀", "heat0")}  # the sibling continues alone
@@ -47,14 +93,14 @@ async def test_an_offline_cpu_leaves_a_gap_and_is_shown_as_off() -> None:
 
 
 async def test_the_scale_fits_the_values_and_is_kept_while_it_does() -> None:
-    machine, ends = two_cores(), []
+    machine, ends = Machine(cores=2, loads={3: CpuLoad(0.5)}), []
     async with viewing(machine) as view:
         for metric, ipc in (("ipc", 1.25), ("ipc", 3.4), ("ipc", 3.1), ("util", 3.1)):
             machine.loads[3].ipc = ipc
             await view.run.intervals(3)
             view.run.monitor.settings.metric = metric
             await view.redraw()
-            ends.append(re.findall(r"from (\S+) to (\S+)", view.title_lines[0])[0])
+            ends.append(re.findall(r"from (\S+) to (\S+)", view.title)[0])
     assert ends == [("0.00", "1.50"), ("0.00", "3.50"), ("0.00", "3.50"), ("0", "100")]
 
 
@@ -94,11 +140,13 @@ async def test_no_line_is_wider_than_the_screen(cores: int) -> None:
             await view.run.pilot.resize_terminal(*size)
             await view.run.pilot.pause()
             assert view.past.size.width == size[0]
-            for line in [*view.title_lines, *view.rows, *view.axis_lines]:
+            above = [text(runs) for runs in view.past.header_lines]
+            below = [text(runs) for runs, _ in view.past.footer_lines]
+            for line in [*above, *view.rows, *below]:
                 assert len(line) <= size[0]
             if size[0] >= 80:
                 assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
-                assert "22:13:2" in view.axis_lines[-1]
+                assert any("22:13:2" in line for line in below[:2])
 
 
 # --- reading of history
@@ -122,8 +170,9 @@ async def test_only_visible_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> No
         await view.run.pilot.press("end")
         await view.run.pilot.pause()
         assert all(rows <= most + 2 for rows, _ in request)
-        assert view.visible_lines()[-3].split()[1:3] == ["127", "127,255"]
-        assert "▀" in view.visible_lines()[-3]
+        last = view.past.render_line(view.past.size.height - 3).text
+        assert last.split()[1:3] == ["127", "127,255"]
+        assert "▀" in last
 
 
 # --- cells of lanes
