@@ -156,20 +156,31 @@ def _recorded(path: Path, machine: str, seed: int = 7) -> str:
     return path.name
 
 
-def _run(*words: str) -> str:
+class _Terminal(io.TextIOWrapper):
+    """An output to which verbs write with colours."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _run(*words: str, output: type[io.TextIOWrapper] = io.TextIOWrapper) -> str:
     """The output of a verb in this directory, and its exit status."""
-    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    written, err = io.BytesIO(), io.StringIO()
+    out = output(written, "utf-8")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             status = cli.main([*words])
         except SystemExit as ended:
             status = int(ended.code or 0)
         out.flush()
-    printed = out.buffer.getvalue().decode()
+    printed = written.getvalue().decode().replace("\x1b", "␛")
     return f"{printed}--- stderr\n{err.getvalue()}--- status {status}\n"
 
 
-def _on_file(directory: Path, machine: str, words: tuple[str, ...]) -> str:
+def _on_file(
+    directory: Path, machine: str, words: tuple[str, ...],
+    output: type[io.TextIOWrapper] = io.TextIOWrapper,
+) -> str:  # fmt: skip
     os.chdir(directory)
     names = {"FILE": "a.perftop", "OTHER": "b.perftop"}
     for seed, name in enumerate(names.values(), 7):
@@ -177,11 +188,14 @@ def _on_file(directory: Path, machine: str, words: tuple[str, ...]) -> str:
             (directory / machine).mkdir(exist_ok=True)
             _recorded(directory / machine / name, machine, seed)
     os.chdir(directory / machine)
-    return _run(*(names.get(word, word) for word in words))
+    return _run(*(names.get(word, word) for word in words), output=output)
 
 
-def _on_stream(machine: str, words: tuple[str, ...]) -> str:
-    return _run(*words, "--source", f"sim:{MACHINES[machine]},seed=7,speed=max")
+def _on_stream(
+    machine: str, words: tuple[str, ...], output: type[io.TextIOWrapper] = io.TextIOWrapper
+) -> str:
+    source = f"sim:{SPECS[machine]},seed=7,speed=max"
+    return _run(*words, "--source", source, output=output)
 
 
 def _hello(scenario: str) -> str:
@@ -278,7 +292,8 @@ async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str
         return _screen(app)
 
 
-GROUPS = ("data", "demos", "fleet", "help", "looks", "replay", "sentences", "stream", "wrong",
+GROUPS = ("colours", "data", "demos", "fleet", "help", "looks", "replay", "sentences", "stream",
+          "wrong",
           *(f"{kind}-{machine}" for machine in MACHINES for kind in ("file", "live", "screen")),
           *(f"walk-{name}" for name in walks.WALKS),
           )  # fmt: skip
@@ -298,6 +313,16 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
             for verb in ("topology", "doctor"):
                 tree = "guest-epyc-2cpu"
                 yield f"guest-epyc-{verb}", partial(_run, verb, "--json", "--sysroot", tree)
+        case "colours":
+            for name in ("why", "summary", "summary-marks", "diff", "diff-marks"):
+                for machine in (IN_EPISODE, "job", "guest"):
+                    words = FILE_VERBS[name]
+                    yield (
+                        f"{name}-{machine}",
+                        partial(_on_file, directory, machine, words, _Terminal),
+                    )
+            for name in ("stat", "stat-brief", "why-live"):
+                yield name, partial(_on_stream, IN_EPISODE, STREAM_VERBS[name], _Terminal)
         case "demos":
             for name in names_in_table("demo", "recording"):
                 recording = f"demo:{name}"

@@ -10,7 +10,8 @@ import pytest
 from nightly import cases_by_day
 from roots import ROOT
 
-DAILY = "data", "demos", "stream", "help", "wrong", "file-small", "live-guest"
+DAILY = ("colours", "data", "demos", "stream", "help", "wrong", "sentences", "file-small",
+         "file-guest", "file-hybrid", "live-guest", "live-job", "live-mixed")  # fmt: skip
 WALKS = [group for group in golden.GROUPS if group.startswith("walk-")]
 
 
