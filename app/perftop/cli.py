@@ -359,7 +359,7 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
             name, equals, value = short[1], "=", short[2]
         if wants_ms:
             wants_ms = False
-            words.append(_milliseconds(word))
+            words.append(_as_milliseconds(word))
         elif name in _COUNT_OPTIONS and verb != "stat":
             how = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
             raise Failed(f"no option {name} of {verb}; how long: {how}", USAGE)
@@ -367,7 +367,7 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
             words += [_RENAMED_OPTIONS[name], value] if equals else [_RENAMED_OPTIONS[name]]
         elif name in _MS_OPTIONS:
             wants_ms = not equals
-            words += ["--interval", _milliseconds(value)] if equals else ["--interval"]
+            words += ["--interval", _as_milliseconds(value)] if equals else ["--interval"]
         elif name == "-A" and verb == "stat":
             if {"-B", "-r"}.isdisjoint(rest):
                 raise Failed(f"-A is for -r N and -B 'CMD'; {_ROWS_HINT}", USAGE)
@@ -379,6 +379,6 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def _milliseconds(text: str) -> str:
+def _as_milliseconds(text: str) -> str:
     """Returns a number without a unit as milliseconds, and other text unchanged."""
     return f"{text}ms" if text.isdecimal() else text

@@ -78,7 +78,7 @@ class CommandStart:
         measurement."""
         return self._silent_windows <= 0
 
-    def note_answer(self) -> None:
+    def count_answer(self) -> None:
         self._silent_windows -= 1
 
     def on_window_open(self, *, given_up: bool) -> None:
@@ -97,7 +97,7 @@ class CommandStart:
         for rest, _ in self.pauses:
             rest(0.0)
         for link in self.links:
-            link.end_within(RETRY_AFTER_RUN_S)
+            link.limit_retries(RETRY_AFTER_RUN_S)
 
 
 class CommandWindow:
@@ -155,7 +155,7 @@ class CommandWindow:
         could start would only prolong the measurement."""
         if not self._has_answer:
             self._has_answer = True
-            self._start.note_answer()
+            self._start.count_answer()
         if self._start.running is not None or self._frame_count:
             return True
         is_old = self.has_our_clock and frame.time_ns < self._ready_ns
@@ -164,21 +164,21 @@ class CommandWindow:
     def add_frame(self, frame: wire.Frame) -> bool:
         """Processes the next frame. Returns whether the window is closed."""
         if not self._has_opened:
-            if self._has_read_all(self._first_ns, frame):
+            if self._record_reads(self._first_ns, frame):
                 self._frame_count = 0
                 self._on_window_open(given_up=False)
-        elif (run := self.run) is not None and self._has_read_all_after(frame, run):
+        elif (run := self.run) is not None and self._record_reads_after(frame, run):
             self.is_closed = True
             unread = np.isnan(self._first_ns) | np.isnan(self._last_ns)
             self.missed_cpus = np.array(self._cpus)[unread & self._is_selected].tolist()
         return self.is_closed
 
-    def withdraw(self) -> None:
+    def give_up(self) -> None:
         """Gives up this window because its stream has ended, so that other machines do not wait for
         it."""
         if not self._has_answer:
             self._has_answer = True
-            self._start.note_answer()
+            self._start.count_answer()
         self._on_window_open(given_up=True)
 
     def _on_window_open(self, *, given_up: bool) -> None:
@@ -228,19 +228,19 @@ class CommandWindow:
         ranges = ((int(times.min()), int(times.max())) for times in (first, last))
         return WindowBounds(*ranges)
 
-    def _has_read_all_after(self, frame: wire.Frame, run: Run) -> bool:
+    def _record_reads_after(self, frame: wire.Frame, run: Run) -> bool:
         """Records which CPUs the frame read after the run. Returns whether no more reads are
         awaited."""
         link = self.link
         if not self.is_remote or link is None or self._simulated:
-            return self._has_read_all(self._last_ns, frame, run.end_ns)
-        if link.echoed is not None and link.echoed.sent_ns >= run.end_ns:
+            return self._record_reads(self._last_ns, frame, run.end_ns)
+        if link.last_echo is not None and link.last_echo.sent_ns >= run.end_ns:
             self._after_echo = True
-            return self._has_read_all(self._last_ns, frame, link.echoed.remote_ns)
+            return self._record_reads(self._last_ns, frame, link.last_echo.remote_ns)
         link.ping()
-        return link.never_answers and self._has_read_all(self._last_ns, frame)
+        return link.never_answers and self._record_reads(self._last_ns, frame)
 
-    def _has_read_all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
+    def _record_reads(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
         """Records when the frame read each CPU. Returns whether no more reads are awaited."""
         head = np.frombuffer(frame.blocks[self._block].head, "<u8").reshape(-1, wire.HEAD)
         head = np.broadcast_to(head, (len(self._cpus), wire.HEAD))

@@ -104,14 +104,14 @@ class JobTerminal:
     def follow(self, on_output: Callable[[bytes], None]) -> None:
         """Passes output to `on_output` until `stop_following` is called."""
         self._loop = loop = asyncio.get_running_loop()
-        loop.add_reader(self._terminal_fd, self._read_turn, on_output)
+        loop.add_reader(self._terminal_fd, self._read_and_pause, on_output)
 
     def stop_following(self) -> None:
         if self._loop is not None:
             self._loop.remove_reader(self._terminal_fd)
             self._loop = None
 
-    def _read_turn(self, on_output: Callable[[bytes], None]) -> None:
+    def _read_and_pause(self, on_output: Callable[[bytes], None]) -> None:
         loop = self._loop
         assert loop is not None
         loop.remove_reader(self._terminal_fd)
@@ -169,7 +169,7 @@ class OutputLines:
     def __init__(self) -> None:
         self._lines: deque[OutputLine] = deque()
         self._bytes = 0
-        self._open_line, self._pen = b"", b""
+        self._open_line, self._open_colours = b"", b""
         """The last line, which has no end yet, and the colour sequences in force at its start."""
         self._unsplit: deque[bytes] = deque()
         self._new_bytes = 0
@@ -184,7 +184,7 @@ class OutputLines:
 
     def __getitem__(self, index: int) -> OutputLine:
         is_open = index == len(self._lines)
-        return OutputLine(self._pen, self._open_line) if is_open else self._lines[index]
+        return OutputLine(self._open_colours, self._open_line) if is_open else self._lines[index]
 
     def add(self, data: bytes) -> None:
         """Adds data. They are split into lines later, because most of a flood of output is never
@@ -202,7 +202,7 @@ class OutputLines:
             self.dropped_count += self._skipped_lines + len(self._lines)
             self._lines.clear()
             self._bytes = self._skipped_lines = 0
-            self._open_line = self._pen = b""
+            self._open_line = self._open_colours = b""
         lines = (self._open_line + b"".join(self._unsplit)).rsplit(b"\n", MAX_LINES + 1)
         self._unsplit.clear()
         self._new_bytes = 0
@@ -212,10 +212,10 @@ class OutputLines:
         *ended, rest = lines
         for line in ended:
             raw = _cut_line(line.rstrip(b"\r"))
-            self._lines.append(OutputLine(self._pen, raw))
+            self._lines.append(OutputLine(self._open_colours, raw))
             self._bytes += len(raw)
             if b"\x1b" in raw:
-                self._pen = _colours_after(self._pen, raw)
+                self._open_colours = _colours_after(self._open_colours, raw)
         self._open_line = _cut_line(rest)
         while len(self._lines) > MAX_LINES or self._bytes > MAX_BYTES:
             self._bytes -= len(self._lines.popleft().raw)

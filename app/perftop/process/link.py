@@ -104,7 +104,7 @@ class Link:
         """Times, by `clock`, when the link broke and of the next attempt to connect."""
         self.retry_until_s = inf
         """Time, by `clock`, after which a broken link is not retried."""
-        self.echoed: Echo | None = None
+        self.last_echo: Echo | None = None
         self.received = ByteRate(RATE_SPAN_S, clock)
         self.count = self.received.count
         self._sent_ns: dict[int, int] = {}
@@ -115,11 +115,11 @@ class Link:
     @property
     def never_answers(self) -> bool:
         """Whether the remote probe is an old version, which does not answer echoes."""
-        return self.echoed is None and len(self._sent_ns) >= MAX_UNANSWERED
+        return self.last_echo is None and len(self._sent_ns) >= MAX_UNANSWERED
 
     @property
     def rtt_s(self) -> float:
-        return nan if self.echoed is None else self.echoed.round_trip_ns / 1e9
+        return nan if self.last_echo is None else self.last_echo.round_trip_ns / 1e9
 
     @property
     def is_over(self) -> bool:
@@ -143,7 +143,7 @@ class Link:
         self._waits_s = retry_waits_s()
         self.broken_reason, self.broken_since_s, self.next_attempt_s = "", nan, nan
 
-    def end_within(self, seconds: float) -> None:
+    def limit_retries(self, seconds: float) -> None:
         self.retry_until_s = self._clock() + seconds
 
     def wait_s(self) -> float:
@@ -155,7 +155,7 @@ class Link:
 
     def ping(self) -> None:
         now_ns = raw_ns()
-        if self.echoed is not None:
+        if self.last_echo is not None:
             self._sent_ns = {n: ns for n, ns in self._sent_ns.items() if now_ns - ns < LOST_ECHO_NS}
         if len(self._sent_ns) < MAX_UNANSWERED:
             self._number += 1
@@ -167,7 +167,7 @@ class Link:
         sent_ns = self._sent_ns.get(number) if isinstance(number, int) else None
         if sent_ns is not None:
             self._sent_ns = {n: ns for n, ns in self._sent_ns.items() if ns > sent_ns}
-            self.echoed = Echo(sent_ns, note.time_ns, raw_ns() - sent_ns)
+            self.last_echo = Echo(sent_ns, note.time_ns, raw_ns() - sent_ns)
 
 
 class StreamJoiner:
@@ -189,7 +189,7 @@ class StreamJoiner:
         self._unread: dict[str, np.ndarray] = {}
         """For each block, whether each row has not been read since the gap."""
 
-    def mismatch(self, hello: wire.Hello) -> str:
+    def mismatch_text(self, hello: wire.Hello) -> str:
         """Returns why frames after this hello cannot continue the stream; '' if they can."""
         first_hello = self.hello
         assert first_hello is not None

@@ -408,7 +408,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._received = b""
         self._answered = False
-        self._more = 0
+        self._discarded_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -431,8 +431,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answered:
-            self._more += len(data)
-            if self._more > MAX_DISCARDED:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > MAX_DISCARDED:
                 self.drop()
             return
         self._received += data[: MAX_REQUEST + 1]

@@ -64,7 +64,7 @@ class _SilenceTimer:
         self.check_s = asyncio.get_running_loop().time() + limit_s / 2
         """Time, by the loop's clock, at which the current half of the limit ends."""
 
-    def is_too_long(self) -> bool:
+    def has_expired(self) -> bool:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self.check_s:
             self._halves += 1
@@ -105,10 +105,9 @@ class ProbeStream(_ClosingStream):
         """Seconds between two reads (0: no pause), and time of the next read by the loop's
         clock."""
         self._read_pause_changed = asyncio.Event()
-        self.is_awaited: Callable[[], bool] = lambda: False
-        """Returns whether the caller waits only for this stream, as before the start of a command
-        and after its end. If so, a local probe that hangs for MAX_SILENCE_S is a failure, so that
-        the outcome is not delayed."""
+        self.fails_when_silent: Callable[[], bool] = lambda: False
+        """Returns whether a local probe that hangs for MAX_SILENCE_S is a failure. It is if the
+        caller waits only for this stream, as before the start of a command and after its end."""
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
@@ -145,7 +144,7 @@ class ProbeStream(_ClosingStream):
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(silence.check_s):
                     data = await stdout.read(READ_BYTES)
-            if silence.is_too_long():
+            if silence.has_expired():
                 self._fail_after_silence(hello, silence.limit_s)
             if data is not None:
                 return data
@@ -158,7 +157,7 @@ class ProbeStream(_ClosingStream):
             raise BrokenLink(f"{remote_name}: connected, but received nothing {span}", UNAVAILABLE)
         if remote_name is not None:
             raise BrokenLink(f"{remote_name}: received no sample {span}", UNAVAILABLE)
-        if hello is None or self.is_awaited():
+        if hello is None or self.fails_when_silent():
             tail = "" if hello is None else "; the measurement is incomplete"
             raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
 
@@ -253,7 +252,7 @@ class LinkedStream(_ClosingStream):
                         if joined := self._join_messages(messages):
                             yield joined
                 except Failed as failed:
-                    self._note_broken(failed)
+                    self._mark_broken(failed)
                 else:
                     return  # the probe sent a bye message
                 await self._reconnect()
@@ -289,7 +288,7 @@ class LinkedStream(_ClosingStream):
         if self._joiner.hello is not None:
             why = link.broken_reason
             link.set_connected()
-            unfit = self._joiner.mismatch(hello)
+            unfit = self._joiner.mismatch_text(hello)
             if not unfit:
                 return self._joiner.gap_notes(hello, why)
             if not self._restarts:
@@ -297,7 +296,7 @@ class LinkedStream(_ClosingStream):
         self._joiner = StreamJoiner(hello)
         return [hello]
 
-    def _note_broken(self, failed: Failed) -> None:
+    def _mark_broken(self, failed: Failed) -> None:
         """Marks the link as broken. Raises the failure if another attempt would be useless: there
         was no hello yet, or the stream was invalid."""
         is_invalid = self._is_up and not isinstance(failed, BrokenLink)
@@ -316,7 +315,7 @@ class LinkedStream(_ClosingStream):
             try:
                 self._probe.start()
             except Failed as failed:
-                self._note_broken(failed)
+                self._mark_broken(failed)
             else:
                 return
 
@@ -332,7 +331,7 @@ def open_stream(probe: AnyProbe, *, restarts: bool = False) -> LinkedStream | Pr
 # --- many machines; one that hangs or sends invalid data does not delay the others
 
 
-class Listener(Protocol):
+class MachineListener(Protocol):
     def process(self, messages: Sequence[wire.Message]) -> object:
         """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
 
@@ -346,7 +345,7 @@ class FollowedMachine:
     """A machine to read, and the listener that gets its messages."""
 
     open: StreamOpener
-    listener: Listener
+    listener: MachineListener
     sample_s: float = 1.0
 
 

@@ -99,7 +99,7 @@ class Playback:
         first_ns, last_ns = self.session.past.first_ns, self.session.past.last_ns
         return None if first_ns is None or last_ns is None else (first_ns, last_ns)
 
-    def shown_ns(self, time_ns: int) -> int | None:
+    def sample_end_ns(self, time_ns: int) -> int | None:
         """Returns the end in raw ns of the sample that is shown at this moment; None if there is
         none."""
         times = self.session.past.times()
@@ -214,8 +214,8 @@ class Seeker:
         for time_ns in sorted(ahead_ns, reverse=direction < 0):
             playback_there = await self.go(playback, time_ns)
             # this may be the sample that is already shown
-            shown_ns = playback_there.shown_ns(time_ns)
-            if shown_ns is not None and (shown_ns - interval.time_ns) * direction > 0:
+            sample_end_ns = playback_there.sample_end_ns(time_ns)
+            if sample_end_ns is not None and (sample_end_ns - interval.time_ns) * direction > 0:
                 return playback_there, time_ns
         return None
 
@@ -251,16 +251,16 @@ class Seeker:
 # delay the handling of keys. It writes notes to its stdout, and the same bytes to the user's cache,
 # for the next replay of that recording.
 
-KIND, PROGRESS_KIND, COMPLETED_KIND = "episode", "progress", "complete"
+EPISODE_KIND, PROGRESS_KIND, COMPLETED_KIND = "episode", "progress", "complete"
 """Kinds of notes: an episode, the time up to which the recording was read, the end of the pass."""
 PROGRESS_S = 0.2
 """Seconds between two progress notes."""
 POLL_S = 0.05
 """Seconds between two reads of the pass's output."""
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 """Bytes decoded at once: a few hundred episodes, which take milliseconds."""
 NICENESS = 10
-FORMAT = "1"
+ENTRY_VERSION = "1"
 """Version of cache entries."""
 MAX_ENTRY_BYTES = 1 << 26
 """Maximum size of a cache entry in bytes; a larger one is not written."""
@@ -269,7 +269,7 @@ MAX_ENTRIES = 64
 FINGERPRINT_BYTES = 1 << 16
 """Bytes at the start and at the end of the recording (its hello and its index) on which the name of
 its cache entry depends."""
-_NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
+_ENTRY_NAME = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
 """Names of entries, and of unfinished entries."""
 _EVIDENCE_TYPES: dict[str, type[Any]] = {
     name: cls for name, cls in vars(confidence).items() if getattr(cls, "__bases__", ()) == (tuple,)
@@ -288,8 +288,8 @@ async def fill_episodes(
     if cached_notes is not None:
         with contextlib.suppress(wire.WireError):
             decoder = wire.Decoder(hello, checked=True)
-            for start in range(0, len(cached_notes), CHUNK):
-                add_episodes(decoder, cached_notes[start : start + CHUNK], episodes)
+            for start in range(0, len(cached_notes), CHUNK_BYTES):
+                add_episodes(decoder, cached_notes[start : start + CHUNK_BYTES], episodes)
                 yield
         if episodes.is_complete:
             return
@@ -326,7 +326,7 @@ async def _read_chunk(output_fd: int) -> bytes:
     """Returns the next bytes; b"" at the end."""
     while True:
         try:
-            return os.read(output_fd, CHUNK)
+            return os.read(output_fd, CHUNK_BYTES)
         except BlockingIOError:
             await asyncio.sleep(POLL_S)
 
@@ -336,7 +336,7 @@ def add_episodes(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes
     for message in decoder.feed(data):
         if not isinstance(message, wire.Note):
             raise wire.WireError("not a note of an index")
-        if message.kind == KIND:
+        if message.kind == EPISODE_KIND:
             episodes.add(from_note(message))
         else:
             episodes.until_ns = message.time_ns
@@ -378,7 +378,7 @@ def write_index(path: Path, output: BinaryIO) -> None:
             output.write(data)
             if len(encoded) <= MAX_ENTRY_BYTES:
                 encoded += data
-            if note.kind != KIND:
+            if note.kind != EPISODE_KIND:
                 output.flush()
     write_cache_entry(path, entry_name, encoded)
 
@@ -396,7 +396,7 @@ def cache_name(recording: Path) -> str | None:
     try:
         status = recording.stat()
         size, changed_ns = str(status.st_size), str(status.st_mtime_ns)
-        parts = [FORMAT, perfprobe.__version__, _code_time(), size, changed_ns]
+        parts = [ENTRY_VERSION, perfprobe.__version__, _code_time(), size, changed_ns]
         digest = hashlib.sha256("\n".join(parts).encode())
         with recording.open("rb") as file:
             digest.update(file.read(FINGERPRINT_BYTES))
@@ -432,7 +432,9 @@ def write_cache_entry(recording: Path, entry_name: str | None, data: bytes | byt
         with OwnDirectory.open(path, make=True) as directory:
             files.replace_in(directory.fd, entry_name, data, 0o600)
             # remove the oldest entries, and unfinished ones of processes that died
-            times = {name: status.st_mtime_ns for name, status in directory.files(_NAMES).items()}
+            times = {
+                name: status.st_mtime_ns for name, status in directory.files(_ENTRY_NAME).items()
+            }
             for name in sorted(times, key=times.__getitem__, reverse=True)[MAX_ENTRIES:]:
                 directory.unlink(name)
 
@@ -450,7 +452,7 @@ def to_note(episode: Episode) -> wire.Note:
         "evidence": {key: _to_plain(value) for key, value in episode.evidence.items()},
         "confidence": episode.confidence,
     }
-    return wire.Note(KIND, int(episode.start_ns), "perftop", data)
+    return wire.Note(EPISODE_KIND, int(episode.start_ns), "perftop", data)
 
 
 def from_note(note: wire.Note) -> Episode:

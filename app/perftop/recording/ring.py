@@ -41,7 +41,7 @@ MIN_PART_NS, MAX_PART_NS = 1_000_000_000, 60_000_000_000
 """Bounds of the length of a part, in ns."""
 MIN_PARTS = 2
 """Minimum number of parts, even if they exceed the maximum size."""
-_PART = re.compile(rf"[0-9]{{6,}}{re.escape(UNFINISHED_SUFFIX)}")
+_PART_NAME = re.compile(rf"[0-9]{{6,}}{re.escape(UNFINISHED_SUFFIX)}")
 _KEPT_NAME = re.compile(r"[0-9]{8}-[0-9]{6}-.+\.perftop")
 """Names of kept recordings. A file with another name, a link, or another user's file is ignored."""
 KEEP_MARGIN_NS = 30_000_000_000
@@ -148,7 +148,7 @@ class Ring:
         """Keeps all current parts permanently."""
         self._link_parts(KEPT_BY_USER, 0)
 
-    def keep_around(self, name: str, since_ns: int, until_ns: int) -> None:
+    def keep_span(self, name: str, since_ns: int, until_ns: int) -> None:
         """Keeps everything between these raw times, and up to one part more at both ends.
         Overlapping spans become one recording, up to twice the length of the ring."""
         now_ns, keep = self._now_ns, self._keep
@@ -217,7 +217,7 @@ class Ring:
             return
         links = Counter(chain.from_iterable(directories))
         while total > self._max_bytes:
-            removed = self._remove_oldest()
+            removed = self._remove_oldest_recording()
             if removed is None:
                 if len(self._parts) <= MIN_PARTS:
                     break
@@ -230,7 +230,7 @@ class Ring:
                 limit = f"the limit of {size_text(self._max_bytes)} is reached (--max-size)"
                 self.notices.append(f"{limit}: the oldest data are removed")
 
-    def _remove_oldest(self) -> _Sizes | None:
+    def _remove_oldest_recording(self) -> _Sizes | None:
         """Removes the oldest automatically kept recording. Returns the sizes of its parts; None if
         there is no such recording."""
         current = None if self._keep is None else self._keep.name
@@ -243,7 +243,7 @@ class Ring:
                 self._directory.subdirectory(KEPT_DIRECTORY) as above,
                 above.subdirectory(name) as kept,
             ):
-                for part in kept.files(_PART):
+                for part in kept.files(_PART_NAME):
                     kept.unlink(part)
                 os.rmdir(name, dir_fd=above.fd)  # fails if there are other files
             return self._kept_recordings.pop(name)
@@ -275,7 +275,7 @@ class Ring:
         parts = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
                   if end_ns >= since_ns]  # fmt: skip
         try:
-            with self._make_kept(name) as kept:
+            with self._make_kept_directory(name) as kept:
                 for part in parts:
                     self._link_part(part, kept)
         except OSError as error:
@@ -289,7 +289,7 @@ class Ring:
             os.link(part, part, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd,
                     follow_symlinks=False)  # fmt: skip
 
-    def _make_kept(self, name: str) -> OwnDirectory:
+    def _make_kept_directory(self, name: str) -> OwnDirectory:
         hello, stamp = self._hello, time.strftime
         unix = (hello.wall_ns + self._now_ns - hello.raw_ns) / 1e9
         first = f"{stamp('%Y%m%d-%H%M%S', time.localtime(unix))}-{name}"
@@ -301,17 +301,17 @@ class Ring:
 
     def _keep_parts_of_last_run(self) -> None:
         """Moves parts left by the last run to a kept recording."""
-        leftovers = self._directory.files(_PART)
+        leftovers = self._directory.files(_PART_NAME)
         if not leftovers:
             return
-        with self._make_kept(PREVIOUS_RUN) as kept:
+        with self._make_kept_directory(PREVIOUS_RUN) as kept:
             for name in leftovers:
                 os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd)
         self.notices.append(f"the contents left by the last run are in {kept.path}")
 
 
 def _part_sizes(directory: OwnDirectory) -> _Sizes:
-    return {part.st_ino: part.st_size for part in directory.files(_PART).values()}
+    return {part.st_ino: part.st_size for part in directory.files(_PART_NAME).values()}
 
 
 def _merged_sizes(directories: Iterable[_Sizes]) -> _Sizes:
@@ -346,7 +346,7 @@ def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
         try:
             directory = stack.enter_context(OwnDirectory.open(path, make=make))
             kept_status = directory.stat(KEPT_DIRECTORY)
-            is_ring = not set(directory.names()) - {*directory.files(_PART), KEPT_DIRECTORY}
+            is_ring = not set(directory.names()) - {*directory.files(_PART_NAME), KEPT_DIRECTORY}
             if is_ring and kept_status is not None:
                 os.close(directory.subdirectory(KEPT_DIRECTORY).fd)
         except FileNotFoundError:
@@ -361,7 +361,7 @@ def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
         return directory
 
 
-def keep_requests(episode: Episode, now_ns: int, longest_ns: int) -> Iterator[KeepRequest]:
+def spans_to_keep(episode: Episode, now_ns: int, longest_ns: int) -> Iterator[KeepRequest]:
     """Yields the spans to keep around an episode. Of an episode longer than `longest_ns`, only the
     first `longest_ns` and the end are kept."""
     end_ns = now_ns if episode.end_ns is None else episode.end_ns

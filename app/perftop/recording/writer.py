@@ -140,7 +140,7 @@ class Writer:
         self._recorder.end()
         self._write_or_fail(self._pack)
         self.is_open = False
-        if not self._has_own_name():
+        if not self._is_at_path():
             self.path = Path(f"/proc/self/fd/{self._fd}").readlink()
         try:
             os.close(self._fd)
@@ -156,8 +156,8 @@ class Writer:
     def _current_path(self) -> Path:
         return self.path.with_name(self._hidden_name or self.path.name)
 
-    def _has_own_name(self) -> bool:
-        """Returns whether the file still has its name."""
+    def _is_at_path(self) -> bool:
+        """Returns whether the file is still at its path."""
         try:
             return os.path.samestat(self._status, self.path.lstat())
         except OSError:

@@ -95,7 +95,7 @@ class CommandSource(LiveSource):
                 command_window.set_link(self._link())
                 if isinstance(stream, ProbeStream):
                     self._set_read_pause = stream.set_read_pause
-                    stream.is_awaited = lambda: (
+                    stream.fails_when_silent = lambda: (
                         not command_window.is_running
                         and (self.run is None or self._is_screen_closed)
                     )

@@ -219,7 +219,7 @@ class PairState:
         end_ns = first_ns + self.cells * bin_ns
         return Axis(end_ns, bin_ns, self.cells, end_ns)
 
-    def axis_of(self, track: int) -> Axis:
+    def axis_of_track(self, track: int) -> Axis:
         """Returns the time axis in raw ns of recording 0 (A) or 1 (B)."""
         axis, (first_ns, last_ns) = self.axis, self.tracks[track].ends_ns
         end_ns = axis.end_ns + self.origins_ns[track]
@@ -321,7 +321,7 @@ def _chart_lines(pair: PairState, room: int) -> list[Line]:
 
 def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
     """Returns the charts of a number, A above B, and the line of their difference."""
-    values = [track.values(number.key, pair.axis_of(side).edges)
+    values = [track.values(number.key, pair.axis_of_track(side).edges)
               for side, track in enumerate(pair.tracks)]  # fmt: skip
     top, cell = _scale_top(number, values), pair.cursor_cell
     verdicts = _verdicts(pair, number.key) if pair.verdict_width else None
@@ -376,7 +376,7 @@ def _episode_lines(pair: PairState) -> list[Line]:
     of marks."""
     lines: list[Line] = []
     for row, track in enumerate(pair.tracks):
-        axis, session = pair.axis_of(row), track.session
+        axis, session = pair.axis_of_track(row), track.session
         line: list[Run] = [(" ", "text")] * axis.cells
         time_axis.draw_episodes(line, axis, session.episodes(*track.ends_ns))
         for moment in session.marks:

@@ -252,11 +252,11 @@ class RecordingsSource:
         self.first = min(track.first for track in self._recordings)
         self.last = max(track.last for track in self._recordings)
         self.origin = "recorded"
-        self._unread = {name: Machine(name) for name in failed}
+        self._unreadable = {name: Machine(name) for name in failed}
         for name, failure in failed.items():
-            self._unread[name].fall_silent(self.first, str(failure))
+            self._unreadable[name].fall_silent(self.first, str(failure))
         machines = (track.live.machine for track in self._recordings)
-        self.fleet = Fleet([*machines, *self._unread.values()])
+        self.fleet = Fleet([*machines, *self._unreadable.values()])
         self._now = self.first
         self._target: float | None = self.first + 1.0
         self._playing = playing
@@ -285,13 +285,13 @@ class RecordingsSource:
                 began_s, target = time.monotonic(), self._target
                 self._target = None
                 if target is not None:
-                    await self._jump_to(min(max(target, self.first), self.last))
+                    await self._read_to(min(max(target, self.first), self.last))
                 await asyncio.sleep(0 if self._target is not None else STEP_S)
                 if self._playing and self._target is None:
-                    await self._jump_to(min(self._now + time.monotonic() - began_s, self.last))
+                    await self._read_to(min(self._now + time.monotonic() - began_s, self.last))
                     self._playing = self._now < self.last
 
-    async def _jump_to(self, moment: float) -> None:
+    async def _read_to(self, moment: float) -> None:
         """Reads each recording up to this Unix time. After a jump back or far ahead, reading
         restarts shortly before it."""
         must_restart = moment < self._now or moment > self._now + WARM_UP_S
@@ -309,7 +309,7 @@ class RecordingsSource:
         if must_restart:  # Replaced in one step, so that the screen never mixes two times.
             self._recordings = tracks
             played_machines = {track.live.machine.name: track.live.machine for track in tracks}
-            self.fleet.machines = played_machines | self._unread
+            self.fleet.machines = played_machines | self._unreadable
         self._now, self._is_reading = moment, False
 
     def move_in_time(self, steps: int) -> bool:
@@ -330,12 +330,12 @@ class _PlayedRecording:
         # an absolute path: a file name that starts with a dash must not become an option
         self.live = LiveMachine(Machine(path.stem, ("replay", str(path.absolute()))))
         self.live.process([recording.hello])
-        self.first = self._unix(recording.first_ns)
-        self.last = self._unix(recording.last_ns) if last is None else last
+        self.first = self._unix_s(recording.first_ns)
+        self.last = self._unix_s(recording.last_ns) if last is None else last
         self._messages: Iterator[TimedMessage] = recording.messages()
         self._next_message: TimedMessage | None = next(self._messages, None)
 
-    def _unix(self, time_ns: int) -> float:
+    def _unix_s(self, time_ns: int) -> float:
         session = self.live.session
         assert session is not None
         return session.unix(time_ns)
@@ -350,7 +350,7 @@ class _PlayedRecording:
 
     def advance_to(self, moment: float) -> None:
         machine, messages = self.live.machine, list[TimedMessage]()
-        while self._next_message is not None and self._unix(self._next_message.time_ns) <= moment:
+        while self._next_message is not None and self._unix_s(self._next_message.time_ns) <= moment:
             messages.append(self._next_message)
             self._next_message = next(self._messages, None)
             if len(messages) == MAX_MESSAGES_AT_ONCE:

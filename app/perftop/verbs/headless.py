@@ -184,12 +184,12 @@ async def _run_one(
         probe = start_probe(argv)
         async with open_stream(probe) as stream:
             if probe.link is not None:
-                probe.link.end_within(max_s)
+                probe.link.limit_retries(max_s)
             if command_window is not None:
                 command_window.set_link(probe.link)
                 if isinstance(stream, ProbeStream):
                     command_window.set_pause_function(stream.set_read_pause)
-                    stream.is_awaited = lambda: not command_window.is_running
+                    stream.fails_when_silent = lambda: not command_window.is_running
             task = asyncio.ensure_future(consumer.consume(stream))
             tasks.append(task)
             if caught_signals:
@@ -200,7 +200,7 @@ async def _run_one(
             finally:
                 run = None
                 if command_window is not None:
-                    command_window.withdraw()
+                    command_window.give_up()
                     run = await command_window.wait_for_end()
                 try:
                     consumer.on_end()
@@ -209,7 +209,7 @@ async def _run_one(
                         raise Failed(f"{command_window.job.argv[0]}: {run.failed}", run.status)
     finally:
         if command_window is not None:
-            command_window.withdraw()
+            command_window.give_up()
 
 
 def _command_status(consumer: StreamConsumer) -> int:

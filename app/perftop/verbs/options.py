@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 STAT_INTERVAL_NS = 1_000_000_000
 LIVE_INTERVAL_NS = 500_000_000
-SAMPLE_NS = 100_000_000
+MAX_DEFAULT_SAMPLE_NS = 100_000_000
 """Maximum default of --sample, in ns."""
-MIN_SPAN_NS = 1_000_000
+MIN_DURATION_NS = 1_000_000
 """Minimum duration in ns; a shorter interval would mostly measure the probe's own wake-ups."""
 LARGE_BARE_NUMBER_NS = 60_000_000_000
 """Interval in ns above which a number without a unit causes a warning."""
@@ -88,7 +88,7 @@ def parse_duration_ns(text: str) -> int:
     match = re.fullmatch(r"(?=\.?[0-9])([0-9]{0,9}\.?[0-9]{0,9}) ?([a-z]*)", text)
     unit_ns = _UNITS_NS.get(match[2] or "s") if match else None
     length = round(float(match[1]) * unit_ns) if match and unit_ns else 0
-    if length < MIN_SPAN_NS:
+    if length < MIN_DURATION_NS:
         hint = "at least 1ms" if unit_ns else "try 100ms, 1s, 5m"
         raise argparse.ArgumentTypeError(f"invalid duration {text!r} ({hint})")
     return length
@@ -242,7 +242,7 @@ def interval_and_sample(
     a multiple of the period. Raises Failed."""
     requested_sample_ns = args.sample or 1
     interval: int = args.interval or -(-default_ns // requested_sample_ns) * requested_sample_ns
-    steps = -(-interval // SAMPLE_NS)
+    steps = -(-interval // MAX_DEFAULT_SAMPLE_NS)
     sample: int = args.sample or interval // steps
     if sample > interval:
         raise Failed("--sample must not be longer than the interval (-i)", USAGE)
@@ -313,7 +313,7 @@ def stream_commands(
 # --- the measured command
 
 
-def forked_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
+def fork_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
     """Returns the command, forked but not started; None without a command. Must be called before
     threads start and before much memory is used, because of the fork."""
     if args.command is None:
@@ -331,7 +331,7 @@ def shared_start(job: Job | None, machines: int) -> CommandStart | None:
     return None if job is None else CommandStart(job, machines)
 
 
-def with_identity(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
+def labelled_hello(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
     """Returns hello with labels, command and interval from the options, for recordings and
     output."""
     from dataclasses import replace

@@ -73,10 +73,10 @@ def phase_traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Phas
     known_chunks = {key: values for key, values in run["chunks"].items() if values is not None}
     chunks = {key: np.array(values, np.int64) for key, values in known_chunks.items()}
     count = len(answer["phases"])
-    return [_trace(answer, run, chunks, chunks["phase"] == phase) for phase in range(count)]
+    return [_phase_trace(answer, run, chunks, chunks["phase"] == phase) for phase in range(count)]
 
 
-def _trace(
+def _phase_trace(
     answer: Mapping[str, Any], run: Mapping[str, Any], chunks: Mapping[str, Ints], chosen: Bools
 ) -> PhaseTrace:
     tsc_hz, stamp = answer["tsc"]["hz"], run["stamp_ticks"]
@@ -142,7 +142,7 @@ STEADY_SHARE = 0.5
 took longer to settle than it was then held, so it does not count as steady."""
 STEADY_SECTIONS = 4
 """Number of sections of the steady part, whose differences are the error of the clock."""
-MAX_ASTRAY_SHARE = 0.2
+MAX_OUTSIDE_SHARE = 0.2
 """Maximum share of the work of the steady part that may be outside the band."""
 SWITCH_SPAN_S = 1e-3
 """Seconds after a switch between wide and scalar code in which its cost is measured; the effect is
@@ -218,8 +218,8 @@ def steady_level(part: PhaseTrace, isa: str) -> Level | None:
     sections = (np.array_split(values, STEADY_SECTIONS) for values in (hz, work))
     medians = [weighted_quantile(h, w, 0.5) for h, w in zip(*sections, strict=True)]
     error = max(abs(median - median_hz) for median in medians)
-    is_astray = np.abs(part.smooth[tail] - median_hz) > BAND_SHARE * median_hz
-    is_steady = work[is_astray].sum() <= MAX_ASTRAY_SHARE * work.sum()
+    is_outside = np.abs(part.smooth[tail] - median_hz) > BAND_SHARE * median_hz
+    is_steady = work[is_outside].sum() <= MAX_OUTSIDE_SHARE * work.sum()
     low, high = weighted_quantile(hz, work, 0.05), weighted_quantile(hz, work, 0.95)
     by_chain = weighted_quantile(part.chain_hz[tail], work, 0.5)
     return Level(isa, median_hz, error, low, high, bool(is_steady), by_chain)
@@ -233,7 +233,7 @@ def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
     return float(values[order][min(index, len(values) - 1)])
 
 
-def reached_s(part: PhaseTrace, hz: float) -> float | None:
+def time_to_clock_s(part: PhaseTrace, hz: float) -> float | None:
     """Returns the end in s of the first chunk with at least this clock; None if there is none."""
     chunks = np.flatnonzero(part.smooth >= hz)
     return float(part.end_s[chunks[0]]) if len(chunks) else None
@@ -265,7 +265,7 @@ def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     bursts_s: list[float] = []
     first = levels[0]
     if first is not None:
-        t90, t99 = (reached_s(phases[0], share * first.hz) for share in (0.9, 0.99))
+        t90, t99 = (time_to_clock_s(phases[0], share * first.hz) for share in (0.9, 0.99))
         since_s, bursts_s = fit_climb(phases[0], first.hz)
         since_s = max(since_s, t99 or 0.0)
         if first.steady and since_s <= (1 - STEADY_SHARE) * phases[0].end_s[-1]:

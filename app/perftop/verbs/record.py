@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is None:
         raise Failed("record needs -o FILE: perftop record -o run.perftop", USAGE)
     _, sample_ns = options.interval_and_sample(args)
-    with options.forked_job(args) as job:
+    with options.fork_job(args) as job:
         commands = options.stream_commands(args, sample_ns, BATCH_NS, job)
         with fast_imports():
             from perftop.process.signals import run_loop
@@ -162,7 +162,7 @@ class StreamRecorder(Follower):
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else CommandSummary(job, start)
-        self._triggers = EpisodeTrigger(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
+        self._trigger = EpisodeTrigger(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
         is_alone = job is None and name is None
         self._is_shown = is_alone and sys.stderr.isatty()
         self.all_records: Sequence[StreamRecorder] = [self]
@@ -185,7 +185,7 @@ class StreamRecorder(Follower):
         from perftop.process.job_terminal import typed_keys
         from perftop.process.signals import on_signal
 
-        on_signal([signal.SIGUSR1], lambda _: self._mark_all())
+        on_signal([signal.SIGUSR1], lambda _: self._request_marks())
         progress = asyncio.get_running_loop().create_task(self._show_progress())
         keyed = _is_ring(self._args) and self._command is None
         try:
@@ -201,9 +201,9 @@ class StreamRecorder(Follower):
         args, self._now_ns = self._args, hello.raw_ns
         if self._command is not None:
             self._command.begin(hello)
-        named = options.with_identity(args, hello)
-        if self._triggers is not None:
-            self._triggers.process([named])
+        named = options.labelled_hello(args, hello)
+        if self._trigger is not None:
+            self._trigger.process([named])
         if _is_ring(args):
             ring = Ring(self._path, named, args.ring or DEFAULT_RING_NS, args.max_size)
             self._recording = self._ring = ring
@@ -219,13 +219,13 @@ class StreamRecorder(Follower):
         if not isinstance(message, wire.Frame | wire.Note):
             return False
         self._write_marks()
-        ring, triggers = self._ring, self._triggers
-        if ring is not None and triggers is not None and ring.begins_part(message):
-            triggers.keep(ring)  # the oldest part may be removed next
+        ring, trigger = self._ring, self._trigger
+        if ring is not None and trigger is not None and ring.begins_part(message):
+            trigger.keep(ring)  # the oldest part may be removed next
         self._write(message)
         if ring is not None and ring.is_open:
-            if triggers is not None and triggers.is_due(message):
-                triggers.keep(ring)
+            if trigger is not None and trigger.is_due(message):
+                trigger.keep(ring)
             self._print_notices(ring)
         if isinstance(message, wire.Frame):
             self._now_ns = message.time_ns
@@ -233,7 +233,7 @@ class StreamRecorder(Follower):
             return False
         self._command.measure(message)
         is_closed = self._command.measurement.command_window.is_closed
-        self._write_run(is_over=is_closed)
+        self._write_run_notes(is_over=is_closed)
         return is_closed
 
     def on_end(self) -> None:
@@ -243,9 +243,9 @@ class StreamRecorder(Follower):
         try:
             if recording is not None and recording.is_open:
                 self._write_marks()
-                self._write_run(is_over=True)
-                if self._ring is not None and self._triggers is not None:
-                    self._triggers.keep(self._ring)
+                self._write_run_notes(is_over=True)
+                if self._ring is not None and self._trigger is not None:
+                    self._trigger.keep(self._ring)
                     self._print_notices(self._ring)
                 did_run = command is None or not command.has_failed
                 if isinstance(recording, Writer) and not (did_run and self.has_begun):
@@ -275,11 +275,11 @@ class StreamRecorder(Follower):
 
     def _handle_key(self, key: str) -> None:
         if key == "m":
-            self._mark_all()
+            self._request_marks()
         elif key == "q":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def _mark_all(self) -> None:
+    def _request_marks(self) -> None:
         """Requests a mark in all recordings. A signal may arrive at any time, so the mark is
         written before the next message, with the time of the newest sample."""
         for record in self.all_records:
@@ -296,7 +296,7 @@ class StreamRecorder(Follower):
             if self._ring is not None and self._ring.is_open:
                 self._ring.keep()
 
-    def _write_run(self, *, is_over: bool) -> None:
+    def _write_run_notes(self, *, is_over: bool) -> None:
         """Writes the notes on the command that are due."""
         if self._command is not None:
             for note in self._command.notes.due_notes(self._now_ns, is_over=is_over):
@@ -364,14 +364,14 @@ class EpisodeTrigger(Follower):
     def keep(self, ring: Ring) -> None:
         """Analyses the waiting messages, and keeps the parts of the ring around matching
         episodes."""
-        from perftop.recording.ring import keep_requests
+        from perftop.recording.ring import spans_to_keep
 
         self.process(self._waiting_messages)
         self._waiting_messages = []
         for episode in (*self._ended, *self.session.running):
             if not self._kinds.isdisjoint((episode.kind, episode.cause)):
-                for request in keep_requests(episode, self.session.now_ns, self._length_ns):
-                    ring.keep_around(*request)
+                for request in spans_to_keep(episode, self.session.now_ns, self._length_ns):
+                    ring.keep_span(*request)
         self._ended = []
 
 

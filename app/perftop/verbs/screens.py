@@ -311,7 +311,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
             await asyncio.wait([feeding], timeout=0.1)
         while not feeding.done() and count != 0:
             for machine in source.fleet.rows(TableSelection(), source.shown_time_s):
-                print(line_text(machine_line(machine, source.shown_time_s)))
+                print(line_text(machine_json(machine, source.shown_time_s)))
                 if machine.is_answering:
                     answering.add(machine.name)
                 else:
@@ -319,7 +319,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
                 last_end = last_ends.get(machine.name, 0.0)
                 for event in machine.ended:
                     if event.end is not None and event.end > last_end:
-                        print(line_text(episode_line(event)))
+                        print(line_text(episode_json(event)))
                         last_ends[machine.name] = max(event.end, last_ends.get(machine.name, 0.0))
             sys.stdout.flush()
             count = 0 if source.is_over else None if count is None else count - 1
@@ -334,7 +334,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
     return 128 + caught_signals[0] if caught_signals else 1 if silent else 0
 
 
-def machine_line(machine: Machine, now: float) -> dict[str, Any]:
+def machine_json(machine: Machine, now: float) -> dict[str, Any]:
     from perftop.output.stat_lines import json_number
     from perftop.session.fleet_machine import FIELDS
 
@@ -346,10 +346,10 @@ def machine_line(machine: Machine, now: float) -> dict[str, Any]:
     }  # fmt: skip
     line |= {key: json_number(machine.numbers[key]) for key in FIELDS}
     line |= {"kind": kind or None, "cause": cause or None, "suspects": machine.suspect_count}
-    return line | {"episodes": [episode_line(event) for event in machine.running]}
+    return line | {"episodes": [episode_json(event) for event in machine.running]}
 
 
-def episode_line(event: MachineEpisode) -> dict[str, Any]:
+def episode_json(event: MachineEpisode) -> dict[str, Any]:
     return {
         "type": "episode", "machine": event.machine, "kind": event.kind, "cause": event.cause,
         "start": event.start, "end": event.end, "depth": event.depth, "share": event.share,

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     interval_ns, sample_ns = options.interval_and_sample(args)
     if _is_repeated(args):
         return _run_repeated(args, sample_ns)
-    with options.forked_job(args) as job:
+    with options.fork_job(args) as job:
         from perftop.process import launch
 
         batch_ns = launch.longest_batch_ns(sample_ns, interval_ns, args.duration)
@@ -134,7 +134,7 @@ class Stat(MeasuredConsumer):
         from perftop.output.export.fields import with_events
         from perftop.output.stat_lines import SCREEN_LINES, StatTable
 
-        session = super().on_hello(options.with_identity(self._args, hello))
+        session = super().on_hello(options.labelled_hello(self._args, hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
             session.track_losses(self.job.pid)

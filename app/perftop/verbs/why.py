@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.file is not None:
         return _run_on_file(args)
     _, sample_ns = options.interval_and_sample(args)
-    with options.forked_job(args) as job:
+    with options.fork_job(args) as job:
         from perftop.process import launch
 
         duration_ns = args.duration or DEFAULT_DURATION_NS
@@ -233,7 +233,7 @@ def run_summary(args: argparse.Namespace) -> int:
 # --- moments of a recording
 
 
-class _SpanEdge(NamedTuple):
+class _Moment(NamedTuple):
     """A moment of a recording: in raw ns or, if it was given as a time of day, in Unix ns."""
 
     ns: int
@@ -245,7 +245,7 @@ class _SpanEdge(NamedTuple):
 
 
 def _messages_until(
-    messages: Iterable[wire.Message], end: _SpanEdge | None, hello: wire.Hello
+    messages: Iterable[wire.Message], end: _Moment | None, hello: wire.Hello
 ) -> Iterator[wire.Message]:
     """Yields the messages up to the end of the span. Times of day are compared with the wall clock,
     because the raw clock stops while the machine is suspended."""
@@ -266,11 +266,11 @@ def _messages_until(
 
 def _summary_span(
     since: MomentOption, until: MomentOption, hello: wire.Hello
-) -> tuple[_SpanEdge, _SpanEdge | None]:
+) -> tuple[_Moment, _Moment | None]:
     """Returns the start and the end of the part to summarise; the end is None if it is the end of
     the recording. Raises Failed."""
-    start = _SpanEdge(hello.raw_ns) if since is None else _span_end(since, hello)
-    end = None if until is None else _span_end(until, hello)
+    start = _Moment(hello.raw_ns) if since is None else _moment(since, hello)
+    end = None if until is None else _moment(until, hello)
     offset_ns = hello.wall_ns - hello.raw_ns
     moments = start, end or start
     first_ns, last_ns = (m.ns + (0 if m.is_unix else offset_ns) for m in moments)
@@ -279,10 +279,10 @@ def _summary_span(
     return start, end
 
 
-def _span_end(moment: int | str, hello: wire.Hello) -> _SpanEdge:
+def _moment(moment: int | str, hello: wire.Hello) -> _Moment:
     """Converts a moment. A time of day is its first occurrence after the start. Raises Failed."""
     if isinstance(moment, int):
-        return _SpanEdge(hello.raw_ns + moment)
+        return _Moment(hello.raw_ns + moment)
     match = _CLOCK.fullmatch(moment)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
         raise Failed(f"invalid time of day {moment!r} (try 12:03:05)", USAGE)
@@ -293,4 +293,4 @@ def _span_end(moment: int | str, hello: wire.Hello) -> _SpanEdge:
     dates = ((day.tm_year, day.tm_mon, day.tm_mday + days) for days in (0, 1))
     times_s = (time.mktime((*date, *clock, 0, 0, -1)) for date in dates)
     first_s = next((time_s for time_s in times_s if time_s >= int(start_s)), start_s)
-    return _SpanEdge(max(hello.wall_ns, round(first_s * 1e9)), is_unix=True)
+    return _Moment(max(hello.wall_ns, round(first_s * 1e9)), is_unix=True)

@@ -249,11 +249,11 @@ async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() 
         run = await finished_run(command_window)
         assert not command_window.add_frame(remote_sample(100))
         assert remote.requested_echoes == [1], "an echo is requested as soon as the run has ended"
-        link.echoed = Echo(run.end_ns - 1, REMOTE_NS + 150 * MS, 1)
+        link.last_echo = Echo(run.end_ns - 1, REMOTE_NS + 150 * MS, 1)
         assert not command_window.add_frame(remote_sample(200)), (
             "the echo may have arrived before the end"
         )
-        link.echoed = Echo(run.end_ns, REMOTE_NS + 250 * MS, 1)
+        link.last_echo = Echo(run.end_ns, REMOTE_NS + 250 * MS, 1)
         assert not command_window.add_frame(remote_sample(249)), "read before the echo arrived"
         assert command_window.add_frame(remote_sample(251))
         bounds = command_window.bounds
@@ -282,8 +282,8 @@ async def test_the_command_waits_for_all_remaining_machines() -> None:
         start = CommandStart(job, 3)
         first, second, third = (remote_window(job, start)[0] for _ in range(3))
         assert not first.admit(remote_sample(0)), "no sample of the others arrived"
-        third.withdraw()
-        third.withdraw()
+        third.give_up()
+        third.give_up()
         assert second.admit(remote_sample(0))
         assert not second.add_frame(remote_sample(0))
         assert job.start_ns == 0
@@ -298,8 +298,8 @@ async def test_the_command_does_not_start_after_a_stop_or_without_machines() -> 
     with Job(["true"]) as job:
         start = CommandStart(job, 2)
         first, second = (remote_window(job, start)[0] for _ in range(2))
-        first.withdraw()
-        second.withdraw()
+        first.give_up()
+        second.give_up()
         assert start.running is None
         start = CommandStart(job, 2)
         first, second = (remote_window(job, start)[0] for _ in range(2))
@@ -307,7 +307,7 @@ async def test_the_command_does_not_start_after_a_stop_or_without_machines() -> 
         second.admit(remote_sample(0))
         first.add_frame(remote_sample(0))
         second.stop()
-        second.withdraw()
+        second.give_up()
         assert start.running is None
         assert job.start_ns == 0
 

@@ -129,7 +129,7 @@ def test_a_broken_link_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
 
 def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
     def is_finished(_: list[wire.Message], probe: Probe) -> bool:
-        return probe.link is not None and probe.link.echoed is not None
+        return probe.link is not None and probe.link.last_echo is not None
 
     content = read(is_finished)
     assert not notes(content, "echo"), "they are for the link only"
@@ -189,7 +189,7 @@ def test_a_finished_measurement_does_not_wait_for_the_link(hosts: fake_ssh.Hosts
         if len(received) >= 5 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "refused")
             assert probe.link is not None
-            probe.link.end_within(0.1)
+            probe.link.limit_retries(0.1)
             hosts.disconnect("n7")
         return False
 
@@ -228,9 +228,9 @@ def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
     assert len(remote.requested_echoes) == link.MAX_UNANSWERED
     assert isnan(state.rtt_s)
     state.on_echo(wire.Note("echo", 5, data={"number": remote.requested_echoes[1]}))
-    assert state.echoed is not None
+    assert state.last_echo is not None
     state.on_echo(wire.Note("echo", 6, data={"number": "x"}))
-    assert state.echoed.remote_ns == 5
+    assert state.last_echo.remote_ns == 5
 
 
 def test_a_probe_that_lost_some_echoes_gets_another_request(
@@ -247,8 +247,8 @@ def test_a_probe_that_lost_some_echoes_gets_another_request(
     now_ns[0] += link.LOST_ECHO_NS
     state.ping()
     state.on_echo(wire.Note("echo", 9, data={"number": remote.requested_echoes[-1]}))
-    assert state.echoed is not None
-    assert state.echoed.sent_ns == now_ns[0]
+    assert state.last_echo is not None
+    assert state.last_echo.sent_ns == now_ns[0]
 
 
 def test_bytes_per_second_are_averaged_over_some_seconds() -> None:
@@ -287,7 +287,7 @@ def test_cpus_that_went_offline_during_the_gap_are_reported() -> None:
         raw_ns=HELLO.raw_ns + 10**9,
         topology=[dataclasses.replace(HELLO.topology[0], online=False), *HELLO.topology[1:]],
     )
-    assert joined.mismatch(later) == ""
+    assert joined.mismatch_text(later) == ""
     gap, hotplug = joined.gap_notes(later, "why")
     assert isinstance(gap, wire.Note)
     assert isinstance(hotplug, wire.Note)
@@ -327,4 +327,4 @@ def test_integers_from_outside_fit_into_a_message() -> None:
 def test_a_stream_of_another_machine_is_refused(change: dict[str, object]) -> None:
     joined = StreamJoiner(HELLO)
     later = {"raw_ns": HELLO.raw_ns + 10**9} | change
-    assert joined.mismatch(dataclasses.replace(HELLO, **later))  # type: ignore[arg-type]
+    assert joined.mismatch_text(dataclasses.replace(HELLO, **later))  # type: ignore[arg-type]

@@ -63,13 +63,13 @@ class Peer:
     """Credentials of the peer as reported by the kernel."""
 
     def __init__(self, uid: int, gid: int, groups: tuple[int, ...] = ()) -> None:
-        self._uid, self._gid, self._more = uid, gid, groups
+        self._uid, self._gid, self._discarded_bytes = uid, gid, groups
 
     def getsockopt(self, _level: int, option: int, _size: int) -> bytes:
         if option == socket.SO_PEERCRED:
             return serving._CREDENTIALS.pack(1, self._uid, self._gid)
         assert option == serving.SO_PEERGROUPS
-        return b"".join(group.to_bytes(4, sys.byteorder) for group in self._more)
+        return b"".join(group.to_bytes(4, sys.byteorder) for group in self._discarded_bytes)
 
 
 @pytest.mark.parametrize(("peer", "group", "may"), [

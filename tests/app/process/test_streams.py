@@ -186,7 +186,7 @@ async def test_a_silent_probe_does_not_delay_the_result_of_a_run(
     with pytest.raises(Failed, match=r"sent nothing for .*the measurement is incomplete"):
         async with asyncio.timeout(MAX_WAIT_S), open_probe(child("time.sleep(1000)")) as stream:
             assert isinstance(stream, streams.ProbeStream)
-            stream.is_awaited = lambda: over
+            stream.fails_when_silent = lambda: over
             messages = aiter(stream)
             await anext(messages)
             pending = asyncio.ensure_future(anext(messages))
@@ -224,7 +224,7 @@ async def read_without_retries(address: str) -> None:
     probe = launch.start_probe([address])
     async with asyncio.timeout(MAX_WAIT_S), streams.open_stream(probe) as stream:
         assert probe.link is not None
-        probe.link.end_within(0.0)
+        probe.link.limit_retries(0.0)
         async for _ in stream:
             pass
 

@@ -104,10 +104,10 @@ def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: P
     box = ring(tmp_path / "box")
     feed(box, 0, 90)
     for until in (100, 110, 120):
-        box.keep_around("steal", 80 * S, until * S)
+        box.keep_span("steal", 80 * S, until * S)
         feed(box, until - 10, until)
     feed(box, 120, 200)
-    box.keep_around("steal", 80 * S, 120 * S)  # the time is in the past
+    box.keep_span("steal", 80 * S, 120 * S)  # the time is in the past
     (path,) = kept_spans(tmp_path / "box")
     assert path.stem.endswith("-steal")
     first, last = span(path)
@@ -122,7 +122,7 @@ def test_the_size_is_limited_and_manually_kept_spans_are_removed_last(tmp_path: 
         if i == 60:
             box.keep()
         elif i:
-            box.keep_around("steal", i * S, (i + 50) * S)
+            box.keep_span("steal", i * S, (i + 50) * S)
         feed(box, i, i + 60)
         sizes = {part.stat().st_ino: part.stat().st_size for part in path.rglob("*.part")}
         assert sum(sizes.values()) < room + 10_000, "a part more at most"
@@ -243,9 +243,9 @@ def test_episodes_are_kept_with_some_time_before_and_after(
             box.write(message)
             ended, cursor = session.log.since(cursor)
             for episode in (*ended, *session.running):
-                for request in black_box.keep_requests(episode, session.now_ns, LENGTH):
+                for request in black_box.spans_to_keep(episode, session.now_ns, LENGTH):
                     if episode.cause == "power-pl1":
-                        box.keep_around(*request)
+                        box.keep_span(*request)
     (path,) = kept_spans(tmp_path / "box")
     assert path.stem.endswith("-turbo-drop")
     first, last = ((time_ns - hello.raw_ns) / S for time_ns in (times(path)[0], times(path)[-1]))
@@ -255,7 +255,7 @@ def test_episodes_are_kept_with_some_time_before_and_after(
 
 def test_a_long_episode_is_kept_at_both_ends() -> None:
     long = Episode("steal", [0], 100 * S, None, 0.5, "hypervisor")
-    assert [*black_box.keep_requests(long, 1000 * S, LENGTH)] == [("steal", 70 * S, 190 * S)]
+    assert [*black_box.spans_to_keep(long, 1000 * S, LENGTH)] == [("steal", 70 * S, 190 * S)]
     long.end_ns = 900 * S
-    results = [*black_box.keep_requests(long, 1000 * S, LENGTH)]
+    results = [*black_box.spans_to_keep(long, 1000 * S, LENGTH)]
     assert results == [("steal", 70 * S, 190 * S), ("steal", 870 * S, 930 * S)]

@@ -55,7 +55,7 @@ def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
         record.all_records = records
         hello, result = messages("sim:idle,cpus=2", 2)
         record.process([hello, result[0]])
-    records[0]._mark_all()
+    records[0]._request_marks()
     for record in records:
         record.process([result[1]])
         record.on_end()

@@ -192,7 +192,7 @@ def test_the_length_of_a_day_depends_on_clock_changes(
         start_s = time.mktime((2026, month, day - 1, 12, 0, 1, 0, 0, -1))
         hello, _ = messages(SPEC.removeprefix("sim:"), 1)
         hello = replace(hello, wall_ns=int(start_s) * 10**9)
-        result = why._span_end("12:00:00", hello)
+        result = why._moment("12:00:00", hello)
         assert result == (int(start_s + hours * 3600 - 1) * 10**9, True)
     finally:
         monkeypatch.undo()

@@ -294,7 +294,7 @@ def short_cause(kind: str, cause: str) -> str:
     return _SHORT_NAMES.get(cause) or cause_name(kind, cause)
 
 
-def cpus_text(episode: SharedEpisode, count: int) -> str:
+def machines_text(episode: SharedEpisode, count: int) -> str:
     """Returns the name of the only machine with the episode, or the number of machines out of
     `count`."""
     names = episode.machines

@@ -179,13 +179,13 @@ def _cause_evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]
     """Returns the start of the cause, the depth of its episodes, and the machines."""
     episodes = [e for e in state.running if (e.kind, e.cause) == cause]
     if not episodes:
-        return [_machine_names(state, machines)]
+        return [_place_text(state, machines)]
     since = fleet_state.since_text(min(e.start for e in episodes), state.now)
-    pieces = f"since {since}", fleet_state.depth_text(episodes[0]), _machine_names(state, machines)
+    pieces = f"since {since}", fleet_state.depth_text(episodes[0]), _place_text(state, machines)
     return [piece for piece in pieces if piece]
 
 
-def _machine_names(state: FleetState, machines: Sequence[Machine]) -> str:
+def _place_text(state: FleetState, machines: Sequence[Machine]) -> str:
     """Returns the tasks of a single machine. For several machines, returns their racks if these are
     few and numbered, else the first names."""
     if len(machines) == 1:
@@ -210,7 +210,7 @@ def _silence_sentence(state: FleetState) -> list[str]:
     if len(machines) == 1:
         return [f"{safe_cells(first.name)} does not answer {since}", *reason.split(" · ")]
     text = f"{len(machines)} of {len(state.fleet.machines)} do not answer {since}"
-    return [text, _machine_names(state, machines), reason]
+    return [text, _place_text(state, machines), reason]
 
 
 def totals_line(state: FleetState) -> Line:
@@ -374,7 +374,7 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     style = "text" if episode.end is None else "faint"
     end = state.now if episode.end is None else episode.end
     length = fleet_state.span_text(end - episode.start)
-    name = fleet_state.cpus_text(episode, len(state.matching_fleet.machines))
+    name = fleet_state.machines_text(episode, len(state.matching_fleet.machines))
     room = size - 11 - len(length) - 1
     names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []
     cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
