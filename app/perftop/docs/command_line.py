@@ -178,7 +178,7 @@ def _zsh_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
     for verb in (main, *subverbs):
         specs = [spec for option in verb.options for spec in _zsh_specs(option)]
         specs += [
-            f"*:{_zsh_escaped(positional.metavar)}:{_zsh_action(positional)}"
+            f"*:{_escape_for_zsh(positional.metavar)}:{_zsh_action(positional)}"
             for positional in verb.positionals
         ]
         lines += [f"    {verb.name or chr(39) * 2})", "      specs=("]
@@ -190,9 +190,9 @@ def _zsh_specs(option: Option) -> Iterable[str]:
     excluded = "*" if option.kind == "hosts" else f"({' '.join(option.names)})"
     for name in option.names:
         suffix = "" if not option.metavar else "=" if name.startswith("--") else "+"
-        spec = f"{excluded}{name}{suffix}[{_zsh_escaped(_one_line(option.help))}]"
+        spec = f"{excluded}{name}{suffix}[{_escape_for_zsh(_one_line(option.help))}]"
         if option.metavar:
-            spec += f":{_zsh_escaped(option.metavar)}:{_zsh_action(option)}"
+            spec += f":{_escape_for_zsh(option.metavar)}:{_zsh_action(option)}"
         yield spec
 
 
@@ -205,7 +205,7 @@ def _zsh_action(option: Option) -> str:
     return _ZSH[option.kind]
 
 
-def _zsh_escaped(text: str) -> str:
+def _escape_for_zsh(text: str) -> str:
     return re.sub(r"([\[\]:\\])", r"\\\1", text)
 
 
@@ -217,7 +217,7 @@ _FISH = {"none": "", "files": "", "directories": "(__fish_complete_directories)"
 def _fish_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
     lines = [f"set -g __perftop_verbs {' '.join(verb.name for verb in subverbs)}"]
     first = "complete -c perftop -n __perftop_first"
-    lines += [f"{first} -a {verb.name} -d {_fish_quoted(verb.help)}" for verb in subverbs]
+    lines += [f"{first} -a {verb.name} -d {_quote_for_fish(verb.help)}" for verb in subverbs]
     lines += [_fish_option("__perftop_first", option) for option in main.options]
     for verb in subverbs:
         condition = f"__perftop_verb {verb.name}"
@@ -230,7 +230,7 @@ def _fish_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
 def _fish_option(condition: str, option: Option) -> str:
     parts = ["complete -c perftop -n", shlex.quote(condition)]
     parts += [f"-l {n[2:]}" if n.startswith("--") else f"-s {n[1:]}" for n in option.names]
-    parts.append(f"-d {_fish_quoted(option.help)}")
+    parts.append(f"-d {_quote_for_fish(option.help)}")
     if option.metavar:
         parts.append("-r " + _fish_values(option))
     return " ".join(parts).rstrip()
@@ -242,12 +242,12 @@ def _fish_values(option: Option) -> str:
     if option.kind in {"list", "events"}:
         event_names = [] if option.kind == "list" else ["(ls $__perftop_pmu 2>/dev/null)"]
         word_list = " ".join([*option.words, *event_names])
-        return f"-f -a {_fish_quoted(f'(__perftop_list {word_list})')}"
+        return f"-f -a {_quote_for_fish(f'(__perftop_list {word_list})')}"
     values = " ".join(option.words) if option.kind == "words" else _FISH[option.kind]
-    return f"-f -a {_fish_quoted(values)}" if values else "-f"
+    return f"-f -a {_quote_for_fish(values)}" if values else "-f"
 
 
-def _fish_quoted(text: str) -> str:
+def _quote_for_fish(text: str) -> str:
     """Returns the text in single quotes, escaped for fish."""
     return "'" + _one_line(text).replace("\\", "\\\\").replace("'", "\\'") + "'"
 
@@ -300,7 +300,7 @@ def _main_page(main: Verb, subverbs: list[Verb], pages: list[Page]) -> list[str]
     lines += _text(main.parser.epilog, gap_before=True)
     lines += [".SH VERBS"]
     for verb in subverbs:
-        lines += [".TP", f".BR perftop\\-{_escaped(verb.name)} (1)", *_text(verb.help)]
+        lines += [".TP", f".BR perftop\\-{_escape_for_roff(verb.name)} (1)", *_text(verb.help)]
     lines += [".SH OPTIONS", *_options(main.options), ".SH PAGES"]
     for page in pages:
         lines += [".TP", f".BR perftop\\-{page.topic} (7)", *_text(page.title)]
@@ -325,14 +325,14 @@ def _verb_page(verb: Verb, pages: list[Page]) -> list[str]:
 
 
 def _name(name: str, text: str) -> list[str]:
-    return [".SH NAME", f"{_escaped(name)} \\- {_inline_markup(text)}"]
+    return [".SH NAME", f"{_escape_for_roff(name)} \\- {_inline_markup(text)}"]
 
 
 def _synopsis(verb: Verb) -> list[str]:
     """Returns the usage line, with each option and its value on one line."""
     usage = " ".join(verb.parser.format_usage().removeprefix("usage: ").split())
     parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", usage)
-    escaped_parts = [_escaped(part).replace(" ", "\\~") for part in parts]
+    escaped_parts = [_escape_for_roff(part).replace(" ", "\\~") for part in parts]
     tail = [r"[\-\-\~CMD\~[ARG\~...]]"] if verb.parser.get_default("runs") else []
     bold = f"perftop {verb.name}".split()
     words = [f"\\fB{word}\\fR" for word in bold] + escaped_parts[len(bold) :] + tail
@@ -342,8 +342,8 @@ def _synopsis(verb: Verb) -> list[str]:
 def _options(options: Iterable[Option]) -> list[str]:
     lines = []
     for option in options:
-        value = f" \\fI{_escaped(option.metavar)}\\fR" if option.metavar else ""
-        names = ", ".join(f"\\fB{_escaped(name)}\\fR" for name in option.names)
+        value = f" \\fI{_escape_for_roff(option.metavar)}\\fR" if option.metavar else ""
+        names = ", ".join(f"\\fB{_escape_for_roff(name)}\\fR" for name in option.names)
         lines += [".TP", (names + value).strip(), *_text(option.help or "The choice.")]
     return lines
 
@@ -353,7 +353,7 @@ def _block(block: Block) -> list[str]:
     if block.kind == "heading":
         return [f"{'.SH' if block.level == 2 else '.SS'} {_inline_markup(text)}"]
     if block.kind == "code":
-        code = (_roff_line(_escaped(line)) for line in block.lines)
+        code = (_roff_line(_escape_for_roff(line)) for line in block.lines)
         return [".PP", ".RS 4", ".nf", *code, ".fi", ".RE"]
     if block.kind == "item":
         return [".IP \\(bu 2", _roff_line(_inline_markup(text))]
@@ -389,13 +389,13 @@ def _text(text: str | None, *, gap_before: bool = False) -> list[str]:
 
 def _inline_markup(text: str) -> str:
     """Returns text in which `code` and **strong** are bold and *emphasis* is italic."""
-    text = _escaped(without_links(text))
+    text = _escape_for_roff(without_links(text))
     text = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", text)
     text = re.sub(r"\*\*([^*]*)\*\*", r"\\fB\1\\fR", text)
     return re.sub(r"\*([^*\s][^*]*)\*", r"\\fI\1\\fR", text)
 
 
-def _escaped(text: str) -> str:
+def _escape_for_roff(text: str) -> str:
     return text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
 
 

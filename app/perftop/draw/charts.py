@@ -114,7 +114,7 @@ def _eighths_in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
     return tuple([upper - lower for lower, upper in pairwise((0, *tops))])
 
 
-def _eighths(shares: Floats, rows: int) -> Ints:
+def _to_eighths(shares: Floats, rows: int) -> Ints:
     """Returns shares (0 to 1) in eighths of a cell. A share of 1 fills `rows` cells."""
     return np.floor(np.clip(shares, 0.0, 1.0) * (8 * rows) + 0.5).astype(int)
 
@@ -126,9 +126,9 @@ def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> lis
     blank. An unknown kernel or steal share counts as 0."""
     is_unknown = ~np.isfinite(columns[:, 0])
     user, kernel, steal, heat = np.fmax(columns, 0.0).T
-    steal_height = np.maximum(steal >= MIN_DRAWN_STEAL, _eighths(steal, rows))
-    busy_top = np.minimum(_eighths(user + kernel, rows), 8 * rows - steal_height)
-    user_top = np.where(is_unknown, -1, np.minimum(_eighths(user, rows), busy_top))
+    steal_height = np.maximum(steal >= MIN_DRAWN_STEAL, _to_eighths(steal, rows))
+    busy_top = np.minimum(_to_eighths(user + kernel, rows), 8 * rows - steal_height)
+    user_top = np.where(is_unknown, -1, np.minimum(_to_eighths(user, rows), busy_top))
     ends = np.stack([user_top, busy_top, steal_height, heat.astype(int)], axis=1)
     return [_cpu_time_column(*column, rows, glyphs) for column in ends.tolist()]
 
@@ -187,7 +187,8 @@ def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Ch
         parts = is_largest * (parts.sum(axis=1)[:, None] >= MIN_TASK_SHARE)
     ends = parts.cumsum(axis=1)
     ends[~np.isfinite(columns).all(axis=1)] = 0.0
-    return [_task_column(tuple(column), rows, glyphs) for column in _eighths(ends, rows).tolist()]
+    heights = _to_eighths(ends, rows).tolist()
+    return [_task_column(tuple(column), rows, glyphs) for column in heights]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -246,7 +247,7 @@ def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Cha
     both_share, undetermined_share, lp0, lp1 = np.fmax(columns, 0.0).T
     half_rows = rows // 2
     inner = both_share + undetermined_share
-    ends = _eighths(np.stack([both_share, inner, inner + lp0, inner + lp1], axis=1), half_rows)
+    ends = _to_eighths(np.stack([both_share, inner, inner + lp0, inner + lp1], axis=1), half_rows)
     ends[~np.isfinite(columns[:, 0]), 0] = -1
     return [_smt_column(*column, half_rows, glyphs) for column in ends.tolist()]
 
@@ -353,7 +354,7 @@ def clock_chart(
     known = np.isfinite(pairs)
     with np.errstate(invalid="ignore"):
         means = np.where(known, pairs, 0.0).sum(axis=1) / known.sum(axis=1)
-    heights = _eighths(np.fmax((means - low) / (high - low), 0.0), rows)
+    heights = _to_eighths(np.fmax((means - low) / (high - low), 0.0), rows)
     heights = np.where(np.isfinite(means), heights, -1)
     states = _worst_of_cells(columns[:, 2])
     return [

@@ -209,7 +209,7 @@ def summary_line(
     }
     if line["others"] is None:
         del line["others"]
-    why = _reasons(session, interval, session.selected, machine)
+    why = _missing_reasons(session, interval, session.selected, machine)
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         why["energy_j"] = UNREAD_REASON
     return line | {"why": why} if why else line
@@ -322,7 +322,7 @@ def _measure_json(mean: float, extremes: dict[str, float]) -> Line | None:
     return {name: json_number(value) for name, value in spans.items()}
 
 
-def _reasons(
+def _missing_reasons(
     session: Session, interval: Interval, rows: Sequence[int], measures: Line
 ) -> dict[str, str]:
     """Returns, by key, why metrics that the source can measure are missing for these CPUs."""
@@ -337,7 +337,7 @@ def _group_line(
     line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
     for key in session.evaluator.metrics:
         line[key] = _measure_json(interval.values.mean(key, rows), extremes.group(key, rows))
-    why = _reasons(session, interval, rows, line)
+    why = _missing_reasons(session, interval, rows, line)
     return line | {"why": why} if why else line
 
 
@@ -345,7 +345,7 @@ def _cpu_line(session: Session, interval: Interval, extremes: Distribution, row:
     line: Line = {"cpu": session.topology[row].cpu}
     for key in session.evaluator.metrics:
         line[key] = _measure_json(float(interval.values[key][row]), extremes.cpu(key, row))
-    why = _reasons(session, interval, [row], line)
+    why = _missing_reasons(session, interval, [row], line)
     return line | {"why": why} if why else line
 
 
@@ -419,7 +419,7 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     legend = "   ".join(f"{2 * signs[index]} {TIME_USES[index].words}" for index in shown_uses)
     return [
         _ruler(phases, cells, unicode=unicode), bar, legend,
-        *(_table(phases, spent_s, shown_uses) if len(phases) > 1 else ()),
+        *(_phase_table(phases, spent_s, shown_uses) if len(phases) > 1 else ()),
     ]  # fmt: skip
 
 
@@ -445,7 +445,7 @@ def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -
     return "".join(pieces)[: WIDTH - 1] + last
 
 
-def _table(
+def _phase_table(
     phases: Sequence[RunPhase], spent_s: Sequence[JobTime], shown_uses: Sequence[int]
 ) -> list[str]:
     headings = ["phase", "length", *(TIME_USES[index].heading for index in shown_uses)]

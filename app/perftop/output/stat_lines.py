@@ -116,7 +116,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
             _package_line(session, interval, package)
             for package in range(len(session.hello.packages))
         ],
-        **_cache_record(session, interval),
+        **_cache_lines(session, interval),
         "cpus": [_cpu_line(session, interval, row, shares.get(row)) for row in session.selected],
         "cores": [_core_line(session, interval, core) for core in session.selected_cores()],
         "multipliers": multipliers,
@@ -152,7 +152,7 @@ def _package_line(session: Session, interval: Interval, index: int) -> Line:
     return line
 
 
-def _cache_record(session: Session, interval: Interval) -> Line:
+def _cache_lines(session: Session, interval: Interval) -> Line:
     """Returns a row for each L3 cache for which the stream has counters."""
     columns = [session.counters.columns.get(key) for key in L3_COUNTERS.values()]
     cpus = sorted({cpu for column in columns if column for cpu in column.counter.cpus or ()})
@@ -175,7 +175,7 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
         task = ran[0].task
         line["task"] = {"pid": task.pid, "comm": task.comm, "share": task.share}
     line["counts"] = {
-        key: _counted_share(interval, key, row)
+        key: _count(interval, key, row)
         for key in ("tsc", *COUNTS, *session.evaluator.registry.counters)
     }
     line["suspect"] = doubt_texts(interval, row)
@@ -204,7 +204,7 @@ def counted_event_shares(interval: Interval, row: int) -> dict[str, float]:
     return {key: share for key, share in shares if share < MIN_COUNTED_SHARE}
 
 
-def _counted_share(interval: Interval, key: str, row: int) -> int | None:
+def _count(interval: Interval, key: str, row: int) -> int | None:
     increments = interval.counts.get(key)
     if increments is None or not isfinite(increments[row]):
         return None
@@ -279,7 +279,7 @@ MAX_CACHES = 8
 """Maximum number of L3 caches that are listed, those with the most traffic."""
 
 
-def columns(session: Session, requested_keys: Sequence[str] | None) -> tuple[Number, ...]:
+def chosen_numbers(session: Session, requested_keys: Sequence[str] | None) -> tuple[Number, ...]:
     """Returns the numbers with these keys; None: the defaults that this stream can provide. SMT
     states of cores are not included (see `has_states`)."""
     variants = session.evaluator.variants
@@ -353,7 +353,7 @@ class StatTable:
         height: int = SCREEN_LINES,
     ) -> None:  # fmt: skip
         self._session, self._brief, self._height = session, brief, height
-        self.columns = columns(session, requested_keys)
+        self.columns = chosen_numbers(session, requested_keys)
         self._states = len(STATES) if has_states(session, requested_keys) else 0
         self._tasks = requested_keys is not None and "task" in requested_keys
         self._tabular = CpuColumns(session)

@@ -35,7 +35,7 @@ from perftop.output.run_summary import run_line, state_means, summary_line, time
 from perftop.output.sentences import command_name, cpus_text, losers, sentence, text
 from perftop.output.stat_lines import (
     Line,
-    columns,
+    chosen_numbers,
     has_states,
     json_number,
     number_text,
@@ -118,7 +118,7 @@ def ending_lines(
     elapsed_s, metrics = line["elapsed_s"], session.evaluator.metrics
     samples = count_noun(session.frames - 1, "sample")
     cpus = count_noun(len(session.selected), "CPU")
-    numbers = [number for number in columns(session, requested_keys) if number.key in metrics]
+    numbers = [n for n in chosen_numbers(session, requested_keys) if n.key in metrics]
     lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
     lines += _measure_lines(line, numbers)
     lines += _state_lines(line) if has_states(session, requested_keys) else []

@@ -166,7 +166,7 @@ def waiting_loss(
     headlines = [f"{subject} {verb} {lost} {end}" for end in ends]
     pair: list[str] = []
     if job is None and len(cpus) == 1:
-        pair = _named_neighbours(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
+        pair = _names_of_equal_pair(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
     if pair:
         shared, waited = ("shared", "waited") if past_tense else ("share", "waits")
         headlines = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
@@ -292,7 +292,7 @@ def _find_reason(
     cpuset that kept the group off other CPUs. `placed_tasks`: those of `all_tasks` with a known
     CPU. `covered_s`: seconds that these records cover."""
     rivals = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
-    if rivals.are_unknown and (reason := _idle_exits(session, waiters, interval)) is not None:
+    if rivals.are_unknown and (reason := _idle_reason(session, waiters, interval)) is not None:
         return reason
     waiting_pids = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
     limit, allowed = _allowed_cpus(session, waiting_pids)
@@ -323,7 +323,7 @@ def _find_reason(
     )  # fmt: skip
 
 
-def _idle_exits(session: Session, waiters: _Waiters, interval: Interval) -> _WaitReason | None:
+def _idle_reason(session: Session, waiters: _Waiters, interval: Interval) -> _WaitReason | None:
     """Returns idle states as the reason if the waits are as short as the time that CPUs need to
     leave these states, and the CPUs were often idle."""
     cpus, total = waiters.cpus, waiters.total_times
@@ -457,7 +457,7 @@ def _short_lived_processes(
     return ShortLivedProcesses(worst, parent, children, run_s[worst])
 
 
-def _named_neighbours(
+def _names_of_equal_pair(
     tasks: Tasks, cpu: int, neighbours: Sequence[tuple[int, str]], pids: Collection[int]
 ) -> list[str]:
     """Returns the names of two tasks that share a CPU about equally; [] if there are more, or if

@@ -275,7 +275,7 @@ class _Span:
 
 
 def _finding(span: _Span, cause: Cause) -> Finding:
-    """Returns the finding on a cause, from its episodes and `_with_details`."""
+    """Returns the finding on a cause, from its episodes and `_add_details`."""
     session, now_ns, sums = span.session, span.now_ns, span.totals.losses
     lost_s = sums.by_cause[cause]
     rows = np.flatnonzero(lost_s > 0.05 * lost_s.max()).tolist()
@@ -302,17 +302,17 @@ def _finding(span: _Span, cause: Cause) -> Finding:
     lost_parts = [(e.confidence, e.lost_share * len(e.cpus) * e.span_s(start_ns, now_ns))
                   for e in episodes]  # fmt: skip
     finding = Finding(
-        cause, sums.share(cause), float(lost_s.sum()), sentence_text, _blamed_name(cause, worst),
+        cause, sums.share(cause), float(lost_s.sum()), sentence_text, _culprit_name(cause, worst),
         cpus, next(iter(max(described, key=lambda e: e.depth or 0.0).cpus), None),
         _active_s(episodes, now_ns, span.span_ns), running,
         combined_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
         evidence_pieces(cause[1], further_evidence),
         remedy(session, cause, worst, cpus), evidence_json(evidence),
     )  # fmt: skip
-    return _with_details(span, finding, worst)
+    return _add_details(span, finding, worst)
 
 
-def _with_details(span: _Span, finding: Finding, worst: Episode | None) -> Finding:
+def _add_details(span: _Span, finding: Finding, worst: Episode | None) -> Finding:
     """Returns the finding with the details that the episodes of its cause do not contain."""
     session, times, job, cause = span.session, span.totals.times, span.job, finding.cause
     if cause[1] == UNEXPLAINED:
@@ -413,7 +413,7 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     )  # fmt: skip
 
 
-def _blamed_name(cause: Cause, worst: Episode | None) -> str:
+def _culprit_name(cause: Cause, worst: Episode | None) -> str:
     kind, name = cause
     if worst is not None and (blamed_tasks := culprits(worst)):
         return blamed_tasks[0].comm

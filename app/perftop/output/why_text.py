@@ -85,7 +85,7 @@ class _Answer:
             why = "too short a time to give shares of it"
             return [f"{self.subject} wanted a CPU for only {wanted}, {why}."]
         if not report.named_findings:
-            return self.nothing_named()
+            return self.no_costly_cause()
         first = report.named_findings[0]
         if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
             return self.loss_of_victims()
@@ -118,7 +118,7 @@ class _Answer:
         idle = "used no CPU time" if report.job else "was idle"
         return [f"{self.subject} {idle}, so nothing could be lost.{self.no_clock}"]
 
-    def nothing_named(self) -> list[str]:
+    def no_costly_cause(self) -> list[str]:
         """Returns the answer if no cause costs enough to be named. There may be a clue."""
         report, slowing = self.report, self.verb("is slowing", "slowed")
         lost = percent(report.sums.lost_ratio)

@@ -283,15 +283,15 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         from perftop.output.compare import text
         from perftop.output.compare.repeated import (
             CommandRuns,
-            compared_in_turn,
-            first_failed,
+            compare_in_turn,
+            exit_status,
             lines,
             runs_json,
         )
     status = 0
     with open_output(args, lambda: status) as out:
         repeats, hello, was_stopped = _measured_runs(args, sample_ns)
-        status = first_failed(repeats) or was_stopped
+        status = exit_status(repeats) or was_stopped
         sides = [
             (CommandRuns([run for run in repeats if run.side == side]), argv)
             for side, argv in args.commands.items()
@@ -299,7 +299,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         if not repeats:
             return status
         unicode = supports_unicode() or out not in {sys.stdout, sys.stderr}
-        compared = compared_in_turn([runs for runs, _ in sides]) if len(sides) == 2 else []
+        compared = compare_in_turn([runs for runs, _ in sides]) if len(sides) == 2 else []
         if args.json:
             objects = [line for runs, argv in sides for line in runs_json(runs, argv)]
             objects += [text.diff_json(compared, ([], []))] if compared else []

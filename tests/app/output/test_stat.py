@@ -25,7 +25,7 @@ from perftop.model.kinds import Episode
 from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
 from perftop.output.run_summary import WIDTH, _other_tasks, summary_line, time_use_lines
-from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, columns, is_known_number
+from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, chosen_numbers, is_known_number
 from perftop.output.stat_text import Measurement, command_lines, headline
 from perftop.process.command_window import BOOT_ID
 from perftop.process.job import MarkSocket
@@ -43,9 +43,9 @@ ROOT = 100
 
 def test_unavailable_columns_are_printed_on_request_only() -> None:
     session = Session(synth.hello([synth.REF, synth.CYCLES]))
-    there = [column.key for column in columns(session, None)]
+    there = [column.key for column in chosen_numbers(session, None)]
     assert there == ["util", "busy_hz", "net_hz", "halt"]
-    assert [column.key for column in columns(session, DEFAULT_COLUMNS)] == [*DEFAULT_COLUMNS]
+    assert [column.key for column in chosen_numbers(session, DEFAULT_COLUMNS)] == [*DEFAULT_COLUMNS]
 
 
 def test_only_the_requested_columns_are_printed() -> None:

@@ -28,7 +28,7 @@ from perftop.output.compare.statistics import (
     difference,
     estimate,
     has_heavy_tails,
-    holm_corrected,
+    holm_correction,
     ranked_difference,
     resolution,
     runs_needed,
@@ -121,7 +121,7 @@ class Comparison:
     equal_states: list[str]
     """Keys of the settings and properties that are the same on both sides."""
     rows: list[Row]
-    lost_more: dict[Cause, float]
+    extra_loss: dict[Cause, float]
     """By cause, the share of time that B lost minus the share that A lost, if at least
     MIN_LOSS_DIFFERENCE."""
     keys_of_one_side: tuple[list[str], list[str]]
@@ -136,10 +136,10 @@ class Comparison:
 
     @property
     def files(self) -> tuple[int, int]:
-        return _files(self.side_a), _files(self.side_b)
+        return _file_count(self.side_a), _file_count(self.side_b)
 
 
-def _files(side: Sequence[Reading]) -> int:
+def _file_count(side: Sequence[Reading]) -> int:
     return len({reading.file for reading in side})
 
 
@@ -161,17 +161,17 @@ def compare(
 ) -> list[Comparison]:
     """Returns a comparison for each of `sides`: a label, and the readings of A and of B. `keys`:
     the numbers to compare (default: all). Probabilities are corrected for all rows together."""
-    pairs = [_pairs(a, b, keys) for _, a, b in sides]
+    pairs = [_compare_numbers(a, b, keys) for _, a, b in sides]
     differences = [pair.difference for phase in pairs for pair in phase]
-    chances = iter(holm_corrected([d.probability for d in differences if d is not None]))
+    chances = iter(holm_correction([d.probability for d in differences if d is not None]))
     compared = []
     for (name, a, b), phase in zip(sides, pairs, strict=True):
-        lost_more = _lost_more(a, b)
+        extra_loss = _extra_loss(a, b)
         rows = [
             _row(
                 pair,
                 *(next(chances) if pair.difference is not None else (1.0, CONFIDENCE)),
-                lost_more,
+                extra_loss,
             )
             for pair in phase
         ]
@@ -181,24 +181,24 @@ def compare(
         both = [key for key in SETTING_NAMES if key in state_a and key in state_b]
         both += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
         differing_states = [
-            _differing_state(key, state_a[key], state_b[key], lost_more, explained)
+            _differing_state(key, state_a[key], state_b[key], extra_loss, explained)
             for key in both if is_different(state_a[key], state_b[key])
         ]  # fmt: skip
         equal_states = [key for key in both if not is_different(state_a[key], state_b[key])]
         only = _keys_only_on_side(a, b), _keys_only_on_side(b, a)
         compared.append(
             Comparison(
-                name, a, b, differing_states, equal_states, rows, lost_more, only, is_interleaved
+                name, a, b, differing_states, equal_states, rows, extra_loss, only, is_interleaved
             )
         )
     return compared
 
 
-def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> list[_Pair]:
+def _compare_numbers(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> list[_Pair]:
     pairs = []
     for key in row_keys(reading.numbers for reading in (*a, *b)):
         is_requested = key not in ON_REQUEST_KEYS if keys is None else key in keys
-        pair = _pair(number_of(key), a, b) if is_requested else None
+        pair = _compare_number(number_of(key), a, b) if is_requested else None
         if pair is None or (pair.number.unit != "ratio" and pair.side_a == 0):
             # A side lacks the number, or it is 0 in A, so that B has no percentage of it.
             continue
@@ -211,7 +211,7 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
     return pairs
 
 
-def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
+def _compare_number(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
     """Returns the values of a number on both sides and their difference; None if one is missing."""
     key, is_share = number.key, number.unit == "ratio"
     if len(a) == len(b) == 1 and key in a[0].series_estimates and key in b[0].series_estimates:
@@ -220,7 +220,7 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
         steady = series_a.has_error and series_b.has_error
         estimated = difference(series_a, series_b, is_share=is_share) if steady else None
         return _Pair(number, series_a.mean, series_b.mean, estimated, from_single_runs=True)
-    by_file = max(_files(a), _files(b)) > 1
+    by_file = max(_file_count(a), _file_count(b)) > 1
     values_a, values_b = (_side_values(side, key, by_file=by_file) for side in (a, b))
     if not values_a or not values_b:
         return None
@@ -255,14 +255,14 @@ def _keys_only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> lis
 
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
-    """Yields a sentence on the losses of A and B to each cause in `lost_more`, largest first."""
-    for cause in _by_size(phase.lost_more):
+    """Yields a sentence on the losses of A and B to each cause in `extra_loss`, largest first."""
+    for cause in _sort_by_size(phase.extra_loss):
         of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.side_a, phase.side_b))
         yield f"{_loss_text(cause)}: {of_a} % in A, {of_b} % in B"
 
 
-def _by_size(lost_more: Mapping[Cause, float]) -> list[Cause]:
-    return sorted(lost_more, key=lambda cause: -abs(lost_more[cause]))
+def _sort_by_size(extra_loss: Mapping[Cause, float]) -> list[Cause]:
+    return sorted(extra_loss, key=lambda cause: -abs(extra_loss[cause]))
 
 
 def _loss_text(cause: Cause) -> str:
@@ -274,7 +274,7 @@ def lost_share(side: Sequence[Reading], cause: Cause) -> float:
     return fmean(run.lost_shares.get(cause, 0.0) for run in side)
 
 
-def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
+def _extra_loss(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
     differences = {}
     for cause in dict.fromkeys(cause for run in (*a, *b) for cause in run.lost_shares):
         of_a, of_b = lost_share(a, cause), lost_share(b, cause)
@@ -283,7 +283,7 @@ def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]
     return differences
 
 
-def _row(pair: _Pair, chance: float, level: float, lost_more: dict[Cause, float]) -> Row:
+def _row(pair: _Pair, chance: float, level: float, extra_loss: dict[Cause, float]) -> Row:
     b_minus_a, better = pair.side_b - pair.side_a, pair.number.better_sign
     is_share = pair.number.unit == "ratio"
     change = b_minus_a / (1.0 if is_share else abs(pair.side_a))
@@ -304,7 +304,7 @@ def _row(pair: _Pair, chance: float, level: float, lost_more: dict[Cause, float]
         verdict = "higher" if b_minus_a > 0 else "lower"
     # A cause explains a difference if the side with the worse value lost more to it.
     loses = {
-        cause: abs(share) for cause, share in lost_more.items()
+        cause: abs(share) for cause, share in extra_loss.items()
         if pair.number.key in _explained_keys(cause) and share * b_minus_a * better < 0
     }  # fmt: skip
     cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
@@ -320,12 +320,12 @@ def _explained_keys(cause: Cause) -> tuple[str, ...]:
 
 
 def _differing_state(
-    key: str, a: object, b: object, lost_more: dict[Cause, float], explained: set[str]
+    key: str, a: object, b: object, extra_loss: dict[Cause, float], explained: set[str]
 ) -> DifferingState:
     """Returns a setting or property that differs. It explains a number only if the cause of an
     episode depends on it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
-    cause = next((cause for cause in lost_more if cause[1] in names), None)
+    cause = next((cause for cause in extra_loss if cause[1] in names), None)
     keys = [] if cause is None else [key for key in _explained_keys(cause) if key in explained]
     return DifferingState(key, a, b, keys, cause if keys else None)
 
@@ -339,7 +339,7 @@ def headline(compared: Sequence[Comparison]) -> str:
     rows = [(phase, row) for phase in compared for row in phase.rows if row.is_sure]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
-        return _no_difference(compared)
+        return _no_difference_text(compared)
     reason = _cause_text(phase, row)
     text = f"{_location_text(phase)}{_difference_text(row)}{reason}."
     time = next((other for other in phase.rows if other.number.key in TIME_KEYS), None)
@@ -397,7 +397,7 @@ def _cause_text(phase: Comparison, row: Row) -> str:
     return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
 
 
-def _no_difference(compared: Sequence[Comparison]) -> str:
+def _no_difference_text(compared: Sequence[Comparison]) -> str:
     phases = [(phase, row) for phase in compared for row in phase.rows]
     phases.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     with_noise = [pair for pair in phases if pair[1].interval is not None]
@@ -426,11 +426,11 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
 
 def _largest_loss(compared: Sequence[Comparison]) -> str:
     """Returns a sentence on the cause whose lost time differs most; '' if no time was lost."""
-    phase = max(compared, key=lambda phase: max(map(abs, phase.lost_more.values()), default=0.0))
-    if not phase.lost_more:
+    phase = max(compared, key=lambda phase: max(map(abs, phase.extra_loss.values()), default=0.0))
+    if not phase.extra_loss:
         return ""
-    cause = _by_size(phase.lost_more)[0]
-    more, side = phase.lost_more[cause], "B" if phase.lost_more[cause] > 0 else "A"
+    cause = _sort_by_size(phase.extra_loss)[0]
+    more, side = phase.extra_loss[cause], "B" if phase.extra_loss[cause] > 0 else "A"
     phase_text = f" in {safe_text(phase.label, MAX_NAME)}" if phase.label else ""
     return f" {side} lost {percent(abs(more))} points more {_loss_text(cause)}{phase_text}."
 

@@ -166,10 +166,10 @@ def numbers(line: Line) -> Numbers:
         if ended or not NUMBERS[key].is_unbounded
     }
     events = [key for key in line["machine"] if model_numbers.is_event_key(key)]
-    return _finite(values | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
+    return _finite_numbers(values | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
 
 
-def _finite(values: Mapping[str, object]) -> Numbers:
+def _finite_numbers(values: Mapping[str, object]) -> Numbers:
     return {
         key: float(value)
         for key, value in values.items()
@@ -210,7 +210,7 @@ def parse_reading(line: Line, label: str = "") -> Reading:
     values = line.get("numbers")
     if isinstance(values, dict):
         events = [key for key in values if model_numbers.is_event_key(key)][:MAX_EVENTS]
-        values = _finite({key: values[key] for key in (*NUMBERS, *events) if key in values})
+        values = _finite_numbers({key: values[key] for key in (*NUMBERS, *events) if key in values})
     else:
         values = numbers(line)
     state = line.get("state")

@@ -136,13 +136,13 @@ def _named_losses_s(run: RepeatedRun) -> dict[tuple[str, str], float]:
     }  # fmt: skip
 
 
-def compared_in_turn(sides: Sequence[CommandRuns]) -> list[Comparison]:
+def compare_in_turn(sides: Sequence[CommandRuns]) -> list[Comparison]:
     """Returns the comparison of two commands that ran in turn; [] if one of them always failed."""
     a, b = ([parse_reading(run.line) for run in runs.runs] for runs in sides)
     return compare([("", a, b)], is_interleaved=True) if a and b else []
 
 
-def first_failed(runs: Sequence[RepeatedRun]) -> int:
+def exit_status(runs: Sequence[RepeatedRun]) -> int:
     """Returns the exit status of the first run that failed; 0 if none did."""
     return next((run.status for run in runs if run.status), 0)
 
@@ -182,7 +182,7 @@ def runs_json(runs: CommandRuns, argv: Sequence[str]) -> list[Line]:
         "warmups": len(runs.warmups),
         "apart": [index + 1 for index in runs.outlier_indices], "level": 0.95, "numbers": estimates,
         "least_difference_s": least_s, "runs_needed": needed,
-        "status": first_failed(runs.warmups + runs.all_runs),
+        "status": exit_status(runs.warmups + runs.all_runs),
     }]  # fmt: skip
 
 

@@ -255,7 +255,7 @@ def runs_needed(sd: float, change: float, rows: int = 1) -> int:
     return enough
 
 
-def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
+def holm_correction(chances: Sequence[float]) -> list[tuple[float, float]]:
     """Returns, for each of several differences that are tested together, its probability, corrected
     by Holm's method, and the confidence of the interval that agrees with it."""
     corrected, greatest, factor = [(1.0, CONFIDENCE)] * len(chances), 0.0, len(chances)

@@ -60,7 +60,7 @@ class Heading:
     def openmetrics(self) -> str:
         unit = f"# UNIT {self.name} {self.unit}\n" if self.unit else ""
         kind = f"# TYPE {self.name} {self.kind}\n"
-        return f"# HELP {self.name} {escaped_value(self.help)}\n{kind}{unit}"
+        return f"# HELP {self.name} {escape_text(self.help)}\n{kind}{unit}"
 
     @property
     def text(self) -> str:
@@ -73,11 +73,11 @@ class Heading:
 
 def labels(**values: object) -> str:
     """Returns the labels of a series as text; '' if the series has no labels."""
-    inner = ",".join(f'{key}="{escaped_value(str(value))}"' for key, value in values.items())
+    inner = ",".join(f'{key}="{escape_text(str(value))}"' for key, value in values.items())
     return f"{{{inner}}}" if inner else ""
 
 
-def escaped_value(text: str) -> str:
+def escape_text(text: str) -> str:
     """Escapes text for a label value or a help line. The format has escapes for three characters
     only; other special characters are escaped in the text itself."""
     return escaped(text).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

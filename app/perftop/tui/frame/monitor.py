@@ -291,7 +291,7 @@ class Monitor(DirectScreen):
         if self.view.handle_enter():
             await self.action_view("core")
 
-    async def on_canvas_opened(self, _: Canvas.Opened) -> None:
+    async def on_canvas_core_opened(self, _: Canvas.CoreOpened) -> None:
         await self.action_open()
 
     async def on_canvas_episode_clicked(self, message: Canvas.EpisodeClicked) -> None:

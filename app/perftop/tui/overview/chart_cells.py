@@ -73,7 +73,7 @@ class ColumnHistory:
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
         axis = fit_axis(now_ns, window_s, columns, first_ns)
-        if axis == self.axis or (not past and axis.is_drawn_like(self.axis)):
+        if axis == self.axis or (not past and axis.can_reuse_charts_of(self.axis)):
             return False
         self.axis = axis
         if history is not None:

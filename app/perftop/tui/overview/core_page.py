@@ -38,9 +38,9 @@ from perftop.tui.panels.panels import (
     NUMBER_KEYS,
     PanelRow,
     episode_panel,
-    lowering_episodes,
     number_line,
     number_line_width,
+    worst_by_number,
 )
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Core
@@ -188,7 +188,7 @@ class CorePage(ChartedView):
         room = width - numbers_width
         history_width = min(room - SCALE_WIDTH - 1, MAX_HISTORY_WIDTH)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
-        lowering = lowering_episodes(session, interval, cpus)
+        lowering = worst_by_number(session, interval, cpus)
         has_histories = history_width >= MIN_HISTORY_WIDTH
         histories = self._drawn_histories(history_width, clock, lowering) if has_histories else {}
         origin_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room

@@ -257,7 +257,7 @@ def core_panel(
         cpus = [cpu for cpu in core if cpu == settings.cpu]
     size = max(1, min(_VALUE_WIDTHS[1], room // len(cpus)))
     headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
-    lowering = lowering_episodes(session, interval, cpus)
+    lowering = worst_by_number(session, interval, cpus)
     numbers = [NUMBERS[key] for key in NUMBER_KEYS] + [*session.evaluator.registry.events.values()]
     clock = session_clock_unit(session, settings.units)
     lines: list[list[Run]] = [
@@ -318,7 +318,7 @@ def core_number_pieces(
 ) -> Iterator[Piece]:
     """Yields numbers of a core for a single line, the most important first. Unknown numbers, except
     the first, are left out."""
-    lowering, numbers = lowering_episodes(session, interval, cpus), columns_by_key(session)
+    lowering, numbers = worst_by_number(session, interval, cpus), columns_by_key(session)
     for rank, key in enumerate((key for key in keys if key in numbers), 1):
         number = numbers[key]
         _, alarm_cpus = _episode_sign_and_cpus(lowering.get(key))
@@ -333,7 +333,7 @@ def core_number_pieces(
         yield rank, [(number.label, "dim"), *(run for cell in cells for run in (gap, cell)), unit]
 
 
-def lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
+def worst_by_number(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
     """Returns the worst running episode on these CPUs, by key of the number that it makes worse."""
     episode_by_key: dict[str, Episode] = {}
     episodes = episode_style.episodes_during(session, interval)

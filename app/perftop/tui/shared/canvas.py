@@ -183,7 +183,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the keys that the last line shows for this view, the most important first."""
 
-    class Opened(Message):
+    class CoreOpened(Message):
         """Message: a core was double-clicked."""
 
     @dataclass(eq=False)
@@ -392,7 +392,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         elif target in self.cores.row_of_cpu:
             self.select_row(self.cores.row_of_cpu[target])
         if event.chain == 2 and target is not None:
-            self.post_message(self.Opened())
+            self.post_message(self.CoreOpened())
         return True
 
     @property
@@ -546,4 +546,4 @@ class CursorCanvas(Canvas):
         if y is not None and self.item_of_line(y) is not None:
             self.select_line(y)
             if event.chain == 2:
-                self.post_message(self.Opened())
+                self.post_message(self.CoreOpened())

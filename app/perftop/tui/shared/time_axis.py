@@ -72,7 +72,7 @@ class Axis:
     def cells(self) -> int:
         return self.columns // self.cell_columns
 
-    def is_drawn_like(self, earlier: Axis) -> bool:
+    def can_reuse_charts_of(self, earlier: Axis) -> bool:
         """Whether charts on the earlier axis are recent enough to be shown on this one."""
         keys = [
             (a.now_ns // REDRAW_PERIOD_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)

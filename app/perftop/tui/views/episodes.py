@@ -371,7 +371,7 @@ class Episodes(PaneledView, CursorCanvas):
         clicks are handled by `CursorCanvas`."""
         if event.chain == 2 and self._is_from_click:
             event.prevent_default()
-            self.post_message(self.Opened())
+            self.post_message(self.CoreOpened())
         self._is_from_click = False
 
     def handle_enter(self) -> bool:

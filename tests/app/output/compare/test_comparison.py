@@ -188,8 +188,8 @@ def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
 
 def test_the_loss_that_differs_most_is_named_first() -> None:
     draw = random.Random(6)
-    lost_more = {("steal", "hypervisor"): 0.02, ("turbo-drop", "power-pl1"): -0.2}
-    comparison = dataclasses.replace(compare_runs(side(draw), side(draw)), lost_more=lost_more)
+    extra_loss = {("steal", "hypervisor"): 0.02, ("turbo-drop", "power-pl1"): -0.2}
+    comparison = dataclasses.replace(compare_runs(side(draw), side(draw)), extra_loss=extra_loss)
     first, second = loss_sentences(comparison)
     assert ("PL1" in first, "PL1" in second) == (True, False)
 

@@ -28,7 +28,7 @@ from perftop.output.compare.readings import (
     parse_reading,
     row_keys,
 )
-from perftop.output.compare.repeated import CommandRuns, RepeatedRun, first_failed, lines, runs_json
+from perftop.output.compare.repeated import CommandRuns, RepeatedRun, exit_status, lines, runs_json
 from perftop.output.summary_text import lines as summary_lines
 from perftop.output.summary_text import phase
 from perftop.session.session import Session
@@ -234,7 +234,7 @@ def test_warmups_count_for_the_exit_status_only() -> None:
     assert whole["numbers"]["run_s"]["mean"] == pytest.approx(41.05)
     assert whole["numbers"]["run_s"]["half"] == pytest.approx(12.706 * 0.05, rel=1e-3)
     assert "90.00 s" in "\n".join(lines(result, ["./job"]))
-    assert first_failed(result.all_runs) == 3
+    assert exit_status(result.all_runs) == 3
 
 
 def test_a_failed_run_is_in_the_table_but_not_in_the_mean() -> None:

@@ -109,10 +109,10 @@ def test_ranks_of_many_values_are_normally_distributed() -> None:
 def test_holm_equals_the_worked_example() -> None:
     """The first two are significant, at a fourth and a third of 5 %; the third is not, at half of
     it, and the fourth has the same interval."""
-    chances, levels = zip(*statistics.holm_corrected([0.01, 0.04, 0.03, 0.005]), strict=True)
+    chances, levels = zip(*statistics.holm_correction([0.01, 0.04, 0.03, 0.005]), strict=True)
     assert chances == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert levels == pytest.approx([1 - 0.05 / 3, 0.975, 0.975, 1 - 0.05 / 4])
-    assert statistics.holm_corrected([]) == []
+    assert statistics.holm_correction([]) == []
 
 
 def test_outliers_equal_those_of_the_printed_table() -> None:
