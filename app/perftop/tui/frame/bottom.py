@@ -1,5 +1,5 @@
-"""The lines below the view: the metrics that this source cannot count; the prompt; and the last
-line of the screen, with the views, the keys of the visible view, help and quit."""
+"""The lines below the view: the metrics that this source cannot count; the prompt; and the line of
+keys, which is the last line of the screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from perftop.base.text import to_ascii
+from perftop.base.text import join_words, to_ascii
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, safe_cells, width
 from perftop.session.values import LISTED_NAMES, lasting_reasons, names_by_reason
@@ -49,23 +49,22 @@ _LIVE_ORDER = ("pause", "next_episode", "sort", "filter", "wider", "mark", "reco
                "order", "longer", "theme")  # fmt: skip
 _REPLAY_ORDER = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
                  "wider", "order", "mark", "longer", "theme")  # fmt: skip
-"""The entries that all views have, named by their last key, the most important first: in a live
-session (_LIVE_ORDER) and in a recording (_REPLAY_ORDER)."""
+"""The keys that all views have, the most important first, in a live session and in a recording. Of
+two keys that share a label, the second is listed."""
 _ROW_KEYS = frozenset({"sort", "order", "filter"})
-"""Ids of keys that do nothing on the page of a core."""
+"""Ids of keys that have no effect on the page of a core."""
 _PAIR_LABELS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
-"""Labels of pairs of keys, by the id of the second key of the pair."""
-MAX_FIRST_HINTS, MAX_FIRST_COMMON = 1, 4
-"""Entries that do not fit are left out, the last of this order first: the first hints of the view,
-at least MAX_FIRST_HINTS; the first MAX_FIRST_COMMON of the entries that all views have; the other
-entries of the view. In a recording, the entries that all views have come first, because they
-control playback."""
+"""The label that two keys share, by the id of the second key."""
+FIRST_HINTS, FIRST_COMMON_KEYS = 1, 4
+"""The most important keys of a live session are: FIRST_HINTS keys of the view, or more if more must
+be shown; FIRST_COMMON_KEYS of the keys that all views have; the other keys of the view; all other
+keys. In a recording, the keys that control playback are more important than those of the view."""
 GAP, GROUP_GAP = 2, 3
 """Cells between two keys, and between two groups of keys."""
 
 
 class KeyPiece(NamedTuple):
-    """A part of the last line of the screen, and the id of the key that a click on it runs."""
+    """A part of the line of keys, and the id of the key that a click on this part presses."""
 
     text: str
     style: str
@@ -73,8 +72,8 @@ class KeyPiece(NamedTuple):
 
 
 class KeyLine(PageWidget):
-    """The last line of the screen. A click on a key runs its action. The help also lists the keys
-    that do not fit."""
+    """The line of keys. A click on a key runs its action. Keys that do not fit are only in the
+    help."""
 
     @dataclass(eq=False)
     class Clicked(Message):
@@ -90,8 +89,8 @@ class KeyLine(PageWidget):
         self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, min_hints: int,
         replay: bool,
     ) -> None:  # fmt: skip
-        """Shows the keys of a view. `hints`: ids of the view's own keys. `labels`: labels of the
-        keys whose effect changes, by id. `min_hints`: the number of hints that must be shown."""
+        """Shows the keys of a view. `hints`: ids of the view's own keys, of which at least
+        `min_hints` must be shown. `labels`: labels that replace the usual ones, by id."""
         shown = view, hints, dict(labels), min_hints, replay
         if shown != self._shown_arguments:
             self._shown_arguments = shown
@@ -113,21 +112,17 @@ class KeyLine(PageWidget):
 
 def key_at(pieces: Iterable[KeyPiece], x: int) -> str:
     """Returns the id of the key at cell `x` of the line; '' if there is none."""
-    end = 0
-    for piece in pieces:
-        end += len(piece.text)
-        if x < end:
-            return piece.key
-    return ""
+    keys = [piece.key for piece in pieces for _ in piece.text]
+    return keys[x] if x < len(keys) else ""
 
 
 def key_pieces(
     view: str, hints: Sequence[str], captions: Mapping[str, str], labels: Mapping[str, str],
     width: int, *, min_hints: int = 0, replay: bool = False, views: Sequence[str] = VIEW_ORDER,
 ) -> list[KeyPiece]:  # fmt: skip
-    """Returns the last line: the views, as many keys as fit, help and quit. The views are merged
-    into one entry if the first `min_hints` hints, the key `back`, or the key that plays a recording
-    would not fit otherwise. `views`: ids of the keys that open views."""
+    """Returns the line of keys: the views, as many keys as fit, help and quit. The views are merged
+    to one entry if otherwise the first `min_hints` hints, the key `back`, or the key that plays a
+    recording would not fit. `views`: ids of the keys that open views."""
     pair_labels = {**labels, **_PAIR_LABELS}
 
     def pieces(entry: KeyEntry) -> list[KeyPiece]:
@@ -136,14 +131,13 @@ def key_pieces(
         keys = [KeyPiece(captions[key], "key", key) for key in entry]
         return [*_join_pieces([[key] for key in keys], 1), KeyPiece(f" {label}", style, last)]
 
-    # The entries, the most important first.
     by_key = {key: entry for group in _ENTRY_GROUPS for entry in group for key in entry}
     order = _REPLAY_ORDER if replay else _LIVE_ORDER
     common = [key for key in order if view in VIEW_ORDER or key not in _ROW_KEYS]
     common = common if views is VIEW_ORDER else []
-    first = 0 if replay else max(min_hints, MAX_FIRST_HINTS)
-    importance = [*hints[:first], *common[:MAX_FIRST_COMMON], *hints[first:], *common]
-    entries = dict.fromkeys(by_key[key] for key in importance)
+    first = 0 if replay else max(min_hints, FIRST_HINTS)
+    by_importance = [*hints[:first], *common[:FIRST_COMMON_KEYS], *hints[first:], *common]
+    entries = dict.fromkeys(by_key[key] for key in by_importance)
     required_keys = {"back", *hints[:min_hints], *(["pause"] if replay else [])}
     required = {entry for entry in entries if entry[-1] in required_keys}
 
@@ -169,10 +163,7 @@ def key_pieces(
                 line, shown = longer, candidates
         if required <= shown:
             break
-    return [_BLANK, *line]
-
-
-_BLANK = KeyPiece(" ", "text")
+    return [KeyPiece(" ", "text"), *line]
 
 
 def _join_pieces(parts: Sequence[list[KeyPiece]], gap: int) -> list[KeyPiece]:
@@ -194,33 +185,30 @@ _DOCTOR_HINT: Run = ("perftop doctor", "key")
 
 
 class MissingMetricsLine(PageWidget):
-    """The line above the keys on the metrics that this source cannot count, the reason, and the
-    fix. It is hidden if no metric is missing."""
+    """The line with the metrics that this source cannot count, the reason, and the fix. It is
+    hidden if no metric is missing."""
 
     _session: Session | None = None
     _runs: Sequence[Run] = ()
     _text_line = 0
-    """Index of the widget's line with the text; the widget's other lines are blank."""
+    """Number of blank lines of the widget before the text."""
 
     def __init__(self, settings: ViewSettings, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id, ascii_=settings.ascii)
-        self._choice = settings
+        self.settings = settings
 
     def on_mount(self) -> None:
         self.lay_out()
 
     def show(self, session: Session | None) -> None:
-        """Shows the missing metrics of this session. Called at every refresh, but only a new
-        session changes the line."""
+        """Shows the missing metrics of this session. Called at each refresh."""
         if session is not self._session:
             self._session = session
             self.lay_out()
 
     def lay_out(self) -> None:
-        size = self.screen.size
-        self._runs = (
-            missing_metric_runs(self._session, size.width) if self._session is not None else []
-        )
+        size, session = self.screen.size, self._session
+        self._runs = missing_metric_runs(session, size.width) if session is not None else []
         self._text_line = int(size.height >= MIN_HEIGHT_FOR_GAPS)
         lines = (1 + self._text_line) * bool(self._runs) + self._text_line
         self.display = lines > 0 and size.height >= MIN_HEIGHT_FOR_NUMBERS
@@ -229,53 +217,50 @@ class MissingMetricsLine(PageWidget):
 
     def page(self, width: int, height: int) -> list[Line]:
         lines = [*[BLANK] * self._text_line, ([*self._runs], "calm")]
-        is_due = LAST_NOTE in self._choice.tour_notes and self._session is not None
+        is_due = LAST_NOTE in self.settings.tour_notes and self._session is not None
         if is_due and has_note_rows(self.screen.size):
-            captions, names = self._choice.captions, VIEW_ORDER[: VIEW_ORDER.index("time")]
+            captions, names = self.settings.captions, VIEW_ORDER[: VIEW_ORDER.index("time")]
             x = 1 + sum(len(f"{captions[name]} {_LABELS[name]}") + GAP for name in names)
-            lines = [
-                *lines[: height - 1],
-                note_line(self._choice, LAST_NOTE, x, width, is_above=True),
-            ]
+            note = note_line(self.settings, LAST_NOTE, x, width, is_above=True)
+            lines = [*lines[: height - 1], note]
         return lines
 
 
 def missing_metric_runs(session: Session, size: int) -> list[Run]:
-    """Returns the metrics that no CPU of this source has, the reason, and the fix. If the text does
-    not fit, it is shortened and refers to `perftop doctor`, which prints all of it."""
+    """Returns the metrics that no CPU has, the most frequent reason, and the fix. A text that does
+    not fit is shortened; `perftop doctor`, to which it refers, prints all of it."""
     names = {key: LISTED_NAMES[key] for key in _REPORTED_METRICS}
     machine_wide = [missing for missing in lasting_reasons(session) if missing.cpus is None]
     reasons = names_by_reason(machine_wide, lambda missing: names.get(missing.what))
     if not reasons:
         return []
-    (why, fix), missing_names = max(reasons.items(), key=lambda item: len(item[1]))
+    (reason, fix), missing_names = max(reasons.items(), key=lambda item: len(item[1]))
     missing_names.sort(key=list(names.values()).index)
-    head = safe_cells(why.partition(": ")[0].replace("no core PMU", "no PMU"))
+    head = safe_cells(reason.partition(": ")[0].replace("no core PMU", "no PMU"))
     head = head[:1].upper() + head[1:]
     verb = "cannot be counted" if "PMU" in head else "cannot be known"
-    lost_names = " and ".join(filter(None, (", ".join(missing_names[:-1]), missing_names[-1])))
-    long = f" {head}: {lost_names} {verb}"
+    text: Run = (f" {head}: {join_words(missing_names)} {verb}", "dim")
+    short_text: Run = (f" {head}: {', '.join(missing_names[:_MAX_NAMED])} unknown", "dim")
     dot: Run = (" · ", "faint")
     more: Run = ("more: ", "dim")
     fix_runs: list[Run] = [dot, (safe_cells(fix), "dim")] if fix else []
-    texts: list[list[Run]] = [
-        [(long, "dim"), *fix_runs, dot, more, _DOCTOR_HINT],
-        [(long, "dim"), dot, more, _DOCTOR_HINT],
-        [(f" {head}: {', '.join(missing_names[:_MAX_NAMED])} unknown", "dim"), dot, _DOCTOR_HINT],
+    wordings: list[list[Run]] = [
+        [text, *fix_runs, dot, more, _DOCTOR_HINT],
+        [text, dot, more, _DOCTOR_HINT],
+        [short_text, dot, _DOCTOR_HINT],
         [(f" {head}", "dim"), dot, _DOCTOR_HINT],
     ]
-    text = next((runs for runs in texts if width(runs) <= size), None)
-    return text or [(fit(f" {head}", size), "dim")]
+    shown = next((runs for runs in wordings if width(runs) <= size), None)
+    return shown or [(fit(f" {head}", size), "dim")]
 
 
-# --- The prompt: a label, the typed text, and an explanation of the text or its error. It is only
-# visible while in use.
+# --- The prompt: a label, the typed text, and the explanation of the text or its error. It is only
+# visible while the user types.
 
 MAX_TEXT_LENGTH = 400
 """Maximum length of the prompt's text, in characters; longer pasted text is cut."""
 MIN_WIDTH_FOR_EXPLANATION = 110
-"""Minimum columns of the screen for the explanation beside the text; on narrower screens the
-explanation is below the text."""
+"""Minimum columns of a screen that shows the explanation beside the text, not below it."""
 
 
 class Prompt(Widget):
@@ -326,9 +311,8 @@ class Prompt(Widget):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("prompt"),
-        Binding(
-            "tab,shift+tab", "ignore_key", show=False
-        ),  # without this, Tab would change the view
+        # Without this binding, Tab would change the view.
+        Binding("tab,shift+tab", "ignore_key", show=False),
     ]
 
     def __init__(self, on_close: Callable[[], object], *, ascii_: bool) -> None:
@@ -343,7 +327,7 @@ class Prompt(Widget):
         self._words = Static(markup=False, id="prompt-words")
         self._explanation: tuple[str, int | None] = "", None
         self._asked_label = ""
-        """The label of the current question, or of the last question."""
+        """The label of the current or last question."""
         self._explain_text: Callable[[str], str]
         self._accept: Callable[[str], None]
         self._undo_question: Callable[[], None]
@@ -358,10 +342,10 @@ class Prompt(Widget):
         on_accept: Callable[[str], None] = lambda _: None,
         on_cancel: Callable[[], None] = lambda: None, text: str = "",
     ) -> None:  # fmt: skip
-        """Opens the prompt with this text; `hint` is shown while the text is empty. `preview`
-        returns the explanation of a new text, or raises ValueError with a one-line message; the
-        error may have an `offset`, the index of the first wrong character. `on_accept` is called
-        with a valid text after Enter, `on_cancel` after Esc."""
+        """Opens the prompt with this text. `hint` is shown while the text is empty. `preview`
+        returns the explanation of a text, or raises ValueError with a one-line message; the error
+        may have an `offset`, the index of the first wrong character. `on_accept` is called after
+        Enter with a valid text, `on_cancel` after Esc."""
         self._asked_label, self._explain_text = label, preview
         self._accept, self._undo_question = on_accept, on_cancel
         self._label.update(label)
@@ -394,7 +378,7 @@ class Prompt(Widget):
         return not self.has_error
 
     def explain(self, words: str, error_offset: int | None = None) -> None:
-        """Shows an explanation of the text, or an error that begins at character `error_offset`."""
+        """Shows an explanation of the text; with `error_offset`, an error at this character."""
         if (words, error_offset) == self._explanation:
             return
         self._explanation = words, error_offset
@@ -426,7 +410,7 @@ class Prompt(Widget):
             self._accept(text)
 
     def _close(self) -> None:
-        # a hidden input would take all keys if an earlier `focus` took effect now
+        # a hidden input would get all keys if a pending `focus` took effect now
         self.display = self._input.can_focus = False
 
     def on_descendant_blur(self) -> None:
@@ -447,8 +431,8 @@ class _OneLineInput(Input):
     the line break, which on the last row of a terminal scrolls the whole screen."""
 
     def on_key(self, event: events.Key) -> None:
-        """Leaves or accepts at once if the key does so, because keys behind it in one burst do not
-        belong to the text. The app forwards those to the widget that has the focus then."""
+        """Handles Enter and Esc immediately. Keys that arrive in the same burst do not belong to
+        the text; the app forwards them to the widget that is focused then."""
         prompt, active = self.parent, self.screen.active_bindings.get(event.key)
         if not self.can_focus:
             event.prevent_default()

@@ -44,22 +44,16 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("output")]
 
     def __init__(
-        self,
-        output_lines: OutputLines,
-        caption: str,
-        resize: Callable[[int, int], None],
-        *,
-        ascii_: bool,
-    ) -> None:
+        self, output_lines: OutputLines, caption: str, resize: Callable[[int, int], None],
+        *, ascii_: bool,
+    ) -> None:  # fmt: skip
         """`caption`: displayed name of the key that changes the pane's extent. `resize`: called
         with each new size of the pane, in columns and lines of output."""
         super().__init__()
-        self._printout = output_lines
-        self._caption = caption
-        self._resize = resize
+        self._output_lines, self._caption, self._resize = output_lines, caption, resize
         self._ascii = ascii_
-        self._first = 0
-        """Number of the oldest line that existed at the last call of `show`."""
+        self._dropped_count = 0
+        """Number of old lines that had been dropped at the last call of `show`."""
         self._follows = True
         self.extent: Extent = "small"
         if ascii_:  # scrollbars need block characters
@@ -74,13 +68,13 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     def show(self) -> None:
         """Shows new output. The pane scrolls to the last line, unless the user has scrolled
         back."""
-        dropped_lines = self._printout.dropped_count - self._first
-        self._first += dropped_lines
-        self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._printout))
+        newly_dropped = self._output_lines.dropped_count - self._dropped_count
+        self._dropped_count += newly_dropped
+        self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._output_lines))
         if self._follows:
             self._scroll_to_line(self.max_scroll_y)
-        elif dropped_lines:
-            self._scroll_to_line(self.scroll_offset.y - dropped_lines)
+        elif newly_dropped:
+            self._scroll_to_line(self.scroll_offset.y - newly_dropped)
         self.refresh()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -94,15 +88,13 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         if y == 0:
             return self._title()
         style, size = run_writer(self.app).styles["text"], self.scrollable_content_region.width
-        index = y - 1 + self.scroll_offset.y
-        is_printed = index < len(self._printout)
-        shown = (
-            printed_line(*self._printout[index], ascii_=self._ascii) if is_printed else Strip([])
-        )
-        if shown.cell_length > size:
+        index, strip = y - 1 + self.scroll_offset.y, Strip([])
+        if index < len(self._output_lines):
+            strip = printed_line(*self._output_lines[index], ascii_=self._ascii)
+        if strip.cell_length > size:
             end = Strip([Segment(to_ascii(ELLIPSIS) if self._ascii else ELLIPSIS)])
-            shown = Strip.join([shown.crop(0, size - 1), end])
-        return shown.apply_style(style).adjust_cell_length(size, style)
+            strip = Strip.join([strip.crop(0, size - 1), end])
+        return strip.apply_style(style).adjust_cell_length(size, style)
 
     def _title(self) -> Strip:
         other = "small" if self.extent == "whole" else "whole"
@@ -125,7 +117,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
 # --- a printed line
 
 MAX_COLUMNS = 1024
-"""Maximum columns kept of a line; no screen is wider."""
+"""Maximum columns of a line of output; the rest is dropped."""
 TAB_WIDTH = 8
 _OUTPUT_PIECES = re.compile(
     r"(?P<colours>\x1b\[[0-9;:]*m)|\x1b\[(?P<erase>[0-2]?)K"
@@ -136,14 +128,14 @@ Cell = tuple[str, Style]
 
 
 def printed_line(colours: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
-    """Returns a printed line as a terminal would show it. `colours`: the colour sequences in force
-    at its start. Of all escape sequences, only those for colours and for erasing in the line have
-    an effect."""
+    """Returns a line of output as a terminal would show it. `colours`: the sequences that set the
+    colours at its start. All escape sequences except those for colours and for erasing in the line
+    are ignored."""
     text = raw.decode(errors="replace")
     if text.isprintable() and not colours:
         cells: list[Cell] = [(text[:MAX_COLUMNS], Style.null())]
     else:
-        cells = _cells(colours.decode("ascii") + text)
+        cells = _final_cells(colours.decode("ascii") + text)
     segments = []
     for style, group in groupby(cells, lambda cell: cell[1]):
         part = "".join(c for signs, _ in group for c in signs if c.isprintable())
@@ -151,8 +143,8 @@ def printed_line(colours: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
     return Strip(segments)
 
 
-def _cells(text: str) -> list[Cell]:
-    """Returns the final content of each column."""
+def _final_cells(text: str) -> list[Cell]:
+    """Returns the content of each column after all characters were written."""
     decoder, style, nothing = AnsiDecoder(), Style.null(), Style.null()
     cells: list[Cell] = []
     x = 0

@@ -1,6 +1,6 @@
-"""The lines about the whole machine: its numbers, and a bar of its SMT states. If no clock is
-counted, tiles replace them: the shares of CPU time and the waits of tasks, each above its history
-if there is room."""
+"""The lines about the whole machine: its numbers, and a bar of its SMT states. If clocks are not
+counted, tiles replace both: the shares of CPU time and the waits of tasks, each with its history if
+there is room."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from perftop.tui.shared.verdict import is_past
 MIN_WIDTH_FOR_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""
 NEAR_POWER_LIMIT = 0.97
-"""Minimum share of the power limit at which the limit counts as reached."""
+"""Share of the power limit from which on the power is amber."""
 MIN_BAR_WIDTH = 12
-"""Minimum width in cells of a bar with text beside it; a shorter bar shows too little."""
+"""Minimum width in cells of a bar beside a text; if less remains, the text is left out."""
 MIN_AFFECTED_SHARE = 0.5
-"""Minimum share of CPUs that an episode affects for the number that it makes worse to be red."""
+"""Share of CPUs from which on episodes turn the number that they make worse red."""
 SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between two numbers: GAP if all numbers fit, else NARROW_GAP."""
 WAIT_NAMES = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
-"""What tasks wait for, by the resource's name in /proc/pressure."""
+"""Resources for which tasks wait, by their name in /proc/pressure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,9 @@ def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
     """Returns the numbers of the machine that the source can supply, by key: means over the CPUs
     that the user asked for, and machine-wide numbers, such as power. An unknown number is NaN or
     absent."""
-    chosen, means = (
-        session.evaluator.variants,
-        interval.values.group(shown_cpus(session).cpus).tolist(),
-    )
-    served = {key: value for key, value in zip(chosen, means, strict=True) if chosen[key]}
-    return interval.machine | served
+    means = interval.values.group(shown_cpus(session).cpus).tolist()
+    by_metric = zip(session.evaluator.variants.items(), means, strict=True)
+    return interval.machine | {key: mean for (key, variants), mean in by_metric if variants}
 
 
 # --- the numbers
@@ -98,8 +95,8 @@ def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
 def machine_line(
     session: Session, interval: Interval, running: Iterable[Episode], size: int
 ) -> list[Run]:
-    """Returns the line of the machine's numbers; numbers that this source does not have are left
-    out. A number that running episodes make worse is red. `size`: width in cells."""
+    """Returns a line of `size` cells with the numbers of the machine that this source has. A number
+    that running episodes make worse is red."""
     lowering, values_by_key = _lowering_signs(session, running), machine_values(session, interval)
 
     def share(key: str, word: str, style: str = "text") -> list[Run]:
@@ -144,30 +141,27 @@ def machine_line(
         temperature = [number_run(degrees, 0, 0, style), (" °C", "dim")]
     further_runs = [_power_runs(values_by_key), temperature, _wait_runs(values_by_key)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, further_runs))]
-    pieces.append((6, _memory_runs(values_by_key)))  # before the net clock, which is derived
+    pieces.append((6, _memory_runs(values_by_key)))
     watts = values_by_key.get("power_dram_w", nan)  # not included in the package power
     if not isnan(watts):
         pieces.append((8, [("dram ", "dim"), number_run(watts, 0, 0), (" W", "dim")]))
-    return [
-        (" ", "text"),
-        *_with_even_gaps([(rank, runs) for rank, runs in pieces if runs], size - 2),
-    ]
+    pieces = [(rank, runs) for rank, runs in pieces if runs]
+    return [(" ", "text"), *_with_even_gaps(pieces, size - 2)]
 
 
 def _lowering_signs(session: Session, running: Iterable[Episode]) -> dict[str, str]:
-    """Returns the markers of episodes that affect at least MIN_AFFECTED_SHARE of the CPUs, by the
-    key of the number made worse."""
+    """Returns the signs of episodes that together affect at least MIN_AFFECTED_SHARE of the CPUs,
+    by key of the number that they make worse."""
     by_key: dict[str, list[Episode]] = {}
     for episode in running:
         keys = {lowered_number(episode), "temperature_c" if episode.kind == "throttle" else ""}
         for key in keys - {""}:
             by_key.setdefault(key, []).append(episode)
+    min_cpus = MIN_AFFECTED_SHARE * len(session.selected)
     return {
-        key: episode_style.sign(episodes[0])
-        for key, episodes in by_key.items()
-        if len({cpu for e in episodes for cpu in e.cpus})
-        >= MIN_AFFECTED_SHARE * len(session.selected)
-    }
+        key: episode_style.sign(episodes[0]) for key, episodes in by_key.items()
+        if len({cpu for e in episodes for cpu in e.cpus}) >= min_cpus
+    }  # fmt: skip
 
 
 def _power_runs(machine: Mapping[str, float]) -> list[Run]:
@@ -180,7 +174,7 @@ def _power_runs(machine: Mapping[str, float]) -> list[Run]:
 
 
 def _wait_runs(machine: Mapping[str, float]) -> list[Run]:
-    """Returns the shares of time for which tasks wait, for each resource."""
+    """Returns the share of time for which tasks wait for each resource."""
     shares = {name: machine.get(f"pressure_{kind}", nan) for kind, name in WAIT_NAMES.items()}
     if all(map(isnan, shares.values())):
         return []
@@ -191,7 +185,7 @@ def _wait_runs(machine: Mapping[str, float]) -> list[Run]:
 
 
 def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
-    """Returns the traffic from and to memory, and its share of the highest traffic measured so far;
+    """Returns the memory traffic (read and written), and its share of the highest traffic so far;
     empty if the traffic is unknown."""
     rates = [machine.get(name, nan) / 1e9 for name in MEMORY_COUNTERS]
     if isnan(sum(rates)):
@@ -203,8 +197,8 @@ def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
 
 
 def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
-    """Returns the pieces that fit, the most important first; the gaps are wider if all fit. Each
-    piece has room for its longest number, so that the next pieces do not move."""
+    """Returns the pieces that fit, with wide gaps if all fit. Each piece has room for its longest
+    number, so that the following pieces do not move when values change."""
     padded = []
     for rank, runs in pieces:
         shares = [text for text, _ in runs if text[-2:-1] == "."]  # shares have one decimal
@@ -221,56 +215,55 @@ def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
 
 
 def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
-    """Returns a bar of the SMT states of all cores together, followed by a legend in the same
-    order. On the narrowest screens the legend is left out."""
+    """Returns a bar of the SMT states of all cores together, with a legend to the right if there is
+    room."""
     cores, split = shown_cpus(session).pairs, interval.split
     bar: Callable[[Sequence[float], int], list[Run]] = smt_bounds_bar
-    words: list[list[Run]]
-    """Alternative texts beside the bar; the first that leaves room for the bar is used."""
-    if values_by_key := _mean_shares(split.states[cores]):
-        neither, lp0, lp1, both = values_by_key
-        words = [_legend((both, lp0, lp1, neither), size)]
+    legends: list[list[Run]]
+    """Alternatives, of which the first is used that leaves room for the bar."""
+    if shares := _mean_shares(split.states[cores]):
+        neither, lp0, lp1, both = shares
+        legends = [_legend((both, lp0, lp1, neither), size)]
         bar = smt_bar
-    elif values_by_key := _mean_shares(split.low[cores]):
-        words = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
-                  (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
+    elif shares := _mean_shares(split.low[cores]):
+        legends = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
+                    (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
     else:  # With more than two threads a core: whether any thread is active, and how many are.
-        values_by_key, either = _share_of_neither(
+        shares, legend = _share_of_neither(
             split.states[cores], split.low[cores], split.high[cores], size
         )
-        if not values_by_key:
+        if not shares:
             return [(" SMT ", "dim"), ("n/a", "faint")]
         (active,) = _mean_shares(split.active_threads[cores][:, None])
         threads = max(len(session.cores[i]) for i in cores)
         mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
-        words = [[*either, *mean], either]
-    shown = next((runs for runs in words if size - 5 - width(runs) >= MIN_BAR_WIDTH), [])
-    return [(" SMT ", "dim"), *bar(values_by_key, max(0, size - 5 - width(shown))), *shown]
+        legends = [[*legend, *mean], legend]
+    shown = next((runs for runs in legends if size - 5 - width(runs) >= MIN_BAR_WIDTH), [])
+    return [(" SMT ", "dim"), *bar(shares, max(0, size - 5 - width(shown))), *shown]
 
 
 def _share_of_neither(
     states: Floats, low: Floats, high: Floats, size: int
 ) -> tuple[list[float], list[Run]]:
-    """Returns the shares for the bar, and the words beside it, if only the share of "neither" is
-    known. Both are empty if that share is unknown, too."""
+    """Returns the shares for the bar and a legend, if only the share of the state "neither" is
+    known, exactly or within bounds; two empty lists if it is unknown."""
     if share := _mean_shares(states[:, :1]):
         any_, neither = (_percent(value, size) for value in (1 - share[0], share[0]))
-        words: list[Run] = [("  any ", "unknown"), (any_, "text"), ("  neither ", "dim"),
-                            (neither, "text")]  # fmt: skip
+        legend: list[Run] = [("  any ", "unknown"), (any_, "text"), ("  neither ", "dim"),
+                             (neither, "text")]  # fmt: skip
     elif share := _mean_shares(low[:, :1]):
         between = f"{100 * share[0]:3.0f}–{100 * _mean_shares(high[:, :1])[0]:<3.0f}"
-        words = [(f"  {theme.UNKNOWN}", "unknown"), (" may be either  ", "dim"),
-                 ("neither ", "dim"), (between, "text")]  # fmt: skip
+        legend = [(f"  {theme.UNKNOWN}", "unknown"), (" may be either  ", "dim"),
+                  ("neither ", "dim"), (between, "text")]  # fmt: skip
     else:
         return [], []
-    return [share[0], 0.0, 0.0, 0.0], [*words, (" % ", "dim")]
+    return [share[0], 0.0, 0.0, 0.0], [*legend, (" % ", "dim")]
 
 
 def _mean_shares(shares: Floats) -> list[float]:
-    """Returns the mean share of each SMT state over the cores whose shares are all known; [] if
-    there are none."""
-    values_by_key = shares[~np.isnan(shares.sum(axis=1))]
-    return values_by_key.mean(axis=0).tolist() if len(values_by_key) else []
+    """Returns the mean of each column over the rows (cores) without NaN; [] if there are none."""
+    known = shares[~np.isnan(shares.sum(axis=1))]
+    return known.mean(axis=0).tolist() if len(known) else []
 
 
 def _legend(shares: Sequence[float], size: int) -> list[Run]:
@@ -298,10 +291,10 @@ class Tile(NamedTuple):
     name: str
     short_name: str
     rank: int
-    """Importance; 0 is the most important tile, which even narrow screens show."""
+    """Importance, from 0 for the most important tile."""
     style: str
     min_scale_top: float | None = None
-    """Minimum upper end of the scale of that chart; None: the scale is fixed, from 0 to 1."""
+    """Minimum upper end of the scale of the tile's history; None: it is always 1."""
 
 
 _TILES = (
@@ -321,14 +314,12 @@ HIGH_STEAL = METRICS["steal"].min_highlighted
 
 
 class TileColumn(NamedTuple):
-    """A tile (a number of the machine with its name), with room for its history below."""
+    """A number of the machine with its name, and the width of its history below it."""
 
     tile: Tile
     width: int
-    """Width in cells, including the gap after the tile: the cells of its text, and an equal part of
-    the spare cells."""
+    """Width in cells, including the gap to the right."""
     number: list[Run]
-    number_width: int
 
     @property
     def history_width(self) -> int:
@@ -341,11 +332,8 @@ def _tile_number(tile: Tile, values_by_key: Mapping[str, float], *, full_names: 
     hot = tile.key == "steal" and value >= HIGH_STEAL
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
-        older = [
-            number_run(values_by_key[key], 2, 6, "dim")
-            for key in _OLDER_LOAD_KEYS
-            if key in values_by_key and full_names
-        ]
+        older = [number_run(values_by_key[key], 2, 6, "dim") for key in _OLDER_LOAD_KEYS
+                 if key in values_by_key and full_names]  # fmt: skip
         return [name, number_run(value, 2, 5, style), *older]
     if NUMBERS[tile.key].is_rate:
         return [name, number_run(value, 0, 5, style), (" /s", "dim")]
@@ -353,33 +341,31 @@ def _tile_number(tile: Tile, values_by_key: Mapping[str, float], *, full_names: 
 
 
 def tile_columns(values_by_key: Mapping[str, float], size: int) -> list[TileColumn]:
-    """Returns the tiles that fit, chosen by importance; they share the spare cells equally. Narrow
-    screens have short names."""
+    """Returns the tiles that fit into `size` cells, chosen by importance. They share the spare
+    cells equally. On narrow screens they have short names."""
     full_names = size >= MIN_WIDTH_FOR_NAMES
-    numbers: dict[str, tuple[list[Run], int]] = {}
-    """The runs of each number and their width in cells, by key."""
-    left = size - 2 + TILE_GAP
+    numbers: dict[str, list[Run]] = {}
+    spare_cells = size - 2 + TILE_GAP
     for tile in sorted(_TILES, key=lambda tile: tile.rank):
         if isnan(values_by_key.get(tile.key, nan)):
             continue
         runs = _tile_number(tile, values_by_key, full_names=full_names)
-        used = width(runs)
-        if used + TILE_GAP > left:
+        if width(runs) + TILE_GAP > spare_cells:
             break
-        numbers[tile.key] = runs, used
-        left -= used + TILE_GAP
+        numbers[tile.key] = runs
+        spare_cells -= width(runs) + TILE_GAP
     columns: list[TileColumn] = []
-    for tile in (tile for tile in _TILES if tile.key in numbers):
-        index, (runs, used) = len(columns), numbers[tile.key]
-        extra = left * (index + 1) // len(numbers) - left * index // len(numbers)
-        columns.append(TileColumn(tile, used + TILE_GAP + extra, runs, used))
+    for i, tile in enumerate(tile for tile in _TILES if tile.key in numbers):
+        runs, count = numbers[tile.key], len(numbers)
+        extra = spare_cells * (i + 1) // count - spare_cells * i // count
+        columns.append(TileColumn(tile, width(runs) + TILE_GAP + extra, runs))
     return columns
 
 
 def tile_line(columns: Sequence[TileColumn]) -> list[Run]:
     runs: list[Run] = [(" ", "text")]
     for column in columns:
-        runs += [*column.number, (" " * (column.width - column.number_width), "text")]
+        runs += [*column.number, (" " * (column.width - width(column.number)), "text")]
     return runs[:-1]
 
 
@@ -396,8 +382,8 @@ class TileHistory:
         self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int,
         rows: int = 1,
     ) -> list[list[Run]]:  # fmt: skip
-        """Returns `rows` lines of charts, to be drawn below the numbers. Each cell covers
-        `step_ns`, but at least MIN_CELL_NS; the newest value is at the right end of its column."""
+        """Returns `rows` lines with the histories of these tiles, the newest values at the right.
+        Each cell covers `step_ns`, but at least MIN_CELL_NS."""
         step_ns = max(step_ns, MIN_CELL_NS)
         layout = [(column.tile.key, column.width) for column in columns]
         redraw_ns = 1 if is_past(self._session, interval) else max(step_ns, REDRAW_PERIOD_NS)
@@ -413,23 +399,19 @@ class TileHistory:
         if not columns:
             return [[] for _ in range(rows)]
         pasts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
-        tops = [
-            1.0
-            if (min_scale_top := column.tile.min_scale_top) is None
-            else max(min_scale_top, shares.max())
-            for column, shares in zip(columns, pasts, strict=True)
-        ]
+        min_tops = [column.tile.min_scale_top for column in columns]
+        tops = [1.0 if min_top is None else max(min_top, past.max())
+                for min_top, past in zip(min_tops, pasts, strict=True)]  # fmt: skip
         values, value_tops = np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)])
         # Any value above 0 is visible.
         eighths = np.maximum(np.rint(8 * rows * values / value_tops), values > 0)
         areas = level_lines(eighths, rows)
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
         start = 0
-        for column, shares in zip(columns, pasts, strict=True):
-            is_steal = column.tile.key == "steal"
-            styles = (
-                _steal_styles(shares.tolist()) if is_steal else [(column.tile.style, len(shares))]
-            )
+        for column, past in zip(columns, pasts, strict=True):
+            styles = [(column.tile.style, len(past))]
+            if column.tile.key == "steal":
+                styles = _steal_styles(past.tolist())
             for style, count in styles:
                 for line, area in zip(lines, areas, strict=True):
                     line.append((area[start : start + count], style))
@@ -440,20 +422,19 @@ class TileHistory:
         return self._drawn_lines[1]
 
     def _tile_values(self, history: History, edges_ns: Times) -> Floats:
-        """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the value of
-        the machine. Unknown values are 0, because both are drawn blank."""
-        fields = history.metrics(self._metrics, self._session.selected, edges_ns)
-        values_by_key = np.isfinite(fields)
-        means = np.where(values_by_key, fields, 0.0).sum(2) / np.maximum(values_by_key.sum(2), 1)
+        """Returns the values of all tiles, (bins, tiles): means over the CPUs that the user asked
+        for, and values of the machine. Unknown values are 0, which is also drawn blank."""
+        by_cpu = history.metrics(self._metrics, self._session.selected, edges_ns)
+        is_known = np.isfinite(by_cpu)
+        means = np.where(is_known, by_cpu, 0.0).sum(2) / np.maximum(is_known.sum(2), 1)
         machine_values = history.machine(self._others, edges_ns)
-        return np.concatenate(
-            [means, np.where(np.isfinite(machine_values), machine_values, 0.0)], axis=1
-        )
+        machine_values = np.where(np.isfinite(machine_values), machine_values, 0.0)
+        return np.concatenate([means, machine_values], axis=1)
 
 
 def _steal_styles(shares: Sequence[float]) -> list[tuple[str, int]]:
-    """Returns the styles of the cells of steal, with the number of adjacent cells of each. The last
-    cells are red if steal has been high in all of them."""
+    """Returns the styles of the history of steal, each with its number of adjacent cells. The last
+    cells are red if steal is high in all of them."""
     keys = ["over" if value >= HIGH_STEAL else "steal" for value in shares]
     index = len(keys)
     while index and keys[index - 1] == "over":

@@ -352,7 +352,7 @@ def top_line_names(
 class TopLines(PageWidget):
     def __init__(self, settings: ViewSettings, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id, ascii_=settings.ascii)
-        self._choice, self._captions = settings, settings.captions
+        self.settings, self._captions = settings, settings.captions
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
         self._cached_loss_line: tuple[object, Line] | None = None
@@ -435,10 +435,10 @@ class TopLines(PageWidget):
             for name in self._line_names
         ]
         blank_rows = [y for y, name in enumerate(self._line_names) if not name and y > 1]
-        first_notes = self._choice.tour_notes[:1]
+        first_notes = self.settings.tour_notes[:1]
         notes = [note for note in first_notes if not note or not has_note_rows(screen)]
         if notes and interval is not None and blank_rows:
-            page[blank_rows[0]] = note_line(self._choice, notes[0], 2, width, is_above=False)
+            page[blank_rows[0]] = note_line(self.settings, notes[0], 2, width, is_above=False)
         return page
 
     async def on_click(self, event: events.Click) -> None:
