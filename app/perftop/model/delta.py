@@ -355,12 +355,10 @@ class CounterLimits:
         `row_of`: the row of each value."""
         steps = new - old
         steps &= self._mask
-        increments = steps.view(np.int64).astype(np.float64)
+        increments: Floats = steps.view(np.int64) * self._scale
         if len(gauges := self._gauges):  # gauges are signed and weighted by time
-            increments[:, gauges] = (
-                new[:, gauges].view(np.int64).astype(np.float64) * ticks[:, row_of[gauges]]
-            )
-        increments *= self._scale
+            values = new[:, gauges].view(np.int64) * ticks[:, row_of[gauges]]
+            increments[:, gauges] = values * self._scale[gauges]
         return increments
 
     def scale_multiplexed(self, increments: Floats) -> Floats:

@@ -124,7 +124,8 @@ class Recording:
                     if (length := self._message_length(offset)) is None:
                         ended = True
                         break
-                    message = next(decoder.feed(self._bytes(offset, length)), None)
+                    data = self._bytes(offset, length)
+                    message = decoder.decode(data[1 + _LENGTH_BYTES[data[0]] :])
                     if isinstance(message, wire.Packed):
                         run.append(message)
                         offsets.append(offset)

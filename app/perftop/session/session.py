@@ -44,11 +44,11 @@ from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
 """Maximum number of frames that are read ahead and computed at once. More would gain little."""
-MAX_BATCH_BYTES = 3 << 18
+MAX_BATCH_BYTES = 1 << 20
 """Maximum size in bytes of the counters that are computed at once, for frames so large that
 MAX_BATCH of them are larger. Some sixty arrays of this size exist at the same time."""
 MIN_BATCH = 16
-"""Number of frames that are computed at once even if they have up to five times MAX_BATCH_BYTES."""
+"""Number of frames that are computed at once even if they are up to four times MAX_BATCH_BYTES."""
 MAX_HOTPLUGS = 4096
 """Maximum number of stored hotplug notes. Older notes are no longer needed."""
 MAX_WARNINGS = 20
@@ -63,7 +63,7 @@ def max_batch(hello: wire.Hello) -> int:
     """Returns the maximum number of frames of this stream to read ahead and to compute at once."""
     frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
     fitting = MAX_BATCH_BYTES // max(1, frame_bytes)
-    few = min(MIN_BATCH, 5 * MAX_BATCH_BYTES // max(1, frame_bytes))
+    few = min(MIN_BATCH, 4 * MAX_BATCH_BYTES // max(1, frame_bytes))
     return max(1, few, min(MAX_BATCH, fitting))
 
 

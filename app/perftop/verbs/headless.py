@@ -108,6 +108,8 @@ class MeasuredConsumer(Follower):
         return self.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
+        if self.command_window is None:
+            return False
         from perfprobe import wire
 
         return isinstance(message, wire.Frame) and self.measurement.follow(self.session, message)

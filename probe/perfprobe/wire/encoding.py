@@ -220,7 +220,7 @@ class Decoder:
         self._buffer += data
         while (ends := self._next_message()) is not None:
             start, end = ends
-            message = self._decode(bytes(memoryview(self._buffer)[start:end]))
+            message = self.decode(bytes(memoryview(self._buffer)[start:end]))
             del self._buffer[:end]
             self.offset += end
             if message is not None:
@@ -243,7 +243,9 @@ class Decoder:
             raise ForeignDataError(f"not a perftop stream (a message of {length} bytes)")
         return (start, start + length) if len(rest) >= start + length else None
 
-    def _decode(self, packed: bytes) -> Message | None:
+    def decode(self, packed: bytes) -> Message | None:
+        """Decodes the body of one message, without its length. Returns None for a message of an
+        unknown kind. Raises WireError."""
         summed = _has_valid_crc(packed)
         limit = MAX_HELLO_ELEMENTS if self.hello is None else max_elements(len(self.hello.topology))
         body = unpack(packed, limit)
