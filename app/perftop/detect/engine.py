@@ -362,11 +362,7 @@ class DetectorEpisodes(Generic[S]):
     def new_episode_of(self, group: int) -> S | None:
         """Returns the group's episode that started in the previous sample; None if there is none.
         If it started late in that sample, some positions show it only now."""
-        same = (
-            current
-            for current in self.running
-            if current.group == group and current.pause_start_ns is None
-        )
+        same = (e for e in self.running if e.group == group and e.pause_start_ns is None)
         return next((current for current in same if current.totals.sample_count == 2), None)
 
     def begin(self, started: S) -> None:
@@ -423,18 +419,16 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
             return self.close(self.running)
         known = np.isfinite(shares) & (weights > 0)
         share, weight = np.where(known, shares, 0.0), np.where(known, weights, 0.0)
-        sums = np.array(
-            [share * weight, weight, *(np.where(known, part, 0.0) for part in further_values)]
-        )
+        further = (np.where(known, part, 0.0) for part in further_values)
+        sums = np.array([share * weight, weight, *further])
         ended = self.close(self._extend_running(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.member_mask(len(cpu_lists))
         # Enough consecutive high samples start an episode. A gap in a position's readings restarts
         # the count.
         self._high_counts[time_ns - self._since_ns > self.pauses.gap_ns] = 0
         self._since_ns[self._high_counts == 0] = since_ns
-        self._high_counts = np.where(
-            known, np.where(high, self._high_counts + 1, 0), self._high_counts
-        )
+        high_counts = np.where(high, self._high_counts + 1, 0)
+        self._high_counts = np.where(known, high_counts, self._high_counts)
         rises = high & (self._high_counts >= self._min_samples)
         self._high_counts[rises] = 0
         for group in distinct(groups[rises]):

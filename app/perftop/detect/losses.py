@@ -173,9 +173,8 @@ class NeighbourLosses:
         self.is_losing &= ~has_ended
         self.is_quiet = not self.is_losing.any()
         for loss in [*self.running] if (has_ended & self.is_in_episode).any() else ():
-            lost, weight = self._shown_loss(
-                [i for i in {*loss.members} if has_ended[i] and self.is_in_episode[i]]
-            )
+            ended_here = [i for i in {*loss.members} if has_ended[i] and self.is_in_episode[i]]
+            lost, weight = self._shown_loss(ended_here)
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
             if not any(self.is_losing[i] and self.is_in_episode[i] for i in loss.members):
                 self.running.remove(loss)

@@ -298,9 +298,8 @@ class CounterTally:
         out = np.zeros((len(cores.lists), self.width))
         for entry in self.entries.values():
             rows = where[entry.column.scope]
-            by_row = np.concatenate(
-                [self._sums_of_counter(entry, delta), np.zeros((1, entry.width))]
-            )
+            sums = self._sums_of_counter(entry, delta)
+            by_row = np.concatenate([sums, np.zeros((1, entry.width))])
             threads = by_row[rows]
             if rows.shape[1] == 1:
                 by_core = threads[:, 0]

@@ -133,10 +133,8 @@ class MemoryLosses:
         else:
             counts = cpu_work(sample.values, busy)
             work = self._work(sample.delta, sample.values, sample.split, data.cores, counts)
-        run_s, learned = (
-            work.util * ((data.time_ns - data.since_ns) / 1e9),
-            self.programs.learned_sums,
-        )
+        run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
+        learned = self.programs.learned_sums
         (others_work,) = self._others_work(work.work[None])
         with np.errstate(invalid="ignore", divide="ignore"):
             # means over the time while memory was quiet; NaN if nothing was learned
@@ -158,9 +156,8 @@ class MemoryLosses:
             sound = self.programs.is_same_program(learned[_TIME_ROW])
             changed = self.losses.begin(sound, self._cpu_lists, data.time_ns)
             for loss in self.losses.running:
-                self._describe(
-                    loss, data, job_pids or set(), names_tasks=is_new_record or loss in changed
-                )
+                names_tasks = is_new_record or loss in changed
+                self._describe(loss, data, job_pids or set(), names_tasks=names_tasks)
         return ended
 
     def _is_counted(self) -> bool:
@@ -210,9 +207,8 @@ class MemoryLosses:
         work = batch.cached(self._work_of_busy_cpus).samples(part)
         run_s, others_work = work.util * (spans_ns[part, None] / 1e9), self._others_work(work.work)
         parts = self._contributions(work.sums, others_work, run_s)
-        some_work: Bools = np.logical_or.reduce(
-            batch.cached(busy_cpus)[part], axis=1, keepdims=True
-        )
+        busy = batch.cached(busy_cpus)[part]
+        some_work: Bools = np.logical_or.reduce(busy, axis=1, keepdims=True)
         i, count = 0, last - first
         while i < count:
             # Only CPUs without saturated memory learn, but what they have learned decides whether
@@ -316,9 +312,8 @@ class MemoryLosses:
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         before, shares, spread = self.programs.compare_ipc(self.programs.learned_sums, ipc)
         near = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
-        unread = (
-            np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.has_unread_cpu & ~crowded)
-        )
+        unread = np.isnan(data.sample.values["util"]) | np.isnan(rate)
+        unread |= work.has_unread_cpu & ~crowded
         unlike = ~(np.abs(work.overlap - overlap_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
         shares = np.where(unread | (unlike & crowded), np.nan, shares)
@@ -435,9 +430,8 @@ class CacheLosses(MemoryLosses):
     def _rate_evidence(
         self, loss: NeighbourLoss, rate: float, data: DetectorInput  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
-        misses, run_s = self.programs.learned_sums[[_BYTES_ROW, _TIME_ROW]][:, loss.members].sum(
-            axis=1
-        )
+        learned = self.programs.learned_sums[[_BYTES_ROW, _TIME_ROW]]
+        misses, run_s = learned[:, loss.members].sum(axis=1)
         before = 1000 * float(misses / run_s) if run_s > 0 else 0.0
         return {"misses_per_ki": round(1000 * rate, 2), "misses_per_ki_before": round(before, 2)}
 

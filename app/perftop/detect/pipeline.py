@@ -260,9 +260,7 @@ class Neighbours(Detector):
         self.memory = MemoryLosses(
             reader, episodes, self.running_tasks, groups, self.l3_groups, self.cache
         )
-        self._traffic = [
-            detector for detector in (self.cache, self.memory) if detector.is_available
-        ]
+        self._traffic = [losses for losses in (self.cache, self.memory) if losses.is_available]
         self._learners: list[SiblingLosses | MemoryLosses] = [self.siblings, *self._traffic]
         """The detectors that learn the IPC of undisturbed programs."""
         self._job_losses: JobLosses | None = None
@@ -305,9 +303,8 @@ class Neighbours(Detector):
     def _top_tasks(self, batch: SampleBatch) -> dict[int, Ints]:
         """Returns `RunningTasks.top_task_ids` for the samples with a record of tasks, by index."""
         snapshots = batch.cached(task_snapshots)
-        return {
-            index: self.running_tasks.top_task_ids_of(tasks) for index, tasks in snapshots.items()
-        }
+        ids_of = self.running_tasks.top_task_ids_of
+        return {index: ids_of(tasks) for index, tasks in snapshots.items()}
 
     def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
         """Learns from samples. Returns the index of the first in which a loss may start, or
@@ -366,9 +363,8 @@ class Neighbours(Detector):
         all_losses += [] if self._job_losses is None else [self._job_losses.waits.losses]
         for losses in all_losses:
             if any(loss.episode is episode for loss in losses.running):
-                return (
-                    losses.lost_share(index) if index >= 0 and losses.is_in_episode[index] else None
-                )
+                is_known = index >= 0 and losses.is_in_episode[index]
+                return losses.lost_share(index) if is_known else None
         return None
 
 

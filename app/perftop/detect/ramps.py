@@ -177,9 +177,8 @@ class Ramps(Detector):
         self._woke[cores] = self._batch_numbers[cores] = NEVER
 
     def _end_settled_climbs(self, time_ns: int) -> None:
-        begin = min(
-            bisect_right(self._end_ns, time_ns - MIN_STEADY_NS), len(self._hz) - MIN_STEADY_SAMPLES
-        )
+        begin = bisect_right(self._end_ns, time_ns - MIN_STEADY_NS)
+        begin = min(begin, len(self._hz) - MIN_STEADY_SAMPLES)
         old = np.flatnonzero((self._woke != NEVER) & (self._woke < begin))
         if not len(old):
             return
@@ -303,9 +302,8 @@ class Climb:
         work = np.minimum(1.0, work)
         start_ns = self.end_ns[woke] - work * self._values_at(woke, self.since_read_ns)
         # A core's sample starts at its previous reading, which may be before the last sample.
-        starts = [
-            self.end_ns[i] - self._values_at(i, self.since_read_ns) for i in (at90, at99, settled)
-        ]
+        ends = at90, at99, settled
+        starts = [self.end_ns[i] - self._values_at(i, self.since_read_ns) for i in ends]
         columns: Sequence[Floats | Ints] = (
             self.cores, start_ns.astype(int), starts[2].astype(int), first_hz, steady_hz,
             *(np.maximum(resolution_s, (start - start_ns) / 1e9) for start in starts),

@@ -172,9 +172,8 @@ class SiblingLosses:
         if not np.count_nonzero(ahead.is_together):
             return last, ahead
         _, shares, spread = self._programs.compare_ipc(ahead.learned_sums[1:], work.ipc)
-        may_start: Bools = ahead.is_together & (
-            shares >= np.maximum(MIN_SPREADS * spread, LOSS_START)
-        )
+        min_share = np.maximum(MIN_SPREADS * spread, LOSS_START)
+        may_start: Bools = ahead.is_together & (shares >= min_share)
         return first + first_true(may_start), ahead
 
     def learn_ahead(self, ahead: _LookAhead | None, time_ns: Ints) -> None:
@@ -230,9 +229,8 @@ class SiblingLosses:
         changed = self.losses.begin(sound, self._cpu_lists, data.time_ns)
         is_new_record = self._running.time_ns == data.time_ns
         for loss in self.losses.running:
-            self._describe(
-                loss, data.time_ns, job_pids, names_tasks=is_new_record or loss in changed
-            )
+            names_tasks = is_new_record or loss in changed
+            self._describe(loss, data.time_ns, job_pids, names_tasks=names_tasks)
         return ended
 
     def _work_of_busy_cpus(self, batch: SampleBatch) -> _SiblingWork:
@@ -378,9 +376,8 @@ class SiblingHistory:
         change_rate = (changes + 1) / (steady_pairs + 1)
         share = fits / np.maximum(edges, 1)
         with np.errstate(divide="ignore", invalid="ignore"):  # Chernoff's bound
-            rest = np.where(
-                fits < edges, (1 - share) * np.log((1 - share) / (1 - change_rate)), 0.0
-            )
+            rest = (1 - share) * np.log((1 - share) / (1 - change_rate))
+            rest = np.where(fits < edges, rest, 0.0)
             chance = np.exp(-edges * (share * np.log(share / change_rate) + rest))
         max_chance = np.where((changes == 0) & (fits == edges), MAX_FIRST_CHANCE, MAX_CHANCE)
         return np.asarray((share > change_rate) & (chance <= max_chance))

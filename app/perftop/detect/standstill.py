@@ -68,9 +68,8 @@ class Standstill:
         which the share refers. Error of the loss in s due to idle time."""
         values = batch.values
         idle = values["idle"]
-        lost_s, span_s = (
-            part[:, INDEX["involuntary"]] for part in (values.numerators, values.denominators)
-        )
+        sums, index = (values.numerators, values.denominators), INDEX["involuntary"]
+        lost_s, span_s = (part[:, index] for part in sums)
         idle_s = idle * span_s
         means = self._exact | (idle < MAX_SMALL_IDLE)
         if self._entries is None:
@@ -136,9 +135,8 @@ class ClockModulation:
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
         self.is_available = self._column is not None
-        self.triggers: list[Trigger] = (
-            [] if self._column is None else [counter_advances(self._column)]
-        )
+        columns = [] if self._column is None else [self._column]
+        self.triggers: list[Trigger] = [counter_advances(column) for column in columns]
         """A trigger for a register that is not 0."""
         self._rows = len(reader.hello.topology)
 
@@ -368,9 +366,8 @@ class HaltMarkers:
 
     def _transition_share(self, batch: SampleBatch) -> Floats:
         """Returns the share of the power control unit's ticks in which it changed a clock."""
-        changing, ticks = (
-            self._counters.increments(batch.delta, key) for key in ("pcu_transition", "pcu_ticks")
-        )
+        keys = "pcu_transition", "pcu_ticks"
+        changing, ticks = (self._counters.increments(batch.delta, key) for key in keys)
         if changing is None or ticks is None:
             return np.full(self._rows, np.nan)
         return with_extra_column(changing / ticks, np.nan)[:, self._package]

@@ -290,9 +290,8 @@ def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Sta
         yield _Stall("compaction", "", left_s, evidence)
     elif stalls:
         yield _Stall("reclaim", "", left_s, {"direct_reclaims": stalls})
-    faults, pages_moved = (
-        counts.get(key, 0) for key in ("numa_hint_faults", "numa_pages_migrated")
-    )
+    keys = "numa_hint_faults", "numa_pages_migrated"
+    faults, pages_moved = (counts.get(key, 0) for key in keys)
     numa_s = faults * NUMA_FAULT_S + pages_moved * NUMA_PAGE_S
     evidence = {"numa_faults": faults, "numa_pages_moved": pages_moved}
     yield _Stall("numa-balancing", "", min(numa_s, span_s), evidence)

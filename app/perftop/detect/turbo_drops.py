@@ -394,9 +394,8 @@ class TurboDrops(Detector):
         group, low = sample.key == key, sample.is_below(DROP_END)
         run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
         dropping_s = sample.clocks[0, group & low].sum()
-        whole = bool(
-            allowed - cycles >= DROP_START * allowed and dropping_s >= MIN_WHOLE_SHARE * run_s
-        )
+        is_low = allowed - cycles >= DROP_START * allowed
+        whole = bool(is_low and dropping_s >= MIN_WHOLE_SHARE * run_s)
         started = self._drops.new_episode_of(key)
         if whole and started is not None:
             started.is_whole = True
@@ -465,9 +464,8 @@ class Licenses(Detector):
         """Returns the cycles of each core at each level, (samples, levels, cores). Each thread
         counts those of the whole core (see `low_clock_causes.LEVEL_PREFIX`)."""
         increments = [self._counters.increments(batch.delta, key) for key in self._levels]
-        by_core = [
-            batch.cores.max_of_threads(counts) for counts in increments if counts is not None
-        ]
+        known = (counts for counts in increments if counts is not None)
+        by_core = [batch.cores.max_of_threads(counts) for counts in known]
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _describe(self, running: ShareEpisode) -> None:
@@ -475,10 +473,8 @@ class Licenses(Detector):
         sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         main_level = int(sums[FIRST_LEVEL:].argmax())
-        number, share = (
-            int(self._levels[main_level][-1]),
-            float(sums[FIRST_LEVEL + main_level] / cycles),
-        )
+        number = int(self._levels[main_level][-1])
+        share = float(sums[FIRST_LEVEL + main_level] / cycles)
         level = SimdLevel(number, share)
         episode = running.episode
         episode.cause, episode.evidence = "level", {"simd": level}

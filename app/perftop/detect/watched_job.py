@@ -121,10 +121,8 @@ class JobWaits:
         stopped_s = threads * self._quotas.stopped_s(job_pids)
         if waited_s <= 0 or stopped_s <= 0:
             return activity
-        remaining_share = max(0.0, 1 - stopped_s / waited_s)
-        return {
-            i: replace(work, wait_s=remaining_share * work.wait_s) for i, work in activity.items()
-        }
+        share = max(0.0, 1 - stopped_s / waited_s)
+        return {i: replace(work, wait_s=share * work.wait_s) for i, work in activity.items()}
 
     def _describe(
         self, loss: NeighbourLoss, activity: dict[int, ThreadActivity], data: DetectorInput,

@@ -394,7 +394,5 @@ class Cores:
     def core_indexes(self, lists: Sequence[Sequence[int]]) -> list[int]:
         """Returns the index in `self.lists` of each core, given by its CPUs; -1 for a core that
         does not exist. A core is found even if it has gained or lost a sibling."""
-        return [
-            next((self._core_of_cpu[cpu] for cpu in core if cpu in self._core_of_cpu), -1)
-            for core in lists
-        ]
+        known = self._core_of_cpu
+        return [next((known[cpu] for cpu in core if cpu in known), -1) for core in lists]

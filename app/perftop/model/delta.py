@@ -337,9 +337,8 @@ class CounterLimits:
 
         self._scale: Floats = property_of_values(lambda c, _: c.scale, float)
         self._mask: Words = property_of_values(lambda c, _: (1 << c.bits) - 1, np.uint64)
-        self._gauges: Ints = np.flatnonzero(
-            property_of_values(lambda c, _: c.kind == "gauge", bool)
-        )
+        is_gauge = property_of_values(lambda c, _: c.kind == "gauge", bool)
+        self._gauges: Ints = np.flatnonzero(is_gauge)
         is_full_width = property_of_values(lambda c, _: c.bits == 64 and c.kind != "gauge", bool)
         self._max_rates: Floats = property_of_values(_max_per_second, float)
         self._slack: Floats = property_of_values(

@@ -70,17 +70,13 @@ class Differences:
         self._cores = len(hello.cores)
         position = {row.cpu: index for index, row in enumerate(hello.topology)}
         leader = {cpu: position[group[0]] for group in hello.cores for cpu in group}
-        self._core_leader = np.array(
-            [leader.get(row.cpu, position[row.cpu]) for row in hello.topology]
-        )
+        rows = hello.topology
+        self._core_leader = np.array([leader.get(row.cpu, position[row.cpu]) for row in rows])
         """For each CPU, the index in hello of the first CPU of its core."""
-        columns = {
-            place.block.name: [c.key for c in counters_by_column(place.block)]
-            for place in layout.cpu_blocks
-        }
-        self._key_indexes = {
-            name: np.array([key_at[key] for key in keys], int) for name, keys in columns.items()
-        }
+        blocks = [place.block for place in layout.cpu_blocks]
+        columns = {block.name: [c.key for c in counters_by_column(block)] for block in blocks}
+        indexes = {name: [key_at[key] for key in keys] for name, keys in columns.items()}
+        self._key_indexes = {name: np.array(of_keys, int) for name, of_keys in indexes.items()}
         """For each block of CPU scope: the index in `Counters.keys` of each column's counter."""
         self._is_home_column = {
             name: np.array([home[key] == name for key in keys], bool)
@@ -127,13 +123,11 @@ class Differences:
         is_usable = is_read & is_known
         if not readings.all_sampled:
             is_usable &= ~readings.has_flag(wire.ROW_REBASED)
-        if (rows := self._layout.stamp_rows) is not None and np.count_nonzero(
-            baseline.first[:, rows]
-        ):
-            limit = (
-                MAX_FIRST_READ_RATIO * readings.width[:, rows] + MAX_FIRST_READ_S * self._stamp_hz
-            )
-            is_usable[:, rows] &= ~(baseline.first[:, rows] & (baseline.width[:, rows] > limit))
+        rows = self._layout.stamp_rows
+        if rows is not None and np.count_nonzero(baseline.first[:, rows]):
+            max_width = MAX_FIRST_READ_RATIO * readings.width + MAX_FIRST_READ_S * self._stamp_hz
+            is_long = baseline.first & (baseline.width > max_width)
+            is_usable[:, rows] &= ~is_long[:, rows]
         self._write(readings, is_usable, baseline, delta)
 
     def _must_drop_baselines(self, frame: wire.Frame) -> bool:
@@ -232,14 +226,11 @@ class Differences:
         backwards = is_usable & ((stamps < baseline.stamp) | (readings.head[..., 1] < stamps))
         both_valid = readings.is_valid & baseline.is_valid
         increments = limits.increments(baseline.values, readings.values, ticks, layout.row_of)
-        is_wrong = (
-            limits.is_wrong(increments, layout.repeat_by_value(ticks / self._stamp_hz)) & both_valid
-        )
+        seconds = layout.repeat_by_value(ticks / self._stamp_hz)
+        is_wrong = limits.is_wrong(increments, seconds) & both_valid
         is_good = is_usable & ~backwards
         some_wrong = bool(np.count_nonzero(is_wrong))
-        if (
-            some_wrong
-        ):  # single counters are suspect only in blocks of CPU scope: discard other rows whole
+        if some_wrong:  # outside blocks of CPU scope, a wrong counter discards its whole row
             is_good &= layout.cpu_rows | ~layout.any_value(is_wrong)
         increments, width = limits.scale_multiplexed(increments), baseline.width + readings.width
         is_known = both_valid & ~is_wrong if some_wrong else both_valid
@@ -257,10 +248,8 @@ class Differences:
             keys, home = self._key_indexes[place.block.name], self._is_home_column[place.block.name]
             sample, row = np.nonzero(backwards[:, place.rows])
             delta.doubts[sample[:, None], row[:, None], keys] = Doubt.BACKWARDS
-            has_jumped = (
-                is_wrong[:, place.values].reshape(len(is_wrong), place.count, len(home)) & home
-            )
-            sample, row, column = np.nonzero(has_jumped)
+            jumps = is_wrong[:, place.values].reshape(len(is_wrong), place.count, len(home))
+            sample, row, column = np.nonzero(jumps & home)
             delta.doubts[sample, row, keys[column]] = Doubt.JUMPED
 
 
@@ -301,17 +290,13 @@ class _Readings:
         threads that read it: the maximum over the blocks of CPU scope."""
         late_ns, longest_ns = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
         for place in layout.cpu_blocks:
-            late_of_place, is_read = late_ns[:, place.rows], self.is_sampled[:, place.rows]
+            late, is_read = late_ns[:, place.rows], self.is_sampled[:, place.rows]
             if self.all_sampled or np.count_nonzero(is_read) == is_read.size:
-                skew = np.maximum.reduce(late_of_place, axis=1) - np.minimum.reduce(
-                    late_of_place, axis=1
-                )
+                skew = np.maximum.reduce(late, axis=1) - np.minimum.reduce(late, axis=1)
             else:
-                last_ns = np.where(is_read, late_of_place, 0).max(axis=1)
-                first = np.minimum(
-                    np.where(is_read, late_of_place, last_ns[:, None]).min(axis=1), last_ns
-                )
-                skew = last_ns - first
+                last_ns = np.where(is_read, late, 0).max(axis=1)
+                first_ns = np.where(is_read, late, last_ns[:, None]).min(axis=1)
+                skew = last_ns - np.minimum(first_ns, last_ns)
             longest_ns = np.maximum(longest_ns, skew.view(np.int64))
         return longest_ns
 

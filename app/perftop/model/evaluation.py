@@ -196,9 +196,8 @@ class Values:
         self.numerators, self.denominators = numerators, denominators
         """(metrics, CPUs), in the order of the registry."""
         if values is None:
-            values = ratio(
-                numerators, denominators, registry.lows[:, None], registry.highs[:, None]
-            )
+            lows, highs = registry.lows[:, None], registry.highs[:, None]
+            values = ratio(numerators, denominators, lows, highs)
         self.all = values
 
     def __getitem__(self, key: str) -> Floats:
@@ -226,9 +225,8 @@ class Values:
         self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
     ) -> tuple[Floats, Floats]:
         """Returns the sums of the numerators and of the denominators over a group of CPUs."""
-        top, bottom = (
-            part[..., metrics, :][..., rows] for part in (self.numerators, self.denominators)
-        )
+        sums = self.numerators, self.denominators
+        top, bottom = (part[..., metrics, :][..., rows] for part in sums)
         is_known = np.isfinite(top) & np.isfinite(bottom)
         if np.count_nonzero(is_known) < is_known.size:
             top, bottom = (np.where(is_known, part, 0.0) for part in (top, bottom))
@@ -479,9 +477,8 @@ class MachineTotals:
 
     def __init__(self, counters: Counters, best: BestTraffic) -> None:
         self._counters, self._best_traffic = counters, best
-        self._names = [
-            (name, key) for name, key in COUNTER_BY_NAME.items() if key in counters.columns
-        ]
+        names = COUNTER_BY_NAME.items()
+        self._names = [(name, key) for name, key in names if key in counters.columns]
         self._cores, self._topology = len(counters.hello.cores), counters.hello.topology
         self._machine_keys: list[str] = []
         """Keys of counters with several columns. The arrays below are for all other counters."""
@@ -507,10 +504,8 @@ class MachineTotals:
 
     def rates(self, delta: Delta) -> Rates:
         """Returns the rates of the stream's counters of the machine, packages, cores and L3s."""
-        increments, span = (
-            delta.take(self._increment_indexes),
-            delta.take(self._ticks) / self._units_per_second,
-        )
+        increments = delta.take(self._increment_indexes)
+        span = delta.take(self._ticks) / self._units_per_second
         values = np.divide(increments, span, out=np.full(len(span), np.nan), where=span > 0)
         rates = {key: values[rows] for key, rows in self._rows}
         for key in self._machine_keys:
@@ -525,9 +520,8 @@ class MachineTotals:
             if name == MEMORY_SHARE:
                 if {*MEMORY_COUNTERS} <= numbers.keys():
                     total = sum(numbers[name] for name in MEMORY_COUNTERS)
-                    numbers[name] = min(
-                        1.0, total / float(self._best_traffic.best_rate.sum() or np.nan)
-                    )
+                    best_rate = float(self._best_traffic.best_rate.sum() or np.nan)
+                    numbers[name] = min(1.0, total / best_rate)
                 continue
             by_row = rates.get(key)
             if by_row is not None and len(by_row):
@@ -541,12 +535,8 @@ class MachineTotals:
 
     def package_values(self, rates: Rates) -> dict[str, Floats]:
         """Returns the numbers in PACKAGE_NAMES, each by package in the order of hello."""
-        own_names = [name for name in PACKAGE_NAMES if name != MEMORY_SHARE]
-        numbers = {
-            name: rates[COUNTER_BY_NAME[name]]
-            for name in own_names
-            if COUNTER_BY_NAME[name] in rates
-        }
+        keys = {name: COUNTER_BY_NAME[name] for name in PACKAGE_NAMES if name != MEMORY_SHARE}
+        numbers = {name: rates[key] for name, key in keys.items() if key in rates}
         if {*MEMORY_COUNTERS} <= numbers.keys():
             read_bytes, written_bytes = (numbers[name] for name in MEMORY_COUNTERS)
             numbers[MEMORY_SHARE] = self._best_traffic.share(read_bytes + written_bytes)

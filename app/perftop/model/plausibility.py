@@ -99,9 +99,8 @@ class PlausibilityChecks:
         for part, whole in (("kernel_cycles", cycles), ("kernel_instructions", instructions)):
             increments = samples.increments(part)
             if increments is not None and whole is not None:
-                samples.mark_suspect(
-                    part, Doubt.ABOVE, increments > whole * (1 + SLACK_SHARE) + samples.slack
-                )
+                limit = whole * (1 + SLACK_SHARE) + samples.slack
+                samples.mark_suspect(part, Doubt.ABOVE, increments > limit)
         slots = samples.increments("slots")
         ways = [moved for key in SLOT_KEYS if (moved := samples.increments(key)) is not None]
         if slots is not None and len(ways) == len(SLOT_KEYS):
@@ -157,9 +156,8 @@ class _CheckedSamples:
         if key not in self._increments:
             increments = self.counters.increments(self.delta, key)
             if increments is not None and key in self.counters.multiplexed:
-                increments = np.where(
-                    self.counters.is_estimated(self.delta, key), np.nan, increments
-                )
+                is_estimated = self.counters.is_estimated(self.delta, key)
+                increments = np.where(is_estimated, np.nan, increments)
             self._increments[key] = increments
         increments = self._increments[key]
         if increments is None or self._is_clean or key not in self.counters.key_at:
@@ -358,10 +356,8 @@ def _threads_disagree(key: str, run_shares: Floats, event_shares: Floats, slack:
     the span in which at least one thread ran."""
     if key == "distributed":
         any_ = event_shares[:, :1] + event_shares[:, 1:]
-        low, high = (
-            run_shares.max(axis=1, keepdims=True),
-            np.minimum(1.0, _sum_of_threads(run_shares)),
-        )
+        low = run_shares.max(axis=1, keepdims=True)
+        high = np.minimum(1.0, _sum_of_threads(run_shares))
         return np.asarray((any_ < low - 2 * slack) | (any_ > high + 2 * slack))
     by_thread = run_shares[:, ::-1] + event_shares if key == "one_thread" else event_shares
     return np.asarray(np.abs(by_thread[:, :1] - by_thread[:, 1:]) > 2 * slack)

@@ -295,11 +295,9 @@ class SampleReader:
                     siblings = self._siblings.counts(delta, values["util"], self.online)
             fresh = self._siblings.check(siblings, delta)
             best = None if traffic is None else self.memory.learn(*(p[:count] for p in traffic))
-            parts = (
-                (delta[:count], values.samples(slice(count)))
-                if count < len(frames)
-                else (delta, values)
-            )
+            parts = delta, values
+            if count < len(frames):
+                parts = delta[:count], values.samples(slice(count))
             yield self._batch(frames[:count], before_ns, *parts, fresh[:count], best)
             if count == len(frames):
                 return

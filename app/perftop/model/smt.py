@@ -160,10 +160,8 @@ def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibratio
     for item in multipliers:
         candidate = _Candidate(item.factor, item.why)
         candidates_by_counter.setdefault(item.counter, {}).setdefault(item.factor, candidate)
-    return {
-        counter: Calibration([*candidates.values()])
-        for counter, candidates in candidates_by_counter.items()
-    }
+    counters = candidates_by_counter.items()
+    return {counter: Calibration([*by_factor.values()]) for counter, by_factor in counters}
 
 
 def factor_bounds(
@@ -342,10 +340,8 @@ class Splitter:
                 zero = np.where(np.isnan(r), np.nan, 0.0)
                 for state, share in enumerate((1 - r, r, zero, zero)):
                     states[..., cores, state] = share
-                result.active_threads[..., cores], result.method_codes[..., cores] = (
-                    r,
-                    SINGLE_METHOD,
-                )
+                result.active_threads[..., cores] = r
+                result.method_codes[..., cores] = SINGLE_METHOD
             elif group.threads == 2:
                 self._split_pairs(result, group, util, delta)
             else:
@@ -376,9 +372,8 @@ class Splitter:
         low, high = state_bounds(r0, r1)
         split.low[..., cores, :] = np.where(is_bounded, low, np.nan)
         split.high[..., cores, :] = np.where(is_bounded, high, np.nan)
-        split.method_codes[..., cores] = np.where(
-            counted, counted, np.where(is_traced, TRACE, BOUNDS)
-        )
+        fallback = np.where(is_traced, TRACE, BOUNDS)
+        split.method_codes[..., cores] = np.where(counted, counted, fallback)
 
     def spans_differ(self, by_thread: Ints, delta: Delta) -> Bools:
         """Returns a mask of the cores whose siblings were read over different spans."""
@@ -420,9 +415,8 @@ class Splitter:
         any_running = (first + second) / 2
         if np.count_nonzero(np.isnan(any_running)):
             # If only one sibling has the counter, its value is used.
-            any_running = np.where(
-                np.isnan(first), second, np.where(np.isnan(second), first, any_running)
-            )
+            any_running = np.where(np.isnan(first), second, any_running)
+            any_running = np.where(np.isnan(second), first, any_running)
         code = METHODS.index(name.replace("_", "-"))
         return np.where(self._rows_by_key[name][pair].any(axis=0), code, 0), any_running
 

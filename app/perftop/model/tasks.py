@@ -219,9 +219,8 @@ def _columns(records: Sequence[Any], *types: set[type]) -> list[Any]:
         return []
     columns = [*zip(*records, strict=True)]
     pairs = zip(columns, types, strict=True)
-    return (
-        columns if all(allowed.issuperset(map(type, fields)) for fields, allowed in pairs) else []
-    )
+    is_valid = all(allowed.issuperset(map(type, fields)) for fields, allowed in pairs)
+    return columns if is_valid else []
 
 
 def _bounded_number(value: object, max_value: float) -> float:
@@ -364,14 +363,10 @@ class WatchedJob:
         self.unlisted_threads = more if isinstance(more, int) and more > 0 else 0
         self.time_ns, self.last_threads = time_ns, []
         disk_ns, states = (_values_by_thread(record.get(key)) for key in ("disk", "states"))
-        self.disk_ns = {
-            tid: ns for tid, ns in disk_ns.items() if type(ns) is int and 0 <= ns < 1 << 62
-        }
-        self.states = {
-            tid: state
-            for tid, state in states.items()
-            if isinstance(state, str) and len(state) == 1
-        }
+        times = disk_ns.items()
+        self.disk_ns = {tid: ns for tid, ns in times if type(ns) is int and 0 <= ns < 1 << 62}
+        letters = ((tid, s) for tid, s in states.items() if isinstance(s, str))
+        self.states = {tid: letter for tid, letter in letters if len(letter) == 1}
         for tid, sums in list(threads.items())[:MAX_THREADS]:
             if _is_thread_id(tid):
                 self._add(int(tid), sums, time_ns)
@@ -448,9 +443,8 @@ class Quota:
         """Adds a record of cumulative counts: periods, throttled periods, throttled time in us."""
         self.cpus, self.newest_s, self.newest_periods = cpus, 0.0, (0, 0)
         before = self._last_counts or counts
-        added = periods, throttled, throttled_us = [
-            count - last for count, last in zip(counts, before, strict=True)
-        ]
+        added = [count - last for count, last in zip(counts, before, strict=True)]
+        periods, throttled, throttled_us = added
         if min(added) >= 0:
             self.period_count += periods
             self.throttled_count += throttled
@@ -500,9 +494,8 @@ class Quotas:
                     return
                 if group not in self.by_group and len(self.by_group) >= MAX_GROUPS:
                     return
-                quota = self.by_group.setdefault(
-                    group, Quota(safe_text(group, MAX_PATH), float(cpus))
-                )
+                empty = Quota(safe_text(group, MAX_PATH), float(cpus))
+                quota = self.by_group.setdefault(group, empty)
                 quota.add_record(float(cpus), (periods, throttled, us))
 
     def copy(self) -> Quotas:

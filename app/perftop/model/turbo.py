@@ -64,14 +64,12 @@ class Turbo:
         position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._tables, self._bounds = valid_tables(hello.turbo, list(position))
         self._gauges = [column for key in CEILING_GAUGES if (column := counters.columns.get(key))]
-        self._sleep_counters = [
-            column for key in DEEP_SLEEPS if (column := counters.columns.get(key))
-        ]
+        sleeps = (counters.columns.get(key) for key in DEEP_SLEEPS)
+        self._sleep_counters = [column for column in sleeps if column is not None]
         identity = hello.identity
         is_small_model = (identity.vendor, identity.family, identity.model) in SMALL_MODELS
-        self._is_small_core = np.array(
-            [is_small_model or row.type in SMALL_TYPES for row in hello.topology], bool
-        )
+        is_small = [is_small_model or row.type in SMALL_TYPES for row in hello.topology]
+        self._is_small_core = np.array(is_small, bool)
         masks = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
         masks += [counters.is_counted(column.counter.key) for column in self._gauges]
         self.cpus: Bools = np.any(masks, axis=0)
@@ -240,9 +238,8 @@ def _ceiling_range(
 
 @lru_cache(maxsize=1024)
 def _corners(steps: TurboTable, always_active: int, ever_active: int) -> tuple[Corners, Corners]:
-    return steps.convex_hull_below(always_active, ever_active), steps.concave_hull_above(
-        always_active, ever_active
-    )
+    active = always_active, ever_active
+    return steps.convex_hull_below(*active), steps.concave_hull_above(*active)
 
 
 def _overlap_sums(shares: Floats, runs: Floats) -> Floats:
@@ -280,18 +277,16 @@ class TurboTable:
         """Returns the corners of the greatest convex function that is nowhere above the table, from
         `min_active` to `max_active` cores."""
         starts = [c + 1 for c in self.cores.tolist() if min_active <= c < max_active]
-        corners = lower_hull(
-            [(n, self.hz_at(n)) for n in dict.fromkeys([min_active, *starts, max_active])]
-        )
+        numbers = dict.fromkeys([min_active, *starts, max_active])
+        corners = lower_hull([(n, self.hz_at(n)) for n in numbers])
         return [n for n, _ in corners], [hz for _, hz in corners]
 
     def concave_hull_above(self, min_active: int, max_active: int) -> Corners:
         """Returns the corners of the least concave function that is nowhere below the table, from
         `min_active` to `max_active` cores."""
         ends = [c for c in self.cores.tolist() if min_active <= c < max_active]
-        corners = lower_hull(
-            [(n, -self.hz_at(n)) for n in dict.fromkeys([min_active, *ends, max_active])]
-        )
+        numbers = dict.fromkeys([min_active, *ends, max_active])
+        corners = lower_hull([(n, -self.hz_at(n)) for n in numbers])
         return [n for n, _ in corners], [-hz for _, hz in corners]
 
 

@@ -93,9 +93,8 @@ class EpisodeLog:
             return [*running_episodes, *recording.overlapping(since_ns, until_ns)]
         least_ns = since_ns - self._late_ns
         newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self._ended))
-        ended_episodes = [
-            e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns
-        ][::-1]
+        started = [e for e in newest if e.start_ns <= until_ns]
+        ended_episodes = [e for e in reversed(started) if (e.end_ns or 0) > since_ns]
         if recording is not None:
             ended_episodes = [
                 *recording.overlapping(since_ns, until_ns),

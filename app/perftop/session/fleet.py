@@ -265,9 +265,8 @@ class FleetQueries:
         tsc_hz = f"max by ({INSTANCE}) ({self._selector('tsc_hertz')})"
         queries["clock_hz"] = f"{cycles} / {self._sum_query('reference_cycles_total')} * {tsc_hz}"
         queries["ceiling_hz"] = f"avg by ({INSTANCE}) ({self._selector('ceiling_hertz')})"
-        below_ceiling = (
-            f"sum by ({INSTANCE}, package) ({self._rate_query('below_ceiling_seconds_total')})"
-        )
+        rate = self._rate_query("below_ceiling_seconds_total")
+        below_ceiling = f"sum by ({INSTANCE}, package) ({rate})"
         queries["below"] = f"clamp_max(max by ({INSTANCE}) ({below_ceiling}), 1)"
         return queries
 

@@ -89,9 +89,8 @@ UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 def read_numbers(session: Session, interval: Interval) -> Numbers:
     numbers = dict(UNKNOWN_NUMBERS)
-    numbers |= {
-        key: machine_value(session, interval, number) for key, number in _INTERVAL_KEYS.items()
-    }
+    keys = _INTERVAL_KEYS.items()
+    numbers |= {key: machine_value(session, interval, number) for key, number in keys}
     cores = session.selected_cores()
     work = np.array([_work_of_core(session, interval, core) for core in cores])
     if len(work):
@@ -349,10 +348,9 @@ class LiveMachine(Follower):
         if not self.has_started:
             raise wire.WireError("frames came before a hello")
         if isinstance(message, wire.Frame):
-            time_s = (
-                self.session.unix(message.time_ns) if self._arrival_s is None else self._arrival_s
-            )
-            self._offset_s = min(self._offset_s, time_s - message.time_ns / 1e9)
+            raw_s, arrival_s = message.time_ns / 1e9, self._arrival_s
+            time_s = self.session.unix(message.time_ns) if arrival_s is None else arrival_s
+            self._offset_s = min(self._offset_s, time_s - raw_s)
         return True
 
     def on_episode_end(self, episode: Episode) -> None:
@@ -364,10 +362,8 @@ class LiveMachine(Follower):
         self._suspects = session.suspect_samples
         now = interval.time if self._arrival_s is None else self._arrival_s
         losses, earlier = session.lost_time(), self._losses
-        numbers = {
-            **read_numbers(session, interval),
-            "lost": losses.since(earlier[-1][1]).lost_ratio,
-        }
+        lost_ratio = losses.since(earlier[-1][1]).lost_ratio
+        numbers = {**read_numbers(session, interval), "lost": lost_ratio}
         machine.add_numbers(now, numbers, suspects)
         earlier.append((now, losses))
         while len(earlier) > 2 and earlier[1][0] <= now - ROW_SPAN_S:

@@ -487,9 +487,8 @@ class History:
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             top_and_bottom = chunk.trail.metric_terms(places, samples)
-            return (top_and_bottom if all_rows else top_and_bottom[..., row_list]).transpose(
-                2, 0, 1, 3
-            )
+            chosen = top_and_bottom if all_rows else top_and_bottom[..., row_list]
+            return chosen.transpose(2, 0, 1, 3)
 
         sums = self._sums(edges_ns, (2, len(served_columns), len(row_list)), part)
         metric_indexes = [self._registry.index[keys[i]] for i in served_columns]
@@ -561,9 +560,8 @@ class History:
     ) -> Floats:
         """Returns sums over the samples that end in each bin, (bins, *shape). `part` returns the
         values of samples of a chunk."""
-        chunks = [
-            c for c in self._chunks_between(int(edges_ns[0]), int(edges_ns[-1])) if c.trail.count
-        ]
+        chunks = self._chunks_between(int(edges_ns[0]), int(edges_ns[-1]))
+        chunks = [c for c in chunks if c.trail.count]
         if not chunks:
             return np.zeros((len(edges_ns) - 1, *shape))
         ends = np.concatenate([c.trail.ends for c in chunks])
@@ -572,9 +570,8 @@ class History:
         parts = []
         for chunk in chunks:
             count = chunk.trail.count
-            parts.append(
-                part(chunk, slice(max(0, first - sample_count), min(count, last - sample_count)))
-            )
+            samples = slice(max(0, first - sample_count), min(count, last - sample_count))
+            parts.append(part(chunk, samples))
             sample_count += count
         # A sample of zeros, without known values, follows the last sample. For an empty bin,
         # reduceat returns the sample at its start, which is the one that covers the bin.

@@ -123,9 +123,8 @@ class Span:
         if len(doubted) and self._good_sums is None:
             sums = reader.evaluator.evaluate(self.delta)
             self._good_sums = _known_sums(sums.numerators, sums.denominators)
-            self._missing_counts = self.sample_count * ~_is_known(
-                sums.numerators, sums.denominators
-            )
+            is_missing = ~_is_known(sums.numerators, sums.denominators)
+            self._missing_counts = self.sample_count * is_missing
             self._trusted_delta = self.delta.copy()
         if self._good_sums is not None and self._trusted_delta is not None:
             top, bottom = values.numerators[part], values.denominators[part]
@@ -405,9 +404,8 @@ class Distribution:
         # float32 may round below the true minimum
         kept_samples = self._kept_samples[: self._count]
         columns = range(0, kept_samples.shape[1], SORTED_COLUMNS)
-        parts = [
-            _five_percent(kept_samples[:, first : first + SORTED_COLUMNS]) for first in columns
-        ]
+        blocks = (kept_samples[:, first : first + SORTED_COLUMNS] for first in columns)
+        parts = [_five_percent(block) for block in blocks]
         p5 = np.fmax(np.concatenate(parts), self._minima) if parts else self._minima
         self._series = {"min": self._minima, "p5": p5, "max": self._maxima}
         return self

@@ -254,9 +254,8 @@ class Losses:
 
     def _oldest_ns(self, default_ns: int) -> tuple[int, int]:
         """Returns the raw start of the oldest open sample, or `default_ns`; and their number."""
-        first = next(
-            (samples.since_ns for samples in self._open_samples if len(samples.since_ns)), None
-        )
+        starts = (samples.since_ns for samples in self._open_samples)
+        first = next((since_ns for since_ns in starts if len(since_ns)), None)
         return default_ns if first is None else int(first[0]), self._open_count
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
@@ -268,9 +267,8 @@ class Losses:
         settled_count = min(count, max(settled_count, count - MAX_UNSETTLED // 2))
         self._open_samples = [samples.part(settled_count, None)]
         self._open_count = count - settled_count
-        self._wanted_s, self._by_cause = self._sums_with(
-            samples.part(0, settled_count), list(episodes)
-        )
+        settled = samples.part(0, settled_count)
+        self._wanted_s, self._by_cause = self._sums_with(settled, list(episodes))
 
     @property
     def unsettled_ns(self) -> int:
@@ -321,9 +319,8 @@ class Losses:
             is_counted = "turbo_drop" in episode.evidence  # already in the clock's part
             is_shared = episode.kind == "neighbour" and episode.cause in _SHARED_RESOURCES
             if (episode.kind in _REST_KINDS or is_shared) and not is_counted:
-                taken_s = np.where(
-                    self._episode_mask(episode, times), rest_s * (episode.depth or 0.0), 0.0
-                )
+                mask = self._episode_mask(episode, times)
+                taken_s = np.where(mask, rest_s * (episode.depth or 0.0), 0.0)
                 rest_s = rest_s - taken_s
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
@@ -432,9 +429,8 @@ class RecordHints:
                         self.messages[key] = self.messages.get(key, 0) + count
         if isinstance(managers, dict):
             pids = [pid for pid in managers if re.fullmatch("[0-9]{1,10}", str(pid))]
-            self.power_managers = [
-                f"{safe_text(str(managers[pid]), MAX_NAME_LENGTH)}[{pid}]" for pid in pids
-            ]
+            names = ((safe_text(str(managers[pid]), MAX_NAME_LENGTH), pid) for pid in pids)
+            self.power_managers = [f"{name}[{pid}]" for name, pid in names]
 
     def _add_groups(self, groups: Iterable[MemoryGroup]) -> None:
         for group in groups:

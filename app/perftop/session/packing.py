@@ -413,10 +413,8 @@ def _check_types(message: TimedMessage) -> None:
         fields = message.seq, message.time_ns, message.lost, message.late, message.records
         types: tuple[type, ...] = int, int, int, int, dict
     else:
-        fields, types = (
-            (message.kind, message.time_ns, message.author, message.data),
-            (str, int, str, dict),
-        )
+        fields = message.kind, message.time_ns, message.author, message.data
+        types = str, int, str, dict
     if tuple(map(type, fields)) != types:
         raise ValueError("a field has a wrong type")
     if isinstance(message, wire.Frame):

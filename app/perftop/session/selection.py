@@ -138,9 +138,8 @@ def _inverted(test: Test, session: Session, interval: Interval | None) -> Bools:
     return ~test(session, interval)
 
 
-_TOPOLOGY_FIELDS = {"pkg": "package"} | {
-    name: name for name in ("package", "core", "die", "l3", "node")
-}
+_TOPOLOGY_KEYS = "package", "core", "die", "l3", "node"
+_TOPOLOGY_FIELDS = {"pkg": "package"} | {name: name for name in _TOPOLOGY_KEYS}
 _LIST_PATTERN = re.compile(r"[0-9,-]*[0-9][0-9,-]*")
 _RANGE_PATTERN = re.compile(r"([0-9]*)(-?)([0-9]*)(.*)", re.DOTALL)
 _PREFIX_PATTERN = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTALL)
@@ -235,11 +234,7 @@ def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
         text = f"unknown '{_shorten_text(operator)}' (try > >= < <= =)"
         raise FilterError(text, position + match.start(2))
     level = _typed_level(number, unit, position + match.start(3), f"{name}{operator}{unit.example}")
-    compare = (
-        partial(_equals_as_shown, unit)
-        if operator in _EQUAL_OPERATORS
-        else _ORDER_OPERATORS[operator]
-    )
+    compare = _ORDER_OPERATORS.get(operator) or partial(_equals_as_shown, unit)
 
     def test(session: Session, interval: Interval | None) -> Bools:
         column = columns_by_key(session).get(key)
@@ -413,7 +408,6 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
     else:
         raise ValueError(f"invalid time (try {MOMENT_HINT})")
     if end < first_ns or start > last_ns:
-        raise ValueError(
-            f"history holds {clock_time(first_ns / 1e9)} to {clock_time(last_ns / 1e9)}"
-        )
+        first, last = clock_time(first_ns / 1e9), clock_time(last_ns / 1e9)
+        raise ValueError(f"history holds {first} to {last}")
     return max(start, first_ns)

@@ -224,9 +224,8 @@ class Session:
         if self.neighbours.watched_job.name is not None:
             last = first + 1  # only the job's newest record is kept
         elif self.tracks_losses and last > first + 1:
-            last = first + self._losses.room_for_samples(
-                batch.since_ns[first:last], batch.time_ns[first:last]
-            )
+            times = batch.since_ns[first:last], batch.time_ns[first:last]
+            last = first + self._losses.room_for_samples(*times)
         last, ended_episodes = self._detection.process(batch, first, last)
         self.log.add_ended(ended_episodes)
         newest = batch.frames[last - 1]
@@ -519,9 +518,8 @@ class Session:
     def has_smt(self) -> bool:
         """Whether a selected CPU has siblings. SMT states of a single thread only repeat `util`."""
         rows = {*self.selected}
-        return any(
-            len(core) > 1 and any(self.position[cpu] in rows for cpu in core) for core in self.cores
-        )
+        cores = (core for core in self.cores if len(core) > 1)
+        return any(self.position[cpu] in rows for core in cores for cpu in core)
 
     def selected_cores(self) -> list[int]:
         """Returns the indexes of the cores with a selected CPU."""

@@ -343,9 +343,8 @@ class RunTimes:
         later.covered_s -= earlier.covered_s
         later.waiting_s -= earlier.waiting_s
         later.wait_snapshots -= earlier.wait_snapshots
-        later.truncated_s = {
-            cpu: s - earlier.truncated_s.get(cpu, 0.0) for cpu, s in self.truncated_s.items()
-        }
+        before = earlier.truncated_s
+        later.truncated_s = {cpu: s - before.get(cpu, 0.0) for cpu, s in self.truncated_s.items()}
         if later.job.disk_s is not None:
             later.job.disk_s -= earlier.job.disk_s or 0.0
         return later
@@ -582,11 +581,8 @@ def _times_since(
     times: Mapping[K, TaskTimes], earlier: Mapping[K, TaskTimes]
 ) -> dict[K, TaskTimes]:
     """Returns the times minus `earlier`, without tasks that have no record since then."""
-    later = {
-        key: task.since(before)
-        for key, task in times.items()
-        if (before := earlier.get(key)) is not task
-    }
+    pairs = ((key, task, earlier.get(key)) for key, task in times.items())
+    later = {key: task.since(before) for key, task, before in pairs if before is not task}
     return {key: task for key, task in later.items()
             if task.run_s > 0 or task.wait_s > 0 or task.elapsed_s > 0}  # fmt: skip
 

@@ -158,9 +158,8 @@ class CpuColumns:
         """For each CPU, the first CPU of its core, or itself if its core is unknown."""
         self.by_key = columns_by_key(session)
         counted_keys = self._counted_keys()
-        self._counted_columns = tuple(
-            column for key, column in self.by_key.items() if key in counted_keys
-        )
+        columns = self.by_key.items()
+        self._counted_columns = tuple(column for key, column in columns if key in counted_keys)
 
     def _counted_keys(self) -> set[str]:
         session, counters = self._session, self._session.counters.columns
@@ -215,9 +214,8 @@ class CpuColumns:
         if not interval.tasks or not interval.online[row]:
             return ""
         tasks = interval.snapshot.tasks_on(str(self._session.topology[row].cpu))
-        return unaccounted_text(
-            float(interval.values["util"][row]), sum(task.share for task in tasks)
-        )
+        seen = sum(task.share for task in tasks)
+        return unaccounted_text(float(interval.values["util"][row]), seen)
 
     def _named_task(self, row: int, interval: Interval) -> str:
         if not interval.online[row]:
@@ -292,11 +290,8 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
             reasons.append(wire.Missing(key, text))
     reasons += _metric_reasons(session, missing_by_key)
     columns, named = session.counters.columns, {m.what for m in reasons}
-    reasons += [
-        wire.Missing(key, UNCOUNTED_REASON)
-        for key in COUNTS
-        if key not in columns and key not in named
-    ]
+    missing_keys = [key for key in COUNTS if key not in columns and key not in named]
+    reasons += [wire.Missing(key, UNCOUNTED_REASON) for key in missing_keys]
     for name, counter in (COUNTER_BY_NAME | SUM_COUNTERS).items():
         if counter not in columns and name not in missing_by_key:
             # use the reason in hello
@@ -371,9 +366,8 @@ class Reasons:
         """Returns the reason why a value is missing in the whole stream. `cpu`: the CPU with the
         missing value; None: all CPUs."""
         if (key, cpu) not in self._reason_cache:
-            reasons = (
-                m for m in self._lasting_reasons.get(key, ()) if m.cpus is None or cpu in m.cpus
-            )
+            lasting = self._lasting_reasons.get(key, ())
+            reasons = (m for m in lasting if m.cpus is None or cpu in m.cpus)
             self._reason_cache[key, cpu] = next(reasons, None)
         return self._reason_cache[key, cpu]
 
@@ -385,9 +379,8 @@ class Reasons:
         counter = L3_COUNTERS[name]
         if counter in self._session.counters.columns:
             return UNREAD_REASON
-        reasons = (
-            _reason_text(self.lasting_reason(key)) for key in (counter, *L3_COUNTERS.values())
-        )
+        keys = counter, *L3_COUNTERS.values()
+        reasons = (_reason_text(self.lasting_reason(key)) for key in keys)
         return next((text for text in reasons if text), UNCOUNTED_REASON)
 
     def cpu_reason(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
@@ -438,10 +431,8 @@ def absence_reason(session: Session, interval: Interval, row: int, key: str) -> 
         return CPU_OFF_REASON
     metric = session.evaluator.metrics.get(key)
     needed_keys = {key} if metric is None else session.evaluator.needed_counters(key)
-    events = [
-        interval.event_counted_shares[name][row]
-        for name in needed_keys & interval.event_counted_shares.keys()
-    ]
+    event_shares = interval.event_counted_shares
+    events = [event_shares[name][row] for name in needed_keys & event_shares.keys()]
     own = not needed_keys.isdisjoint(session.counters.multiplexed)
     share = interval.counted_share[row] if own and interval.counted_share is not None else 1.0
     if suspect_texts := doubt_texts(interval, row, {"tsc", *needed_keys}):
@@ -482,14 +473,10 @@ def state_reasons(session: Session, interval: Interval, core: int) -> dict[str, 
         return {}
     rows = [session.position[cpu] for cpu in cpus]
     online_rows = [row for row in rows if interval.online[row]] or rows
-    needed_keys = {
-        "tsc",
-        (method or "").replace("-", "_"),
-        *session.evaluator.needed_counters("util"),
-    }
-    texts = dict.fromkeys(
-        text for row in online_rows for text in doubt_texts(interval, row, needed_keys)
-    )
+    any_counter = (method or "").replace("-", "_")
+    needed_keys = {"tsc", any_counter, *session.evaluator.needed_counters("util")}
+    row_texts = (doubt_texts(interval, row, needed_keys) for row in online_rows)
+    texts = dict.fromkeys(text for texts in row_texts for text in texts)
     dark = next((row for row in online_rows if isnan(interval.values["util"][row])), None)
     if texts:
         text = "; ".join(texts)
