@@ -74,7 +74,7 @@ _FIXED_VALUES: dict[str, tuple[ValueKind, Callable[[], Sequence[str]]]] = {
             "perf",
             "msr",
             "os",
-            *(f"sim:{n}" for n in names_in_table("sim", "scenario")),
+            *map("sim:{}".format, names_in_table("sim", "scenario")),
         ],
     ),
     "--smt-method": (

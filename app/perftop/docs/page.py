@@ -143,9 +143,8 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
         return max(map(_display_width, lines))
 
     columns = [*zip(*rows, strict=True)]
-    widths, min_widths = (
-        [width_of(c, max_width) for c in columns] for max_width in (UNLIMITED_WIDTH, 1)
-    )
+    widths = [width_of(column, UNLIMITED_WIDTH) for column in columns]
+    min_widths = [width_of(column, 1) for column in columns]
     while sum(widths) > room - GAP * (len(widths) - 1):
         pairs = zip(widths, min_widths, strict=True)
         shrinkable = [width if width > min_width else 0 for width, min_width in pairs]

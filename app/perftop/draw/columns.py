@@ -139,11 +139,8 @@ def fit_columns(columns: Iterable[Column], width: int) -> list[Column]:
     spare_cells = width - total_width(fitted_columns)
     for growth_rank in sorted({c.growth_rank for c in fitted_columns if c.max_width}):
         while spare_cells > 0:
-            growing = [
-                i
-                for i, c in enumerate(fitted_columns)
-                if c.growth_rank == growth_rank and c.width < c.max_width
-            ]
+            growing = [i for i, c in enumerate(fitted_columns)
+                       if c.growth_rank == growth_rank and c.width < c.max_width]  # fmt: skip
             if not growing:
                 break
             weights, cells_left = sum(fitted_columns[i].weight for i in growing), spare_cells

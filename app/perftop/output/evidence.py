@@ -12,13 +12,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.text import safe_text, short_duration, whole_percent
 from perftop.model.confidence import CrowdedCpu, Hypervisor, PolledBits, RegisterBit, TaskOnCpu
-from perftop.model.kinds import (
-    COSTLY_SETTINGS,
-    KERNEL_WORK,
-    LOG_CLUES,
-    LOST_KERNEL_WORK,
-    cause_of,
-)
+from perftop.model.kinds import COSTLY_SETTINGS, KERNEL_WORK, LOG_CLUES, LOST_KERNEL_WORK, cause_of
 from perftop.session.interval import Interval
 from perftop.session.losses import KernelWork, LossSums, Totals
 from perftop.session.session import Session

@@ -12,13 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perftop.base.text import (
-    count_noun,
-    long_duration,
-    percent,
-    ranges,
-    safe_text,
-)
+from perftop.base.text import count_noun, long_duration, percent, ranges, safe_text
 from perftop.model.confidence import ClockCap, Confidence, combined_confidence, confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (

@@ -202,10 +202,8 @@ def _compare_numbers(a: list[Reading], b: list[Reading], keys: Sequence[str] | N
         if pair is None or (pair.number.unit != "ratio" and pair.side_a == 0):
             # A side lacks the number, or it is 0 in A, so that B has no percentage of it.
             continue
-        if keys is None and not (
-            _is_shown_nonzero(pair.number, pair.side_a)
-            or _is_shown_nonzero(pair.number, pair.side_b)
-        ):
+        has_value = [_is_shown_nonzero(pair.number, side) for side in (pair.side_a, pair.side_b)]
+        if keys is None and not any(has_value):
             continue  # for example, steal on a machine without a hypervisor
         pairs.append(pair)
     return pairs

@@ -185,17 +185,16 @@ class Page:
         self._episodes = EpisodeSums(session)
         self._task_time = TaskTime(session, by_owner=owners)
         self._reasons = lasting_reasons(session)
-        self._packages = [_package(session, cpus) for cpus in session.hello.packages]
-        self._known_packages = [labels(**place) for place in self._packages]
+        packages = [_package(session, cpus) for cpus in session.hello.packages]
+        self._known_packages = [labels(**place) for place in packages]
         """Labels of the packages as text, in the order of hello."""
-        self._packages.append({})
-        """Labels of the packages in the order of hello, then those for parts of no known package,
-        whose index is -1."""
+        self._packages: list[Labels] = [*packages, {}]
+        """Labels of the packages; the last ones are for CPUs of no known package (index -1)."""
         package = self._sums.package % len(self._packages)
         self._members = [np.flatnonzero(package == index) for index in range(len(self._packages))]
         """For each package, the indices of its CPUs in hello."""
         self._cores: tuple[Cores | None, list[int], Sequence[str]] = (None, [], [])
-        """The core list, the cores shown and their labels. Replaced with the core list."""
+        """The core list, and for this list the cores shown and their labels."""
         self._highest_values: dict[str, Floats] = {}
         """The highest values shown so far, by family. Read skew makes a value fall by a few ns at
         times, but a counter must never decrease."""

@@ -135,7 +135,7 @@ class CoreTime:
         self._session = session
         self.cores: Cores = session.reader.cores
         self.seconds = np.zeros((len(self.cores.lists), len(CORE_STATES)))
-        """(cores, CORE_STATES): seconds."""
+        """Seconds of each core in each state."""
         self.unlisted_s = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
         """Seconds of cores that are no longer in the core list, by package. The last row is for
         cores of no known package."""
@@ -278,8 +278,7 @@ class EpisodeSums:
         for episode in self._session.episodes(sample.since_ns - 1, sample.time_ns):
             seconds = episode.span_s(sample.since_ns, sample.time_ns)
             begins = sample.since_ns <= episode.start_ns < sample.time_ns
-            # The cause of a suspect episode is a list of counters, of which there are too many for
-            # labels.
+            # Suspect episodes have lists of counters as causes, which are too many for labels.
             cause = "counters" if episode.kind == "suspect" else episode.cause
             for package in sorted({self._package.get(cpu, -1) for cpu in episode.cpus}):
                 key = package, episode.kind, cause
@@ -290,9 +289,7 @@ class EpisodeSums:
             if episode.kind == DROP and seconds:
                 cores = sample.cores.with_cpus(episode.cpus)
                 for package in distinct(sample.cores.package[cores]):
-                    cycles = float(
-                        sample.lost_cycles[cores & (sample.cores.package == package)].sum()
-                    )
-                    self.below_cycles[package, episode.cause] += cycles
+                    cycles = sample.lost_cycles[cores & (sample.cores.package == package)]
+                    self.below_cycles[package, episode.cause] += float(cycles.sum())
         for place, below_s in below.items():
             self.below_s[place] += below_s

@@ -109,8 +109,7 @@ class MetricLanes:
 
 @cache
 def _half_cell_table(*, ascii_: bool) -> list[Run]:
-    """Returns the cells for all pairs of levels, ordered by upper and then by lower level, each
-    from the level of unknown values on."""
+    """Returns the cells for all pairs of levels, ordered by upper level. Unknown comes first."""
     cells: list[Run] = []
     for upper, lower in product(range(UNKNOWN_LEVEL, theme.HEAT_STEPS), repeat=2):
         if max(upper, lower) < 0:
