@@ -125,17 +125,17 @@ def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> lis
     steal, and OUTSIDE_EPISODES, AFTER_EPISODE or DURING_EPISODE. A column without a user share is
     blank. An unknown kernel or steal share counts as 0."""
     is_unknown = ~np.isfinite(columns[:, 0])
-    user, kernel, steal, heat = np.fmax(columns, 0.0).T
+    user, kernel, steal, state = np.fmax(columns, 0.0).T
     steal_height = np.maximum(steal >= MIN_DRAWN_STEAL, _to_eighths(steal, rows))
     busy_top = np.minimum(_to_eighths(user + kernel, rows), 8 * rows - steal_height)
     user_top = np.where(is_unknown, -1, np.minimum(_to_eighths(user, rows), busy_top))
-    ends = np.stack([user_top, busy_top, steal_height, heat.astype(int)], axis=1)
+    ends = np.stack([user_top, busy_top, steal_height, state.astype(int)], axis=1)
     return [_cpu_time_column(*column, rows, glyphs) for column in ends.tolist()]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _cpu_time_column(
-    user: int, busy: int, steal_height: int, heat: int, rows: int, glyphs: Glyphs
+    user: int, busy: int, steal_height: int, state: int, rows: int, glyphs: Glyphs
 ) -> ChartColumn:
     """Returns one column of `cpu_time_chart`. All heights are in eighths of a cell: `user` and
     `busy` are the upper ends of user and of kernel time (`user` is -1 if unknown), `steal_height`
@@ -145,22 +145,22 @@ def _cpu_time_column(
     ends = user, busy, 8 * rows - steal_height, 8 * rows
     cell = _cpu_time_cell if glyphs == "colour" else _cpu_time_shape
     return ChartColumn.from_cells(
-        cell(_eighths_in_cell(ends, row), heat, row, rows, glyphs) for row in reversed(range(rows))
+        cell(_eighths_in_cell(ends, row), state, row, rows, glyphs) for row in reversed(range(rows))
     )
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _cpu_time_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Glyphs) -> Run:
-    lower, upper, level = two_largest_kinds(parts, "weak" if heat == OUTSIDE_EPISODES else "firm")
+def _cpu_time_cell(parts: tuple[int, ...], state: int, row: int, rows: int, _: Glyphs) -> Run:
+    lower, upper, level = two_largest_kinds(parts, "weak" if state == OUTSIDE_EPISODES else "firm")
     step = colour_step(row, rows)
-    names = f"user-{step}", f"kernel-{step}", "", ("steal", "steal", "hot")[heat]
+    names = f"user-{step}", f"kernel-{step}", "", ("steal", "steal", "hot")[state]
     below, above = names[lower], names[upper]
     if lower != upper:
-        if (lower, upper, heat) == (_IDLE, _STEAL, OUTSIDE_EPISODES) and level in _SHAPES:
+        if (lower, upper, state) == (_IDLE, _STEAL, OUTSIDE_EPISODES) and level in _SHAPES:
             return _UPPER_BLOCKS[level], above
         return theme.LEVELS[level], f"{below or 'ground'}/{above}" if above else below
-    if lower == _STEAL and heat != OUTSIDE_EPISODES and rows >= _MIN_ROWS_FOR_SIGN:
-        return theme.STEAL, "alarm/hot-back" if heat == DURING_EPISODE else "over/over-back"
+    if lower == _STEAL and state != OUTSIDE_EPISODES and rows >= _MIN_ROWS_FOR_SIGN:
+        return theme.STEAL, "alarm/hot-back" if state == DURING_EPISODE else "over/over-back"
     return (" ", "text") if lower == _IDLE else (theme.LEVELS[8], below)
 
 
@@ -218,7 +218,7 @@ def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
     return theme.LEVELS[level], below if above == "ground" else f"{below}/{above}"
 
 
-def _cpu_time_shape(parts: Sequence[int], heat: int, _: int, __: int, glyphs: Glyphs) -> Run:
+def _cpu_time_shape(parts: Sequence[int], state: int, _: int, __: int, glyphs: Glyphs) -> Run:
     """Returns a cell in the shape of its largest kind of time. Except in ASCII, the end of the busy
     part is drawn in eighths, and steal below half of the cell is a thin line at its top."""
     user, system, idle, lost = parts
@@ -232,7 +232,7 @@ def _cpu_time_shape(parts: Sequence[int], heat: int, _: int, __: int, glyphs: Gl
             sign, kind = theme.STEAL_EDGE, _STEAL
     step = AREA_STEPS - 1  # without colour, shades would look like stripes
     stolen = "steal", "over", "alarm"
-    return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[heat])[kind]
+    return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[state])[kind]
 
 
 def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:

@@ -359,7 +359,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
             return repeats, hello, status
         hello = hello or printed_lines[0]
         line, warmup = json.loads(printed_lines[-1]), turn < args.warmup
-        repeats.append(RepeatedRun(line, warmup=warmup, side=side))
+        repeats.append(RepeatedRun(line, is_warmup=warmup, side=side))
         if was_ended:
             return repeats, hello, status
         if repeats[-1].status and not args.keep_failed:

@@ -58,7 +58,7 @@ class RepeatedRun:
     """A run and its summary, in the form that `stat --json` prints."""
 
     line: Line
-    warmup: bool
+    is_warmup: bool
     side: str | None = None
     """`A` or `B` if two commands run in turn."""
 
@@ -84,8 +84,8 @@ class CommandRuns:
     """The runs of a command, in order. Only successful runs count and can be outliers."""
 
     def __init__(self, repeats: Sequence[RepeatedRun]) -> None:
-        self.warmups = [run for run in repeats if run.warmup]
-        self.all_runs = [run for run in repeats if not run.warmup]
+        self.warmups = [run for run in repeats if run.is_warmup]
+        self.all_runs = [run for run in repeats if not run.is_warmup]
         self.runs = [run for run in self.all_runs if run.status == 0]
         self.failed_runs = [run for run in self.all_runs if run.status != 0]
         counted = [index for index, run in enumerate(self.all_runs) if run.status == 0]
@@ -193,7 +193,7 @@ def run_json(run: RepeatedRun, index: int, outlier: Outlier | None) -> Line:
     why = None if outlier is None else {
         "longer_s": json_number(outlier.excess_s), "why": outlier.why or None}  # fmt: skip
     return {
-        "type": "run", "number": index + 1, "warmup": run.warmup, "side": run.side, "apart": why,
+        "type": "run", "number": index + 1, "warmup": run.is_warmup, "side": run.side, "apart": why,
         "numbers": numbers_json(run.numbers), **of_run,
     }  # fmt: skip
 

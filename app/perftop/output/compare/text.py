@@ -145,7 +145,7 @@ def _row(phase: Comparison, row: Row, scale: float, *, unicode: bool) -> list[Ru
     verdict = verdict_word(row)
     emphasis = "worse" if row.verdict == "worse" else style
     sides = [
-        _values(side, row.number.key, samples=phase.within_runs)
+        _values(side, row.number.key, by_sample=phase.within_runs)
         for side in (phase.side_a, phase.side_b)
     ]
     return join_columns(COLUMNS, [
@@ -186,9 +186,9 @@ ASCII_DOTS = " '.:"
 """Characters of a cell without values, with values of A, of B, and of both."""
 
 
-def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[float]:
-    """Returns a number in each run, or with `samples` in each sample of the only run."""
-    if samples:
+def _values(readings: Sequence[Reading], key: str, *, by_sample: bool) -> list[float]:
+    """Returns a number in each run, or with `by_sample` in each sample of the only run."""
+    if by_sample:
         return readings[0].samples.get(key, [])
     return [run.numbers[key] for run in readings if key in run.numbers]
 

@@ -84,7 +84,7 @@ def task_panel(
         lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
         return [(panel_title("who runs", "", width), None), *lines]
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
-    shown = task_columns(session, interval, ranked, width, low=is_low)
+    shown = task_columns(session, interval, ranked, width, is_low=is_low)
     if is_low:  # the headings, except that of the names, are on the title's line
         numbers = [column for column in shown if column.key not in {"name", "pid", "owner"}]
         after = headings(numbers)
@@ -130,11 +130,11 @@ class RankedTask:
 
 
 def task_columns(
-    session: Session, interval: Interval, ranking: TaskRanking, width: int, *, low: bool
+    session: Session, interval: Interval, ranking: TaskRanking, width: int, *, is_low: bool
 ) -> list[Column]:
-    """Returns the columns that fit. Spare cells go to the bar first, then to the names. `low`: the
-    table has few lines and no bars."""
-    indent = 0 if low else INDENT
+    """Returns the columns that fit. Spare cells go to the bar first, then to the names. `is_low`:
+    the table has few lines and no bars."""
+    indent = 0 if is_low else INDENT
     names = [Column("name", "task", indent + 9, is_left=True, gap=indent, max_width=indent + 16,
                     growth_rank=1), Column("pid", "", 8)]  # fmt: skip
     tasks = ranking.tasks if width >= MIN_WIDTH_FOR_OWNERS and session.details else ()
@@ -148,13 +148,13 @@ def task_columns(
               for cpu in cpus[: MAX_CPU_COLUMNS + 1]]  # fmt: skip
     waits = Column("waits", "waits", 7, rank=1, scale=100.0, digits=1)
     least = indent + 9 + 8 + total_width([*shares, waits]) + _BAR.room
-    if low or len(cpus) > MAX_CPU_COLUMNS or least > width:
+    if is_low or len(cpus) > MAX_CPU_COLUMNS or least > width:
         shares = [Column("cpu", "CPU", 5), Column("share", "runs", 7, scale=100.0, digits=1)]
     available = {
         "waits": interval.snapshot.waits is not None,
-        "bar": not low,
-        "switches": interval.snapshot.waits is not None and not low,
-        "total": session.tracks_losses and not low,
+        "bar": not is_low,
+        "switches": interval.snapshot.waits is not None and not is_low,
+        "total": session.tracks_losses and not is_low,
         "ipc": bool(session.evaluator.variants["ipc"]),
     }
     further_columns = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),

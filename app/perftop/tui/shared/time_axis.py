@@ -156,7 +156,7 @@ def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = Non
         while now_ns - first_ns <= window_ns / 2 >= MIN_AXIS_NS:
             window_ns /= 2
     least_ns = max(1, ceil(window_ns / room))
-    step_ns = _step_ns(least_ns, clock=True)
+    step_ns = _step_ns(least_ns, is_clock_time=True)
     bin_ns = least_ns if step_ns is None else step_ns // (step_ns // least_ns)
     return Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, room, now_ns, first_ns)
 
@@ -217,11 +217,11 @@ class BinValues:
 
 
 @lru_cache(maxsize=64)
-def _step_ns(cell_ns: float, *, clock: bool) -> int | None:
+def _step_ns(cell_ns: float, *, is_clock_time: bool) -> int | None:
     """Returns the smallest distance in ns between ticks that leaves room for their times, or None.
-    `cell_ns`: time of each cell. `clock`: times are clock times, which have no tenths."""
+    `cell_ns`: time of each cell. Clock times have no tenths."""
     for step_ns in TICK_STEPS_NS:
-        if not clock:
+        if not is_clock_time:
             width = RELATIVE_WIDTH
         else:
             width = len(time_of_day(0, step_ns // _SECOND_NS)) if step_ns >= _SECOND_NS else 0
@@ -234,7 +234,7 @@ def ticks(axis: Axis, unix: ToUnixTime | None) -> list[Tick]:
     """Returns the cells of round times and their texts, from the left. Times before the history are
     left out. `unix`: None if times are relative to the zero of the axis instead of clock times."""
     cell_ns = axis.bin_ns * axis.cell_columns
-    step_ns = _step_ns(cell_ns, clock=unix is not None) or TICK_STEPS_NS[-1]
+    step_ns = _step_ns(cell_ns, is_clock_time=unix is not None) or TICK_STEPS_NS[-1]
     start_ns, blank = axis.start_ns, axis.blank_cells
     ticks_found: list[Tick] = []
     for time_ns, text in round_times(start_ns, step_ns, unix):

@@ -193,7 +193,7 @@ def test_an_outlier_is_detected_and_common_waits_do_not_explain_it() -> None:
         waits = [draw.uniform(0, 0.3) for _ in range(10)]
         times = [draw.gauss(2, 0.004) for _ in range(9)]
         results = [line(time, job={"waited_s": wait}) for time, wait in zip([2.3, *times], waits)]  # noqa: B905
-        (outlier,) = CommandRuns([RepeatedRun(result, warmup=False) for result in results]).outliers
+        (outlier,) = CommandRuns([RepeatedRun(r, is_warmup=False) for r in results]).outliers
         assert outlier.index == 0
         reasons.append(outlier.why)
     assert rate(map(bool, reasons)) <= 0.1

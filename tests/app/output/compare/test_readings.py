@@ -134,7 +134,7 @@ TIMES = [44.06, 41.02, 40.97, 41.05, 40.90]
 
 
 def runs(*repeats: dict[str, Any], warmups: int = 0) -> CommandRuns:
-    return CommandRuns([RepeatedRun(one, warmup=at < warmups) for at, one in enumerate(repeats)])
+    return CommandRuns([RepeatedRun(one, is_warmup=at < warmups) for at, one in enumerate(repeats)])
 
 
 def loss_records(lost_s: float) -> list[dict[str, Any]]:
