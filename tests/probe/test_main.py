@@ -54,9 +54,8 @@ def test_impossible_requests_are_refused_in_one_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        access, "drop_capabilities", lambda *_: None
-    )  # later tests need their capabilities
+    # Later tests need their capabilities.
+    monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
     assert command.main(["stream", *line.split()]) == status
     output = capsys.readouterr()
     assert error in output.err

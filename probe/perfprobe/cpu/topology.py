@@ -213,10 +213,8 @@ def _l3_groups(base: str, rows: list[Cpu]) -> dict[int, int]:
         cache = None if cpu in grouped_cpus else _l3_directory(base, cpu)
         if cache is None:
             continue
-        l3_id, listed = (
-            files.read_number(f"{cache}/id"),
-            files.read_cpu_list(f"{cache}/shared_cpu_list"),
-        )
+        l3_id = files.read_number(f"{cache}/id")
+        listed = files.read_cpu_list(f"{cache}/shared_cpu_list")
         if cpu not in listed:
             unlisted_cpus.append((cpu, l3_id))
             continue

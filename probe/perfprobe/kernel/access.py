@@ -53,9 +53,8 @@ def perf_trouble(root: Path) -> Trouble | None:
         if os.geteuid() == 0:
             return Trouble(why, root_remedy(root, "CAP_PERFMON"))
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
-    if int(level) >= 3 and not has_capability(
-        root, CAP_SYS_ADMIN
-    ):  # a level that exists only in kernels of Debian and Ubuntu
+    # Only kernels of Debian and Ubuntu have these levels.
+    if int(level) >= 3 and not has_capability(root, CAP_SYS_ADMIN):
         why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, CAP_SYS_ADMIN is needed"
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
     return None

@@ -175,9 +175,7 @@ class Machine:
         return 8 * words
 
     def _start(self, sample_ns: int) -> Sampler:
-        starting_ns = (
-            MIN_FIRST_ROUND_NS + len(self._wanted_cpus) * LANE_START_NS
-        )  # time in which the lanes start
+        starting_ns = MIN_FIRST_ROUND_NS + len(self._wanted_cpus) * LANE_START_NS
         return Sampler(
             sample_ns,
             self._bytes // 8,

@@ -180,12 +180,9 @@ class GroupOpener:
         """Returns each group's share of time on the counters of a CPU while all are open; 1 for a
         group that cannot be tried."""
         with ExitStack() as stack:
-            opened: list[Group | None] = []
-            for group in groups:
-                opened_group = self._open_events(group, cpu).group
-                if opened_group is not None:
-                    stack.callback(opened_group.close)
-                opened.append(opened_group)
+            opened = [self._open_events(group, cpu).group for group in groups]
+            for group in filter(None, opened):
+                stack.callback(group.close)
             trials = [None if group is None else self._try_group(group, cpu) for group in opened]
             return [
                 0.0 if group is None else 1.0 if trial is None else trial.counted_share

@@ -93,7 +93,6 @@ class Hsmp:
     ) -> None:
         self._pace = ReadPace(clock)
         self.missing: list[Missing] = []
-        self._mailbox: Mailbox | None = None
         self._sockets = package_ids(rows)
         self.rows = len(self._sockets)
         self._failed_messages: set[tuple[int, int]] = set()
@@ -120,22 +119,21 @@ class Hsmp:
                 yield row, values
 
     def close(self) -> None:
-        if self._mailbox is not None:
-            self._mailbox.close()
-            self._mailbox = None
+        if isinstance(self._send, Mailbox):
+            self._send.close()
+            self._send = None
 
     def _open(self, path: Path) -> SendMessage | None:
         """Opens the mailbox; None if the device does not exist or cannot be opened. The latter is
         reported as missing; few CPUs have the device."""
         try:
-            self._mailbox = Mailbox(path)
+            return Mailbox(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             why = f"/dev/hsmp cannot be opened: {error.strerror}"
             self._note_missing(COUNTERS, why, "perftop --sudo")
             return None
-        return self._mailbox
 
     def _is_usable(self, message: int) -> bool:
         """Returns whether any socket answers the message within MAX_ANSWER_NS."""

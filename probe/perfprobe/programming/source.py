@@ -67,10 +67,8 @@ def close_parts(parts: Iterable[Part]) -> None:
     for part in parts:
         part.close()
         if isinstance(part, ProgrammedPart):
-            unrestored, part.programmer.unrestored = (
-                part.programmer.unrestored,
-                "",
-            )  # the error is reported only once
+            unrestored = part.programmer.unrestored
+            part.programmer.unrestored = ""  # the error is reported only once
     if unrestored:
         raise MsrsNotRestored(unrestored)
 

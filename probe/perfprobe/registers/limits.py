@@ -13,7 +13,7 @@ from perfprobe.cpu.model_terms import Uarch
 from perfprobe.native.sampler import MsrField
 from perfprobe.registers import msr
 from perfprobe.registers.msr import Registers
-from perfprobe.registers.parts import CpuKind, MissingCounter, Reading, register_content
+from perfprobe.registers.parts import CpuKind, Reading, register_content
 from perfprobe.wire import Counter, Missing, Step
 
 MODULATION = 0x19A  # MSR IA32_CLOCK_MODULATION
@@ -49,7 +49,7 @@ TPMI_MODELS = {
 }  # fmt: skip
 """Models whose limit reasons are in TPMI, not in an MSR."""
 
-Readings = list[Reading | MissingCounter]
+Readings = list[Reading | Missing]
 """Registers that a kind of CPU may have, and counters that it is known to lack."""
 
 
@@ -77,8 +77,8 @@ def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
     return Reading(counter, register, mask=sum(1 << bit for bit in bits))
 
 
-def _unknown_register(key: str, uarch: Uarch) -> MissingCounter:
-    return MissingCounter(key, f"no register is known for it ({uarch.name})")
+def _unknown_register(key: str, uarch: Uarch) -> Missing:
+    return Missing(key, f"no register is known for it ({uarch.name})")
 
 
 # --- a CPU ----------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def cpu_readings(kind: CpuKind, device: Registers) -> Readings:
     if kind.uarch.vendor != INTEL:
         return []
     why = "CPUID does not announce clock modulation"
-    modulation: Readings = [MissingCounter("modulation", why)]
+    modulation: Readings = [Missing("modulation", why)]
     if cpuid.has_feature(kind.leaves, "thermal"):
         modulation = [_field("modulation", "clock modulation", MODULATION, 0, 5)]
     if not cpuid.has_feature(kind.leaves, "hwp"):
@@ -98,7 +98,7 @@ def cpu_readings(kind: CpuKind, device: Registers) -> Readings:
     else:
         fields = HWP_FIELDS.items()
         return [*modulation, *(_field(key, *field, 8) for key, field in fields)]
-    return [*modulation, *(MissingCounter(key, why) for key in HWP_FIELDS)]
+    return [*modulation, *(Missing(key, why) for key in HWP_FIELDS)]
 
 
 # --- a core or a package --------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def _thermal_readings(kind: CpuKind, scope: Literal["core", "package"]) -> Readi
     if thermal is None or register is None:
         return [_unknown_register(key, kind.uarch)]
     if not cpuid.has_feature(kind.leaves, "thermal"):
-        return [MissingCounter(key, "CPUID does not announce it")]
+        return [Missing(key, "CPUID does not announce it")]
     hidden = THRESHOLD_BITS if scope == "core" else THRESHOLD_BITS | CORE_ONLY_BITS
     bits = {bit: name for bit, name, _ in thermal.status_bits if bit not in hidden}
     return [_flags(key, f"{scope} thermal status", register, bits)]
@@ -146,7 +146,7 @@ def _thermal_readings(kind: CpuKind, scope: Literal["core", "package"]) -> Readi
 def _limit_reason_readings(uarch: Uarch) -> Readings:
     if uarch.limits is None and uarch.name in TPMI_MODELS:
         why = "they are in TPMI here: Linux 6.11 and later show them, in debugfs to root"
-        return [MissingCounter("limit_reasons", why)]
+        return [Missing("limit_reasons", why)]
     if uarch.limits is None:
         return [_unknown_register("limit_reasons", uarch)]
     bits = dict(enumerate(uarch.limits.bit_names))
@@ -160,7 +160,7 @@ def _temperature_readings(uarch: Uarch, device: Registers) -> Readings:
     tjmax_c = (register_content(device, thermal.tjmax_msr) or 0) >> 16 & 0xFF
     if not tjmax_c:
         why = f"{msr.register_name(thermal.tjmax_msr)} has no TjMax"
-        return [MissingCounter("temperature_c", why)]
+        return [Missing("temperature_c", why)]
     origin = f"TjMax {tjmax_c} °C, {msr.register_name(thermal.package_msr)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
     field = MsrField(thermal.package_msr, 16, 7, minuend=tjmax_c)
@@ -178,7 +178,7 @@ def _power_readings(uarch: Uarch, device: Registers) -> Readings:
     units = register_content(device, rapl.unit_msr)
     if units is None:
         why = f"{msr.register_name(rapl.unit_msr)}, which has its unit, cannot be read"
-        return [MissingCounter(key, why) for key in keys]
+        return [Missing(key, why) for key in keys]
     readings: Readings = []
     # RAPL counts energy in units of 2**-shift J, and throttled time in units of 2**-shift s.
     time_shift = units >> 16 & 0xF or DEFAULT_TIME_EXPONENT
@@ -198,7 +198,7 @@ def _power_readings(uarch: Uarch, device: Registers) -> Readings:
         enable = first + LIMIT_ENABLE
         if word is not None and not word >> enable & 1:
             why = f"it is off ({msr.register_name(rapl.limits_msr)} bit {enable})"
-            readings.append(MissingCounter(key, why))
+            readings.append(Missing(key, why))
         else:
             readings.append(_field(
                 key, name, rapl.limits_msr, first, LIMIT_BITS, enable=enable, unit="W",

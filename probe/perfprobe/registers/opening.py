@@ -149,7 +149,7 @@ class RegisterSurvey:
             with self._open_first_cpu(kind) as device:
                 usable, missing = readable_readings(device, registers(kind, device))
             table |= dict.fromkeys(kind.cpus, usable)
-            lacking += [(c, key, Trouble(why)) for key, why in missing.items() for c in kind.cpus]
+            lacking += [(c, m.what, Trouble(m.why)) for m in missing for c in kind.cpus]
         self.missing += join_missing(lacking, len(table))
         return RegisterPart(self.root, scope, table) if any(table.values()) else None
 

@@ -64,12 +64,6 @@ class Reading:
     mask: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MissingCounter:
-    key: str
-    why: str
-
-
 class RegisterPart:
     """A part whose counters are MSRs, read through read-only descriptors."""
 
@@ -191,16 +185,16 @@ def residency_readings(uarch: Uarch, scope: Scope) -> list[Reading]:
 
 
 def readable_readings(
-    device: Registers, candidates: Sequence[Reading | MissingCounter]
-) -> tuple[list[Reading], dict[str, str]]:
-    """Returns the readings that this CPU allows, and by key why it does not allow others."""
+    device: Registers, candidates: Sequence[Reading | Missing]
+) -> tuple[list[Reading], list[Missing]]:
+    """Returns the readings that this CPU allows, and the counters that it does not allow."""
     usable: list[Reading] = []
-    missing: dict[str, str] = {}
+    missing: list[Missing] = []
     for candidate in candidates:
-        if isinstance(candidate, MissingCounter):
-            missing[candidate.key] = candidate.why
+        if isinstance(candidate, Missing):
+            missing.append(candidate)
         elif register_content(device, candidate.register) is None:
-            missing[candidate.counter.key] = UNREADABLE_REASON
+            missing.append(Missing(candidate.counter.key, UNREADABLE_REASON))
         else:
             usable.append(candidate)
     return usable, missing

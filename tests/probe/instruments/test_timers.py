@@ -200,9 +200,8 @@ def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPat
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
     monkeypatch.setattr(timer_runs, "PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
-    result = timer_runs.measure_methods(
-        cpu, affinity.cpuid_leaves(cpu), wanted
-    )  # fails, because it has no descriptor of the MSR
+    # MSR fails, because it has no descriptor.
+    result = timer_runs.measure_methods(cpu, affinity.cpuid_leaves(cpu), wanted)
     good, bad = result.method_runs
     assert good.trouble is None
     assert bad.trouble is not None

@@ -121,10 +121,9 @@ def test_a_slice_is_short(machine: Machine) -> None:
 
 def test_children_that_ended_between_scans_count_for_their_parent(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
+    # Both processes were in the previous scan.
     machine.runs(7, 0, comm=b"sh", children=10)
-    machine.runs(
-        8, 50, comm=b"cc1", parent=7, children=10
-    )  # both processes were in the previous scan
+    machine.runs(8, 50, comm=b"cc1", parent=7, children=10)
     machine.records()
     machine.runs(7, 20, comm=b"sh", children=90)
     machine.runs(9, 1, comm=b"true", parent=7, start=600)

@@ -27,8 +27,8 @@ from perfprobe.native.sampler import MsrFlagCounts
 from perfprobe.programming.source import MsrSource, open_msr
 from perfprobe.registers import limits, parts
 from perfprobe.registers.msr import MsrError, Registers
-from perfprobe.registers.parts import MissingCounter, Reading
-from perfprobe.wire import Counter, Frame, Hello, Turbo
+from perfprobe.registers.parts import Reading
+from perfprobe.wire import Counter, Frame, Hello, Missing, Turbo
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
@@ -437,10 +437,10 @@ class UnreadableRegisters:
         raise MsrError(f"MSR {register:X}H cannot be read", "it is not there")
 
 
-def readings_of_package(uarch: Uarch) -> dict[str, Reading | MissingCounter]:
+def readings_of_package(uarch: Uarch) -> dict[str, Reading | Missing]:
     kind = parts.CpuKind([0], [0], uarch, cpuid.read_no_leaf)
     results = limits.package_readings(kind, cast("Registers", UnreadableRegisters()))
-    return {r.counter.key if isinstance(r, Reading) else r.key: r for r in results}
+    return {r.counter.key if isinstance(r, Reading) else r.what: r for r in results}
 
 
 def test_amd_reports_the_p_state_limit() -> None:
@@ -455,5 +455,5 @@ def test_amd_reports_the_p_state_limit() -> None:
 @pytest.mark.parametrize("number", [0xAD, 0xAF, 0xDD])
 def test_servers_with_tpmi_have_no_register_of_reasons(number: int) -> None:
     absent = readings_of_package(model.find_uarch("GenuineIntel", 6, number, 1))["limit_reasons"]
-    assert isinstance(absent, MissingCounter)
+    assert isinstance(absent, Missing)
     assert "TPMI" in absent.why

@@ -131,8 +131,7 @@ class FrameLog:
         if ends is None:
             return None
         (a0, a1, a), (b0, b1, b) = ends
-        before, after = self._raw_row(column, a, row), self._raw_row(column, b, row)
-        amount = sum(self._column_advances(column.counter, before, after))
+        amount = sum(self._column_advances(column, a, b, row))
         amount /= self._counted_share(column, a, b, row)
         return CounterAdvance((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
@@ -143,8 +142,8 @@ class FrameLog:
         ends = self._boundary_reads(column, row, begin, end, inside=False)
         if ends is None:
             return None
-        before, after = (self._raw_row(column, read[2], row) for read in ends)
-        return self._column_advances(column.counter, before, after)
+        (*_, before), (*_, after) = ends
+        return self._column_advances(column, before, after, row)
 
     def latest_value(self, key: str, row: int) -> float | None:
         """Returns the last value of a gauge, in its unit; None if it was not read."""
@@ -192,12 +191,14 @@ class FrameLog:
         first = row * self._blocks[column.block].columns + column.first_column
         return list(table.values[first : first + column.counter.columns])
 
-    @staticmethod
-    def _column_advances(counter: Counter, before: list[int], after: list[int]) -> list[float]:
+    def _column_advances(
+        self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
+    ) -> list[float]:
         """Returns how far each column advanced between two reads. A difference of more than half
         the range of the counter counts as a step back."""
-        steps = []
-        for a, b in zip(before, after, strict=True):
+        counter, steps = column.counter, []
+        values = (self._raw_row(column, read, row) for read in (before, after))
+        for a, b in zip(*values, strict=True):
             delta = (b - a) % (1 << counter.bits)
             step = delta - (1 << counter.bits) if delta >> (counter.bits - 1) else delta
             steps.append(step * counter.scale)
@@ -209,16 +210,8 @@ class FrameLog:
         """Returns the share of the time for which the counter's perf group was counting; 1 for a
         counter that is not of a perf group."""
         times = [self.counters.get(key) for key in GROUP_TIME_KEYS]
-        if not column.counter.origin.startswith("perf"):
+        own = [time for time in times if time is not None and time.block == column.block]
+        if not column.counter.origin.startswith("perf") or len(own) < len(times):
             return 1.0
-        enabled, running = (
-            sum(
-                self._column_advances(
-                    t.counter, self._raw_row(t, before, row), self._raw_row(t, after, row)
-                )
-            )
-            if t is not None and t.block == column.block
-            else 0.0
-            for t in times
-        )
+        enabled, running = (sum(self._column_advances(time, before, after, row)) for time in own)
         return running / enabled if running and enabled else 1.0

@@ -211,9 +211,8 @@ class Schedule:
             "mhz": mhz,
             "instructions_per_us": mips,
             "kernel_cycles_per_us": mhz * slot["kernel"] // 1000,
-            "kernel_instructions_per_us": mips
-            * slot["kernel"]
-            // 1667,  # the kernel's IPC is 0.6 times the mean
+            # The kernel's IPC is 0.6 times the mean.
+            "kernel_instructions_per_us": mips * slot["kernel"] // 1667,
             "kernel_permille": slot["kernel"],
             "iowait_permille": slot["iowait"],
             "simd_level": slot["license"],
