@@ -24,14 +24,15 @@ _COUNT = re.compile(r"^(\w+) (\d{1,18})$", re.MULTILINE | re.ASCII)
 
 @dataclass(slots=True)
 class Hierarchy:
-    """A mounted hierarchy of control groups, for one controller."""
+    """The hierarchy of control groups for one controller."""
 
     controller: str
-    directory: str
+    directory: str = ""
     """The mount point of the hierarchy."""
-    root: str
+    root: str = ""
     """The path, within the whole hierarchy, of the group that is mounted there."""
-    version: int
+    version: int = 0
+    """1 or 2; 0 if no hierarchy of this controller is mounted. Then it has no groups."""
 
     def path(self, group: str) -> str:
         return self.directory + ("" if group == "/" else group)
@@ -40,7 +41,7 @@ class Hierarchy:
         """Returns the group of a process, from the text of its /proc/PID/cgroup, as a path below
         the mount point; None if this hierarchy does not list it. A line of the text is
         `number:controllers:path`, without controllers for version 2."""
-        for line in cgroup_file.splitlines():
+        for line in cgroup_file.splitlines() if self.version else ():
             _, controllers, path = [*line.split(":", 2), "", ""][:3]
             is_v1 = self.controller in controllers.split(",")
             is_own = is_v1 if self.version == 1 else not controllers
@@ -51,9 +52,8 @@ class Hierarchy:
         return None
 
 
-def hierarchy(root: Path, controller: str) -> Hierarchy | None:
-    """Returns the hierarchy of a controller; None if none is mounted."""
-    hierarchy_v2: Hierarchy | None = None
+def hierarchy(root: Path, controller: str) -> Hierarchy:
+    result = Hierarchy(controller)
     for line in files.read_text(f"{root}/proc/self/mountinfo", 1 << 20).splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -64,9 +64,9 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
         if kind[0] == "cgroup" and controller in kind[2].split(","):
             mounted.version = 1
             return mounted
-        if kind[0] == "cgroup2" and hierarchy_v2 is None:
-            hierarchy_v2 = mounted
-    return hierarchy_v2
+        if kind[0] == "cgroup2" and not result.version:
+            result = mounted
+    return result
 
 
 def read_counts(path: str) -> dict[str, int]:
@@ -74,22 +74,22 @@ def read_counts(path: str) -> dict[str, int]:
     return {name: int(n) for name, n in _COUNT.findall(files.read_text(path, MAX_STAT_BYTES))}
 
 
-def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
+def read_cpuset(hierarchy: Hierarchy, cgroup_file: str) -> str:
     """Returns the CPUs that the cpuset of a process allows, such as "0-3,8"; '' if unknown, or for
     the root group. `cgroup_file` is the text of /proc/PID/cgroup."""
-    group = hierarchy.group_in(cgroup_file) if hierarchy is not None else None
-    if hierarchy is None or group is None or group == "/":
+    group = hierarchy.group_in(cgroup_file)
+    if group is None or group == "/":
         return ""
     names = ("effective_cpus", "cpus") if hierarchy.version == 1 else ("cpus.effective",)
     texts = (files.read_text(f"{hierarchy.path(group)}/cpuset.{n}", MAX_FILE_BYTES) for n in names)
     return next((text.strip() for text in texts if text.strip()), "")
 
 
-def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
+def is_frozen(hierarchy: Hierarchy, cgroup_file: str) -> bool:
     """Returns whether a task's control group is frozen. A frozen task's state is D (waits for a
     disk) in version 1, S (sleeps) in version 2. `cgroup_file` is the text of /proc/PID/cgroup."""
-    group = hierarchy.group_in(cgroup_file) if hierarchy is not None else None
-    if hierarchy is None or group is None:
+    group = hierarchy.group_in(cgroup_file)
+    if group is None:
         return False
     if hierarchy.version == 2:
         return read_counts(f"{hierarchy.path(group)}/cgroup.events").get("frozen") == 1
@@ -114,8 +114,7 @@ def group_directories(root: Path, text: str) -> list[str]:
     """Returns the directory of the control group with this path (absolute, or below a mount point),
     or the directories of all groups of the systemd unit with this name; empty if there are none."""
     names = ("", "name=systemd", "cpu", "memory", "cpuset")  # "" names the hierarchy of version 2
-    hierarchies = (hierarchy(root, name) for name in names)
-    mounts = [mounted.directory for mounted in hierarchies if mounted is not None]
+    mounts = [found.directory for name in names if (found := hierarchy(root, name)).version]
     if text.startswith("/"):
         paths = [f"{root}{text}".replace("//", "/"), *(f"{mount}{text}" for mount in mounts)]
         return [path for path in paths if Path(path, "cgroup.procs").is_file()][:1]
@@ -189,10 +188,8 @@ class Quotas:
     def record_again(self) -> dict[str, dict[str, object]]:
         """Returns the last record's groups with their present counts, even if their processes have
         ended; empty if there are none."""
-        if (hierarchy := self._hierarchy) is None:
-            return {}
         names = dict.fromkeys(chain.from_iterable(self._recorded_groups.values()))
-        usages = {name: usage for name in names if (usage := self._usage(hierarchy, name))}
+        usages = {name: usage for name in names if (usage := self._usage(name))}
         pids = {pid: [name for name in groups if name in usages]
                 for pid, groups in self._recorded_groups.items()}  # fmt: skip
         return {"groups": {**usages}, "pids": {**pids}} if usages else {}
@@ -200,13 +197,10 @@ class Quotas:
     def has_moved(self, pids: Iterable[int]) -> bool:
         """Returns whether one of these processes has moved to another group since its group was
         read. If so, the next `record` reads its group again."""
-        hierarchy, moved = self._hierarchy, False
-        if hierarchy is None:
-            return False
+        moved = False
         for pid in pids:
             known = self._groups.get(str(pid))
-            group = hierarchy.group_in(files.read_text(f"{self._proc}/{pid}/cgroup"))
-            if known is not None and group != known[1]:
+            if known is not None and self._read_group(pid) != known[1]:
                 moved = True
                 del self._groups[str(pid)]
         return moved
@@ -218,16 +212,15 @@ class Quotas:
         each PID the groups whose quotas apply to it, the innermost first."""
         usages: dict[str, QuotaUsage] = {}
         groups: dict[str, list[str]] = {}
-        hierarchy = self._hierarchy
-        if hierarchy is None:
+        if not self._hierarchy.version:
             return usages, groups
         self._scan_count += 1
         usage_by_group: dict[str, QuotaUsage | None] = {}
         for pid in dict.fromkeys(pids):
-            enclosing = enclosing_groups(self._group(hierarchy, pid) or "")
+            enclosing = enclosing_groups(self._group(pid) or "")
             for group in enclosing:
                 if group not in usage_by_group and len(usage_by_group) < MAX_GROUPS:
-                    usage_by_group[group] = self._usage(hierarchy, group)
+                    usage_by_group[group] = self._usage(group)
             limited = {
                 group: usage
                 for group in enclosing
@@ -241,21 +234,24 @@ class Quotas:
             self._groups = dict(known[-MAX_GROUPS * MAX_DEPTH :])
         return usages, groups
 
-    def _group(self, hierarchy: Hierarchy, pid: int) -> str | None:
+    def _group(self, pid: int) -> str | None:
         """Returns the group of a process. It is read again at growing intervals, because processes
         are often moved just after they have started."""
         scan, group, pause = self._groups.get(str(pid), (0, None, 0))
         if self._scan_count - scan >= pause:
-            group = hierarchy.group_in(files.read_text(f"{self._proc}/{pid}/cgroup"))
+            group = self._read_group(pid)
             self._groups[str(pid)] = self._scan_count, group, min(REREAD_SCANS, pause + 1)
         return group
 
-    def _usage(self, hierarchy: Hierarchy, group: str) -> QuotaUsage | None:
+    def _read_group(self, pid: int) -> str | None:
+        return self._hierarchy.group_in(files.read_text(f"{self._proc}/{pid}/cgroup"))
+
+    def _usage(self, group: str) -> QuotaUsage | None:
         """Returns the usage of a group; None if the group has no quota."""
         if self._scan_count - self._unlimited_since.get(group, -REREAD_SCANS) < REREAD_SCANS:
             return None
-        directory = hierarchy.path(group)
-        cpus = _quota_cpus(directory, hierarchy.version)
+        directory = self._hierarchy.path(group)
+        cpus = _quota_cpus(directory, self._hierarchy.version)
         if cpus is None:
             self._unlimited_since[group] = self._scan_count
             if len(self._unlimited_since) > MAX_GROUPS * MAX_DEPTH:

@@ -284,7 +284,7 @@ class _Thread:
             with suppress(OSError):
                 self._files[name] = files.open_file(f"{path}/{name}")
 
-    def read(self, freezer: Hierarchy | None) -> list[Any] | None:
+    def read(self, freezer: Hierarchy) -> list[Any] | None:
         """Reads the thread and returns its entry in the record; None if it has ended."""
         data = self._read_file("stat", MAX_STAT_BYTES)
         stat = parse_stat(data)

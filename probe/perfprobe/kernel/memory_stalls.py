@@ -81,19 +81,17 @@ class MemoryStalls:
         group: its limit in bytes, how often it reached the limit, the pages that it read back, and
         the us for which it was stalled."""
         text = files.read_text(f"{self._proc}/{pid}/cgroup", MAX_FILE_BYTES)
-        limits, unified = self._limits, self._unified
-        group = limits.group_in(text) if limits is not None else None
-        if limits is None or group is None or group == "/":
+        group = self._limits.group_in(text)
+        if group is None or group == "/":
             return
         if group not in groups:
             if len(groups) >= MAX_GROUPS:
                 return
-            own = unified.group_in(text) if unified is not None else None
-            stalled = None
-            if unified is not None and own is not None and own != "/":
-                path = f"{unified.path(own)}/memory.pressure"
+            own, stalled = self._unified.group_in(text), None
+            if own is not None and own != "/":
+                path = f"{self._unified.path(own)}/memory.pressure"
                 stalled = parse_stalled_us(files.read_text(path, MAX_FILE_BYTES))
-            groups[group] = [*memory_events(limits, group), stalled]
+            groups[group] = [*memory_events(self._limits, group), stalled]
         members[str(pid)] = group
 
 

@@ -77,10 +77,22 @@ class ProcStat:
 # --- the row of the whole machine -----------------------------------------------------------------
 
 PRESSURE = ("cpu", "memory", "io")
+PRESSURE_COUNTERS = [
+    Counter(f"pressure_{what}_s", f"some task waited: {what}", "s", "/proc/pressure", scale=1e-6)
+    for what in PRESSURE
+]
 LOAD_MINUTES = (1, 5, 15)
+LOAD_COUNTERS = [
+    Counter(f"load_{n}", f"load average of {n} min", "1", "/proc/loadavg", "gauge", scale=0.01)
+    for n in LOAD_MINUTES
+]
 _LOADS = re.compile(r"([0-9]{1,12}\.[0-9]{2}) " * len(LOAD_MINUTES))
 TOTAL_KEYS = {"intr": "interrupts", "ctxt": "context_switches"}
 """Counter keys by the first word of a line in /proc/stat."""
+TOTAL_COUNTERS = [
+    Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in TOTAL_KEYS.values()
+]
+OWN_TIME = Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)
 MAX_CPUS_FOR_TOTALS = 64
 """Maximum number of CPUs for which TOTAL_KEYS are read. The kernel adds up the interrupts of all
 CPUs for that text, which takes 1 ms on the largest machines."""
@@ -98,19 +110,13 @@ class MachineCounts:
         self._files: list[tuple[int, Parse, int]] = []
         """Descriptors of the files to read, each with its parser and number of values."""
         self.missing: list[Missing] = []
-        counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
-        counters += self._pressure_counters(root / "proc/pressure")
+        counters = [OWN_TIME, *self._pressure_counters(root / "proc/pressure")]
         counters += self._turbo_counters(root / files.CPU_DIRECTORY)
         if self._try_open(root / "proc/loadavg", parse_loads, len(LOAD_MINUTES)):
-            counters += [
-                Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
-                        "gauge", scale=0.01)
-                for minutes in LOAD_MINUTES
-            ]  # fmt: skip
+            counters += LOAD_COUNTERS
         is_small = cpu_count <= MAX_CPUS_FOR_TOTALS
         if is_small and self._try_open(root / "proc/stat", parse_totals, len(TOTAL_KEYS)):
-            keys = TOTAL_KEYS.values()
-            counters += [Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in keys]
+            counters += TOTAL_COUNTERS
         self.block = wire.Block("machine", "machine", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
@@ -131,11 +137,7 @@ class MachineCounts:
             why = "the kernel does not account for pressure (PSI)"
             self.missing.append(Missing("pressure", why, "boot with psi=1"))
             return []
-        return [
-            Counter(f"pressure_{what}_s", f"some task waited: {what}", "s", "/proc/pressure",
-                    scale=1e-6)
-            for what in PRESSURE
-        ]  # fmt: skip
+        return PRESSURE_COUNTERS
 
     def _turbo_counters(self, base: Path) -> list[Counter]:
         """Returns the counters of two switches, if their files exist: whether turbo is off

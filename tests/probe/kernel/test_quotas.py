@@ -155,7 +155,7 @@ def test_a_cpuset_comes_from_the_group_but_not_from_the_root(
     assert read_cpuset(result, groups) == "0-3,8"
     assert read_cpuset(result, "4:cpuset:/\n0::/\n") == ""
     assert read_cpuset(result, "4:cpuset:/other\n0::/other\n") == ""
-    assert read_cpuset(None, groups) == ""
+    assert read_cpuset(hierarchy(tmp_path / "none", "cpuset"), groups) == ""
 
 
 class WatchedJob:

@@ -10,6 +10,13 @@ import numpy as np
 
 from perfprobe.cpu.model_tables import LIMITS_SKYLAKE
 from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS
+from perfprobe.polled.proc_counts import (
+    LOAD_COUNTERS,
+    LOAD_MINUTES,
+    OWN_TIME,
+    PRESSURE_COUNTERS,
+    TOTAL_COUNTERS,
+)
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
 from perfprobe.sources.sim.machine import Ints, SimMachine
@@ -103,9 +110,6 @@ class PackageCounters:
 # The scenario "guest" is a KVM guest whose hypervisor exposes no PMU.
 
 HOST = "vm-build-3"
-PRESSURE = ("cpu", "memory", "io")
-LOADS = (1, 5, 15)
-"""Minutes of each load average."""
 TICK_NS, SLICE_NS = 4_000_000, 3_000_000
 """Time in ns between timer interrupts, and between task switches, of a busy CPU."""
 _NO_PMU = "no core PMU in this guest (KVM): the hypervisor does not expose one"
@@ -136,21 +140,8 @@ def guest_hello(hello: Hello) -> Hello:
 
 
 def machine_block() -> Block:
-    own = Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)
-    pressure = [
-        Counter(f"pressure_{what}_s", f"some task waited: {what}", "s", "/proc/pressure",
-                scale=1e-6)
-        for what in PRESSURE
-    ]  # fmt: skip
-    loads = [
-        Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
-                "gauge", scale=0.01)
-        for minutes in LOADS
-    ]  # fmt: skip
-    interrupt_totals = [
-        Counter(key, key, "1", "/proc/stat") for key in ("interrupts", "context_switches")
-    ]
-    return Block("machine", "machine", [own, *pressure, *loads, *interrupt_totals])
+    counters = [OWN_TIME, *PRESSURE_COUNTERS, *LOAD_COUNTERS, *TOTAL_COUNTERS]
+    return Block("machine", "machine", counters)
 
 
 class LoadAverages:
@@ -166,12 +157,12 @@ class LoadAverages:
             for duty_by_cpu, tasks in zip(duties, tables.tasks, strict=True)
         ]
         self._seconds = 0.0
-        self._means = [self._demand[0]] * len(LOADS)
+        self._means = [self._demand[0]] * len(LOAD_MINUTES)
 
     def values_at(self, seconds: float, stage: int) -> Words:
         """Returns the load averages in hundredths. Successive times must not decrease."""
         passed, self._seconds = seconds - self._seconds, seconds
-        for i, minutes in enumerate(LOADS):
+        for i, minutes in enumerate(LOAD_MINUTES):
             distance = self._demand[stage] - self._means[i]
             self._means[i] += distance * -math.expm1(-passed / (60 * minutes))
         return np.array([round(100 * mean) for mean in self._means], np.uint64)
