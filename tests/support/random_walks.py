@@ -139,7 +139,7 @@ async def walk(
     """Walks; returns the faults, with the steps before each."""
     walker = Walk(app, rng)
     running = asyncio.ensure_future(app.run_async(size=LARGEST))
-    while not app._up and not running.done():  # noqa: ASYNC110
+    while not app.is_ready and not running.done():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     wrong: list[str] = []
     for _ in range(steps):

@@ -115,7 +115,7 @@ async def shown_app(
     """Yields the app when it has shown these messages on a terminal of `size` columns and lines."""
     fed = ScriptedApp()
     run = asyncio.ensure_future(fed.run_async(size=size))
-    await until_true(lambda: fed._up, "the app is up")
+    await until_true(lambda: fed.is_ready, "the app is up")
     fed.source.process(feed)
     await wait_until_drawn(fed)
     yield fed

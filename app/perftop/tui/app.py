@@ -1,7 +1,6 @@
 """The terminal app. It shows the screen of a source: a stream, a recording, a command, a fleet, or
-two recordings. This module contains what all screens share: themes, the user's key bindings,
-shutdown on keys, signals and bugs, and the terminal driver.
-"""
+two recordings. All screens share its themes, key bindings, shutdown (on keys, signals and bugs) and
+terminal driver."""
 
 from __future__ import annotations
 
@@ -39,32 +38,31 @@ from perftop.tui.config import Config
 from perftop.tui.shared import keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from textual.drivers._writer_thread import WriterThread
 
 GC_THRESHOLD = 10_000
-"""Number of new objects after which the garbage collector runs. With Python's default of 700, a
-collection at every refresh would take a twentieth of the refresh's time."""
+"""Number of new objects after which the garbage collector runs. With Python's default of 700 it
+would run at each refresh, and take 5 % of the refresh's time."""
 MAX_THEME_BYTES = 100
 
 
 class ScreenSource:
-    """Supplies the screen that the app shows. A key with the action `source('NAME')` calls the
-    source's method NAME; without such a method, the key does nothing and is not listed."""
+    """Supplies the main screen and its data. A key with the action `source('NAME')` calls the
+    source's method NAME. If the source has no such method, the key has no effect and is not
+    listed."""
 
     app: PerfTopApp
 
     def make_screen(self) -> Screen[Any]:
-        """Returns the main screen. Called once, when `app` is set."""
+        """Returns the main screen. Called once, after `app` was set."""
         raise NotImplementedError
 
     async def read_data(self) -> None:
-        """Reads the source until it ends or the app ends."""
+        """Reads the data until they end or the app ends."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Called when the event loop runs, before the screen is mounted."""
+        """Called in the event loop, before the screen is mounted."""
 
     def on_screen_ready(self) -> None:
         """Called when the main screen is mounted."""
@@ -73,22 +71,22 @@ class ScreenSource:
         """Shows a message until the user presses a key or some seconds have passed."""
 
     def on_unknown_key(self, key: str) -> None:
-        """Called when a key was pressed that has no action on the main screen."""
+        """Called after a key that has no action on the main screen."""
 
     def on_notice_read(self) -> None:
-        """Called when the user has pressed a key on the main screen, and so has read the notice."""
+        """Called after a key or click on the main screen: the user has read the notice."""
 
     # --- shutdown
 
     def handle_signal(self, number: signal.Signals) -> bool:  # noqa: ARG002 - for overrides
-        """Handles a signal or Ctrl-C. Returns False if the signal is to end the app."""
+        """Handles a signal or Ctrl-C. Returns False if the app shall end."""
         return False
 
     def on_app_end(self) -> None:
         """Called when the app ends."""
 
     def end_recording(self) -> str:
-        """Ends a recording. Returns the message to print to stderr once the screen has closed; ''
+        """Ends a recording. Returns the message to print to stderr after the screen has closed; ''
         if there is none."""
         return ""
 
@@ -108,19 +106,19 @@ class PerfTopApp(App[None]):
         source.app = self
         self.failure: Failed | None = None
         """Why no new data can be shown; None if there was no failure."""
-        self._up = self._crashed = False
+        self.is_ready = self._has_crashed = False
         self._requested_status: int | None = None
-        """Exit status, once the app is to end; None while it continues."""
+        """Exit status with which the app has been asked to end; None before that."""
         self.display_count = 0
         for shade in theme.THEMES:
             self.register_theme(shade)
-        # On a terminal with 16 colours, the default theme is the one made of these colours.
+        # On a terminal with 16 colours, the default theme consists of these colours.
         themes, name = theme.theme_names(no_color=self.no_color), self.config.theme
         if name == Config().theme and self.console.color_system == "standard":
             name = "perftop-ansi"
         self.theme = name if name in themes else themes[0]
         self._theme_file: Path | None = None
-        """The file that stores the theme chosen last; None if it is not stored."""
+        """The file in which the theme chosen last is stored; None if it is not stored."""
         self.animation_level = "none"
         self.set_keymap(self.config.keys)
         self._key_targets: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
@@ -150,7 +148,7 @@ class PerfTopApp(App[None]):
 
     def on_ready(self) -> None:
         self.source.on_screen_ready()
-        self._up = True
+        self.is_ready = True
         if self._requested_status is not None:
             self.end_with_status(self._requested_status)
 
@@ -160,7 +158,7 @@ class PerfTopApp(App[None]):
     # --- keys
 
     async def on_event(self, event: events.Event) -> None:
-        """Drops input that arrives after the app has quit: no screen is left to handle it."""
+        """Ignores input that arrives after the app has quit, because there is no screen."""
         if isinstance(event, events.InputEvent) and (self._exit or not self.screen_stack):
             return
         if isinstance(event, events.Key | events.MouseDown) and len(self.screen_stack) == 1:
@@ -171,8 +169,8 @@ class PerfTopApp(App[None]):
         await super().on_event(event)
 
     async def _on_key(self, event: events.Key) -> None:
-        """Forwards a key again if an earlier key has moved the focus since. Pasted text, and keys
-        over a slow link, arrive in one burst: keys after `/` belong to the prompt that `/`
+        """Forwards a key again if an earlier key has moved the focus in the meantime. For example,
+        when `/` and a filter arrive in one burst, the filter belongs to the prompt that `/`
         opens."""
         focused = self.focused
         if focused is not None and self._key_targets.get(event) is not focused:
@@ -184,7 +182,7 @@ class PerfTopApp(App[None]):
             self.source.on_unknown_key(event.key)
 
     async def run_action(self, *action: Any, **more: Any) -> bool:
-        """Drops actions after the app has quit, because views can no longer be mounted."""
+        """Ignores actions after the app has quit, because views can no longer be mounted."""
         return not self._exit and await super().run_action(*action, **more)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -196,7 +194,7 @@ class PerfTopApp(App[None]):
         return getattr(self.source, name)(*arguments)
 
     def action_redraw(self) -> None:
-        """Draws every line; a normal refresh only writes the parts that have changed."""
+        """Draws all lines. A normal refresh writes only the parts that have changed."""
         self.screen.refresh()
 
     def action_suspend_process(self) -> None:
@@ -227,10 +225,9 @@ class PerfTopApp(App[None]):
         super().exit(*results, **more)
 
     def end_with_status(self, status: int) -> None:
-        """Ends the app with this exit status; an app that is still starting ends as soon as it has
-        started."""
+        """Ends the app with this exit status; if it is still starting, as soon as it is ready."""
         self._requested_status = status
-        if self._up:
+        if self.is_ready:
             self.exit(return_code=status)
 
     def is_drawing(self) -> bool:
@@ -238,40 +235,40 @@ class PerfTopApp(App[None]):
         return isinstance(self._driver, TerminalDriver) and self._driver.is_writing()
 
     def _limit_terminal_wait(self) -> None:
-        """Limits the wait for the terminal. Called when a signal arrives, even while the event loop
-        waits for the terminal."""
+        """Limits the wait for the terminal. Called by the signal handler, because the event loop
+        may be waiting for the terminal."""
         if isinstance(self._driver, TerminalDriver):
             self._driver.limit_wait()
 
     def _on_signal(self, number: signal.Signals) -> None:
-        """Ends the app as `q` does: the terminal is restored and the probe is stopped. SIGINT ends
-        it only if the source does not handle it."""
+        """Ends the app as `q` does: restores the terminal and stops the probe. SIGINT ends it only
+        if the source does not handle SIGINT."""
         if not self.source.handle_signal(number) or number != signal.SIGINT:
             self.end_with_status(128 + number)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Handles an error: restores the terminal and prints why. For a bug in perftop it writes a
-        report, and prints its path."""
+        """Ends the app after an error and sets `failure`, which is printed once the terminal has
+        been restored. For a bug in perftop, first writes a report; the failure is its path."""
         if self.is_headless:  # tests need the exception itself
             super()._handle_exception(error)
             return
-        if not self._crashed:  # later errors are usually consequences of the first
-            self._crashed = True
-            # the error in a worker has the traceback
+        if not self._has_crashed:  # later errors are usually consequences of the first
+            self._has_crashed = True
+            # WorkerFailed lacks the traceback of the error in the worker
             cause = error.error if isinstance(error, WorkerFailed) else error
             self.failure = errors.expected_failure(cause) or Failed(errors.save_traceback(cause))
         self.exit(return_code=1)
 
     def crash(self, error: Exception) -> None:
-        """Handles a bug in a task that is not one of the app's workers."""
+        """Handles an error in an asyncio task that is not one of the app's workers."""
         self._handle_exception(error)
 
 
 def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lambda: None) -> int:
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
-    show. Signals that end perftop are held until the app handles them, so that the terminal is
-    always restored. `on_start`: called once they are held."""
-    check_loop()  # must fail, if at all, before the app takes over the terminal
+    show. Holds signals that end perftop until the app handles them, so that the terminal is always
+    restored. `on_start`: called once signals are held."""
+    check_loop()  # fails, if at all, before the app takes over the terminal
     gc.set_threshold(GC_THRESHOLD)
     app.restore_theme()
     hold_signals()
@@ -287,29 +284,29 @@ def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lamb
 
 # --- The driver of the terminal, which may vanish or block at any moment.
 #
-# If the terminal vanishes, Textual's own driver would read from it in a busy loop. Its writing
-# thread would die, and the app would wait for that thread forever once the queue to the thread is
-# full. This driver drops text for a vanished terminal, and sends SIGHUP to perftop, as the kernel
-# does to the first process on a terminal that vanishes.
+# If the terminal vanishes, Textual's own driver reads from it in a busy loop. Its writing thread
+# dies, and the app waits forever once the queue to this thread is full. This driver discards text
+# for a vanished terminal, and sends SIGHUP to perftop, as the kernel does to the first process on a
+# terminal that vanishes.
 #
-# Textual's reading thread wakes up ten times a second, and each wake-up costs more than a tenth of
-# a refresh. This driver's reading thread sleeps until a key is pressed. Waking the writing thread
-# costs a twentieth of a refresh, so that thread only gets text that the terminal does not accept
+# Textual's reading thread wakes up ten times a second, and each wake-up costs more than 10 % of a
+# refresh. This driver's reading thread sleeps until a key is pressed. Waking up the writing thread
+# costs 5 % of a refresh, so this driver gives it only the text that the terminal does not accept
 # immediately.
 
 CANCEL_SEQUENCE = b"\x18"
-"""Character that ends an incomplete sequence."""
+"""Character that ends an incomplete escape sequence."""
 POLL_S = 0.05
 """Seconds between two attempts to write to a terminal that blocks."""
 MAX_QUEUED_TEXTS = 2
-"""Maximum number of texts queued for a slow terminal; a refresh consists of one text or a few. The
-response to a key is written after the queued texts; with Textual's limit of 30, that may take half
+"""Maximum number of texts queued for a slow terminal. A refresh consists of one text or a few. The
+response to a key is written after the queued texts; with Textual's limit of 30, that can take half
 a minute."""
 MAX_END_WAIT_S = 1.0
-"""Maximum total time in s to wait for a blocked terminal when perftop ends."""
+"""Maximum time in s for which perftop waits for a blocked terminal when it ends."""
 ESCAPE_CHECK_S = 0.1
-"""Seconds between two checks for the rest of a sequence that began with Esc. If no rest arrives for
-some time, the user has pressed the Esc key."""
+"""Seconds between two checks for the rest of a sequence that begins with Esc. If the rest does not
+arrive, the user has pressed the Esc key."""
 
 
 class TerminalDriver(LinuxDriver):
@@ -320,21 +317,20 @@ class TerminalDriver(LinuxDriver):
         screen = self._file
         self._is_lost = threading.Event()
         self._wait_left_s = float("inf")
-        """Seconds for which perftop still waits for the terminal. Only time spent waiting counts:
-        if the app takes a second to start after a signal, the text that restores the terminal is
-        still written."""
+        """Seconds for which perftop may still wait for the terminal. Other time does not count: if
+        the app needs a second to start after a signal, it can still restore the terminal."""
         self._file: Any = _TerminalFile(screen.fileno(), screen.encoding, self._report_hangup)
         self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_hangup)
 
     def limit_wait(self) -> None:
-        """Limits the wait for the terminal. Called by a signal handler when perftop is to end."""
+        """Limits the wait for the terminal, because perftop shall end."""
         self._wait_left_s = min(self._wait_left_s, MAX_END_WAIT_S)
 
     def is_writing(self) -> bool:
         return bool(self._file.is_writing())
 
     def discard_output(self) -> None:
-        """Discards text that the terminal has not yet accepted: the screen is about to close."""
+        """Discards text that the terminal has not yet accepted, because the screen closes."""
         self._file.discard_output()
 
     def start_application_mode(self) -> None:
@@ -344,8 +340,8 @@ class TerminalDriver(LinuxDriver):
         else:
             self._writer_thread._queue.maxsize = MAX_QUEUED_TEXTS  # noqa: SLF001
 
-    # These two signal handlers may have interrupted a write. A write in a handler would wait
-    # forever for the lock that the interrupted write holds, so the event loop does the work.
+    # These two signal handlers may interrupt a write. If they wrote themselves, they would wait
+    # forever for the lock that the interrupted write holds. The event loop writes instead.
 
     def _sigtstp_application(self, *_: object) -> None:
         self._call_in_loop(super()._sigtstp_application)
@@ -358,9 +354,9 @@ class TerminalDriver(LinuxDriver):
             self._loop.call_soon_threadsafe(callback)
 
     def _resume(self) -> None:
-        """Resumes after a stop. SIGSTOP, unlike Ctrl-Z, leaves the reading and the writing thread
-        in place; with a second pair of threads, perftop would neither end nor restore the terminal.
-        An app that is ending must not start new threads either, because nothing would end them."""
+        """Resumes after a stop. After SIGSTOP, unlike Ctrl-Z, the reading and the writing thread
+        still exist, and must end before new ones start. An app that is ending must not start new
+        threads, because nothing would end them."""
         if self._app._exit:  # noqa: SLF001
             return
         if not self._must_signal_resume:
@@ -368,8 +364,8 @@ class TerminalDriver(LinuxDriver):
         super()._sigcont_application()
 
     def run_input_thread(self) -> None:
-        """Posts events for typed input until the app ends. Also reads, and drops, input that
-        arrives within TICK_S after the end, so that the shell does not get that input."""
+        """Posts events for typed input until the app ends. Then discards input that arrives within
+        ESCAPE_CHECK_S, so that the shell does not get it."""
         parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
         while not self.exit_event.is_set():
             in_sequence = parser._timeout_time is not None  # noqa: SLF001
@@ -387,7 +383,7 @@ class TerminalDriver(LinuxDriver):
                 os.read(self.fileno, 4096)
 
     def write(self, data: str | None) -> None:
-        """Writes `data`, and waits while the terminal is slow. None ends the writing thread."""
+        """Writes `data`; waits if the terminal is slow. None ends the writing thread."""
         writer = self._writer_thread
         if writer is None or self._is_lost.is_set():
             return
@@ -405,7 +401,7 @@ class TerminalDriver(LinuxDriver):
         while writer is not None and writer.is_alive() and self._may_wait():
             writer.join(POLL_S)
             self._wait_left_s -= POLL_S
-        self._writer_thread = None  # a second stop would wait for a thread that reads no text
+        self._writer_thread = None  # a second stop must not wait for a thread that has ended
 
     def _may_wait(self) -> bool:
         return not self._is_lost.is_set() and self._wait_left_s > 0
@@ -418,8 +414,8 @@ class TerminalDriver(LinuxDriver):
 
 
 def can_be_resumed() -> bool:
-    """Returns whether a shell can resume perftop after a stop: an ancestor in this session belongs
-    to another process group. Without such an ancestor, perftop would stay stopped."""
+    """Returns whether a shell can resume perftop after a stop, that is, whether an ancestor in this
+    session belongs to another process group."""
     pid = os.getppid()
     while pid > 0:
         try:
@@ -436,22 +432,23 @@ def can_be_resumed() -> bool:
 
 
 class _TerminalFile:
-    """The terminal as a file for Textual's writing thread. Writing takes no lock, because the
-    interpreter would wait for the lock at exit."""
+    """The terminal as a file for Textual's writing thread. It has no lock, because the interpreter
+    would wait at exit for a thread that holds the lock."""
 
     def __init__(self, fd: int, encoding: str, on_vanish: Any) -> None:
         self._fd, self._encoding, self._report_hangup = fd, encoding, on_vanish
         self._nonblocking_fd = _reopen(fd)
-        """Descriptor of the terminal, opened a second time without blocking; -1 if that failed."""
+        """Second descriptor of the terminal, on which writes do not block; -1 if there is none."""
         if self._nonblocking_fd >= 0:
             weakref.finalize(self, os.close, self._nonblocking_fd)
-        self._queued_count = self._written_count = 0
-        """Number of texts given to the writing thread, counted by the main thread; and number of
-        texts that the writing thread has written, counted by that thread."""
+        self._queued_count = 0
+        """Number of texts that the main thread has given to the writing thread."""
+        self._written_count = 0
+        """Number of texts that the writing thread has written or discarded."""
         self._is_cut = False
         """Whether the last text may have been cut within an escape sequence."""
-        self._discarded = 0
-        """Number of texts, counted as in `_queued_count`, whose unwritten parts are discarded."""
+        self._discarded_count = 0
+        """Number of queued texts of which the unwritten parts are discarded."""
 
     def fileno(self) -> int:
         return self._fd
@@ -460,11 +457,11 @@ class _TerminalFile:
         return self._queued_count != self._written_count
 
     def discard_output(self) -> None:
-        self._is_cut, self._discarded = self.is_writing(), self._queued_count
+        self._is_cut, self._discarded_count = self.is_writing(), self._queued_count
 
     def write_now(self, text: str) -> bytes:
-        """Writes as much as the terminal accepts now, and returns the rest for the writing thread.
-        Writes nothing while the writing thread still has text to write."""
+        """Writes as much as the terminal accepts now, or nothing while the writing thread has text
+        to write. Returns the rest, for the writing thread."""
         data = text.encode(self._encoding, "backslashreplace")
         if self._is_cut:
             self._is_cut, data = False, CANCEL_SEQUENCE + data
@@ -481,27 +478,24 @@ class _TerminalFile:
 
     def write(self, data: bytes) -> None:
         """Writes all of `data`, unless it is discarded. Called by the writing thread."""
-        self._write(data)
-        self._written_count += 1
-
-    def _write(self, data: bytes) -> None:
-        while data and self._discarded <= self._written_count:
+        while data and self._discarded_count <= self._written_count:
             try:
                 data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
             except BlockingIOError:  # another program has set O_NONBLOCK on the shared open file
                 select.select([], [self._fd], [], POLL_S)
             except OSError:
                 self._report_hangup()
-                return
+                break
+        self._written_count += 1
 
     def flush(self) -> None:
         """Does nothing, because nothing is buffered."""
 
 
 def _reopen(fd: int) -> int:
-    """Opens the file behind `fd` a second time, without blocking. Setting the flag on `fd` itself
-    would affect other programs, which have inherited the open file. Returns the new descriptor, or
-    -1 if opening is not allowed, as for a user after su."""
+    """Opens the file of `fd` again, with O_NONBLOCK. Setting this flag for `fd` itself would affect
+    other programs that share the open file. Returns the new descriptor, or -1 if opening is not
+    allowed, as for a user after su."""
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
@@ -509,18 +503,17 @@ def _reopen(fd: int) -> int:
 
 
 class _EndEvent(threading.Event):
-    """The event that ends the reading thread, which checks the event before each read. The event
-    also counts as set once the terminal has vanished."""
+    """The event that ends the reading thread. It also counts as set after the terminal has
+    vanished."""
 
     def __init__(self, fd: int, on_vanish: Any) -> None:
         super().__init__()
         self._fd, self._report_hangup = fd, on_vanish
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        """An eventfd that is readable while the event is set; it wakes up a sleeping thread."""
+        """An eventfd that is readable while the event is set, to wake up the reading thread."""
         weakref.finalize(self, os.close, self._wake_fd)
         self._poll = select.poll()
-        """The poll object that only the reading thread uses, because two threads must not use one
-        poll object."""
+        """Only used by the reading thread, because two threads must not share a poll object."""
         self._poll.register(fd, select.POLLIN)
         self._poll.register(self._wake_fd, select.POLLIN)
 
@@ -544,7 +537,7 @@ class _EndEvent(threading.Event):
         return hung_up
 
     def wait_for_input(self, seconds: float | None) -> bool:
-        """Waits at most this long for input, the event or the loss of the terminal; None: without
+        """Waits for input, the event or the loss of the terminal, at most this long; None: without
         limit. Returns whether there is input."""
         ready = self._poll.poll(None if seconds is None else 1000 * seconds)
         return (self._fd, select.POLLIN) in ready
@@ -553,8 +546,8 @@ class _EndEvent(threading.Event):
 @contextmanager
 def drawing_on_stdout() -> Iterator[None]:
     """Makes Textual draw on the terminal of stdout if stderr is not a terminal, as with `2>file`.
-    Textual always draws on `sys.__stderr__`, so `sys.__stderr__` is replaced while the app runs.
-    Messages still go to `sys.stderr`, as redirected by the user."""
+    Textual draws on `sys.__stderr__`, which is therefore replaced while the app runs. Messages are
+    still written to `sys.stderr`, which the user has redirected."""
     stderr, terminal = sys.__stderr__, sys.__stdout__
     if terminal is None or not terminal.isatty() or (stderr is not None and stderr.isatty()):
         yield

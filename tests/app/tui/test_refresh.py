@@ -305,7 +305,7 @@ async def test_a_batch_causes_one_wakeup_and_one_write() -> None:
     app = CountingApp(reader)
     run = asyncio.ensure_future(app.run_async(size=(160, 50)))
     os.write(writer, b"".join(texts[:20]))
-    await until_true(lambda: app._up and app.live.interval is not None, "the first numbers")
+    await until_true(lambda: app.is_ready and app.live.interval is not None, "the first numbers")
     await until_quiet()
     app.watch_sleep()
     slept, writes = app.slept, app.writes

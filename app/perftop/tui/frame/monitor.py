@@ -1,5 +1,5 @@
-"""The main screen: lines about the machine at the top, one view below them, the output of a
-command, and the keys in the last line. The screen owns the settings that all views share."""
+"""The main screen: lines about the machine, one view, the output of a command, and the line of
+keys. The screen changes the settings that all views share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textual.binding import BindingType
 from textual.dom import DOMNode
 
 from perftop.base.text import UNITS, clock_time, duration
-from perftop.draw.columns import fit
+from perftop.draw.columns import cut
 from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import OutputLines
 from perftop.session.interval import Interval
@@ -40,13 +40,12 @@ if TYPE_CHECKING:
     from perftop.tui.views.episodes import Episodes
 
 FLEET_VARIABLE = "PERFTOP_FLEET"
-"""Environment variable that `perftop fleet` sets; Esc then returns to the fleet."""
+"""Environment variable with which `perftop fleet` makes Esc return to the fleet."""
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 MAX_CPUS_IN_ROWS = 64
-"""Maximum number of CPUs at which the first view has rows; larger machines start with the heat
-map."""
+"""Maximum number of CPUs of a machine that is first shown in the overview, not in the heat map."""
 MAX_FILTER_LENGTH = 24
-"""Maximum characters of the filter that are shown in the last line of the screen."""
+"""Maximum characters of the filter in the line of keys."""
 
 
 _VIEWS = {
@@ -58,8 +57,8 @@ _VIEWS = {
 
 
 def make_view(name: str, settings: ViewSettings) -> Canvas:
-    """Creates the view with this name, which is also its id. The module of a view is imported late,
-    so that the first numbers do not wait for all views."""
+    """Returns a new view with this name, which is also its id. Its module is imported only now, so
+    that the first numbers do not wait for the modules of all views."""
     module, _, class_name = _VIEWS[name].partition(":")
     view_class: type[Canvas] = getattr(import_module(f"perftop.tui.{module}"), class_name)
     return view_class(settings, id=name)
@@ -71,8 +70,8 @@ Value = TypeVar("Value")
 def _cycle(
     values: Sequence[Value], value: object, steps: int = 1, *, default_index: int = -1
 ) -> Value:
-    """Returns the value `steps` after `value`, cyclically. A value that is not in the list counts
-    as the one at index `default_index`."""
+    """Returns the value `steps` after `value`, cyclically, or after the value at `default_index` if
+    `value` is not in the list."""
     index = values.index(value) if value in values else default_index
     return values[(index + steps) % len(values)]
 
@@ -83,16 +82,11 @@ class Monitor(DirectScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("monitor")]
 
     def __init__(
-        self,
-        settings: ViewSettings,
-        keymap: Mapping[str, str],
-        controls: PlaybackControls,
-        *,
-        tour: bool = False,
-    ) -> None:
+        self, settings: ViewSettings, keymap: Mapping[str, str], controls: PlaybackControls,
+        *, tour: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.settings = settings
-        self._controls = controls
+        self.settings, self._controls = settings, controls
         self.view = make_view("overview", settings)
         self._views = {"overview": self.view}
         self._previous_view_id = "overview"
@@ -101,9 +95,10 @@ class Monitor(DirectScreen):
         self.output_pane: Output | None = None
         self._prompt: Prompt | None = None
         self._offered_remedy = ""
-        """The remedy shown last, which a second press of the key copies; '' if none."""
+        """The remedy that was shown last, which a second press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
-        """Monotonic time in ns at which the user has started a range; None if there is none."""
+        """Start of the range that the user has begun to select (monotonic ns); None if there is
+        none."""
         settings.captions = self._captions = keys.key_captions(keymap)
         settings.tour_notes = [*range(len(TOUR_NOTES))] if tour else []
         self._top = TopLines(settings, id="top")
@@ -128,7 +123,7 @@ class Monitor(DirectScreen):
     # --- new numbers
 
     def show_state(self, state: ScreenState) -> None:
-        """Stores this state and immediately draws what has changed."""
+        """Stores this state, and immediately draws the lines that have changed."""
         previous_state, self.last_state = self.last_state, state
         if previous_state.interval is None and state.interval is not None:
             self._show_machine()  # the lines above the view now have other heights
@@ -157,10 +152,8 @@ class Monitor(DirectScreen):
         cursor is within their window."""
         settings, interval, status = self.settings, self.last_state.interval, self.last_state.status
         if status.paused_at is None or interval is None:
-            settings.pinned_ns = settings.cursor_ns = settings.range_ns = self._range_start_ns = (
-                None
-            )
-            settings.held_range = None
+            settings.pinned_ns = settings.cursor_ns = settings.range_ns = None
+            settings.held_range = self._range_start_ns = None
             return
         settings.cursor_ns = time_ns = interval.time_ns
         settings.range_ns = None
@@ -196,7 +189,7 @@ class Monitor(DirectScreen):
             self._controls.select_range(*sorted((self._range_start_ns, interval.time_ns)))
 
     def action_hold_range(self) -> None:
-        """Holds the selected range as A. The range selected next, B, is compared with it."""
+        """Makes the selected range range A, with which the range selected next, B, is compared."""
         settings, interval = self.settings, self.last_state.interval
         if settings.range_ns is None or interval is None:
             self._controls.show_notice("select a range first: drag in a chart")
@@ -206,13 +199,13 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def refresh_view(self) -> None:
-        """Lays out and shows the view again. Called after a setting has changed, or after earlier
-        samples were added to the history."""
+        """Lays out and draws the view. Called after a setting has changed, or after earlier samples
+        were added to the history."""
         self._show_view(settings_changed=True)
         self._show_keys()
 
     def _show_machine(self) -> None:
-        self._top.show(*self.last_state)
+        self._top.show(self.last_state)
         self._missing_line.show(self.last_state.session)
 
     def _show_view(self, *, settings_changed: bool = False) -> None:
@@ -229,12 +222,11 @@ class Monitor(DirectScreen):
             labels["pause"] = "resume" if replay is None else "play"
         min_hints = [] if self.output_pane is None else ["output"]
         if (shown_filter := self.settings.filter) is not None:
-            prompt = self._prompt
+            prompt, matches = self._prompt, self.settings.match_text(self.last_state.session)
             if prompt and prompt.is_asking("filter") and prompt.text.strip() == shown_filter.text:
-                prompt.explain(self.settings.match_text(self.last_state.session))
-            text = safe_cells(shown_filter.text)
-            text = fit(text, min(len(text), MAX_FILTER_LENGTH))
-            labels["clear"] = f"all · {text} · {self.settings.match_text(self.last_state.session)}"
+                prompt.explain(matches)
+            text = cut(safe_cells(shown_filter.text), MAX_FILTER_LENGTH)
+            labels["clear"] = f"all · {text} · {matches}"
             min_hints.insert(0, "clear")
         if view in keys.SORTABLE_VIEWS and (settings.order != ORDERS[0] or settings.reverse):
             min_hints.append("order")
@@ -246,17 +238,15 @@ class Monitor(DirectScreen):
         key = keys.KEYS_BY_ID[message.key]
         if self._prompt is not None and self._prompt.display:
             self._prompt.leave()
-        node: DOMNode = {"app": self.app, "replay": self.app, "monitor": self}.get(
-            key.scope, self.view
-        )
-        await self.app.run_action(key.action, node)
+        owners: dict[str, DOMNode] = {"app": self.app, "replay": self.app, "monitor": self}
+        await self.app.run_action(key.action, owners.get(key.scope, self.view))
 
     def _end_notes(self, key: str = "") -> None:
-        """Ends the note for a new user that is about this key; '': all notes."""
+        """Removes the note for new users that explains this key; '': all notes."""
         notes = self.settings.tour_notes
-        left = [note for note in notes if key and TOUR_NOTES[note][0] != key]
-        if left != notes:
-            self.settings.tour_notes = left
+        remaining_notes = [note for note in notes if key and TOUR_NOTES[note][0] != key]
+        if remaining_notes != notes:
+            self.settings.tour_notes = remaining_notes
             self._show_machine()
             self._missing_line.redraw()
             self._show_view()
@@ -327,7 +317,7 @@ class Monitor(DirectScreen):
         self.app.push_screen(stream_help(session, bindings, ascii_=self.settings.ascii))
 
     def action_why(self) -> None:
-        """Shows the whole report of which the verdict is the first line."""
+        """Shows the report of which the verdict is the first line."""
         from perftop.output.why_report import with_checks
         from perftop.tui.frame.overlays import WhyScreen
 
@@ -340,8 +330,8 @@ class Monitor(DirectScreen):
             self.app.push_screen(WhyScreen(session, report, ascii_=self.settings.ascii))
 
     def action_try(self) -> None:
-        """Shows the remedy for the loss selected in the view, else for the worst loss. When pressed
-        again, copies the remedy."""
+        """Shows the remedy for the loss selected in the view, or for the worst loss; when repeated,
+        copies it. With a selected range, copies the range."""
         session, range_ns = self.last_state.session, self.settings.range_ns
         if session is not None and range_ns is not None:
             start, end = (clock_time(session.unix(ns)) for ns in range_ns)
@@ -366,8 +356,8 @@ class Monitor(DirectScreen):
     async def show_output(
         self, output_lines: OutputLines, resize: Callable[[int, int], None]
     ) -> None:
-        """Shows the output of the command in a pane, which is created at the first output.
-        `resize`: called with the pane's size, in columns and lines of output."""
+        """Shows new output of the command in a pane, which is created at the first call. `resize`:
+        called with the pane's size, in columns and lines of output."""
         if self.output_pane is None:
             caption = self._captions["output"]
             self.output_pane = Output(output_lines, caption, resize, ascii_=self.settings.ascii)
@@ -408,7 +398,7 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_metric(self, metric: int | str) -> None:
-        """Chooses the metric with this key, or moves this many metrics forward in the list."""
+        """Shows the metric with this key, or the metric this many places further in the list."""
         if self.last_state.session is None:
             return
         field_keys = [field.key for field in metric_fields(self.last_state.session)]
@@ -447,9 +437,8 @@ class Monitor(DirectScreen):
                 self.action_sort(key)
 
         if self.last_state.session is not None:
-            menu = sort_menu(
-                self.last_state.session, self.settings, is_table=self.view.id == "table"
-            )
+            is_table = self.view.id == "table"
+            menu = sort_menu(self.last_state.session, self.settings, is_table=is_table)
             self.app.push_screen(menu, apply_choice)
 
     def action_columns(self) -> None:
@@ -468,8 +457,8 @@ class Monitor(DirectScreen):
     # --- other moments
 
     def action_episode(self, direction: int) -> None:
-        """Goes to the next (`direction` = 1) or previous (-1) episode: on the page of a core, an
-        episode on that core; in other views, an episode on CPUs that match the filter."""
+        """Goes to the next (`direction` = 1) or previous (-1) episode on the core whose page is
+        shown, or on CPUs that match the filter."""
         self._end_notes("next_episode")
         session, settings = self.last_state.session, self.settings
         if session is None:
@@ -518,8 +507,8 @@ class Monitor(DirectScreen):
         prompt.ask("jump to", "12:03:05  12:03  -30s", preview, on_accept=go)
 
     async def action_mark(self) -> None:
-        """Asks for the label of a mark at the shown moment, or of two marks, at the start and the
-        end of the selected range. The moment stays the same while the user types."""
+        """Asks for the label of a mark at the shown moment, or of two marks at the start and the
+        end of the selected range. The time of the mark is that of the key press."""
         session, interval = self.last_state.session, self.last_state.interval
         if session is None or interval is None:
             return
@@ -538,8 +527,8 @@ class Monitor(DirectScreen):
         prompt.ask("mark", hint, lambda _: time_text, on_accept=accept)
 
     async def action_filter(self, text: str = "") -> None:
-        """Asks for a filter. The prompt begins with `text`, or, if it is empty, with the current
-        filter."""
+        """Asks for a filter. The prompt contains `text`, or the current filter if `text` is
+        empty."""
         settings = self.settings
         if self.last_state.session is None or (self._prompt and self._prompt.is_asking("filter")):
             return

@@ -1,5 +1,5 @@
-"""Screens over a view. Lists and the command palette, which finds every action by name, leave the
-view visible around them. Screens of text cover it: the help, and the report behind the verdict."""
+"""Screens over a view. Lists, and the command palette, which finds every action by name, cover a
+part of the view. Screens of text cover all of it: the help, and the report behind the verdict."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ Options = Sequence[tuple[str, str]]
 
 class _SafeOptionList(OptionList):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Disables paging while the list has no room, because Textual's action would then fail."""
+        """Disables paging while the list has no room, because Textual's action would fail."""
         return "page" not in action or bool(self.scrollable_content_region)
 
     async def _on_click(self, event: events.Click) -> None:
-        """Drops a click on an option that the list no longer has, because Textual would fail."""
+        """Ignores a click on an option that has been removed, because Textual would fail."""
         if event.style.meta.get("option", -1) >= self.option_count:
             event.prevent_default()
             event.stop()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Returns the height at a width of at least one cell, because Textual cannot wrap less."""
+        """Returns the height for a width of at least one cell, because Textual would fail at 0."""
         padding = self.get_component_styles("option-list--option").padding.width
         return super().get_content_height(container, viewport, max(width, padding + 1))
 
@@ -78,7 +78,7 @@ class _ListScreen(ModalScreen[Result | None], Generic[Result]):
     CSS_PATH = "menu.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("menu")]
     HINT: ClassVar[str]
-    """The keys that are named on the lower edge of the list."""
+    """The keys named at the lower edge of the list."""
 
     def __init__(self, title: str, options: Options, *, ascii_: bool = False) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _ListScreen(ModalScreen[Result | None], Generic[Result]):
         return to_ascii(label) if self._ascii else label
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
-        """Closes the list if it is the top screen; a second key may arrive after that."""
+        """Closes the list, unless an earlier key has closed it already."""
         if self.app.screen_stack[-1] is not self:
             return AwaitComplete()
         return super().dismiss(result)
@@ -116,8 +116,8 @@ class _ListScreen(ModalScreen[Result | None], Generic[Result]):
 
 
 class Menu(_ListScreen[str]):
-    """A list for one choice. The result is the key of the chosen option; None if the user left
-    without a choice."""
+    """A list from which one option is chosen. The result is the key of the option; None if the user
+    cancelled."""
 
     HINT = "enter, esc"
 
@@ -137,8 +137,8 @@ class Menu(_ListScreen[str]):
 
 
 class Chooser(_ListScreen[set[str]]):
-    """A list in which several entries can be ticked. The result is the set of the ticked keys; None
-    if the user cancelled."""
+    """A list in which options can be ticked. The result is the set of keys of the ticked options;
+    None if the user cancelled."""
 
     HINT = "space, a: all, enter"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("chooser")]
@@ -162,7 +162,7 @@ class Chooser(_ListScreen[set[str]]):
             self._draw()
 
     def action_all(self) -> None:
-        """Ticks all options, or unticks all if all are ticked."""
+        """Ticks all options; if all are ticked, unticks all."""
         self.ticked_keys = set() if self.ticked_keys >= set(self._keys) else set(self._keys)
         self._draw()
 
@@ -186,9 +186,8 @@ def sort_menu(session: Session, settings: ViewSettings, *, is_table: bool) -> Me
     clock = clock_unit(settings.units, nan)  # only the name of the unit is used
     columns = CpuColumns(session).columns()
     options = [(order, order) for order in ORDERS]
-    options += [
-        (c.key, metric_full_name(c, clock)) for c in columns if is_table or c.key in field_keys
-    ]
+    options += [(column.key, metric_full_name(column, clock)) for column in columns
+                if is_table or column.key in field_keys]  # fmt: skip
     chosen, arrow = settings.order, RISING if settings.reverse else FALLING
     options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
     return Menu("sort by", options, chosen, ascii_=settings.ascii)
@@ -203,17 +202,17 @@ def metric_full_name(column: Number, clock: ClockUnit) -> str:
 
 def column_chooser(session: Session, settings: ViewSettings) -> Chooser:
     clock = clock_unit(settings.units, nan)  # only the name of the unit is used
-    options = [
-        (column.key, metric_full_name(column, clock)) for column in CpuColumns(session).columns()
-    ]
+    columns = CpuColumns(session).columns()
+    options = [(column.key, metric_full_name(column, clock)) for column in columns]
     keys = {key for key, _ in options}
     chosen = keys.intersection(settings.columns) or keys
     return Chooser("columns", options, chosen, ascii_=settings.ascii)
 
 
 def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
-    """Returns the ticked keys, first those in `before`, in its order; empty if all keys are ticked.
-    Keys in `before` that the list did not have, because this stream lacks them, are kept."""
+    """Returns the new order of columns: empty, for all columns, if all are ticked; else the ticked
+    keys, first those in the previous order, `before`. Keys in `before` that this stream does not
+    have are kept."""
     keys = [column.key for column in CpuColumns(session).columns()]
     if ticked >= set(keys):
         return ()
@@ -224,10 +223,10 @@ def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> t
 # --- the command palette
 
 GATHER_COMMANDS = inspect.unwrap(CommandPalette._gather_commands)  # noqa: SLF001 - no public name
-"""Textual's search function, without its decorator, which would start a worker."""
+"""Textual's search function without its decorator, which would start a worker."""
 
 Command = tuple[str, str, str]
-"""Name, help, and action, which belongs to the screen unless it names another owner."""
+"""Name, help, and action. The action is one of the screen, unless it names another owner."""
 
 
 def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command]:
@@ -242,7 +241,7 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
 
 
 def cpu_commands(session: Session, query: str) -> Iterator[Command]:
-    """Yields commands that go to the CPUs and cores whose numbers are in the query."""
+    """Returns commands that go to the CPUs and cores whose numbers are in the query."""
     numbers = set(re.findall(r"[0-9]+", query))
     shown = [session.topology[position] for position in session.selected]
     names = {f"Go to CPU {row.cpu}": row.cpu for row in shown if str(row.cpu) in numbers}
@@ -261,28 +260,28 @@ class CommandProvider(Provider):
         active = {a.binding.id: a for a in bound if a.enabled}  # the first key of each action
         for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
             if (active_binding := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
-                means = escape(f"{key.tooltip}  {key_caption(active_binding.binding.key)}")
+                help_text = escape(f"{key.tooltip}  {key_caption(active_binding.binding.key)}")
                 run = partial(do, key.action, active_binding.node)
-                yield key.label.capitalize(), means, run
+                yield key.label.capitalize(), help_text, run
         if self.screen is self.app.screen_stack[0]:  # no other screen covers the views
             more = [] if self.session is None else cpu_commands(self.session, query)
             themes = theme.theme_names(no_color=self.app.no_color)
-            for name, means, action in (*commands(self.session, themes), *more):
-                yield name, escape(means), partial(do, action, self.screen)
+            for name, help_text, action in (*commands(self.session, themes), *more):
+                yield name, escape(help_text), partial(do, action, self.screen)
 
     async def discover(self) -> Hits:
-        for name, means, run in self._all_commands(""):
-            yield DiscoveryHit(name, run, help=means)
+        for name, help_text, run in self._all_commands(""):
+            yield DiscoveryHit(name, run, help=help_text)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for name, means, run in self._all_commands(query):
-            if score := matcher.match(name) or 0.1 * (query.casefold() in means.casefold()):
-                yield Hit(score, matcher.highlight(name), run, name, means)
+        for name, help_text, run in self._all_commands(query):
+            if score := matcher.match(name) or 0.1 * (query.casefold() in help_text.casefold()):
+                yield Hit(score, matcher.highlight(name), run, name, help_text)
 
 
 class _PaletteList(CommandList, _SafeOptionList, can_focus=False):
-    """The palette's list, which a search may shorten before a click on it arrives."""
+    """The palette's list. A search may shorten it before a click on it arrives."""
 
 
 class Palette(CommandPalette):
@@ -313,8 +312,7 @@ class Palette(CommandPalette):
 
     @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)  # noqa: SLF001 - as above
     async def _gather_commands(self, search_value: str) -> None:
-        """Searches for commands. The search for the last typed key may begin after the list has
-        closed; it then ends without an error."""
+        """Searches for commands. A search that begins after the list has closed has no effect."""
         with contextlib.suppress(NoMatches):
             await GATHER_COMMANDS(self, search_value)
 
@@ -328,13 +326,13 @@ def command_palette(session: Session | None) -> Palette:
 # and the report behind the verdict.
 
 MIN_WIDTH_FOR_COLUMNS = 110
-"""Minimum columns of the screen for two halves: keys at the left, shapes at the right."""
+"""Minimum columns of a help screen with keys at the left and shapes at the right."""
 GAP = 3
 MIN_TERM_WIDTH = 20
-"""Minimum cells for a key or a shape to the left of its explanation. On narrow screens, they get a
-third of the screen."""
+"""Minimum cells for a term, such as a key, left of its explanation. On a narrow screen it is a
+third of the width."""
 MIN_EXPLANATION_WIDTH = 20
-"""Minimum cells for an explanation; on narrower screens, long lines are cut."""
+"""Minimum cells for an explanation. On narrower screens, lines are cut."""
 Line = list[Run]
 
 
@@ -379,8 +377,8 @@ class HelpScreen(TextScreen):
         self, bindings: Sequence[Binding], sections: Sequence[HelpSection],
         more: Sequence[HelpSection] = (), *, ascii_: bool = False,
     ) -> None:  # fmt: skip
-        """`bindings`: keys of the screen that the help covers. `sections`: sections beside the keys
-        if there is room, else below them. `more`: sections below both."""
+        """`bindings`: keys of the screen below. `sections`: sections beside the keys or, if there
+        is no room, below them. `more`: sections below both."""
         super().__init__(lambda size: help_page(bindings, sections, more, size), ascii_=ascii_)
 
 
@@ -407,18 +405,17 @@ def help_page(
     left = _key_sections(bindings)
     if right and size >= MIN_WIDTH_FOR_COLUMNS:
         half = (size - GAP) // 2
+        halves = _section_lines(left, half), _section_lines(right, half)
         lines = [
             [*first, (" " * (half + GAP - width(first)), "text"), *second]
-            for first, second in zip_longest(
-                _lines(left, half), _lines(right, half), fillvalue=list[Run]()
-            )
+            for first, second in zip_longest(*halves, fillvalue=list[Run]())
         ]
     else:
-        lines = _lines([*left, *right], size)
-    return [title, [], *lines, *_lines(lower_sections, size)]
+        lines = _section_lines([*left, *right], size)
+    return [title, [], *lines, *_section_lines(lower_sections, size)]
 
 
-def _lines(sections: Sequence[HelpSection], size: int) -> list[Line]:
+def _section_lines(sections: Sequence[HelpSection], size: int) -> list[Line]:
     lines: list[Line] = []
     for title, entries in sections:
         rule = "─" * max(0, size - len(title) - 2)
@@ -430,7 +427,7 @@ def _lines(sections: Sequence[HelpSection], size: int) -> list[Line]:
 
 
 def _wrap_entry(entry: HelpEntry, size: int) -> list[Line]:
-    """Returns the lines of an entry: its term, and its explanation, wrapped, to the right."""
+    """Returns the lines of an entry: its term, and to the right its wrapped explanation."""
     used = width(entry.term)
     column = max(min(MIN_TERM_WIDTH, size // 3), used + 2) + 2
     room = max(MIN_EXPLANATION_WIDTH, size - column)
@@ -444,8 +441,7 @@ def _wrap_entry(entry: HelpEntry, size: int) -> list[Line]:
 
 
 def _key_sections(bindings: Sequence[Binding]) -> list[HelpSection]:
-    """Returns the keys of the screen that the help covers, in groups; keys with the same action
-    share a line."""
+    """Returns the keys in groups. Keys with the same action share a line."""
     by_id: dict[str | None, list[Binding]] = {}
     for binding in bindings:
         by_id.setdefault(binding.id, []).append(binding)
@@ -488,13 +484,13 @@ SHAPES_AND_COLOURS = HelpSection("shapes and colours", [HelpEntry(*shape) for sh
 EPISODES = HelpSection(
     "episodes", [HelpEntry([(kind.sign, "text")], kind.meaning) for kind in KINDS.values()]
 )
-FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], what) for example, what in HELP])
+FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], words) for example, words in HELP])
 
 
 def stream_help(
     session: Session | None, bindings: Sequence[Binding], *, ascii_: bool = False
 ) -> HelpScreen:
-    """Returns the help for a stream's screen, with the meaning, formula and counters of each
+    """Returns the help of a stream's screen, with the meaning, formula and counters of each
     number."""
     more: list[HelpSection] = []
     if session is not None:

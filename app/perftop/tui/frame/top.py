@@ -1,26 +1,25 @@
 """The lines above the view: the header, with the machine at the left and the sampling, its cost and
-the state of the screen at the right; the alert line; the machine's numbers; and its SMT states.
-This module also defines `AppStatus`, which the lines show beside measured numbers, and
-`PlaybackControls`, with which the screen changes the shown moment."""
+unusual states at the right; the alert line; the machine's numbers; and its SMT states. This module
+also defines `AppStatus`, the state of the app that these lines show, and `PlaybackControls`, with
+which the screen changes the shown moment."""
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isinf, isnan
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from textual import events
 
 from perftop.base import files
 from perftop.base.text import clock_time, count_noun, duration, player_time
 from perftop.draw import theme
-from perftop.draw.columns import Run, fit
-from perftop.draw.strips import Line, Piece, justify, pieces_that_fit, safe_cells
+from perftop.draw.columns import Run, cut
+from perftop.draw.strips import BLANK, Line, Piece, justify, pieces_that_fit, safe_cells
 from perftop.output import sentences
 from perftop.output.evidence import evidence_pieces
 from perftop.tui.frame import machine
@@ -84,6 +83,11 @@ class AppStatus:
     failure_text: str | None = None
     """Why the stream has ended; None while the stream runs."""
 
+    @property
+    def is_past(self) -> bool:
+        """Whether the shown moment is in the past or in a recording."""
+        return self.paused_at is not None or self.replay is not None
+
 
 class ScreenState(NamedTuple):
     session: Session | None
@@ -91,37 +95,31 @@ class ScreenState(NamedTuple):
     status: AppStatus
 
 
-class PlaybackControls(ABC):
+class PlaybackControls(Protocol):
     """Requests of the screen to the source of its numbers. Times are monotonic, in ns."""
 
-    @abstractmethod
     def go_to(self, time_ns: int) -> None:
         """Shows this moment."""
 
-    @abstractmethod
     def select_range(self, first_ns: int, last_ns: int) -> None:
         """Shows the numbers between these moments."""
 
-    @abstractmethod
     def toggle_pause(self) -> None:
         """Pauses at the shown moment, or resumes."""
 
-    @abstractmethod
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         """Shows the next (`direction` = 1) or previous (-1) episode or mark on one of these CPUs;
         None: on any CPU."""
 
-    @abstractmethod
     def add_mark(self, time_ns: int, label: str) -> None:
         """Sets a mark with this label at this moment; '': the label is a number."""
 
-    @abstractmethod
     def show_notice(self, notice: str) -> None:
         """Shows a message until the user presses a key or some seconds have passed."""
 
 
 COST_SPAN_NS = 5_000_000_000
-"""Time in ns over which the shown cost is averaged; the momentary cost varies too much."""
+"""Time in ns over which the shown cost is averaged. Over less time it varies too much."""
 COST_STEP_NS = 1_000_000_000
 """Minimum time between two reads of the cost, in ns, so that the shown number rarely changes."""
 
@@ -131,12 +129,12 @@ class CpuCost:
         self._clock = clock
         """Function that returns the user and kernel CPU seconds that this process has used."""
         self._readings: deque[tuple[int, float]] = deque()
-        """Pairs of a monotonic time in ns and the CPU seconds used up to it."""
+        """Pairs of a monotonic time in ns and the CPU seconds used until then."""
         self._share = float("nan")
 
     def cpu_share(self, session: Session) -> float:
-        """Returns the CPU seconds per second that the probe and the app use together, averaged over
-        COST_SPAN_NS up to the newest sample."""
+        """Returns the CPU seconds per second that the probe and the app used together in the last
+        COST_SPAN_NS."""
         readings, now_ns = self._readings, session.now_ns
         if not isnan(self._share) and now_ns - readings[-1][0] < COST_STEP_NS:
             return self._share
@@ -152,12 +150,12 @@ class CpuCost:
 
 STARTING_LINE: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim")]
 MIN_WIDTH_FOR_WORDS, MIN_WIDTH_FOR_WIDE_GAPS = 140, 120
-"""Minimum columns of the screen for parts with explanatory words, and for wider gaps."""
+"""Minimum columns of a screen with explanatory words in the header, and with wide gaps."""
 MARGIN = 1
 MAX_SKEW = 0.1
-"""Maximum skew between CPUs without a warning, as a share of the sampling interval."""
+"""Skew between CPUs from which on it is amber, as a share of the sample period."""
 _COMMON_WORDS = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
-"""Parts of a CPU model's name that do not distinguish the model."""
+"""Parts of the name of a CPU model that the header leaves out."""
 _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
 """Separators before the first, the second and every further part at the left of the header."""
 
@@ -206,7 +204,7 @@ def _machine_pieces(session: Session, status: AppStatus, *, with_words: bool) ->
 
 @lru_cache(maxsize=8)
 def short_model(name: str) -> str:
-    """Returns the name of a CPU model without words that all models have."""
+    """Returns the name of a CPU model without words that many models have."""
     short = " ".join(_COMMON_WORDS.sub(" ", name).split())
     return short.removeprefix("Intel ") or name
 
@@ -214,8 +212,8 @@ def short_model(name: str) -> str:
 def _sampling_pieces(
     session: Session, interval: Interval | None, status: AppStatus, *, with_words: bool
 ) -> list[Piece]:
-    """Returns the parts about the link to a remote probe, the source of counters, the method for
-    the SMT states, the interval and the sample period."""
+    """Returns the parts of the header on the link to a remote probe, the source of counters, the
+    method for the SMT states, the interval and the sample period."""
     hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:
@@ -227,7 +225,7 @@ def _sampling_pieces(
         pieces.append((4, runs))
     if hello.source != "os" or hello.virtualisation is None:
         runs = [(safe_cells(hello.source), "clock")]
-        # The method used for most cores, with the factor of its counter if that is settled.
+        # The method used for most cores, with the factor of its counter if that is known.
         method = interval.split.usual_method or "" if interval is not None else ""
         calibration = session.calibrations.get(method.replace("-", "_"))
         if calibration is not None and calibration.state == "settled" and calibration.factor != 1:
@@ -241,12 +239,11 @@ def _sampling_pieces(
 
 
 def _cost_pieces(session: Session, interval: Interval | None, status: AppStatus) -> list[Piece]:
-    """Returns the parts about the cost of monitoring, the skew, and late and dropped samples. A
-    sample is late if no CPU was read at its time. Both counts begin with the probe."""
+    """Returns the parts of the header on the cost of monitoring, the skew, and the late and dropped
+    samples since the probe was started. A sample is late if no CPU was read at its time."""
     cost_text = "n/a" if isnan(status.own_cpu_share) else f"{100 * status.own_cpu_share:.1f}"
-    # recordings do not have the cost of the app
-    label_word = "own" if status.replay is None else "probe"
-    label = f"{label_word} ".rjust(len(label_word) + 5 - len(cost_text))
+    name = "own" if status.replay is None else "probe"  # a recording has only the probe's cost
+    label = f"{name} ".rjust(len(name) + 5 - len(cost_text))
     pieces: list[Piece] = [(3, [(label, "dim"), (cost_text, "text"), (" %", "dim")])]
     if interval is not None and session.hello.virtualisation is None:
         skew = f"{interval.skew_s * 1e6:.0f}"
@@ -262,7 +259,8 @@ def _cost_pieces(session: Session, interval: Interval | None, status: AppStatus)
 def _badges(
     status: AppStatus, interval: Interval | None, room: int, *, with_words: bool
 ) -> list[Piece]:
-    """Returns badges for unusual states: a past moment, a recording, a command, no data."""
+    """Returns the parts of the header on unusual states: a past moment, a recording, a command, no
+    data."""
     pieces: list[Piece] = []
 
     def badge(rank: int, text: str, style: str) -> None:
@@ -295,8 +293,9 @@ def _badges(
 
 
 def _replay_text(replay: PlaybackState, interval: Interval, room: int, dot: str) -> str:
-    """Returns the moment, the position in the recording and the state of the playback, in `room`
-    cells. If there is no room, the progress of the search is left out first, then the position."""
+    """Returns the time, the position in the recording, the state of the playback and the progress
+    of the search for episodes. If `room` cells are not enough, the progress is left out, then the
+    position."""
     first_ns, last_ns = replay.recording_span_ns
     if replay.seek_position_ns is not None:
         state = f"seeking {player_time(replay.seek_position_ns - first_ns)}"
@@ -319,34 +318,34 @@ def _replay_text(replay: PlaybackState, interval: Interval, room: int, dot: str)
 # --- all lines above the view
 
 MIN_HEIGHT_FOR_KEYS, MIN_HEIGHT_FOR_NUMBERS, MIN_HEIGHT_FOR_BLANK = 8, 12, 24
-"""Minimum lines of the screen for the line of keys, for most lines above the view, and for a blank
-line above the view."""
+"""Minimum lines of a screen with a line of keys; with more than two lines above the view; and with
+a blank line above the view."""
 MIN_HEIGHT_FOR_HISTORY, MIN_HEIGHT_FOR_GAPS = 40, 50
-"""Minimum lines of the screen for the history of numbers, and for blank lines between blocks."""
+"""Minimum lines of a screen with the history of numbers, and with blank lines between blocks."""
 MIN_WIDTH_FOR_HISTORY = 160
 MIN_HEIGHT_FOR_TALL_HISTORY, TALL_HISTORY_LINES = 60, 3
-"""Minimum height of the screen for a tall history, and the number of its lines."""
+"""Minimum lines of a screen with a tall history, and the number of lines of that history."""
 TopLineName = Literal["header", "alert", "loss", "numbers", "states", "history", ""]
 
 
 def top_line_names(
     height: int, width: int, *, has_states: bool, has_tiles: bool, has_alert: bool
 ) -> Sequence[TopLineName]:
-    """Returns the names of the lines above the view for this screen size. `has_states`: there are
-    SMT states. `has_tiles`: numbers can have their history below them. `has_alert`: the alert line
-    has text."""
-    if height < MIN_HEIGHT_FOR_NUMBERS:  # only one line fits below the header
+    """Returns the names of the lines above the view for this screen size. `has_states`: whether
+    there are SMT states. `has_tiles`: whether the numbers are tiles, which can have a history.
+    `has_alert`: whether the alert line has text."""
+    if height < MIN_HEIGHT_FOR_NUMBERS:
         return "header", "alert" if has_alert else "numbers"
-    under: Sequence[TopLineName] = ()
+    below: Sequence[TopLineName] = ()
     if has_states:
-        under = ("states",)
+        below = ("states",)
     elif has_tiles and height >= MIN_HEIGHT_FOR_HISTORY and width >= MIN_WIDTH_FOR_HISTORY:
-        under = ["history"] * (TALL_HISTORY_LINES if height >= MIN_HEIGHT_FOR_TALL_HISTORY else 1)
+        below = ["history"] * (TALL_HISTORY_LINES if height >= MIN_HEIGHT_FOR_TALL_HISTORY else 1)
     if height >= MIN_HEIGHT_FOR_GAPS:
-        return "header", "", "alert", "loss", "", "numbers", *under, ""
+        return "header", "", "alert", "loss", "", "numbers", *below, ""
     if height >= MIN_HEIGHT_FOR_BLANK:
-        return "header", "alert", "loss", "numbers", *under, ""
-    return "header", "alert", "numbers", *under
+        return "header", "alert", "loss", "numbers", *below, ""
+    return "header", "alert", "numbers", *below
 
 
 class TopLines(PageWidget):
@@ -355,21 +354,19 @@ class TopLines(PageWidget):
         self.settings, self._captions = settings, settings.captions
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
-        self._cached_loss_line: tuple[object, Line] | None = None
-        """The inputs from which the row below the verdict was made, and that row."""
-        self._session: Session | None = None
-        self._interval: Interval | None = None
-        self._status = AppStatus(0)
+        self._cached_loss_line: tuple[object, Line] = None, BLANK
+        """The inputs from which the line below the verdict was made, and that line."""
+        self._state = ScreenState(None, None, AppStatus(0))
         self._tile_history: tuple[Session, machine.TileHistory] | None = None
-        """The session whose tiles were drawn last with a history, and that history."""
+        """The session for which the history of tiles was last drawn, and that history."""
         self._line_names: Sequence[TopLineName] = ()
 
-    def show(self, session: Session | None, interval: Interval | None, status: AppStatus) -> None:
-        self._session, self._interval, self._status = session, interval, status
+    def show(self, state: ScreenState) -> None:
+        self._state = state
         self.update()
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - sets its own height
-        session, interval, status = self._session, self._interval, self._status
+        session, interval, status = self._state
         verdict = None
         if session is not None and interval is not None:
             verdict = verdict_at(session, interval, is_range=status.is_range)
@@ -408,7 +405,7 @@ class TopLines(PageWidget):
         loss: Line = ([], top_state)
         if verdict is not None and "loss" in self._line_names:
             inputs = verdict, width, status.is_range, status.paused_at is None
-            if self._cached_loss_line is None or self._cached_loss_line[0] != inputs:
+            if self._cached_loss_line[0] != inputs:
                 shapes = SHAPES_WITHOUT_COLOUR if self.app.no_color else ""
                 shapes = ASCII_SHAPES if self._ascii else shapes
                 keys = [(1, "try", "try")] if verdict.remedy else []
@@ -419,8 +416,7 @@ class TopLines(PageWidget):
                 keys += [(0, "report", "why")] if verdict.report is not None else []
                 parts = [(rank, [(self._captions[key], "key"), (f" {word}", "dim")])
                          for rank, key, word in keys]  # fmt: skip
-                loss = loss_line(verdict, width, parts, shapes=shapes)
-                self._cached_loss_line = inputs, loss
+                self._cached_loss_line = inputs, loss_line(verdict, width, parts, shapes=shapes)
             loss = self._cached_loss_line[1]
             if top_state == "stale" or alert[1] != "victim":
                 loss = loss[0], top_state
@@ -430,10 +426,8 @@ class TopLines(PageWidget):
             "": ([], top_state),
         }  # fmt: skip
         history = iter(past)
-        page = [
-            (next(history), top_state) if name == "history" else lines[name]
-            for name in self._line_names
-        ]
+        page = [(next(history), top_state) if name == "history" else lines[name]
+                for name in self._line_names]  # fmt: skip
         blank_rows = [y for y, name in enumerate(self._line_names) if not name and y > 1]
         first_notes = self.settings.tour_notes[:1]
         notes = [note for note in first_notes if not note or not has_note_rows(screen)]
@@ -442,8 +436,8 @@ class TopLines(PageWidget):
         return page
 
     async def on_click(self, event: events.Click) -> None:
-        """Shows all episodes after a click on the alert line, and the report after a click on the
-        row below it."""
+        """Opens the list of episodes after a click on the alert line, and the report after a click
+        on the line below it."""
         y = event.get_content_offset(self)
         name = "" if y is None else next(iter(self._line_names[y.y : y.y + 1]), "")
         if name == "loss":
@@ -461,14 +455,14 @@ def alert_line(
     session: Session | None, interval: Interval | None, status: AppStatus, size: int,
     verdict: Verdict | None = None,
 ) -> Line:  # fmt: skip
-    """Returns a message, or else the verdict. If the running episodes cost next to nothing, the
-    sentence is about the worst of them, and harmless episodes are evidence."""
+    """Returns a message, or else the verdict. If the verdict is not a warning, an episode that
+    costs something replaces its sentence, and the other running episodes are listed behind it."""
     if status.failure_text is not None:  # why the stream ended, and hints if there is room
         text, quits = safe_cells(status.failure_text), " · q quits "
         newest = interval is not None and status.paused_at is None
         hints = (f" · these are the last numbers{quits}" if newest else quits, quits, "")
         end = next((end for end in hints if len(end) <= size - 3 - len(text)), "")
-        text = fit(text, min(len(text), max(8, size - 3)))
+        text = cut(text, max(8, size - 3))
         return [(f" {theme.DROP_SIGN} {text}", "alarm"), (end, "text")], "calm"
     if (link := status.link) is not None and link.broken_reason:
         when = f"next try in {link.next_attempt_s:.0f} s" if link.next_attempt_s else "trying again"
@@ -484,7 +478,7 @@ def alert_line(
     if verdict is not None and verdict.level:
         return verdict_line(verdict, size)
     # The newest warning of the probe, then counters that a selftest since this boot found wrong.
-    now_ns = interval.time_ns if interval is not None and is_past(status) else session.now_ns
+    now_ns = interval.time_ns if interval is not None and status.is_past else session.now_ns
     is_recent = session.warnings and 0 <= now_ns - session.last_warning_ns < WARNING_SHOWN_NS
     warning = session.warnings[-1] if is_recent else files.findings_line(session.hello.boot_id)
     if warning:
@@ -498,39 +492,30 @@ def alert_line(
         when = sentences.duration_phrase(session, group, interval.time_ns)
         names = sentences.losers(session, group, interval.tasks)
         parts = sentences.sentence(
-            session.topology, group, names, past_tense=is_past(status), when=when
+            session.topology, group, names, past_tense=status.is_past, when=when
         )
         texts.append(sentences.text(parts))
-    wrong = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)
-    if wrong is not None:
-        worst, text = groups[wrong][0], texts.pop(wrong)
+    index = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)
+    if index is not None:
+        worst, text = groups.pop(index)[0], texts.pop(index)
         pieces = evidence_pieces(worst.cause, worst.evidence)
         verdict = replace(
             verdict, text=text, sign=episode_style.sign(worst), severity=MIN_WARNING_SHARE,
             evidence=tuple(p for p in pieces if p.removeprefix("clock ") not in text),
         )  # fmt: skip
-        del groups[wrong]
-    episode_texts = [
-        f"{episode_style.sign(g[0])} {text}" for g, text in zip(groups, texts, strict=True)
-    ]
+    signs = (episode_style.sign(group[0]) for group in groups)
+    episode_texts = [f"{sign} {text}" for sign, text in zip(signs, texts, strict=True)]
     return verdict_line(verdict, size, episode_texts)
 
 
 def _message_line(text: str, style: str, size: int) -> Line:
-    text = safe_cells(text)
-    return [(fit(text, min(len(text), size)), style)], "calm"
-
-
-def is_past(status: AppStatus) -> bool:
-    """Returns whether the shown moment is in the past or in a recording."""
-    return status.paused_at is not None or status.replay is not None
+    return [(cut(safe_cells(text), size), style)], "calm"
 
 
 def running_episodes(
     session: Session, interval: Interval | None, status: AppStatus
 ) -> list[Episode]:
-    """Returns the episodes that run; while paused or in a recording, the episodes that overlap the
-    shown interval."""
-    if interval is None or not is_past(status):
+    """Returns the episodes that run; for a past moment, those that overlap the shown interval."""
+    if interval is None or not status.is_past:
         return session.running
     return episode_style.overlapping_episodes(session, interval)
