@@ -349,8 +349,8 @@ def save_findings(answer: Mapping[str, Any]) -> None:
 
 def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
     """Returns the counters that are wrong now: those in `answer`, and those found wrong earlier
-    since boot unless `answer` says that they are correct. A disturbed test, or a source without the
-    counter, clears no counter."""
+    since boot that are not correct in `answer`. A disturbed test, or one without the counter,
+    clears none."""
     is_right: dict[str, bool] = {}
     for check in answer["checks"]:
         clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]

@@ -40,8 +40,8 @@ class ChartColumn(NamedTuple):
 
 Glyphs = Literal["colour", "sixteen", "shapes", "ascii"]
 """Ways to draw the cells of charts. "colour": with a foreground and a background colour. "sixteen":
-as shapes in the terminal's own 16 colours, for themes that do not know the background colour.
-"shapes": as shapes without colour. "ascii": as ASCII characters."""
+as shapes in the terminal's own 16 colours. "shapes": as shapes without colour. "ascii": as
+ASCII."""
 
 
 def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
@@ -94,7 +94,7 @@ is the smallest. "weak": steal is left out before kernel. "firm": steal is never
 def two_largest_kinds(
     parts: Sequence[int], steal_priority: StealPriority = "equal"
 ) -> tuple[int, int, int]:
-    """Returns the two kinds of time that a cell shows, lower and upper, and the height of the lower
+    """Returns the lower and the upper kind of time that a cell shows, and the height of the lower
     one in eighths. `parts`: eighths of user, kernel, idle and steal, from the base of the cell. Of
     three kinds, the smallest is left out, subject to `steal_priority`."""
     size_by_kind: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
@@ -120,10 +120,10 @@ def _to_eighths(shares: Floats, rows: int) -> Ints:
 
 
 def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
-    """Returns the chart of a CPU's time. User and kernel grow from the bottom, steal hangs from the
-    top, and idle time is between them. `columns`: (columns, 4), the shares of user, kernel and
-    steal, and OUTSIDE_EPISODES, AFTER_EPISODE or DURING_EPISODE. A column without a user share is
-    blank. An unknown kernel or steal share counts as 0."""
+    """Returns the chart of a CPU's time: user and kernel grow from the bottom, steal hangs from the
+    top. `columns`: (columns, 4), the shares of user, kernel and steal, and OUTSIDE_EPISODES,
+    AFTER_EPISODE or DURING_EPISODE. An unknown user share makes a column blank; others count as
+    0."""
     is_unknown = ~np.isfinite(columns[:, 0])
     user, kernel, steal, state = np.fmax(columns, 0.0).T
     steal_height = np.maximum(steal >= MIN_DRAWN_STEAL, _to_eighths(steal, rows))
@@ -137,9 +137,8 @@ def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> lis
 def _cpu_time_column(
     user: int, busy: int, steal_height: int, state: int, rows: int, glyphs: Glyphs
 ) -> ChartColumn:
-    """Returns one column of `cpu_time_chart`. All heights are in eighths of a cell: `user` and
-    `busy` are the upper ends of user and of kernel time (`user` is -1 if unknown), `steal_height`
-    is that of steal."""
+    """Returns one column of `cpu_time_chart`. `user`, `busy`: upper ends of user and kernel time in
+    eighths of a cell; `user` is -1 if unknown. `steal_height`: height of steal in eighths."""
     if user < 0:
         return ChartColumn(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
@@ -286,9 +285,9 @@ def _smt_cell(parts: tuple[int, ...], step: int, _: Glyphs, *, is_upper: bool) -
 
 
 def _smt_shape(parts: Sequence[int], _: int, glyphs: Glyphs, *, is_upper: bool) -> Run:
-    """Returns a cell in the shape of its largest SMT state. In 16 colours, a single thread has
-    another colour but the same shape as both threads. All shades are equal, because several shades
-    without colour would look like stripes."""
+    """Returns a cell in the shape of its largest SMT state. In 16 colours, a single thread has the
+    shape of both threads in another colour. Without colours, several shades would look like
+    stripes."""
     kind = parts.index(max(parts))
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
     if glyphs != "ascii":  # half cells in a tall chart would look like stripes
@@ -346,8 +345,8 @@ MIN_GAP_EIGHTHS = 4
 def clock_chart(
     columns: Floats, ends: tuple[float, float], rows: int, glyphs: Glyphs = "colour"
 ) -> list[ChartColumn]:
-    """Returns the chart of a clock as an area, below the gap to its ceiling. A cell shows two
-    columns. `columns`: (columns, 3), the clock, the ceiling, and AWAKE, ASLEEP, or an index in
+    """Returns the chart of a clock as an area below the gap to its ceiling, with two columns in a
+    cell. `columns`: (columns, 3), the clock, the ceiling, and AWAKE, ASLEEP, or an index in
     GAP_CAUSES added to LOSING or ENDED_GAP. `ends`: lowest and highest clock of the scale."""
     low, high = ends
     pairs = columns[:, :2].reshape(-1, 2, 2)
@@ -448,9 +447,8 @@ def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> C
 
 
 def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[ChartColumn]:
-    """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. `name`: an
-    entry of theme.SHADED_AREAS, whose colour differs from row to row. A share of 0 is a thin line;
-    an unknown share is blank."""
+    """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. A share of 0 is
+    a thin line; an unknown share is blank. `name`: an entry of theme.SHADED_AREAS."""
     is_known = np.isfinite(shares)
     share = np.clip(np.where(is_known, shares, 0.0), 0.0, 1.0)
     eighths = np.maximum(1, np.ceil(share * 8 * rows - 1e-9)).astype(int) * is_known
@@ -475,9 +473,8 @@ ones hang from its top."""
 
 
 def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:
-    """Returns a line of cells for shares from -1 to 1: positive shares rise from the base of a
-    cell, negative ones hang from the top, NaN is blank. `styles`: of positive and negative
-    cells."""
+    """Returns a line of cells for shares from -1 to 1: positive ones rise from the base of a cell,
+    negative ones hang from the top, NaN is blank. `styles`: of positive and negative cells."""
     cells: list[Run] = []
     for share in shares.tolist():
         size = 0 if isnan(share) else sum(abs(share) >= end for end in (1 / 16, 5 / 16, 11 / 16))
@@ -489,8 +486,8 @@ def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = F
 
 def add_rules(columns: Sequence[ChartColumn], rules: Mapping[int, str]) -> list[ChartColumn]:
     """Adds vertical rules to a chart, below its line. `rules`: the word at the foot of each rule,
-    by column from the left. Each word is a line lower than the word before. Words that would cover
-    other cells are left out."""
+    by column, each a line lower than the word before. Words that would cover other cells are left
+    out."""
     ruled_columns = [[*zip(column.signs, column.styles, strict=True)] for column in columns]
     for x in rules:
         signs = columns[x].signs

@@ -79,9 +79,9 @@ class Column:
         self, value: float, style: str = "text", *, online: bool = True, resting: bool = False,
         doubted: bool = False, estimated: bool = False,
     ) -> Run:  # fmt: skip
-        """Returns the cell of a number, without padding. `online`: the CPU is online. `resting`:
-        the CPU hardly ran, and the number describes running time. `doubted`: a counter is suspect.
-        `estimated`: the number was counted only part of the time."""
+        """Returns the cell of a number, without padding. `resting`: the CPU hardly ran, and the
+        number describes running time. `doubted`: a counter is suspect. `estimated`: counted part of
+        the time."""
         if not online:
             return "off", "dim"
         if resting:

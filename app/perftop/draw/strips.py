@@ -105,9 +105,8 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
 
 
 def _ends_in_fallback_font(text: str) -> bool:
-    """Returns whether the last character is one that browsers draw in a fallback font. Browsers
-    keep only the total width of a run with such a character, so blanks after it would shift the
-    text before them."""
+    """Returns whether browsers draw the last character in a fallback font. As they keep only the
+    total width of such a run, blanks after this character would shift the text before it."""
     last_sign = text[-1:]
     return "\u2800" <= last_sign <= "\u28ff" or last_sign == theme.LIMIT
 

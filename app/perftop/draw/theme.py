@@ -1,6 +1,6 @@
-"""Colours and characters of each theme, by style key. A style key, such as `alarm`, is a meaning.
-Colour only repeats what a shape or a number shows, so nothing is lost with NO_COLOR or on a
-monochrome terminal. Every shape has a plain substitute for locales other than UTF-8."""
+"""Colours and characters of each theme, by style key: a meaning, such as `alarm`. Colour only
+repeats a shape or a number, so nothing is lost on a monochrome terminal. Shapes have ASCII
+substitutes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from textual.filter import Monochrome
 from textual.theme import Theme
 
 LineState = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
-"""States of a line of the screen, which decide its colours. "calm": normal. "chosen": selected.
-"stale": its numbers are no longer updated. "victim": an episode affects its CPUs. "chosen victim":
-selected, and an episode affects its CPUs."""
+"""States of a line of the screen, which decide its colours. "chosen": selected. "stale": its
+numbers are no longer updated. "victim": an episode affects its CPUs."""
 
 HEAT_STEPS = 12
 """Number of colours of the heat ramp, from `heat0` (lowest) to `heat11`."""
@@ -225,9 +224,8 @@ _FADED_SHARE = 0.68
 
 
 class Styles(dict[str, Style]):
-    """Styles by key. The key `upper/lower` is for cells with two colours: its style has the letter
-    colour and weight of the style `upper`, on the letter colour of the style `lower`. The key of a
-    faded style begins with FADED_PREFIX."""
+    """Styles by key. The key `upper/lower` is for cells with two colours: its style is `upper` on
+    the letter colour of `lower`. The key of a faded style begins with FADED_PREFIX."""
 
     def __missing__(self, key: str) -> Style:
         if key.startswith(FADED_PREFIX):

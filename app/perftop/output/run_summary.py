@@ -154,9 +154,9 @@ def run_line(session: Session, command_window: CommandWindow) -> Line | None:
 def run_time_fields(
     session: Session, start_ns: int, end_ns: int, bounds: WindowBounds | None
 ) -> Line:
-    """Returns fields of a JSON line in Unix time: start and end of the run, and the earliest and
-    latest time of the first and of the last samples of the CPUs. All are null if the measuring
-    window was not closed, or if the machine is simulated and has another clock."""
+    """Returns the Unix times of the run's start and end, and the earliest and latest times of the
+    first and of the last samples of the CPUs. All are null if the measuring window was not closed,
+    or if the machine is simulated and has another clock."""
     if bounds is None:
         return dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
     return {
@@ -216,12 +216,9 @@ def summary_line(
 
 
 def _loss_fields(session: Session) -> Line:
-    """Returns two keys, or none if this session does not add up losses.
-
-    `causes` lists the losses of busy CPUs or of the watched job, the largest first. `busy` has the
-    seconds in which all, one, several and none of the selected CPUs were busy. Its `alone` is the
-    task that ran on the only busy CPU ('' if unknown).
-    """
+    """Returns the keys `causes` (the losses of busy CPUs or of the watched job, the largest first)
+    and `busy` (the seconds in which all, one, several and none of the selected CPUs were busy); {}
+    if this session does not track losses."""
     if not session.tracks_losses:
         return {}
     sums, busy = session.lost_time(), session.busy_cpus

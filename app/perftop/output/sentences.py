@@ -46,9 +46,8 @@ _WRAPPER_ARGUMENT = re.compile(r"-.*|[0-9][0-9.,:-]*[a-z]?|0x[0-9a-f]+|\w+=.*")
 
 
 def command_name(argv: Sequence[str], busiest: str = "") -> str:
-    """Returns the name of the program that a command runs. For wrappers such as `nice` and
-    `timeout`, it is among the arguments. `busiest`: the kernel's name of the busiest thread, which
-    is used if it is one of the arguments."""
+    """Returns the name of the program that a command runs, which for wrappers such as `nice` is
+    among the arguments. `busiest`: the name of the busiest thread, used if it is an argument."""
     names = [PurePath(word).name or word for word in argv]
     if busiest and (named := [name for name in names if name[:MAX_COMM] == busiest]):
         return named[0]
@@ -247,9 +246,9 @@ def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
     past_tense: bool = False, when: str = "", max_length: int = MAX_SENTENCE,
 ) -> list[SentencePart]:  # fmt: skip
-    """Returns one sentence on episodes of one kind and cause, based on the deepest one. `names`:
-    the tasks that lost, the most important first. `when`: a phrase for the time, left out if the
-    sentence would exceed `max_length` characters."""
+    """Returns a sentence on episodes of one kind and cause, based on the deepest one. `names`: the
+    tasks that lost, most important first. `when`: a phrase for the time, left out if it does not
+    fit."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
     fields = _phrase_fields(topology, worst, episodes, past_tense=past_tense)
     by_size = [fields | _task_fields(worst, names, size) for size in _NAME_SIZES]

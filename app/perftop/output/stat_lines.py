@@ -1,6 +1,5 @@
 """The lines that `stat` prints: JSON lines, a stable format for scripts, and tables for people.
-Unknown values are null in JSON. The reasons are under the same key: in `missing` of the line
-`hello` for the whole run, or in `why` of a row."""
+Unknown values are null in JSON; `missing` of the line `hello` or `why` of a row has the reason."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""A session as text: heading, episodes, and final lines. The final lines report on the command, and
-have a table of the minimum, mean, maximum and fifth percentile of each measure. A `Measurement`
-chooses the messages that they cover."""
+"""A session as text: heading, episodes, and final lines on the command and on the minimum, mean,
+maximum and fifth percentile of each measure. `Measurement` chooses the messages for these."""
 
 from __future__ import annotations
 
@@ -104,9 +103,9 @@ def ending_lines(
     session: Session, tally: EpisodeTally, line: Line, argv: Sequence[str] | None = None,
     requested_keys: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
-    """Returns the final lines: about the command, if there was one, and the summary. `line`: the
-    summary as JSON. `requested_keys`: keys of the metrics to summarise; None: the defaults.
-    `brief`: after a command, only lines about it."""
+    """Returns the final lines, on the command, if any, and the summary. `line`: the summary as
+    JSON. `requested_keys`: metrics to summarise (None: defaults). `brief`: after a command, only
+    lines on it."""
     lines = []
     if argv is not None:
         phases = session.run_phases() if session.tracks_losses else []

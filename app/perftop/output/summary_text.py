@@ -50,9 +50,7 @@ MAX_PHASES = 1000
 @dataclass(frozen=True)
 class Phase:
     line: Line
-    """The phase as `summary --json` prints it: the summary of `stat --json` plus `label`, `start`,
-    `answer`, `lost_to_causes_ratio`, `causes` (the costliest first), and p50, p95 and p99 of the
-    machine's measures."""
+    """The phase as `summary --json` prints it."""
     report: Report
     worst_episodes: list[tuple[Finding, Episode | None]]
     """The costliest causes, each with its costliest episode (None if it has none)."""

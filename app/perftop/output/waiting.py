@@ -47,9 +47,8 @@ MIN_FREE_SHARE, MIN_IDLE_SHARE = 0.5, 0.1
 """Minimum idle share of a CPU with room for one more task: for one that always runs
 (MIN_FREE_SHARE), and for one that runs at times (MIN_IDLE_SHARE)."""
 MIN_EXPLAINED_SHARE = 0.5
-"""Other tasks are the cause if they ran for at least this share of the waiting time, even if the
-group's tasks also competed with each other. Processes that ended between two scans are considered
-only if the scanned tasks ran for less."""
+"""Minimum running time of other tasks, as a share of the waiting time, to be the cause of the wait.
+If the scanned tasks ran for less, processes that ended between two scans are considered."""
 KERNEL_THREADS = {
     "ksoftirqd/": "softirq", "irq/": "irq", "kswapd": "reclaim", "kcompactd": "compaction",
     "khugepaged": "compaction", "idle_inject/": "idle-injection", "kidle_inj": "idle-injection",
@@ -124,9 +123,8 @@ class _WaitReason:
 def waiting_loss(
     session: Session, job: str | None, totals: Totals, interval: Interval, *, past_tense: bool
 ) -> WaitingLoss | None:
-    """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
-    None: all tasks are searched for the group with one name that waited most. `totals`, `interval`:
-    times and numbers of the span."""
+    """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job,
+    or None to search all tasks for the group of one name that waited most."""
     times, span_s = totals.times, totals.elapsed_s
     tasks = _without_quotas(times, times.tasks)
     threads = _without_quotas(times, times.threads)
@@ -287,10 +285,10 @@ def _find_reason(
     session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, interval: Interval,
     covered_s: float,
 ) -> _WaitReason:  # fmt: skip
-    """Returns the reason for the group's wait: tasks that ran on its CPUs, its own members,
-    processes that ended between two scans, or idle states that a CPU had to leave; and the mask or
-    cpuset that kept the group off other CPUs. `placed_tasks`: those of `all_tasks` with a known
-    CPU. `covered_s`: seconds that these records cover."""
+    """Returns the reason for the group's wait (tasks on its CPUs, its own members, processes that
+    ended between two scans, or idle states), and the mask or cpuset that kept it off other CPUs.
+    `placed_tasks`: those of `all_tasks` with a known CPU. `covered_s`: seconds that these records
+    cover."""
     rivals = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
     if rivals.are_unknown and (reason := _idle_reason(session, waiters, interval)) is not None:
         return reason

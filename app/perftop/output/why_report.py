@@ -1,6 +1,5 @@
 """The report of `perftop why`: the costliest causes, the tasks for which others waited, causes that
-were ruled out, and causes that cannot be measured here. Detectors in `detect/` find the losses.
-"""
+were ruled out, and causes that cannot be measured here."""
 
 from __future__ import annotations
 
@@ -65,9 +64,8 @@ from perftop.session.task_times import JobTime, RunTimes
 MIN_VICTIM_SHARE = 0.05
 """Minimum share of their own time that tasks must lose to a cause below MIN_SHARE to be named."""
 MIN_WANTED_S = 0.1
-"""Minimum time in s that a job must have run or waited for a CPU, according to task records, for
-its losses to be given as shares. It is the time between two records: these can miss short-lived
-tasks, so a shorter recorded time may be a small part of the job's time."""
+"""Minimum time in s that a job must have run or waited for a CPU for its losses to be given as
+shares. It is the time between two task records, which can miss short-lived tasks."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named. Further ones are only counted."""
 MIN_ALWAYS_SHARE = 0.97
@@ -175,10 +173,10 @@ def brief_report(
     session: Session, first_ns: int, argv: Sequence[str] = (), *, is_past: bool = False,
     totals: Totals | None = None, interval: Interval | None = None,
 ) -> Report:  # fmt: skip
-    """Returns the report on a session, or on a part of it, without the results of `with_checks`.
-    `first_ns`: raw time of the first frame. `argv`: the command that perftop ran, which has ended.
-    `is_past`: whether the span is over, so that causes are no longer active. `totals`, `interval`:
-    the sums and numbers of the part."""
+    """Returns the report on a session, or on the part with these `totals` and this `interval`,
+    without the results of `with_checks`. `first_ns`: raw time of the first frame. `argv`: the
+    command that perftop ran, which has ended. `is_past`: whether the span is over, and causes no
+    longer active."""
     is_whole_run = totals is None
     past_tense = is_past or bool(argv)
     if totals is None:

@@ -364,22 +364,7 @@ def _labelled_lines(label: str, text: str, role: Role = "text") -> list[TextLine
 
 
 def why_json(session: Session, report: Report, run: Line | None) -> Line:
-    """Returns one object. Later versions may add keys but keep these. Ratios are 0 to 1, times are
-    Unix seconds; unknown values are null.
-
-    `answer` is the sentence. `job` is the watched job; null if the report is about all busy CPUs.
-    `lost_ratio` is the share of `wanted_s` lost to all `causes`, which are in the order of their
-    share. A cause has `kind` and `cause` as in the line of an episode (`cause` is "other" where no
-    episode explains it), `lost_ratio`, `lost_s`, `for_s` (null: unknown), `running`, `cpus`,
-    `text`, `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
-    known). `clues` are likely reasons, with `key`, `text`, `try`, `highest_ratio` (the most that it
-    can cost; null: unknown) and `lost_ratio` (what samples of the kernel found lost in this way;
-    null: not sampled). `looked_for` lists the losses that could be measured, whether or not they
-    are causes; quotas are only in `causes`; `not_seen` lists those that could not be measured, with
-    `why` and `fix`; `spent` is what the threads of the job did, in seconds of all together (null:
-    not known); `seen` is the basis of the report. `run` is the run of the command, as in the
-    summary of `stat`.
-    """
+    """Returns the object that `perftop help json` explains. Later versions may add keys."""
     hello, totals, end = session.hello, report.totals, session.unix(session.now_ns)
     causes = [
         {

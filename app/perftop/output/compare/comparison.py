@@ -1,6 +1,5 @@
-"""Compares two sides: the differences between their machines, the numbers that differ by more than
-the noise, and the answer in one sentence.
-"""
+"""Compares two sides: differences between their machines, numbers that differ by more than the
+noise, and the answer in a sentence."""
 
 from __future__ import annotations
 
@@ -435,8 +434,8 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
     """Returns the smallest difference that this many runs detect in most comparisons of `rows`
-    rows, and the runs per side that would detect the present difference; None if there are too few
-    runs to estimate the noise."""
+    rows, and the runs per side that would detect the present one; None with too few runs for the
+    noise."""
     by_file = max(phase.files) > 1
     sides = [
         _side_values(side, row.number.key, by_file=by_file) for side in (phase.side_a, phase.side_b)

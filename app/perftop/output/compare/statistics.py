@@ -1,7 +1,5 @@
-"""Means with confidence intervals (Student), differences of two means (Welch) or of two medians
-(Mann and Whitney), outliers (Grubbs), and the number of runs that a difference needs. No library is
-needed for sums over a few hundred values.
-"""
+"""Means with confidence intervals (Student), differences of two means (Welch) or medians (Mann and
+Whitney), outliers (Grubbs), and the number of runs that a difference needs."""
 
 from __future__ import annotations
 
@@ -105,12 +103,10 @@ def resolution(values: Sequence[float]) -> float:
 
 
 def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Estimate:
-    """Returns the ratio of two sums, estimated from their parts in time slices of equal length.
-
-    Neighbouring slices are correlated, so their variation underestimates the error of the ratio. So
-    slices are joined into blocks. The correlation of neighbouring blocks gives the number of
-    independent values. The largest error of all block lengths is used.
-    """
+    """Returns the ratio of two sums, estimated from their parts in time slices of equal length. As
+    neighbouring slices are correlated, their variation would underestimate the error. So slices are
+    joined into blocks, whose correlation gives the number of independent values. Of several block
+    lengths, the one with the largest error is used."""
     whole, length = sum(amounts) / sum(sizes), len(amounts)
     blocks = [_block_deviations(amounts, sizes, whole, length // count)
               for count in BLOCK_COUNTS if count <= length]  # fmt: skip
@@ -150,10 +146,9 @@ def _block_deviations(
 
 
 def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Difference | None:
-    """Returns the difference of two means by Welch's test; None if both errors are unknown. If one
-    error is unknown, that side is assumed to vary as much as the other. Positive numbers are
-    compared by their logarithms, so that the noise of A counts, too, and no interval goes below
-    -100 %."""
+    """Returns the difference of two means by Welch's test. A side with an unknown error is assumed
+    to vary as much as the other; None if both are unknown. Positive numbers are compared by
+    logarithms, so that the noise of A counts, too, and no interval goes below -100 %."""
     if not (a.has_error or b.has_error):
         return None
     in_logs = not is_share and a.mean > 0 and b.mean > 0

@@ -194,9 +194,8 @@ def _values(readings: Sequence[Reading], key: str, *, by_sample: bool) -> list[f
 
 
 def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
-    """Draws the values of both sides as dots on one axis, from the lowest to the highest value. A
-    place has two dots for a side with at least half as many values there as at its densest place,
-    and one dot for fewer."""
+    """Draws the values of both sides as dots on one axis. A place has two dots for a side with at
+    least half as many values there as at its densest place, and one dot for fewer."""
     ordered = sorted(value for side in sides for value in side)
     if not ordered:
         return []
@@ -267,11 +266,7 @@ def _draw_interval(row: Row, scale: float) -> str:
 
 
 def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
-    """Returns the line `diff`: `answer`; `state`, the states in which the machines differ; `same`,
-    the equal states; and for each phase (`label`, null for the whole) the numbers in base units. A
-    number has the values of both sides, `difference` B - A with its 95 % interval `low` to `high`,
-    `chance` (the probability that a difference this large occurs by chance, corrected for the
-    number of rows), `verdict` and `test` (whether means are compared, or medians by ranks)."""
+    """Returns the line `diff`, whose keys `perftop help json-runs` explains."""
     first = compared[0]
     states = [{"key": s.key, "a": s.side_a, "b": s.side_b, "explains": s.explained_keys}
               for s in first.differing_states]  # fmt: skip

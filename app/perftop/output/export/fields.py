@@ -1,6 +1,5 @@
-"""The columns of an exported table, which has a row for each CPU and interval. Every machine has
-the same columns, whose names include the units.
-"""
+"""The columns of an exported table, which has a row for each CPU and interval. They are the same on
+every machine, and their names include the units."""
 
 from __future__ import annotations
 

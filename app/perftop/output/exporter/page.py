@@ -1,6 +1,5 @@
-"""The page that Prometheus scrapes. It is built from the sums so far, at most once for each sample
-and format. Dashboards and alerts depend on the names, types and labels of the families.
-"""
+"""The page that Prometheus scrapes, built at most once for each sample and format. Dashboards and
+alerts depend on the names, types and labels of the families."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ PRESSURE_KEYS = "pressure_cpu_s", "pressure_memory_s", "pressure_io_s"
 
 
 class Sums:
-    """Sums by CPU and by package. Two groups of sums are each added completely or not at all: the
-    modes of a CPU's time; and its cycles, instructions and reference cycles. So the ratio of two
-    sums of a group covers the same time."""
+    """Sums by CPU and by package. The modes of a CPU's time are added all together or not at all,
+    and so are its cycles, instructions and reference cycles: the ratio of two sums is for one
+    time."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -246,9 +246,8 @@ class _PendingSample:
 
 
 class EpisodeSums:
-    """Sums of the number, duration and cost of episodes. A counter must never decrease, but a
-    running episode may turn out to have ended some seconds ago, or to have another cause. So
-    samples wait until their episodes can no longer change."""
+    """Sums of the number, duration and cost of episodes. Counters must never decrease, so samples
+    wait until their episodes can no longer turn out to have ended or to have another cause."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -1,6 +1,5 @@
-"""Panels side by side, which fill spare lines at the bottom of a view: "who runs", "who loses to
-whom", "what happened", and the selected core. A panel is a function that returns lines with their
-targets for clicks. `PanelRow` puts panels of equal height side by side."""
+"""Panels, which fill spare lines at the bottom of a view: "who runs", "who loses to whom", "what
+happened", and the selected core. A panel is a function that returns lines with click targets."""
 
 from __future__ import annotations
 

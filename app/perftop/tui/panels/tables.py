@@ -478,9 +478,9 @@ MIN_WIDTH_FOR_GAPS = 46
 def comparison_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the comparison of the selected range with range A, instead of the panel of tasks: a
-    sentence, and a table of rates, because the ranges differ in length. Rates are shares of the
-    time of all CPUs, or the CPUs that tasks used or waited for."""
+    """Returns the comparison of the selected range with range A: a sentence, and a table of rates,
+    because the ranges differ in length. Rates are shares of the time of all CPUs, or numbers of
+    CPUs."""
     assert settings.held_range is not None
     sides = settings.held_range, (interval, verdict_at(session, interval, is_range=True))
     number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7

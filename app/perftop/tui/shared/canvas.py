@@ -1,8 +1,7 @@
-"""Widgets that consist of lines, drawn with Textual's Line API. Lines are given as runs; only
-changed lines are converted to strips (Textual's form of a line) and painted. A `PageWidget` makes
-all its lines at once. A `Canvas` is a view of the main screen, with fixed lines at its top and
-bottom, and lines between them that scroll and can be clicked. A `CursorCanvas` is a canvas with a
-cursor that moves from line to line."""
+"""Widgets that consist of lines of runs, drawn with Textual's Line API; only changed lines become
+strips (Textual's form of a line) and are painted. A `PageWidget` makes all its lines at once. A
+`Canvas` is a view of the main screen, with fixed lines at its top and bottom, and lines between
+them that scroll and can be clicked. A `CursorCanvas` has a cursor that moves from line to line."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ def has_note_rows(screen: Size) -> bool:
 
 def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above: bool) -> Line:
     """Returns the line of a note for a new user in `size` cells, bright if it is the first one
-    left. A stroke at cell `x` leads to the next line or, unless `is_above`, to the previous
-    line."""
+    left. A stroke at cell `x` leads to the line below or, unless `is_above`, to the line above."""
     key, before, after = TOUR_NOTES[note]
     is_first = note == settings.tour_notes[0]
     runs: list[Run] = [

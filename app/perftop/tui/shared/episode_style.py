@@ -1,6 +1,5 @@
-"""Episodes (times during which something slows CPUs down), as all views show them: markers, styles,
-sentences and groups; and the worst episode and the loss of each row. Lists by CPU are rebuilt only
-when an episode begins, grows or ends, so a refresh costs time only for visible rows."""
+"""Episodes as all views show them: markers, styles, sentences and groups; and the worst episode and
+the loss of each row. Lists by CPU are rebuilt only when an episode begins, grows or ends."""
 
 from __future__ import annotations
 

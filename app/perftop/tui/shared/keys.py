@@ -15,10 +15,9 @@ KeyScope = Literal[
     "app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu", "chooser",
     "prompt", "output", "fleet",
 ]  # fmt: skip
-"""Where a key works: everywhere (app); in a recording (replay); in all views (monitor); in views
-whose cursor moves up and down (rows); in one view; in all lists (menu); in lists with several
-choices (chooser); in the prompt; in a command's output that fills the screen; or on the fleet's
-screen, where the keys in FLEET_KEYS work as well."""
+"""Where a key works: everywhere (app), in recordings (replay), in all views (monitor), in views
+whose cursor moves up and down (rows), in one view, in lists (menu), in lists with several choices
+(chooser), in the prompt, in a command's full-screen output, or on the fleet's screen."""
 
 
 @dataclass(frozen=True, slots=True)

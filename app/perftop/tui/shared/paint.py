@@ -61,8 +61,8 @@ class RunWriter:
 
     def write(self, runs: Iterable[Run], blanks: int = 0) -> str:
         """Returns the runs with their escape sequences, followed by `blanks` blanks. Adjacent runs
-        of one style share a sequence, and spaces on an unchanged background need none. A shorter
-        sequence is used if only the letter colour changes, which is the most frequent case."""
+        of one style share a sequence, and spaces on an unchanged background need none. A change of
+        only the letter colour, which is the most frequent, has a shorter sequence."""
         parts: list[str] = []
         append, switches = parts.append, self._switches
         last_key, background, field = "", None, False

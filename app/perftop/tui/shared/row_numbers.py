@@ -302,8 +302,7 @@ def ordered_rows(
     cores: Cores, settings: ViewSettings, session: Session, interval: Interval
 ) -> list[int]:
     """Returns the indexes of rows in the selected order: by number from the highest, or by task
-    name, unknown values last. Numbers are compared as displayed, so invisible changes move no
-    row."""
+    name, unknown values last. Numbers are compared as displayed."""
     rows = [row for group in cores.rows_by_group.values() for row in group]
     if settings.order == "CPU number":
         rows.sort(key=lambda row: cores.rows[row].cpus[0])

@@ -1,6 +1,5 @@
 """The time axis of charts: the time of each cell, the values of its bins (a bin is the time that a
-chart column covers), round times, and markers of episodes. The newest time is at the right edge.
-The axis is drawn below its chart, never over values."""
+chart column covers), round times, and markers of episodes. The newest time is at the right edge."""
 
 from __future__ import annotations
 
@@ -147,10 +146,9 @@ def cells_outside(
 
 
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
-    """Returns the finest axis of `room` cells that covers the window. While the history, which
-    begins at `first_ns`, fills at most half of the window, the axis covers a half, a quarter, … of
-    it: each change of scale changes the whole chart. The distance between ticks is a multiple of
-    the bin length. Bins may be shorter than a sample."""
+    """Returns the finest axis of `room` cells that covers the window, or while the history, which
+    begins at `first_ns`, fills at most half of the window, a half, a quarter, … of it. Ticks are
+    multiples of the bin length apart. Bins may be shorter than a sample."""
     window_ns = window_s * 1e9
     if first_ns is not None:
         while now_ns - first_ns <= window_ns / 2 >= MIN_AXIS_NS:
@@ -361,8 +359,8 @@ def tick_line(
     marks: Iterable[Episode] = (), history_start: float | None = None,
 ) -> list[Run]:  # fmt: skip
     """Returns the line of the axis with ticks and the labels of `marks`. `times_inside`: times are
-    in this line, but never cover signs or running episodes. `history_start`: Unix time at which the
-    history begins, written into the cells before it; None: these cells are blank."""
+    in this line, but cover no signs or running episodes. `history_start`: Unix time at which the
+    history begins, for the cells before it."""
     line = axis_rule(axis, episodes)
     named = {cell for moment in marks for cell in draw_mark(line, axis, moment)}
     free = {cell for cell, run in enumerate(line) if run == _RULE} - named

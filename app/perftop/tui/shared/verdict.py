@@ -1,7 +1,6 @@
-"""The verdict is a sentence on what costs tasks most: the first line of `perftop why`, for the last
-seconds before the shown moment or, for a watched job that has ended, its whole run. In a live
-session, sums over the last seconds are differences of sums since its start. For a past moment, sums
-are computed again from the history."""
+"""The verdict is the first line of `perftop why` for the last seconds before the shown moment or,
+for a watched job that has ended, its whole run. In a live session, sums over the last seconds are
+differences of sums since its start; for a past moment, they are computed from the history."""
 
 from __future__ import annotations
 
@@ -425,9 +424,9 @@ _VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
 
 
 def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str) -> Line:
-    """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, the
-    parts of the bar in words, and the history of losses. `keys`: keys for the right end, if they
-    fit. `shapes`: characters for causes in the bar; '' if causes have colours."""
+    """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, its
+    parts in words, and the history of losses. `keys`: keys for the right end, if they fit.
+    `shapes`: characters for causes in the bar; '' if causes have colours."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
     key = verdict.sign_style if level or verdict.sign == CALM_SIGN else "text"
