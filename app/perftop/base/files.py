@@ -228,8 +228,7 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
 
 
 def make_directory(path: Path, *, parents: bool = False) -> None:
-    """Creates a directory for us alone unless it exists; `parents`: and its parents. Raises
-    OSError."""
+    """Creates a missing directory, and with `parents` its parents, for us alone. Raises OSError."""
     if parents and not path.parent.is_dir():
         make_directory(path.parent, parents=True)
     with open_parent(path, follow=True) as (fd, name):
@@ -349,8 +348,7 @@ def save_findings(answer: Mapping[str, Any]) -> None:
 
 def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
     """Returns the counters that are wrong now: those in `answer`, and those found wrong earlier
-    since boot that are not correct in `answer`. A disturbed test, or one without the counter,
-    clears none."""
+    since boot that are not correct in `answer`. A disturbed test clears none."""
     is_right: dict[str, bool] = {}
     for check in answer["checks"]:
         clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]

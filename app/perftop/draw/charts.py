@@ -40,8 +40,7 @@ class ChartColumn(NamedTuple):
 
 Glyphs = Literal["colour", "sixteen", "shapes", "ascii"]
 """Ways to draw the cells of charts. "colour": with a foreground and a background colour. "sixteen":
-as shapes in the terminal's own 16 colours. "shapes": as shapes without colour. "ascii": as
-ASCII."""
+as shapes in the terminal's own 16 colours. "shapes": as shapes without colour."""
 
 
 def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
@@ -122,8 +121,7 @@ def _to_eighths(shares: Floats, rows: int) -> Ints:
 def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
     """Returns the chart of a CPU's time: user and kernel grow from the bottom, steal hangs from the
     top. `columns`: (columns, 4), the shares of user, kernel and steal, and OUTSIDE_EPISODES,
-    AFTER_EPISODE or DURING_EPISODE. An unknown user share makes a column blank; others count as
-    0."""
+    AFTER_EPISODE or DURING_EPISODE. A column with an unknown user share is blank."""
     is_unknown = ~np.isfinite(columns[:, 0])
     user, kernel, steal, state = np.fmax(columns, 0.0).T
     steal_height = np.maximum(steal >= MIN_DRAWN_STEAL, _to_eighths(steal, rows))
@@ -286,7 +284,7 @@ def _smt_cell(parts: tuple[int, ...], step: int, _: Glyphs, *, is_upper: bool) -
 
 def _smt_shape(parts: Sequence[int], _: int, glyphs: Glyphs, *, is_upper: bool) -> Run:
     """Returns a cell in the shape of its largest SMT state. In 16 colours, a single thread has the
-    shape of both threads in another colour. Without colours, several shades would look like
+    shape of both threads in another colour. There is one shade, as several would look like
     stripes."""
     kind = parts.index(max(parts))
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
@@ -486,8 +484,7 @@ def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = F
 
 def add_rules(columns: Sequence[ChartColumn], rules: Mapping[int, str]) -> list[ChartColumn]:
     """Adds vertical rules to a chart, below its line. `rules`: the word at the foot of each rule,
-    by column, each a line lower than the word before. Words that would cover other cells are left
-    out."""
+    by column, each a line lower than the one before. Words without room are left out."""
     ruled_columns = [[*zip(column.signs, column.styles, strict=True)] for column in columns]
     for x in rules:
         signs = columns[x].signs

@@ -1,6 +1,5 @@
 """Colours and characters of each theme, by style key: a meaning, such as `alarm`. Colour only
-repeats a shape or a number, so nothing is lost on a monochrome terminal. Shapes have ASCII
-substitutes."""
+repeats a shape or a number, so monochrome terminals lose nothing. Shapes have ASCII substitutes."""
 
 from __future__ import annotations
 

@@ -49,8 +49,7 @@ class Check:
     brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
     measured_share: float = 0.0
-    """Measured share of the time (in interrupts, for example), only part of it lost; NaN if
-    unknown."""
+    """Measured share of the time (in interrupts, for example), partly lost; NaN if unknown."""
 
     def is_ruled_out(self, min_share: float) -> bool:
         """Returns whether the loss is certainly below `min_share`, and the measured share is below

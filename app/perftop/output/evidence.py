@@ -264,8 +264,7 @@ MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
 
 
 def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
-    """Returns clues from kernel samples of the watched job, or else of all tasks: one of each
-    kind."""
+    """Returns clues from kernel samples of the watched job or else all tasks: one of each kind."""
     hints, wanted_s = session.hints, totals.losses.whole_s
     pids = {pid for pid, _ in totals.times.threads}
     if not hints.kernel_span_s or not wanted_s > 0:

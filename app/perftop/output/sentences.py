@@ -247,8 +247,7 @@ def sentence(
     past_tense: bool = False, when: str = "", max_length: int = MAX_SENTENCE,
 ) -> list[SentencePart]:  # fmt: skip
     """Returns a sentence on episodes of one kind and cause, based on the deepest one. `names`: the
-    tasks that lost, most important first. `when`: a phrase for the time, left out if it does not
-    fit."""
+    tasks that lost, most important first. `when`: a phrase for the time, optional if too long."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
     fields = _phrase_fields(topology, worst, episodes, past_tense=past_tense)
     by_size = [fields | _task_fields(worst, names, size) for size in _NAME_SIZES]

@@ -104,8 +104,7 @@ def ending_lines(
     requested_keys: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
     """Returns the final lines, on the command, if any, and the summary. `line`: the summary as
-    JSON. `requested_keys`: metrics to summarise (None: defaults). `brief`: after a command, only
-    lines on it."""
+    JSON. `requested_keys`: metrics to summarise. `brief`: after a command, only lines on it."""
     lines = []
     if argv is not None:
         phases = session.run_phases() if session.tracks_losses else []
@@ -204,8 +203,7 @@ LABEL_CHARACTERS = 13
 
 
 def headline(command: str, line: Line) -> str:
-    """Returns a sentence on the time of the command and its children. `line`: summary with a
-    run."""
+    """Returns a sentence on the time of the command and its children. `line`: the summary."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     bound_text = "at most " if run.get("late_s") else ""

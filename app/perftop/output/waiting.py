@@ -287,8 +287,7 @@ def _find_reason(
 ) -> _WaitReason:  # fmt: skip
     """Returns the reason for the group's wait (tasks on its CPUs, its own members, processes that
     ended between two scans, or idle states), and the mask or cpuset that kept it off other CPUs.
-    `placed_tasks`: those of `all_tasks` with a known CPU. `covered_s`: seconds that these records
-    cover."""
+    `placed_tasks`: those of `all_tasks` with a known CPU. `covered_s`: span of these records."""
     rivals = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
     if rivals.are_unknown and (reason := _idle_reason(session, waiters, interval)) is not None:
         return reason

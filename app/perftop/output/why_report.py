@@ -175,8 +175,7 @@ def brief_report(
 ) -> Report:  # fmt: skip
     """Returns the report on a session, or on the part with these `totals` and this `interval`,
     without the results of `with_checks`. `first_ns`: raw time of the first frame. `argv`: the
-    command that perftop ran, which has ended. `is_past`: whether the span is over, and causes no
-    longer active."""
+    command that perftop ran, which has ended. `is_past`: whether the span is over."""
     is_whole_run = totals is None
     past_tense = is_past or bool(argv)
     if totals is None:

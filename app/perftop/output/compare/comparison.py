@@ -434,8 +434,8 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
     """Returns the smallest difference that this many runs detect in most comparisons of `rows`
-    rows, and the runs per side that would detect the present one; None with too few runs for the
-    noise."""
+    rows, and the runs per side that would detect the present one; None if there are too few
+    runs."""
     by_file = max(phase.files) > 1
     sides = [
         _side_values(side, row.number.key, by_file=by_file) for side in (phase.side_a, phase.side_b)

@@ -1,5 +1,4 @@
-"""Reads the numbers of runs, recordings or phases from recordings or JSON lines, to compare
-them."""
+"""Reads the numbers of runs, recordings or phases from recordings or JSON lines."""
 
 from __future__ import annotations
 
@@ -137,8 +136,7 @@ def unit_of(number: Number) -> str:
 
 
 def format_like(definition: Number, value: float, reference: float | None = None) -> str:
-    """Formats a value without its unit, with the digits that `reference` (default: `value`)
-    needs."""
+    """Formats a value without its unit, with as many digits as `reference` (default: `value`)."""
     if not isfinite(value):
         return MISSING
     if not definition.is_unbounded:

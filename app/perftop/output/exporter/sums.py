@@ -38,8 +38,7 @@ PRESSURE_KEYS = "pressure_cpu_s", "pressure_memory_s", "pressure_io_s"
 
 class Sums:
     """Sums by CPU and by package. The modes of a CPU's time are added all together or not at all,
-    and so are its cycles, instructions and reference cycles: the ratio of two sums is for one
-    time."""
+    and so are its cycles, instructions and reference cycles. So ratios of sums are consistent."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

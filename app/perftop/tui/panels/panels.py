@@ -177,8 +177,7 @@ def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
 def _group_line(
     session: Session, interval: Interval, group: Sequence[Episode], size: int, *, is_running: bool
 ) -> list[Run]:
-    """Returns the line of a group (marker, start, description, length), which is red during
-    episodes."""
+    """Returns the line of a group: marker, start, description and length; red during episodes."""
     first, is_loss = min(group, key=lambda e: e.start_ns), episode_style.is_loss(group[0])
     style = episode_style.severity_style(first) if is_running else "dim"
     ends_ns = [interval.time_ns if is_running or e.end_ns is None else e.end_ns for e in group]
@@ -503,8 +502,7 @@ class PaneledView(Canvas):
 
     @property
     def spare_lines(self) -> int:
-        """Number of lines below the scrolling ones; negative if they do not fit, 0 on a tiny
-        screen."""
+        """Number of lines below the scrolling ones; negative without room, 0 on a tiny screen."""
         room = self.size.height - len(self.header_lines) - max(1, self.line_count)
         return 0 if self.is_tiny else room
 
@@ -534,8 +532,8 @@ class PaneledView(Canvas):
         return [*lane_lines, *self.draw_panels(row, gap)]
 
     def _lane_lines(self, room: int) -> list[Line]:
-        """Returns a blank line and the CPUs over time, at most `room` lines; [] if not all CPUs
-        fit."""
+        """Returns a blank line and the CPUs over time in at most `room` lines, or [] without
+        room."""
         height = lanes.panel_height(sum(len(core.cpus) for core in self.cores.rows), room - 1)
         if not height:
             self._drawn_lanes = None

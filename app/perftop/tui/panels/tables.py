@@ -479,8 +479,7 @@ def comparison_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
     """Returns the comparison of the selected range with range A: a sentence, and a table of rates,
-    because the ranges differ in length. Rates are shares of the time of all CPUs, or numbers of
-    CPUs."""
+    because the ranges differ in length. Rates are shares of all CPUs' time, or numbers of CPUs."""
     assert settings.held_range is not None
     sides = settings.held_range, (interval, verdict_at(session, interval, is_range=True))
     number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7
