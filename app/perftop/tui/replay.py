@@ -1,6 +1,6 @@
-"""`perftop replay`: a recording as a source for the screen. Samples from the file are kept in a
-history, as in a live session. The file is read up to the moment on the screen; a moment outside the
-history is read anew."""
+"""`perftop replay`: a recording as a source for the screen. Samples from the file are stored in a
+history, as in a live session. The file is read up to the shown moment. For a moment outside the
+history, another section of the file is read into a new history."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from perftop.tui.frame.top import AppStatus, CpuCost, PlaybackState
 from perftop.tui.stream import StreamSource
 
 PLAY_STEP_S = 0.05
-"""Seconds between two steps of playing; no interval of the screen is shorter."""
+"""Seconds between two steps of playing."""
 
 
 class ReplaySource(StreamSource):
@@ -51,26 +51,27 @@ class ReplaySource(StreamSource):
         self.recording_span_ns = frame_range(recording)
         self._recording = recording
         self._playback: Playback | None = None
-        """The section of the file that is in the history; None before one was read."""
+        """The section of the file that is in the history; None before the first."""
         self._play_clock = PlayClock()
         self._playing = asyncio.Event()
         self._playing.set()
         self.seek_worker: Worker[None] | None = None
-        """The worker of the seek that is under way; None if there is none."""
+        """The worker of the current seek; None if there is none."""
         self._seek_ns = 0
+        """Monotonic time in ns up to which the current seek has read."""
         self._episodes = RecordingEpisodes()
         self.indexing = True
-        """Whether the search of the whole file for episodes is under way."""
+        """Whether the file is still being searched for episodes."""
         self._extended_playback: tuple[Playback | None, int] = None, 0
-        """The playback whose history was last extended backwards, and the monotonic time in ns from
-        which samples were requested."""
+        """The playback whose history was last extended backwards, and the time (monotonic ns) to
+        which it was extended."""
         self._mark_count = 0
-        """Number of marks that the user has set in this replay; they are not in the file."""
+        """Number of marks that the user has set in this replay. They are not stored in the file."""
         self._remarks = [] if recording.checked else [UNCHECKED_NOTICE]
         """Remarks about the recording that have not been reported yet."""
         self._remarks += [STILL_WRITTEN_NOTICE] if recording.is_growing else []
         self._damage: str | None = None
-        """The damage to the file that was reported last; None if none was."""
+        """The damage to the file that was reported last; None if there is none."""
 
     async def read_data(self) -> None:
         await self._seek_to(self.recording_span_ns[0])
@@ -82,24 +83,21 @@ class ReplaySource(StreamSource):
 
     async def _index_episodes(self) -> None:
         recording, episodes = self._recording, self._episodes
+        search = player.fill_episodes(recording.path, recording.hello, episodes)
         try:
-            async with aclosing(
-                player.fill_episodes(recording.path, recording.hello, episodes)
-            ) as updates:
+            async with aclosing(search) as updates:
                 async for _ in updates:
                     self.show()
-            if episodes.omitted_count:
-                self.show_notice(
-                    f"{episodes.omitted_count} more episodes of the file are not listed"
-                )
+            if count := episodes.omitted_count:
+                self.show_notice(f"{count} more episodes of the file are not listed")
         except (Failed, OSError) as error:
             self.show_notice(str(error))
         self.indexing = False
         self.show_new_moment()
 
     def on_tick(self) -> None:
-        """Reports damage to the file once. Reads samples from before the history if time axes cover
-        them."""
+        """Reports damage to the file and remarks once. Reads samples from before the history if
+        time axes cover them."""
         self._read_earlier_samples()
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
@@ -126,7 +124,7 @@ class ReplaySource(StreamSource):
 
     @property
     def ends_ns(self) -> tuple[int, int] | None:
-        """The first and the last moment in the history, in ns of monotonic time; None before the
+        """Monotonic times in ns of the first and the last moment in the history; None before the
         first section."""
         return None if self._playback is None else self._playback.ends_ns
 
@@ -139,8 +137,8 @@ class ReplaySource(StreamSource):
     # --- playing
 
     def _play(self) -> bool:
-        """Plays up to the moment that is due: from the history, then from the file. Returns whether
-        this machine is too slow for the playback speed."""
+        """Shows the moment that is due now, from the history or by reading on in the file. Returns
+        whether this machine is too slow for the playback speed."""
         playback, interval = self._playback, self.interval
         now_ns = self._play_clock.now_ns(self.clock())
         if playback is None or interval is None:
@@ -174,9 +172,8 @@ class ReplaySource(StreamSource):
             self._playing.set()
             self._play_clock.begin(interval.time_ns, self.clock())
             if (ends_ns := self.ends_ns) is not None and interval.time_ns < ends_ns[0]:
-                self.show_nearest_moment(
-                    interval.time_ns
-                )  # a seek has dropped this moment from the history
+                # a seek has dropped this moment from the history
+                self.show_nearest_moment(interval.time_ns)
         self.show_new_moment()
 
     def change_speed(self, steps: int) -> None:
@@ -200,7 +197,7 @@ class ReplaySource(StreamSource):
             super().step(steps)
 
     def show_nearest_moment(self, time_ns: int) -> None:
-        """Goes to this moment, immediately if it is in the history, else by a seek."""
+        """Goes to this moment, by a seek if it is not in the history."""
         first_ns, last_ns = self.recording_span_ns
         time_ns = max(first_ns, min(last_ns, time_ns))
         ends_ns = self.ends_ns
@@ -233,10 +230,8 @@ class ReplaySource(StreamSource):
         self._mark_count += 1
         label = shorten_label(label or f"mark {self._mark_count}")
         self._episodes.add_mark(new_mark(time_ns, label))
-        time_text = clock_time(self.session.unix(time_ns))
-        self.show_notice(
-            f'marked "{label}" at {time_text} until you leave; the file does not change'
-        )
+        place = f'"{label}" at {clock_time(self.session.unix(time_ns))}'
+        self.show_notice(f"marked {place} until you leave; the file does not change")
         if self.is_paused and self.interval is not None:
             self.show_moment(self.interval.time_ns)
 
@@ -261,15 +256,14 @@ class ReplaySource(StreamSource):
         self._show_section(await self._search().go(self._playback, time_ns), time_ns)
 
     async def _go_to_found_episode(self, direction: int, cpus: list[int] | None) -> None:
-        """Goes to the next (`direction` = 1) or previous (-1) episode or mark of the file, once the
-        search of the whole file has progressed far enough."""
+        """Goes to the next (`direction` = 1) or previous (-1) episode or mark of the file, as soon
+        as the search for episodes has read that part of the file."""
         interval, episodes = self.interval, self._episodes
         if interval is None or self._playback is None:
             return
         while True:
-            is_complete = not self.indexing or (
-                direction < 0 and episodes.until_ns >= interval.time_ns
-            )
+            has_passed = episodes.until_ns >= interval.time_ns
+            is_complete = not self.indexing or (direction < 0 and has_passed)
             place = await self._search().next_episode(self._playback, interval, direction, cpus)
             if is_complete or (place is not None and direction > 0):
                 break
@@ -278,9 +272,8 @@ class ReplaySource(StreamSource):
         if place is not None:
             self._show_section(*place)
         else:
-            self.show_notice(
-                f"no episode or mark {'after' if direction > 0 else 'before'} this moment"
-            )
+            where = "after" if direction > 0 else "before"
+            self.show_notice(f"no episode or mark {where} this moment")
 
     def _search(self) -> Seeker:
         return Seeker(self._recording, self._episodes, self.clock, self._report_seek)
@@ -290,7 +283,7 @@ class ReplaySource(StreamSource):
         self.show()
 
     def _show_section(self, playback: Playback, time_ns: int) -> None:
-        """Shows a section of the file at the given time, if the section has samples."""
+        """Shows this moment of a section of the file, if the section has samples."""
         if playback.ends_ns is None:
             return
         if playback is not self._playback:
@@ -300,7 +293,7 @@ class ReplaySource(StreamSource):
             self.cost = CpuCost(lambda: 0.0)
             self.cost.cpu_share(playback.session)
             self.status = replace(self.status, own_cpu_share=playback.cost)
-        playback.session.take_interval()  # the next interval then begins where reading continues
+        playback.session.take_interval()  # so that the next interval begins where reading continues
         self._show_and_play_from(time_ns)
 
     def on_hello(self, hello: wire.Hello) -> Session:  # noqa: ARG002 - the section has read it
@@ -308,20 +301,19 @@ class ReplaySource(StreamSource):
         return self._playback.session
 
     def _show_and_play_from(self, time_ns: int) -> None:
-        """Shows this moment; playing continues from this moment."""
+        """Shows this moment, from which playing continues."""
         self.show_moment(time_ns)
         if (interval := self.interval) is not None:
             self._play_clock.begin(interval.time_ns, self.clock())
         self._read_earlier_samples()
 
     def _read_earlier_samples(self) -> None:
-        """Starts to read, in the background, samples from before the history that axes show."""
+        """Starts to read the samples before the history that time axes cover, in the background."""
         playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
         if playback is None or ends_ns is None or interval is None or self.seek_worker is not None:
             return
-        since_ns = max(
-            self.recording_span_ns[0], interval.time_ns - round(self.settings.window_s * 1e9)
-        )
+        window_ns = round(self.settings.window_s * 1e9)
+        since_ns = max(self.recording_span_ns[0], interval.time_ns - window_ns)
         last_playback, last_since_ns = self._extended_playback
         is_done = last_playback is playback and last_since_ns <= since_ns
         if not is_done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:

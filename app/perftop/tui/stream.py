@@ -1,4 +1,4 @@
-"""Sources that show one stream: the base class for a live stream, a recording and a stream around a
+"""The base class of sources that show one stream: a live stream, a recording, or a stream around a
 command; and the live stream. A source owns the shown moment and the messages to the user."""
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 50
 NOTICE_S = 10.0
 """Time in s for which a message is shown if no key is pressed."""
 MIN_CHECK_S = 0.9
-"""Minimum seconds, while messages arrive, between two checks for changes without a message, such as
-a lost link."""
+"""Minimum seconds between two checks, while messages arrive, for changes that no message reports,
+such as a lost link."""
 DRAWING_CHECK_S = 0.05
 """Seconds between two checks of whether a slow terminal has accepted the last picture."""
 MIN_SILENCE_S = 3.0
-"""Seconds without a message, in addition to two sample periods, after which the screen reports that
-no data arrives."""
+"""Time without messages after which the screen reports that no data arrives: this many seconds and
+two sample periods."""
 
 
 class StreamSource(ScreenSource, Follower, PlaybackControls):
-    """A stream, and its shown moment: the newest, or an earlier one, during which sampling
-    continues. Times are monotonic, in ns."""
+    """A stream and its shown moment, which is the newest or, while paused, an earlier one. Sampling
+    continues while paused. Times are monotonic, in ns."""
 
     def __init__(self, interval_ns: int, *, starts_early: bool = False, tour: bool = False) -> None:
-        """`interval_ns`: the time that numbers cover. `tour`: whether to show notes for a new
-        user."""
+        """`interval_ns`: the time that numbers cover. `tour`: whether to show notes for new
+        users."""
         super().__init__(interval_ns, starts_early=starts_early)
         self.clock: Callable[[], float] = time.monotonic
         self.cost = CpuCost(time.process_time)
@@ -58,21 +58,20 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         self._initial_interval_ns = interval_ns
         self._tour = tour
         self.interval: Interval | None = None
-        """The shown interval; None before the first. While paused it stays here, even after the
-        history has dropped it."""
+        """The shown interval; None before the first. While paused it remains the same, even after
+        the history has dropped it."""
         self.is_paused = False
         self.newest_interval: Interval | None = None
         self._notice, self._notice_end_s = "", 0.0
-        """The last message, and the time of `clock` at which it is removed."""
-        self._watched_s = self.clock()
+        """The last notice, and the time of `clock` at which it is removed."""
+        self._last_check_s = self.clock()
         self._timer: asyncio.TimerHandle | None = None
         self._has_changed = False
+        """Whether something has changed that has not been shown yet."""
 
     def make_screen(self) -> Monitor:
-        config = self.app.config
-        self.settings = ViewSettings(
-            units=config.units, columns=config.columns, ascii=self.app.ascii
-        )
+        config, ascii_ = self.app.config, self.app.ascii
+        self.settings = ViewSettings(units=config.units, columns=config.columns, ascii=ascii_)
         return Monitor(self.settings, config.keys, self, tour=self._tour)
 
     def start(self) -> None:
@@ -88,7 +87,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     @property
     def monitor(self) -> Monitor | None:
-        """The main screen, which other screens may cover; None while it is not mounted."""
+        """The main screen, even if another screen covers it; None while it is not mounted."""
         stack = self.app.screen_stack if self.app.is_running else []
         screen = stack[0] if stack else None
         return screen if isinstance(screen, Monitor) and screen.is_mounted else None
@@ -99,25 +98,21 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         """Applies these messages, and draws the last interval that they complete."""
         previous = self.newest_interval
         is_over = super().process(messages)
-        has_new_interval = (
-            self.newest_interval is not None
-            and self.newest_interval is not previous
-            and not self.is_paused
-        )
+        newest, is_live = self.newest_interval, not self.is_paused
+        has_new_interval = newest is not None and newest is not previous and is_live
         if has_new_interval:
             self.status = replace(self.status, own_cpu_share=self.cost.cpu_share(self.session))
-        if self.clock() - self._watched_s >= MIN_CHECK_S:
+        if self.clock() - self._last_check_s >= MIN_CHECK_S:
             self.check()
         self._schedule_check(1.5)  # longer than a batch, which covers up to 1 s of samples
         self._show_changes(has_new_interval=has_new_interval)
         return is_over
 
     def _show_changes(self, *, has_new_interval: bool) -> None:
-        """Shows the current state if it has changed. Waits for a terminal that has not accepted the
-        last picture, because queued pictures would delay the response to a key."""
-        self._has_changed = (
-            self._has_changed or has_new_interval or self._current_status() != self.status
-        )
+        """Shows the current state if it has changed. If the terminal has not accepted the last
+        picture yet, this is done later, because queued pictures would delay the response to a
+        key."""
+        self._has_changed |= has_new_interval or self._current_status() != self.status
         if self._has_changed and self.app.is_drawing():
             self._schedule_check(DRAWING_CHECK_S)
         elif self._has_changed:
@@ -134,8 +129,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
             self.interval = interval
 
     def end(self, failed: Failed) -> None:
-        """Called when the stream has ended. The last numbers stay on the screen; without numbers,
-        the app exits."""
+        """Called when the stream has ended. The last numbers remain on the screen; if there are
+        none, the app exits."""
         self.app.failure = failed
         if self.interval is None:
             self.app.end_with_status(failed.status)
@@ -146,16 +141,16 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
     # --- the status
 
     def complete_status(self, status: AppStatus) -> AppStatus:
-        """Returns the status, completed with the state and, if it has none, the notice of this
-        source."""
+        """Returns the status with the state of this source added, and its notice if the status has
+        none."""
         return status
 
     def on_tick(self) -> None:
-        """Called about once a second, even while no messages arrive."""
+        """Called about once a second, even if no messages arrive."""
 
     def show(self) -> None:
-        """Shows the current state, if the screen is mounted. Calls the screen directly: a message
-        to the screen would cost a twentieth of a refresh."""
+        """Shows the current state if the screen is mounted. Calls the screen directly, because a
+        message to the screen would cost 5 % of a refresh."""
         self.status = self._current_status()
         if (monitor := self.monitor) is not None:
             monitor.show_state(ScreenState(self.shown_session, self.interval, self.status))
@@ -191,8 +186,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         return self.complete_status(replace(self.status, notice=notice))
 
     def _schedule_check(self, seconds: float) -> None:
-        """Schedules a check in this many seconds. Each batch of messages includes a check and
-        postpones the scheduled one, because its wake-up would cost 5 % of a refresh each second."""
+        """Schedules a check in this many seconds. Each batch of messages causes a check and
+        postpones the scheduled one, which would cost 5 % of a refresh for the wake-up."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -204,7 +199,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         self._timer = loop.call_later(seconds, self.app.call_later, check)
 
     def check(self) -> None:
-        self._watched_s = self.clock()
+        self._last_check_s = self.clock()
         self.on_tick()
         self._show_changes(has_new_interval=False)
 
@@ -212,7 +207,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     def show_moment(self, time_ns: int, span_ns: int | None = None) -> None:
         """Pauses at this moment, or at the nearest moment in the history. `span_ns`: length of the
-        range to show; None: the interval."""
+        time to show; None: the interval."""
         history = self.session.history if self.has_started else None
         if history is not None and len(times := history.times()):
             nearest_ns = max(int(times[0]), min(int(times[-1]), time_ns))
@@ -222,8 +217,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         self.show_new_moment(is_range=span_ns is not None)
 
     def show_new_moment(self, *, is_range: bool = False) -> None:
-        """Shows the moment to which the source has moved. `is_range`: the interval is a range that
-        the user has selected."""
+        """Shows the new `interval`. `is_range`: whether it is a range that the user has
+        selected."""
         time_s = self.interval.time if self.interval is not None and self.is_paused else None
         self.status = replace(self.status, paused_at=time_s, is_range=is_range)
         self.show()
@@ -245,22 +240,22 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         self.show_moment(last_ns, last_ns - first_ns)
 
     def skip(self, seconds: int) -> None:
-        """Moves by this many seconds, back if negative."""
+        """Goes this many seconds forward, or back if negative."""
         if self.interval is not None:
             self.show_nearest_moment(self.interval.time_ns + seconds * 10**9)
 
     # --- the interval
 
     def change_interval(self, direction: int) -> None:
-        """Sets another interval. No interval is shorter than the sampling interval."""
-        now_ns = self.status.interval_ns
-        least_ns = self.session.hello.sample_ns if self.has_started else 0
-        steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * direction > 0]
-        span_ns = now_ns if direction else self._initial_interval_ns
+        """Sets the next longer (`direction` = 1) or shorter (-1) interval, not shorter than the
+        sample period; 0: the initial interval."""
+        old_ns = self.status.interval_ns
+        min_ns = self.session.hello.sample_ns if self.has_started else 0
+        steps = [ns for ns in INTERVALS_NS if ns >= min_ns and (ns - old_ns) * direction > 0]
+        new_ns = old_ns if direction else self._initial_interval_ns
         if steps:
-            span_ns = min(steps) if direction > 0 else max(steps)
-        self.status = replace(self.status, interval_ns=span_ns)
-        self.interval_ns = span_ns
+            new_ns = min(steps) if direction > 0 else max(steps)
+        self.status, self.interval_ns = replace(self.status, interval_ns=new_ns), new_ns
         self.on_interval_changed()
         if self.is_paused and self.interval is not None:  # the numbers now cover the new interval
             self.show_moment(self.interval.time_ns)
@@ -274,7 +269,7 @@ class LiveSource(StreamSource):
     """A live stream from a probe. Only moments in the history can be shown."""
 
     summarises = False
-    """Whether the session keeps samples for a summary at the end."""
+    """Whether the session collects data for a summary at the end."""
 
     def __init__(
         self, opener: StreamOpener, interval_ns: int, *,
@@ -286,7 +281,7 @@ class LiveSource(StreamSource):
         super().__init__(interval_ns, starts_early=True, tour=tour)
         self._open, self._set_batch_length, self._link = opener, set_batch_length, link
         self._recorder: ScreenRecorder | None = None
-        self._last_s = 0.0
+        self._last_message_s = 0.0
 
     async def read_data(self) -> None:
         try:
@@ -297,7 +292,7 @@ class LiveSource(StreamSource):
             self.end(failed)
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        """Starts a session. A second hello comes from a machine that has been restarted."""
+        """Starts a session. A second hello means that the machine has been restarted."""
         if self.has_started:
             recorded = self.end_recording()
             text = f"{hello.host} was restarted: its earlier history is gone"
@@ -321,16 +316,16 @@ class LiveSource(StreamSource):
         return False
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
-        self._last_s = self.clock()
+        self._last_message_s = self.clock()
         return super().process(messages)
 
     def complete_status(self, status: AppStatus) -> AppStatus:
-        """Returns the status with the state of recording and link, and, if the probe hangs, the
-        time since the last message."""
+        """Returns the status with the state of the recording and of the link, and, if the probe
+        hangs, the time since the last message."""
         if not self.has_started:
             return status
         now_s = self.clock()
-        silent_s = now_s - self._last_s
+        silent_s = now_s - self._last_message_s
         limit_s = MIN_SILENCE_S + 2 * self.session.hello.sample_ns / 1e9
         is_hanging = status.failure_text is None and silent_s > limit_s
         recording, recorder_notice = self._recorder.status(now_s) if self._recorder else (None, "")
@@ -358,8 +353,7 @@ class LiveSource(StreamSource):
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         if self.has_started and self.interval is not None:
             episodes = reachable_episodes(self.session, cpus)
-            if not self.is_paused:
-                # Nothing is later than the present, so both keys go to the last episode.
+            if not self.is_paused:  # no episode is later, so both keys go to the last one
                 direction = -1
             time_ns = nearest_moment(self.session, self.interval, episodes, direction)
             if time_ns is None:
@@ -369,18 +363,16 @@ class LiveSource(StreamSource):
 
     def add_mark(self, time_ns: int, label: str) -> None:
         label = label or next_mark_label(self.session.marks)
+        time_text = clock_time(self.session.unix(time_ns))
         self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
-        self.show_notice(
-            f'marked "{shorten_label(label)}" at {clock_time(self.session.unix(time_ns))}'
-        )
+        self.show_notice(f'marked "{shorten_label(label)}" at {time_text}')
         if self.is_paused:  # otherwise the mark appears with the next numbers
             self.step(0)
 
     def on_interval_changed(self) -> None:
         if self.has_started:
-            self._set_batch_length(
-                longest_batch_ns(self.session.hello.sample_ns, self.status.interval_ns)
-            )
+            sample_ns = self.session.hello.sample_ns
+            self._set_batch_length(longest_batch_ns(sample_ns, self.status.interval_ns))
 
     def record(self) -> None:
         if self.has_started:
@@ -400,9 +392,7 @@ def run(
     `on_start`: see `run_app`."""
     source = LiveSource(
         lambda: open_stream(probe, restarts=True), interval_ns,
-        set_batch_length=probe.set_batch_length,
-        link=lambda: probe.link, tour=is_first_start(),
+        set_batch_length=probe.set_batch_length, link=lambda: probe.link, tour=is_first_start(),
     )  # fmt: skip
-    return run_app(
-        PerfTopApp(source, config, ascii_=not supports_unicode()), mouse=mouse, on_start=on_start
-    )
+    app = PerfTopApp(source, config, ascii_=not supports_unicode())
+    return run_app(app, mouse=mouse, on_start=on_start)
