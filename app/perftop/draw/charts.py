@@ -10,7 +10,7 @@ of cells, and most of these come from a cache: the charts of a machine have thou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import isnan
@@ -118,6 +118,16 @@ def _to_eighths(shares: Floats, rows: int) -> Ints:
     return np.floor(np.clip(shares, 0.0, 1.0) * (8 * rows) + 0.5).astype(int)
 
 
+def _draw_columns(
+    draw: Callable[..., ChartColumn], columns: Ints, rows: int, glyphs: Glyphs
+) -> list[ChartColumn]:
+    """Returns the columns that `draw` makes of numbers, (columns, numbers). Equal columns, which
+    are frequent, are looked up once."""
+    numbers = [*map(tuple, columns.tolist())]
+    drawn = {column: draw(column, rows, glyphs) for column in {*numbers}}
+    return [drawn[column] for column in numbers]
+
+
 def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
     """Returns the chart of a CPU's time: user and kernel grow from the bottom, steal hangs from the
     top. `columns`: (columns, 4), the shares of user, kernel and steal, and OUTSIDE_EPISODES,
@@ -128,15 +138,14 @@ def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> lis
     busy_top = np.minimum(_to_eighths(user + kernel, rows), 8 * rows - steal_height)
     user_top = np.where(is_unknown, -1, np.minimum(_to_eighths(user, rows), busy_top))
     ends = np.stack([user_top, busy_top, steal_height, state.astype(int)], axis=1)
-    return [_cpu_time_column(*column, rows, glyphs) for column in ends.tolist()]
+    return _draw_columns(_cpu_time_column, ends, rows, glyphs)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _cpu_time_column(
-    user: int, busy: int, steal_height: int, state: int, rows: int, glyphs: Glyphs
-) -> ChartColumn:
-    """Returns one column of `cpu_time_chart`. `user`, `busy`: upper ends of user and kernel time in
-    eighths of a cell; `user` is -1 if unknown. `steal_height`: height of steal in eighths."""
+def _cpu_time_column(column: tuple[int, ...], rows: int, glyphs: Glyphs) -> ChartColumn:
+    """Returns one column of `cpu_time_chart`. `column`: in eighths of a cell, the upper ends of
+    user (-1 if unknown) and of kernel time, and the height of steal; then the kind of steal."""
+    user, busy, steal_height, state = column
     if user < 0:
         return ChartColumn(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
@@ -184,8 +193,7 @@ def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Ch
         parts = is_largest * (parts.sum(axis=1)[:, None] >= MIN_TASK_SHARE)
     ends = parts.cumsum(axis=1)
     ends[~np.isfinite(columns).all(axis=1)] = 0.0
-    heights = _to_eighths(ends, rows).tolist()
-    return [_task_column(tuple(column), rows, glyphs) for column in heights]
+    return _draw_columns(_task_column, _to_eighths(ends, rows), rows, glyphs)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -246,15 +254,14 @@ def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Cha
     inner = both_share + undetermined_share
     ends = _to_eighths(np.stack([both_share, inner, inner + lp0, inner + lp1], axis=1), half_rows)
     ends[~np.isfinite(columns[:, 0]), 0] = -1
-    return [_smt_column(*column, half_rows, glyphs) for column in ends.tolist()]
+    return _draw_columns(_smt_column, ends, half_rows, glyphs)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _smt_column(
-    both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, glyphs: Glyphs
-) -> ChartColumn:
-    """Returns one column of `smt_chart`. `both` to `lp1`: ends of the bars of these states, in
-    eighths of a cell from the middle; `both` is -1 if unknown."""
+def _smt_column(column: tuple[int, ...], half_rows: int, glyphs: Glyphs) -> ChartColumn:
+    """Returns one column of `smt_chart`. `column`: in eighths of a cell from the middle, the ends
+    of the bars of both threads (-1 if unknown), of undetermined states, and of each thread."""
+    both, undetermined, lp0, lp1 = column
     if both < 0:
         return ChartColumn(" " * (2 * half_rows), ("text",) * (2 * half_rows))
     cell = _smt_cell if glyphs == "colour" else _smt_shape

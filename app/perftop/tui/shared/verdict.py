@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 VERDICT_SPAN_NS = 10_000_000_000
 FIRST_VERDICT_NS = 3_000_000_000
-VERDICT_STEP_NS, MIN_STEADY_STEP_NS = 1_000_000_000, 2_000_000_000
-"""Minimum time in ns between two verdicts: in general, and while no episode begins or ends."""
+VERDICT_STEP_NS, MIN_STEADY_STEP_NS, MIN_CALM_STEP_NS = 1_000_000_000, 2_000_000_000, 5_000_000_000
+"""Minimum time in ns between two verdicts: in general; while no episode begins or ends; and if, in
+addition, nothing was lost for a minute. The span of a verdict is a multiple of each."""
 MAX_REREAD_VALUES = 40_000
 """Maximum number of values (samples times CPUs) that are read from the history for one verdict."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
@@ -166,13 +167,18 @@ class _VerdictCache:
 
     def _step_ns(self, session: Session, verdict: Verdict) -> int:
         """Returns the minimum time in ns from this verdict to the next. It is longer while the same
-        episodes run and either nothing is lost or tasks still wait."""
+        episodes run and either tasks still wait or nothing is lost, and longest if nothing was lost
+        for a minute."""
         if session.running != self._running[0]:
             self._running = [*session.running], session.now_ns
         has_changed = session.now_ns - self._running[1] <= CAUSE_ENDED_AFTER_NS + VERDICT_STEP_NS
-        still_waits = session.run_times.waiting_s > self._waiting_s
-        is_steady = verdict.span_s and not has_changed and (still_waits or not verdict.level)
-        return MIN_STEADY_STEP_NS if is_steady else VERDICT_STEP_NS
+        waited_s = session.run_times.waiting_s - self._waiting_s
+        is_calm = not (verdict.level or waited_s > MIN_WARNING_SHARE * verdict.wanted_s)
+        if has_changed or not verdict.span_s or not (is_calm or (verdict.level and waited_s)):
+            return VERDICT_STEP_NS
+        was_calm = self._until_ns - self._last_loss[1] >= MAX_LAST_CAUSE_NS
+        is_full = 1e9 * verdict.span_s >= VERDICT_SPAN_NS
+        return MIN_CALM_STEP_NS if is_calm and was_calm and is_full else MIN_STEADY_STEP_NS
 
     def _loss_history(self, end_ns: int) -> tuple[float, ...]:
         """Returns the lost shares of parts of the last ten minutes before this time (ns)."""

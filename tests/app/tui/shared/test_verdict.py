@@ -123,12 +123,15 @@ def test_keys_below_the_verdict_are_whole_or_left_out() -> None:
 
 
 def test_a_sentence_is_always_shown() -> None:
-    """First "Watching", then the verdict; a past time has its own sentence."""
-    messages = exports.messages("sim:steady,cpus=2", 14)
+    """First "Watching", then the verdict, which is computed every 5 s while nothing is lost; a past
+    time has its own sentence."""
+    messages = exports.messages("sim:steady,cpus=2", 22)
     session, verdicts = session_and_verdicts(messages)
     assert verdicts[0][1].text.startswith("Watching: 1 of 10 s")
     assert verdicts[-1][1].text.startswith("Nothing is slowing this machine down (0.")
     assert verdicts[-1][1].sign == CALM_SIGN
+    renewed = [n for n, ((_, a), (_, b)) in enumerate(pairwise(verdicts)) if a is not b]
+    assert renewed[3:] == [7, 9, 14, 19]
     interval = session.interval_at(session.now_ns - 2 * SECOND, SECOND)
     assert interval is not None
     then = verdict_at(session, interval)
