@@ -102,7 +102,7 @@ class UnitCharts:
     """The charts of a core or CPU. Charts that are not shown have no lines."""
 
     area_lines: Sequence[list[Run]] = ()
-    """The chart of SMT states or CPU time."""
+    """The chart of SMT states or CPU time, with the lane of tasks below it."""
     clock_lines: Sequence[list[Run]] = ()
     rate_lines: Sequence[list[Run]] = ()
     """The chart of the IPC."""
@@ -113,6 +113,8 @@ class UnitCharts:
     """Seconds lost below the ceiling, for each cause in `charts.GAP_CAUSES`."""
     cause_lines: Sequence[list[Run]] = ()
     """The seconds lost by cause, beside the clock chart."""
+    title_end: Sequence[Run] = ()
+    """The title of the CPU seconds by task, at the end of the chart's title."""
 
 
 class ChartDrawer:
@@ -415,8 +417,6 @@ class TaskLanes:
         self._scale = self._column_s = np.zeros((len(units), 0))
         """By unit and column: the factor that scales the time of tasks to the busy time, and the
         seconds of CPU time in the selected span."""
-        self._drawn_lines: dict[tuple[object, ...], list[list[Run]]] = {}
-        """The lines drawn since the last read, by kind of line, unit, rows and glyphs."""
         self._seconds = np.zeros((len(units), TASK_PARTS))
         self._idle_s = np.zeros(len(units))
         self.inputs: object = None
@@ -433,7 +433,6 @@ class TaskLanes:
         self._grouping = grouping
         if has_changed:
             self._sum_records()
-        self._drawn_lines.clear()
         columns = axis.columns
         ends_ns = axis.end_ns - axis.bin_ns * np.arange(columns - 1, -1, -1.0)
         times_ns = self._times_ns
@@ -510,27 +509,25 @@ class TaskLanes:
             if not name and new:
                 self._names[i] = new.pop(0)
 
-    def lane_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
-        """Returns the lane of a unit in `rows` lines. The lowest line contains the names of tasks
-        that fill enough cells."""
-        if ("lane", unit, rows, glyphs) not in self._drawn_lines:
-            lanes = draw_charts(charts.task_chart, self._shares, rows, glyphs)
-            with_names = self._name_line if glyphs == "colour" else self._letter_line
-            for i, lines in enumerate(lanes):
-                lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
-                self._drawn_lines["lane", i, rows, glyphs] = lines
-        return self._drawn_lines["lane", unit, rows, glyphs]
+    def lane_lines(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
+        """Returns the lanes of all units, each in `rows` lines. The lowest line contains the names
+        of tasks that fill enough cells."""
+        if not rows:
+            return [[]] * len(self._shares)
+        with_names = self._name_line if glyphs == "colour" else self._letter_line
+        lanes = draw_charts(charts.task_chart, self._shares, rows, glyphs)
+        for lines in lanes:
+            lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
+        return lanes
 
     def queue_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
         """Returns `rows` lines that show how many tasks waited, to be drawn above a chart. Each
         line stands for one task."""
-        key = "queue", unit, rows, glyphs
-        if key not in self._drawn_lines:
-            waiting = self._waiting_counts[unit, self._record_of_column]
-            signs = theme.LEVELS if glyphs == "colour" else " " * 4 + QUEUE_LETTER * 5
-            lines = charts.level_lines(np.rint(8 * waiting), rows, signs)
-            self._drawn_lines[key] = [[(line, "queue")] for line in lines]
-        return self._drawn_lines[key]
+        if not rows:
+            return []
+        waiting = self._waiting_counts[unit, self._record_of_column]
+        signs = theme.LEVELS if glyphs == "colour" else " " * 4 + QUEUE_LETTER * 5
+        return [[(line, "queue")] for line in charts.level_lines(np.rint(8 * waiting), rows, signs)]
 
     def _name_line(self, signs: str, key: str) -> list[Run]:
         """Returns a run of a lane as runs with the name of the task where it first fits into full
@@ -556,9 +553,6 @@ class TaskLanes:
     def sum_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
         """Returns the CPU seconds of each task on a unit, the most first, in `rows` lines, at least
         three, of SUMS_WIDTH cells. Together with the idle time, they add up to the span."""
-        cache_key = "sums", unit, rows, glyphs
-        if cache_key in self._drawn_lines:
-            return self._drawn_lines[cache_key]
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
         order = sorted((i for i in range(NAMED_TASKS) if seconds[i] >= MIN_SUM_S),
@@ -583,8 +577,7 @@ class TaskLanes:
         idle = f"{'idle':<{_NAME_WIDTH}}{idle_s:>6.1f}"
         lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])
         lines += [[]] * (rows - len(lines))
-        self._drawn_lines[cache_key] = [merge_runs(line, SUMS_WIDTH) for line in lines]
-        return self._drawn_lines[cache_key]
+        return [merge_runs(line, SUMS_WIDTH) for line in lines]
 
     def window_s(self, unit: int) -> float:
         """Returns the seconds to which the sums of a unit, with the idle time, add up."""

@@ -133,17 +133,24 @@ class ChartPage:
         episodes = time_axis.visible_episodes(past.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
         span_ns = settings.range_ns or past.axis.window_ns(settings.window_s)
-        inputs = layout, glyphs, self._drawer, shown_episodes, span_ns
+        inputs = (
+            layout, glyphs, self._drawer, shown_episodes, span_ns, settings.grouping, settings.cpu,
+        )  # fmt: skip
         if has_moved or inputs != self._inputs:
             self._inputs = inputs
             rows = layout.area_rows, layout.rows, layout.rate_rows
             self._unit_charts = self._drawer.draw(episodes, *rows, glyphs, span_ns)
-            if layout.has_causes:
-                for unit_charts in self._unit_charts:
+            if layout.lane_rows or self._positions is not None:
+                shares = self._drawer.busy_shares()
+                self.lanes.read(past.axis, shares, span_ns, settings.grouping)
+            tasks = self.lanes.lane_lines(layout.lane_rows, glyphs)
+            for i, (unit_charts, lane) in enumerate(zip(self._unit_charts, tasks, strict=True)):
+                if layout.has_causes:
                     unit_charts.cause_lines = chart_numbers.lost_time_lines(
                         unit_charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, layout.rows,
                         colour=glyphs in {"colour", "sixteen"},
                     )  # fmt: skip
+                self._add_tasks(layout, unit_charts, i, lane, settings, glyphs)
             dot_axes = [replace(past.axis, cell_columns=2)] if layout.has_counters else []
             axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in (past.axis, *dot_axes)]
             last_unit = self._units[-1]
@@ -152,9 +159,6 @@ class ChartPage:
                 if layout.has_own_axes or unit is last_unit else []
                 for unit in self._units
             ]  # fmt: skip
-        has_lanes = layout.lane_rows or self._positions is not None
-        if has_lanes and self.lanes.inputs != (past.axis, span_ns, settings.grouping):
-            self.lanes.read(past.axis, self._drawer.busy_shares(), span_ns, settings.grouping)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
         self._episodes.read(interval)
         reader = UnitReader(self._reader.read(interval), self._units, clock, self._episodes)
@@ -164,7 +168,6 @@ class ChartPage:
             return
         packages = [unit.package for unit in self._units]
         is_grouped, title_lines = _are_contiguous(packages), int(layout.kind == "titled")
-        unit_lines = _titled_lines if title_lines else _lines_with_numbers_beside
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (is_grouped and unit.package != packages[i - 1])
             if layout.heading_lines and begins:
@@ -173,10 +176,13 @@ class ChartPage:
                 rule: list[Run] = [(theme.RULE * (layout.width - layout.left_width - 1), "rule")]
                 heading += rule if i else self._legend(layout, clock.name, glyphs)
                 self._add(None, [heading])
-            unit_cpus = self._cores.rows[unit.row].cpus
-            selected = self._positions is None and settings.cpu in unit_cpus
-            values = reader.unit_values(unit, is_selected=selected)
-            lines = unit_lines(layout, values, unit_charts, glyphs, self.lanes, i)
+            values = reader.unit_values(unit, is_selected=self._is_selected(unit, settings))
+            if title_lines:
+                size = layout.left_width + layout.columns
+                title = chart_numbers.title_runs(values, size, colour=glyphs == "colour")
+                lines = [[*title, *unit_charts.title_end], *unit_charts.area_lines]
+            else:
+                lines = _lines_with_numbers_beside(layout, values, unit_charts)
             lines[title_lines:] = self._draw_cursor(lines[title_lines:], settings)
             lines += self._axis_lines[i]
             if unit is not self._units[-1]:
@@ -185,6 +191,35 @@ class ChartPage:
                 continue
             lines[-1] = self._draw_label(lines[-1], settings)
             self._add(unit.row, lines)
+
+    def _is_selected(self, unit: ChartUnit, settings: ViewSettings) -> bool:
+        return self._positions is None and settings.cpu in self._cores.rows[unit.row].cpus
+
+    def _add_tasks(
+        self, layout: ChartLayout, charts: UnitCharts, i: int, lane: list[list[Run]],
+        settings: ViewSettings, glyphs: Glyphs,
+    ) -> None:  # fmt: skip
+        """Adds its tasks to the area of unit `i` and, below a title, the scale. `lane`: the lines
+        of its lane."""
+        unit, lanes, gap = self._units[i], self.lanes, (" " * _GAP, "text")
+        queue = lanes.queue_lines(i, layout.queue_rows, glyphs)
+        charts.area_lines = [*queue, *charts.area_lines, *lane]
+        if layout.kind == "titled":
+            is_selected = self._is_selected(unit, settings)
+            bar = (chart_numbers.SELECTION_BAR, "key") if is_selected else (" ", "text")
+            marks = chart_numbers.scale_marks(layout.area_rows, layout.queue_rows)
+            names = ["who", *[""] * layout.lane_rows][: layout.lane_rows]
+            scale = [(f"{mark} ", "faint") for mark in marks]
+            scale += [(f"{name:>{SCALE_WIDTH - 2}} ", "dim") for name in names]
+            charts.area_lines = [[bar, mark, *area] for mark, area in zip(
+                scale, charts.area_lines, strict=True)]  # fmt: skip
+        if layout.has_sums:
+            window = f"  sum of {lanes.window_s(i):.1f} s "
+            rule = theme.RULE * (SUMS_WIDTH - len(unit.name) - len(window))
+            charts.title_end = [gap, (unit.name, "bright"), (window, "dim"), (rule, "rule")]
+            charts.area_lines = [[*area, gap, *part] for area, part in zip(
+                charts.area_lines, lanes.sum_lines(i, layout.rows, glyphs), strict=True)
+            ]  # fmt: skip
 
     def _add_columns(
         self, layout: ChartLayout, reader: UnitReader, settings: ViewSettings, clock: ClockUnit,
@@ -382,53 +417,21 @@ def _are_contiguous(groups: Sequence[object]) -> bool:
     return sum(a != b for a, b in pairwise(groups)) < len({*groups})
 
 
-def _titled_lines(
-    layout: ChartLayout, values: UnitValues, charts: UnitCharts, glyphs: Glyphs, lanes: TaskLanes,
-    unit: int,
-) -> list[list[Run]]:  # fmt: skip
-    bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.is_selected else (" ", "text")
-    lines = [
-        chart_numbers.title_runs(values, layout.left_width + layout.columns,
-                                 colour=glyphs == "colour"),
-        *([bar, (f"{mark} ", "faint"), *area]
-          for mark, area in zip(
-              chart_numbers.scale_marks(layout.area_rows, layout.queue_rows),
-              [*lanes.queue_lines(unit, layout.queue_rows, glyphs), *charts.area_lines],
-              strict=True)),
-    ]  # fmt: skip
-    if not layout.lane_rows:
-        return lines
-    for row, line in enumerate(lanes.lane_lines(unit, layout.lane_rows, glyphs)):
-        name = "" if row else "who"
-        lines.append([bar, (f"{name:>{SCALE_WIDTH - 2}} ", "dim"), *line])
-    if layout.has_sums:
-        window = f"  sum of {lanes.window_s(unit):.1f} s "
-        rule = theme.RULE * (SUMS_WIDTH - len(values.name) - len(window))
-        head: list[Run] = [(values.name, "bright"), (window, "dim"), (rule, "rule")]
-        sums = [head, *lanes.sum_lines(unit, layout.rows, glyphs)]
-        lines = [[*line, (" " * _GAP, "text"), *part]
-                 for line, part in zip(lines, sums, strict=True)]  # fmt: skip
-    return lines
-
-
 def _lines_with_numbers_beside(
-    layout: ChartLayout, values: UnitValues, charts: UnitCharts, glyphs: Glyphs, lanes: TaskLanes,
-    unit: int,
-) -> list[list[Run]]:  # fmt: skip
+    layout: ChartLayout, values: UnitValues, charts: UnitCharts
+) -> list[list[Run]]:
     rows = layout.rows
-    lane = lanes.lane_lines(unit, layout.lane_rows, glyphs) if layout.lane_rows else []
-    areas = [*charts.area_lines, *lane]
     left = chart_numbers.left_lines(values, rows)
     if not layout.has_counters:
-        sums = lanes.sum_lines(unit, rows, glyphs) if layout.has_sums else [[]] * rows
-        return [[*block, *area, (" " * _GAP, "text"), *part]
-                for block, area, part in zip(left, areas, sums, strict=True)]  # fmt: skip
+        return [[*block, *area] for block, area in zip(left, charts.area_lines, strict=True)]
     right = chart_numbers.numbers_beside_clock(
         values, (charts.low_hz, charts.high_hz), rows, ipc=not layout.has_rates
     )
     lines = [
         [*block, *area, (" " * _GAP, "text"), *clock, *numbers]
-        for block, area, clock, numbers in zip(left, areas, charts.clock_lines, right, strict=True)
+        for block, area, clock, numbers in zip(
+            left, charts.area_lines, charts.clock_lines, right, strict=True
+        )
     ]
     if layout.has_causes:
         lines = [[*line, *cause] for line, cause in zip(lines, charts.cause_lines, strict=True)]

@@ -251,7 +251,7 @@ def test_busy_time_without_a_known_task_is_unattributed() -> None:
     text = [strips.text(line) for line in lanes.sum_lines(1, 9, "shapes")]
     (unseen,) = (line for line in text if "not seen" in line)
     assert abs(float(unseen.split()[3]) - 0.92 * 40) < 1.0
-    assert strips.text(lanes.lane_lines(1, 1, "shapes")[0]).count("/") == 80
+    assert strips.text(lanes.lane_lines(1, "shapes")[1][0]).count("/") == 80
 
 
 def test_tasks_of_one_job_share_a_colour_and_a_sum() -> None:
