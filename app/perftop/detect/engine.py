@@ -234,10 +234,8 @@ class RecordEpisodes:
         ended_keys = [key for key in self.running if key not in self._shown]
         self._shown.clear()
         ended = [self.running.pop(key) for key in ended_keys]
-        return [
-            self._episodes.end(one.episode, one.episode.start_ns + round(one.span_s * 1e9))
-            for one in ended
-        ]
+        end = self._episodes.end
+        return [end(e.episode, e.episode.start_ns + round(e.span_s * 1e9)) for e in ended]
 
 
 @dataclass(slots=True)

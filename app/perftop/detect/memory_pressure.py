@@ -99,10 +99,9 @@ class MemoryLosses:
         self._l3_groups = l3_groups
         self._cpu_lists = reader.single_cpus
         self.is_available = self._is_counted()
-        self._members = [
-            [self._cpu_lists[i][0] for i in np.flatnonzero(groups == n).tolist()]
-            for n in range(int(groups.max(initial=-1)) + 1)
-        ]
+        count = int(groups.max(initial=-1)) + 1
+        rows = [np.flatnonzero(groups == n).tolist() for n in range(count)]
+        self._members = [[self._cpu_lists[row][0] for row in members] for members in rows]
         self.losses = NeighbourLosses(
             episodes, self.cause, groups, reader.hello.sample_ns, start=LOSS_START, end=LOSS_END
         )
@@ -413,9 +412,8 @@ class CacheLosses(MemoryLosses):
         return bool(self._miss_key)
 
     def _package_rate(self, delta: Delta) -> Floats:
-        misses, instructions = (
-            self._reader.counters.increments(delta, key) for key in (self._miss_key, "instructions")
-        )
+        keys = self._miss_key, "instructions"
+        misses, instructions = (self._reader.counters.increments(delta, key) for key in keys)
         assert misses is not None
         assert instructions is not None
         return np.asarray(np.where(instructions > 0, misses / instructions, np.nan))

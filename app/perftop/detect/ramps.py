@@ -187,10 +187,8 @@ class Ramps(Detector):
         cores = old[high - low <= MAX_STEADY_VARIATION * high]
         if not len(cores):
             return
-        hz, util, since_read_ns = (
-            np.array(samples)[:, cores]
-            for samples in (self._hz, self._util, self._read_interval_ns)
-        )
+        series = self._hz, self._util, self._read_interval_ns
+        hz, util, since_read_ns = (np.array(samples)[:, cores] for samples in series)
         woke = self._woke[cores]
         hz[np.arange(len(hz))[:, None] < woke] = np.nan
         end_ns, ceiling_hz = np.array(self._end_ns), self._ceiling_hz[cores]

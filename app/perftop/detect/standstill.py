@@ -262,9 +262,8 @@ class Halts(Detector):
         since_ns, before = self._joined_samples
         both = before + now
         # an error in one sample is compensated in the next
-        both[[READ_ERROR, STEAL_ERROR]] = np.maximum(
-            before[[READ_ERROR, STEAL_ERROR]], now[[READ_ERROR, STEAL_ERROR]]
-        )
+        errors = [READ_ERROR, STEAL_ERROR]
+        both[errors] = np.maximum(before[errors], now[errors])
         return since_ns, both
 
     def _sums(self, batch: SampleBatch) -> Floats:
@@ -447,9 +446,8 @@ def _describe_throttle(throttle: ShareEpisode) -> None:
     shares = dict(zip(THROTTLE_CAUSES, (sums[STATUSES:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
     episode.confidence = confidence("throttle", episode.cause)
-    episode.evidence = {
-        f"{cause}_status_share": round(share, 3) for cause, share in shares.items() if share > 0
-    }
+    shown = ((cause, share) for cause, share in shares.items() if share > 0)
+    episode.evidence = {f"{cause}_status_share": round(share, 3) for cause, share in shown}
     halt_share = float(sums[MODULATION] / sums[1])
     if halt_share > 0:
         episode.evidence["duty_by_register_19AH_share"] = round(1 - halt_share, 4)

@@ -200,9 +200,8 @@ class TurboBudget:
                 crowded = now.other_cores > best.other_cores
                 shares[p] = max(0.0, 1 - now.hz / best.hz) if crowded else 0.0
                 weights[p] = (data.time_ns - data.since_ns) / 1e9
-                may_begin[p] = crowded and bool(
-                    now.ceiling_hz <= best.ceiling_hz * (1 - CLOCK_START) or self._power_drop(p)
-                )
+                is_low = now.ceiling_hz <= best.ceiling_hz * (1 - CLOCK_START)
+                may_begin[p] = crowded and bool(is_low or self._power_drop(p))
         ended = self.losses.step(shares, weights, may_begin, data.since_ns, data.time_ns)
         used = {self._topology[i].cpu for i in np.flatnonzero(busy)}
         names = [[cpu for cpu in package if cpu in used] for package in self._packages]
@@ -261,12 +260,9 @@ class TurboBudget:
         counted = drop is None and bool(np.isfinite(best.ceiling_hz - now.ceiling_hz))
         episode.confidence = confidence("neighbour", "package", counted=counted)
         if self._running.time_ns and "who" not in episode.evidence:
-            tasks = [
-                (task, cpu)
-                for cpu in self._packages[package]
-                for task in self._running.tasks_on(cpu)[:1]
-                if task.pid not in job_pids
-            ]
+            ran = [(task, cpu) for cpu in self._packages[package]
+                   for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
+            tasks = [(task, cpu) for task, cpu in ran if task.pid not in job_pids]
             tasks.sort(key=lambda pair: -pair[0].share)
             episode.evidence |= blamed_tasks(tasks, job_pids)
 

@@ -234,11 +234,9 @@ class Delta:
         increments, by block and column, because numpy is twice as fast along contiguous columns."""
         sums = self._sums
         increments = sums[..., self._layout.rows :][..., place.values]
-        return BlockDelta(
-            sums[..., place.rows],
-            increments.reshape(*sums.shape[:-1], place.columns, place.count).swapaxes(-1, -2),
-            self._widths[..., place.rows],
-        )
+        shape = *sums.shape[:-1], place.columns, place.count
+        increments = increments.reshape(shape).swapaxes(-1, -2)
+        return BlockDelta(sums[..., place.rows], increments, self._widths[..., place.rows])
 
     def take(self, indexes: Ints) -> Floats:
         """Returns the ticks or increments at indexes from `DeltaLayout.delta_indexes`."""

@@ -78,10 +78,8 @@ class Differences:
         indexes = {name: [key_at[key] for key in keys] for name, keys in columns.items()}
         self._key_indexes = {name: np.array(of_keys, int) for name, of_keys in indexes.items()}
         """For each block of CPU scope: the index in `Counters.keys` of each column's counter."""
-        self._is_home_column = {
-            name: np.array([home[key] == name for key in keys], bool)
-            for name, keys in columns.items()
-        }
+        is_home = {name: [home[key] == name for key in keys] for name, keys in columns.items()}
+        self._is_home_column = {name: np.array(mask, bool) for name, mask in is_home.items()}
         """For each block of CPU scope: a mask of the columns whose values are taken from this
         block. Only the counters of PERF_TIMES are in several blocks."""
         self._asleep_ns = 0
@@ -346,10 +344,8 @@ class _Unpacker:
         rows, plain_flags = self._presence(present, count)
         valid_words = [rows.valid for rows in blocks]
         per_frame = len(layout.blocks)
-        words = [
-            b"".join(valid_words[index : index + per_frame])
-            for index in range(0, len(blocks), per_frame)
-        ]
+        starts = range(0, len(blocks), per_frame)
+        words = [b"".join(valid_words[start : start + per_frame]) for start in starts]
         valid, has_value = self._validity(words, rows)
         width = (heading[..., 1] - heading[..., 0]).astype(np.float64)
         flags = heading[..., 4].copy()

@@ -47,11 +47,8 @@ class MetricRegistry:
             if c.key.startswith(EVENT_PREFIX) and c.kind == "counter"
         ]  # fmt: skip
         self.events = {metric.key: metric for c in event_counters for metric in _event_metrics(c)}
-        self.events |= {
-            key: metric
-            for key, metric in RARE_METRICS.items()
-            if counters_by_key.keys() >= {*metric.variants[0].needs}
-        }
+        keys, rare = counters_by_key.keys(), RARE_METRICS.items()
+        self.events |= {key: metric for key, metric in rare if keys >= {*metric.variants[0].needs}}
         """Metrics that only some streams have."""
         self.counters = tuple(counter.key for counter in event_counters)
         self.metrics: dict[str, Metric] = METRICS | self.events
@@ -418,10 +415,9 @@ class BestTraffic:
         is_read, rates, first = seconds > 0, np.empty(increments.shape), 0
         parts = np.where(is_read, [increments, seconds], 0.0)
         while first < len(increments):  # up to the end of the current second of any package
-            sums = np.add.accumulate(
-                np.concatenate([self._sums[:, None], parts[:, first : first + SEARCH_SAMPLES]], 1),
-                axis=1,
-            )[:, 1:]
+            new_parts = parts[:, first : first + SEARCH_SAMPLES]
+            sums = np.concatenate([self._sums[:, None], new_parts], axis=1)
+            sums = np.add.accumulate(sums, axis=1)[:, 1:]
             is_full = (sums[1] >= MIN_AVERAGED_S) | np.isnan(sums[0])
             ends = np.flatnonzero(is_full.any(axis=1))
             last = int(ends[0]) if len(ends) else len(is_full) - 1
@@ -451,11 +447,7 @@ PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
 L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
 """The counter of each number of an L3, by the number's name in JSON output."""
 MEMORY_SHARE = "memory_of_best"
-MEMORY_COUNTERS = {
-    name: key
-    for name, key in COUNTER_BY_NAME.items()
-    if key in TRAFFIC_KEYS and name != MEMORY_SHARE
-}
+MEMORY_COUNTERS = {f"{key}_per_s": key for key in TRAFFIC_KEYS}
 """Counters of memory reads and writes, by the name of their rates."""
 CORE_ENERGY = CORE["core_power_w"].counter
 HISTORY_NUMBERS = (

@@ -175,12 +175,9 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 """Kinds of episodes by key, worst first."""
 UNKNOWN_KIND = Kind(
-    "other",
-    "│",
-    "an episode of a kind that only a newer perftop knows",
-    is_wrong=False,
+    "other", "│", "an episode of a kind that only a newer perftop knows", is_wrong=False,
     sentences=("{kind} on {where}",),
-)
+)  # fmt: skip
 MARK = Kind(
     "mark", "│", "a moment that was given a name", "", is_wrong=False, sentences=("{label}",)
 )

@@ -197,10 +197,8 @@ def _check_idle_accounts(samples: _CheckedSamples) -> None:
     busy_s, idle_s, iowait_s = map(samples.increments, ("busy_s", "stat_idle_s", "stat_iowait_s"))
     if busy_s is None or idle_s is None or iowait_s is None:
         return
-    span_s, stat_span_s = (
-        tables[counters.columns[key].block].ticks / counters.stamp_hz
-        for key in ("busy_s", "stat_idle_s")
-    )
+    blocks = (counters.columns[key].block for key in ("busy_s", "stat_idle_s"))
+    span_s, stat_span_s = (tables[block].ticks / counters.stamp_hz for block in blocks)
     limit_s = np.maximum(MAX_IDLE_DIFFERENCE * span_s, MIN_IDLE_DIFFERENCE_S)
     spans_agree = np.abs(span_s - stat_span_s) < span_s / 4
     is_apart = np.abs(busy_s - (stat_span_s - idle_s - iowait_s)) > limit_s

@@ -102,10 +102,8 @@ class SampleBatch:
 
 def task_snapshots(batch: SampleBatch) -> dict[int, TaskSnapshot]:
     """Returns the task records in the batch, by index of the sample. Not every sample has one."""
-    snapshots = (
-        (index, TaskSnapshot.from_records(batch.frames[index].records))
-        for index in batch.cached(_with_records)
-    )
+    records = ((index, batch.frames[index].records) for index in batch.cached(_with_records))
+    snapshots = ((index, TaskSnapshot.from_records(of_frame)) for index, of_frame in records)
     return {index: snapshot for index, snapshot in snapshots if snapshot is not None}
 
 

@@ -96,10 +96,8 @@ class EpisodeLog:
         started = [e for e in newest if e.start_ns <= until_ns]
         ended_episodes = [e for e in reversed(started) if (e.end_ns or 0) > since_ns]
         if recording is not None:
-            ended_episodes = [
-                *recording.overlapping(since_ns, until_ns),
-                *recording.missing_episodes(ended_episodes),
-            ]
+            missing = recording.missing_episodes(ended_episodes)
+            ended_episodes = [*recording.overlapping(since_ns, until_ns), *missing]
             ended_episodes.sort(key=lambda e: e.end_ns or 0)
         return [*running_episodes, *ended_episodes]
 

@@ -98,11 +98,9 @@ class Follower:
             messages_left = chain([first], messages_left)
         admitted_messages = filter(self.accepts, messages_left)
         session = self._session
-        parts: Iterable[Sequence[wire.Message]] = (
-            ([message] for message in admitted_messages)
-            if session is None
-            else session.parts(admitted_messages, self._due_ns)
-        )
+        parts: Iterable[Sequence[wire.Message]] = ([message] for message in admitted_messages)
+        if session is not None:
+            parts = session.parts(admitted_messages, self._due_ns)
         for part in parts:
             if self._session is not None:
                 self._report(self._session)

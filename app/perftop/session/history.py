@@ -84,10 +84,8 @@ class Trail:
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
         self._counter_rows = counter_rows
-        indexes = [
-            [part[rows_of.rows] for part in counters.value_indexes(rows_of.column)]
-            for rows_of in counter_rows
-        ]
+        places = ((counters.value_indexes(chosen.column), chosen.rows) for chosen in counter_rows)
+        indexes = [[part[rows] for part in of_counter] for of_counter, rows in places]
         indexes.append([np.zeros(0, int)] * 2)
         self._ticks, self._increment_indexes = map(np.concatenate, zip(*indexes, strict=True))
         """Indexes in a Delta of the counters' ticks and increments."""
@@ -180,30 +178,8 @@ class Chunk:
     """Packed messages, their trail, and the reader's state before the first of them. The newest
     frames wait to be packed together."""
 
-    __slots__ = (
-        "_bytes",
-        "_max_waiting_bytes",
-        "_waiting_bytes",
-        "_waiting_frames",
-        "before_ns",
-        "first_ns",
-        "last_ns",
-        "messages",
-        "packer",
-        "packer_bytes",
-        "state",
-        "task_frames",
-        "trail",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        state: ReaderState,
-        before_ns: int,
-        trail: Trail,
-        packer: Packer,
-        max_waiting_bytes: int,
-    ) -> None:
+    def __init__(self, state: ReaderState, before_ns: int, trail: Trail, packer: Packer,
+                 max_waiting_bytes: int) -> None:  # fmt: skip
         """`max_waiting_bytes`: maximum size in bytes of the frames that wait to be packed."""
         self.state = state
         self.before_ns = before_ns

@@ -132,9 +132,8 @@ class Span:
             self._missing_counts = self._missing_counts + (~_is_known(top, bottom)).sum(axis=0)
             self._trusted_delta.add(batch.trusted_delta[part], doubted)
         lost_sums = batch.cached(_lost_sums)[part]
-        self._lost_sums = add_samples(
-            np.zeros(lost_sums.shape[1:]) if self._lost_sums is None else self._lost_sums, lost_sums
-        )
+        lost_before = np.zeros(lost_sums.shape[1:]) if self._lost_sums is None else self._lost_sums
+        self._lost_sums = add_samples(lost_before, lost_sums)
         self.delta.add(batch.delta[part], doubted)
         self.sample_count += last - first
         is_single = self.sample_count == 1 and self._good_sums is None
@@ -199,11 +198,9 @@ class Span:
         counters, events = reader.counters, reader.evaluator.registry.counters
         values, split, ceilings = self._evaluate(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
-        counts = {
-            key: self.delta.tables[column.block].increments[:, column.first]
-            for key in (*COUNTS, *events)
-            if (column := counters.columns.get(key))
-        }
+        columns = ((key, counters.columns.get(key)) for key in (*COUNTS, *events))
+        tables = self.delta.tables
+        counts = {key: tables[c.block].increments[:, c.first] for key, c in columns if c}
         shares = ((key, counters.counted_share(self.delta, key)) for key in events)
         if "cpu" in self.delta.tables and counters.has_tsc:
             counts["tsc"] = counters.tsc_ticks(self.delta)

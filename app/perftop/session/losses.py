@@ -100,10 +100,8 @@ class LossSums(NamedTuple):
         in the meantime, the old cause may have a negative sum, and the new cause a sum too large by
         as much."""
         none = np.zeros(len(self.wanted_s))
-        by_cause = {
-            cause: self.by_cause.get(cause, none) - earlier.by_cause.get(cause, none)
-            for cause in {**earlier.by_cause, **self.by_cause}
-        }
+        before, now = earlier.by_cause, self.by_cause
+        by_cause = {c: now.get(c, none) - before.get(c, none) for c in {**before, **now}}
         return LossSums(
             self.wanted_s - earlier.wanted_s, self.waited_s - earlier.waited_s,
             {c: s for c, s in by_cause.items() if s.any()},

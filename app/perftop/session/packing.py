@@ -207,10 +207,8 @@ class Packer:
         words = self._layouts.words(frames).take(layout.order, axis=1)
         packed = pack(layout, np.concatenate([self._previous_words(form, layout)[None], words]))
         self._keep_last(form, words[-1].copy())
-        return [
-            _bytes((frame.seq, frame.time_ns, frame.lost, frame.late, frame.records, form, data))
-            for frame, data in zip(frames, packed, strict=True)
-        ]
+        heads = ((f.seq, f.time_ns, f.lost, f.late, f.records, form) for f in frames)
+        return [_bytes((*head, data)) for head, data in zip(heads, packed, strict=True)]
 
     def _exceeds_max_words(self, forms: Iterable[bytes]) -> bool:
         """Returns whether MAX_WORDS may be exceeded with these forms, so that words are dropped."""

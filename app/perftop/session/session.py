@@ -254,10 +254,8 @@ class Session:
             self._notice_suspension(frame)
         watched_job = self.neighbours.watched_job
         if watched_job.time_ns == self.now_ns:
-            self._watched_activity = sum(
-                (thread.latest_activity() for thread in watched_job.last_threads),
-                self._watched_activity,
-            )
+            new_activity = (thread.latest_activity() for thread in watched_job.last_threads)
+            self._watched_activity = sum(new_activity, self._watched_activity)
         if self.tracks_losses:
             self._add_busy(batch, first, last, snapshot_before)
             self._add_losses(batch, first, last)

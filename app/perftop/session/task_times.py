@@ -390,10 +390,9 @@ class RunTimes:
         self._newer_sums.add(keys, self._tasks, run_s, known_s, switches)
         if len(self._newer_sums.rows) > MAX_TASKS:
             self._settle_tasks()
-        seen_share, waiting_count, cpu_run_s, cpu_wait_s = (
-            np.bincount(columns.cpus, weights, count).astype(float)
-            for weights in (columns.shares, is_waiting, run_s, wait_s)
-        )
+        weights = columns.shares, is_waiting, run_s, wait_s
+        sums = (np.bincount(columns.cpus, weight, count).astype(float) for weight in weights)
+        seen_share, waiting_count, cpu_run_s, cpu_wait_s = sums
         # The list of tasks is full, and unlisted tasks ran for a substantial share of the time.
         task_count = np.bincount(columns.cpus, minlength=count)
         may_hide_waits = (task_count >= MIN_TASKS_SENT) & (seen_share < MIN_SEEN_SHARE)
@@ -417,10 +416,8 @@ class RunTimes:
             return None
         quota_s = sum(throttled.wait_s for throttled in self.throttled_tasks(self.threads))
         waited_s = sum(times.wait_s for times in self.threads.values()) - quota_s
-        rest_s, stopped_s, disk_s = (
-            sum(getattr(times, key) for times in threads)
-            for key in ("rest_s", "stopped_s", "blocked_s")
-        )
+        keys = "rest_s", "stopped_s", "blocked_s"
+        rest_s, stopped_s, disk_s = (sum(getattr(times, key) for times in threads) for key in keys)
         if self.job.disk_s is not None:
             disk_s = min(self.job.disk_s, rest_s - stopped_s)
         ran_s = sum(times.run_s for times in self.threads.values())

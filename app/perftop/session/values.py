@@ -79,10 +79,8 @@ def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
             values[[session.position[cpu] for cpu in cpus]] = value
     elif key in L3_FIELDS:
         rows = interval.caches.get(L3_FIELDS[key], np.zeros(0))
-        positions = {
-            session.topology[position].l3: position
-            for position in np.flatnonzero(np.isfinite(rows)).tolist()
-        }
+        known_rows = np.flatnonzero(np.isfinite(rows)).tolist()
+        positions = {session.topology[row].l3: row for row in known_rows}
         for row, place in enumerate(session.topology):
             if place.l3 in positions:
                 values[row] = rows[positions[place.l3]]
@@ -509,10 +507,9 @@ def names_by_reason(
 
 def missing_text(session: Session) -> list[str]:
     """Returns a line for each reason: the missing numbers, the reason and the fix."""
-    return [
-        f"n/a: {', '.join(labels)} - {why}" + (f" · {fix}" if fix else "")
-        for (why, fix), labels in names_by_reason(lasting_reasons(session), _listed_name).items()
-    ]
+    lines = names_by_reason(lasting_reasons(session), _listed_name).items()
+    texts = ((f"n/a: {', '.join(labels)} - {why}", fix) for (why, fix), labels in lines)
+    return [text + (f" · {fix}" if fix else "") for text, fix in texts]
 
 
 _MACHINE_KEYS = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
