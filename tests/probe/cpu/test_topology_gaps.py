@@ -93,8 +93,7 @@ def test_l3_ids_define_groups_without_lists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("claim", "expected"),
-    [("0-7", [0, 0, 1, 1] * 2), ("0", [0, 1, 2, 2, 1, 1, 2, 2])],
+    ("claim", "expected"), [("0-7", [0, 0, 1, 1] * 2), ("0", [0, 1, 2, 2, 1, 1, 2, 2])]
 )
 def test_l3_groups_never_overlap(tmp_path: Path, claim: str, expected: list[int]) -> None:
     trees.xeon(tmp_path, cores=2)

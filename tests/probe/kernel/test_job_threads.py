@@ -310,32 +310,21 @@ def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
     watched.close()
 
 
-@pytest.mark.parametrize(("version", "state", "text"), [
-    (1, "D", "FROZEN\n"),
-    (2, "S", "populated 1\nfrozen 1\n"),
-    (2, "S", "populated 1\nfrozen 0\n"),
-])  # fmt: skip
-def test_a_thread_of_a_frozen_group_is_detected_by_its_state(
-    tmp_path: Path, version: int, state: str, text: str
+@pytest.mark.parametrize(("frozen", "state"), [(1, "F"), (0, "S")])
+def test_a_sleeping_thread_of_a_frozen_group_is_frozen(
+    tmp_path: Path, frozen: int, state: str
 ) -> None:
-    mount = "cgroup cgroup rw,freezer" if version == 1 else "cgroup2 cgroup2 rw"
-    trees.put(tmp_path, "proc/self/mountinfo", f"32 31 0:29 / /sys/fs/cgroup rw - {mount}\n")
-    name = "freezer.state" if version == 1 else "cgroup.events"
-    trees.put(tmp_path, f"sys/fs/cgroup/job/{name}", text)
-    stat = trees.process(7, 31, comm=b"job").replace(b") R", f") {state}".encode())
-    for path in ("proc/7/stat", "proc/7/task/7/stat"):
-        trees.put(tmp_path, path, stat)
-    trees.put(tmp_path, "proc/7/task/7/cgroup", "2:freezer:/job\n0::/job\n")
-    watch = WatchedJob(tmp_path, "7")
-    for _ in watch.find_threads([("7", task_files.TaskStat("job", 31, 1, 500, 0))]):
-        pass
-    states = []
-    for second in (1, 2):
-        record = watch.record(second * 1_000_000_000)
-        assert record is not None
-        states.append(record["states"]["7"])
-    watch.close()
-    assert states[-1] == (state if text.endswith("0\n") else "F")
+    line = "32 31 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    trees.put(tmp_path, "proc/self/mountinfo", line)
+    trees.put(tmp_path, "sys/fs/cgroup/job/cgroup.events", f"populated 1\nfrozen {frozen}\n")
+    write_process(tmp_path, 7)
+    write_thread(tmp_path, 7, 7)
+    at = tmp_path / "proc/7/task/7"
+    (at / "stat").write_text((at / "stat").read_text().replace(") R", ") S"))
+    (at / "cgroup").write_text("0::/job\n")
+    with closing(scan(WatchedJob(tmp_path, "7"), tmp_path)) as watched:
+        records = [watched.read_due_threads(second * S)["watched"] for second in (1, 2)]
+    assert records[-1]["states"] == {"7": state}
 
 
 def test_a_job_can_be_a_control_group_or_a_unit(tmp_path: Path) -> None:

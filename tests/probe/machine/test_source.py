@@ -37,9 +37,8 @@ class TreeMachine:
         self.root = root
         trees.machine(root, 2)
         for cpu in (0, 1):
-            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state0/name", "POLL\n")
-            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state1/name", "C1\n")
-            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state2/name", "C6\n")
+            for state, name in enumerate(("POLL", "C1", "C6")):
+                trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/name", f"{name}\n")
             self.idle(cpu, 5, 10**9, 10**12)
         self.stat([100] * 8, [200] * 8)
 
@@ -57,11 +56,9 @@ class TreeMachine:
         lines = [f"cpu{i} {' '.join(map(str, row))} 0 0\n" for i, row in enumerate(cpus)]
         text = "cpu  " + " ".join(["9"] * 10) + "\n" + "".join(lines) + "intr 5 0\n"
         (self.root / "proc").mkdir(exist_ok=True)
-        with (self.root / "proc/stat").open("r+" if self.opened("proc/stat") else "w") as f:
+        file = self.root / "proc/stat"
+        with file.open("r+" if file.exists() else "w") as f:
             f.write(text)
-
-    def opened(self, path: str) -> bool:
-        return (self.root / path).exists()
 
 
 @pytest.fixture

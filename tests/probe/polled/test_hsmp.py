@@ -58,10 +58,8 @@ def test_the_message_is_the_kernels(tmp_path: Path) -> None:
     request, hot, clocks, words, message = out.split()
     assert (int(request), int(hot)) == (REQUEST, PROCHOT)
     assert {int(clocks): int(words)} == ANSWER_WORDS
-    assert (
-        MESSAGE_FORMAT.pack(FREQUENCY_LIMIT, 2, 3, *range(4, 12), 12).hex()[: len(message)]
-        == message
-    )
+    packed = MESSAGE_FORMAT.pack(FREQUENCY_LIMIT, 2, 3, *range(4, 12), 12).hex()
+    assert packed[: len(message)] == message
     assert MESSAGE_FORMAT.size == REQUEST >> 16 & 0x3FFF
 
 
@@ -103,6 +101,13 @@ def two_packages(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def turin(two_packages: Path) -> Path:
+    cpuinfo = "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n"
+    trees.put(two_packages, "proc/cpuinfo", cpuinfo)
+    return two_packages
+
+
 def open_hsmp(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
     return Hsmp(root, topology.read_cpus(root), ask, Clock())
 
@@ -134,11 +139,8 @@ def test_answers_of_each_socket_become_a_limit_and_polls(two_packages: Path) -> 
     assert flags.parts[:9] == [*SOURCE_BITS, "bit 8"]
 
 
-def test_a_later_model_has_more_names_of_sources(two_packages: Path) -> None:
-    trees.put(
-        two_packages, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n"
-    )
-    _, flags, *_ = open_hsmp(two_packages, lambda *_: 0).block.counters
+def test_a_later_model_has_more_names_of_sources(turin: Path) -> None:
+    _, flags, *_ = open_hsmp(turin, lambda *_: 0).block.counters
     later = ["VRHOT", "TDC of memory", "SoC and DIMM power", "bit 11"]
     assert flags.parts[3:12] == [*SOURCE_BITS[3:], *later]
 
@@ -277,14 +279,6 @@ class Table(ctypes.Structure):
         ("pcie_bandwidth_acc", ctypes.c_uint64 * 8), ("residencies", ctypes.c_uint32 * 8),
         ("dies", ctypes.c_uint8 * (8 * (4 + 6 * 8) * 32)),
     )  # fmt: skip
-
-
-@pytest.fixture
-def turin(two_packages: Path) -> Path:
-    trees.put(
-        two_packages, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n"
-    )
-    return two_packages
 
 
 class Firmware:

@@ -31,10 +31,7 @@ from perfprobe.programming.programmer import Programmer
 from perfprobe.programming.source import open_msr
 from perftop.model.delta import MAX_HZ, MAX_IPC
 
-pytestmark = [
-    needs_fuse,
-    pytest.mark.usefixtures("run_dir"),
-]
+pytestmark = [needs_fuse, pytest.mark.usefixtures("run_dir")]
 
 ENABLE, GLOBAL = 0x53003C, 0x38F
 SKYLAKE = next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP")

@@ -18,10 +18,7 @@ from fakekernel.models import MODELS
 from nightly import cases_by_day
 from priority import raised_priority
 
-pytestmark = [
-    needs_fuse,
-    pytest.mark.usefixtures("run_dir"),
-]
+pytestmark = [needs_fuse, pytest.mark.usefixtures("run_dir")]
 
 PAIRS = ["haswell-ep", "skylake-sp", "xeon-w", "ice-lake-sp", "sapphire-rapids"]
 STATES = ("neither", "lp0", "lp1", "both")

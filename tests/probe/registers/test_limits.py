@@ -32,10 +32,7 @@ from perfprobe.wire import Counter, Frame, Hello, Missing, Turbo
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
-pytestmark = [
-    needs_fuse,
-    pytest.mark.usefixtures("run_dir"),
-]
+pytestmark = [needs_fuse, pytest.mark.usefixtures("run_dir")]
 
 SAMPLE_NS = 50_000_000
 EDGE_NS = 20_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import trees
@@ -74,10 +75,11 @@ def test_modprobe_is_suggested_only_if_the_module_can_exist(
     monkeypatch.setattr(identity, "virtualisation", lambda _: guest)
     monkeypatch.setattr(Path, "glob", lambda *_: iter([Path("msr.ko")] if module else []))
     missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
+    monkeypatch.setattr(msr, "open_device", Mock(side_effect=missing))
     monkeypatch.setattr(files, "numbered_entries", lambda *_: [])
-    result = msr._open_trouble(Path("/"), 0, missing)
-    assert result.fix == fix
-    assert "no /dev/cpu/N/msr" in result.cause
+    with pytest.raises(MsrError, match="no /dev/cpu/N/msr") as caught:
+        Registers(Path("/"), 0)
+    assert caught.value.fix == fix
 
 
 def test_a_missing_driver_is_reported_with_its_remedy(tmp_path: Path) -> None:

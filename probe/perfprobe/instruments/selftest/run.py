@@ -100,10 +100,7 @@ Test = tuple[list[Check], Callable[[], Outcomes]]
 
 
 def run(
-    source: Source,
-    stopped: Callable[[], bool] = lambda: False,
-    *,
-    source_name: str | None = None,
+    source: Source, stopped: Callable[[], bool] = lambda: False, *, source_name: str | None = None
 ) -> dict[str, Any]:
     """Returns the JSON output of `selftest`. Raises Unavailable if no CPU can be used, and
     StopRequested soon after `stopped` returns true. `source_name` is the source that the user asked

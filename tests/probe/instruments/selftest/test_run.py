@@ -88,10 +88,8 @@ class Machine(synth.Source):
             step = min(ns, SAMPLE - self.now % SAMPLE)
             for cpu in range(2):
                 self._count(cpu, step, rates or {}, at_work=cpu in working_cpus)
-            both, alone = (
-                len(working_cpus) == 2,
-                working_cpus[0] if len(working_cpus) == 1 else None,
-            )
+            both = len(working_cpus) == 2
+            alone = working_cpus[0] if len(working_cpus) == 1 else None
             state = "both_s" if both else "neither_s" if alone is None else f"lp{alone}_s"
             self.truth[0][state] += step
             for cpu in range(2):
