@@ -84,7 +84,7 @@ def test_quitting_early_leaves_the_rest_of_the_output_on_the_terminal(tmp_path: 
         terminal.wait_for_text("before")
         terminal.type("q")
         wait_until_ctrl_c_is_a_signal(terminal)
-        assert terminal.errors == "perftop: sh runs on, its summary will follow\n"
+        assert terminal.errors == "perftop: sh is still running; its summary will follow\n"
         go.write_text("on\n")
         terminal.wait_for_text("after it")
         assert terminal.wait_for_end() == 5
@@ -119,7 +119,7 @@ def wait_until_ctrl_c_is_a_signal(terminal: Terminal) -> None:
     def makes_signals() -> bool:
         terminal.read()
         isig = termios.tcgetattr(terminal.fd)[3] & termios.ISIG
-        return bool(isig) and "runs on" in terminal.errors
+        return bool(isig) and "is still running" in terminal.errors
 
     wait_for(makes_signals, "^C sends signals")
 

@@ -117,7 +117,7 @@ WRONG = {
     "stat -r 2 -A true -B true -- true": "two commands in turn",
     "stat -r 2 -A ' -B true": "-A or -B: No closing quotation",
     "stat --attach unix:/nonexistent/s": "no such socket",
-    "stat --attach tcp:1": "not an address",
+    "stat --attach tcp:1": "invalid address 'tcp:1' (try unix:PATH)",
     "stat --attach unix:/x --host n7": "--host is chosen for all readers",
     "stat --attach unix:/x --source os": "--source is chosen for all readers",
     "serve": "no socket to listen on; name one: --socket PATH",

@@ -319,7 +319,7 @@ def socket_path(address: str) -> str:
     """Returns the path in `unix:PATH`. Raises Failed."""
     path = address.removeprefix(SOCKET_SCHEME)
     if not address.startswith(SOCKET_SCHEME) or not path or "\0" in path:
-        raise Failed(f"{address}: not an address; use unix:PATH", USAGE)
+        raise Failed(f"invalid address {address!r} (try unix:PATH)", USAGE)
     return path
 
 
@@ -400,7 +400,7 @@ FAILURE_PATTERNS = (
     ("login", r"Permission denied|Too many authentication failures|No supported authentication",
      "perftop asks for no password: ssh-copy-id {host}, or load the key with ssh-add"),
     ("connection", r"refused|timed out|No route|unreachable|reset|[Cc]losed|kex_|pipe|respond",
-     "is it up, and does its sshd listen? ssh {host} true"),
+     "is it up, and is sshd running there? ssh {host} true"),
 )  # fmt: skip
 """Steps of a connection: name, pattern of ssh's messages if the step fails, and suggested fix."""
 START_FILE_FIX = "its shell's startup files must print nothing: ssh {host} true"
@@ -462,7 +462,7 @@ def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -
             text = f"{name}: no sudo there: {last}; use --host root@{_without_user(name)}"
             return Failed(text, UNAVAILABLE)
         probe = own[3] if own[0] == "sudo" else own[0]
-        fix = "install perftop there, or say where it is: --remote PATH"
+        fix = "install perftop there, or name its path: --remote PATH"
         return Failed(f"{name}: no {probe} there: {last or 'not found'}; {fix}", UNAVAILABLE)
     return None
 

@@ -268,7 +268,7 @@ class CommandSource(LiveSource):
             self.handle_signal(number)
 
         if self.run is None and (self.tty.job.start_ns or not reading.done()):
-            print_error(f"{self._name} runs on, its summary will follow")
+            print_error(f"{self._name} is still running; its summary will follow")
         on_signal((*KEY_OF_SIGNAL, signal.SIGTERM, signal.SIGHUP), pass_on)
         on_signal([signal.SIGWINCH], lambda _: resize())
         resize()

@@ -263,7 +263,7 @@ def _header_line(pair: PairState) -> Line:
     if not all(track.is_read for track in pair.tracks):
         status = "reading …"
     elif not pair.is_aligned:
-        status = "not aligned: one has no such moment"
+        status = "not aligned: one recording lacks this moment"
     elif any(track.damage for track in pair.tracks):
         status = "damaged: shown up to the damage"
     return justify(left_runs, [(f"{status} ", "dim")], pair.width), "calm"

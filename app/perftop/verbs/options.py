@@ -128,7 +128,7 @@ def parse_file_path(text: str) -> Path:
     """Parses the name of a file. Refuses an empty name: a shell passes one for an unset
     variable."""
     if not text:
-        raise argparse.ArgumentTypeError("the name is empty (is a variable of the shell not set?)")
+        raise argparse.ArgumentTypeError("the name is empty (is a shell variable not set?)")
     return Path(text)
 
 
@@ -175,8 +175,8 @@ def add_verb(
 
 def add_machine_options(parser: argparse.ArgumentParser) -> None:
     text = (
-        "run the probe, and nothing else, as root (with --host: on HOST, where sudo must need no "
-        "password)"
+        "run the probe, and nothing else, as root (with --host: on HOST, where sudo must not ask "
+        "for a password)"
     )
     parser.add_argument("--sudo", action="store_true", help=text)
     text = "measure HOST over ssh instead of this machine; stat and record accept several --host"
@@ -218,7 +218,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "--label", action="append", type=parse_label, metavar="KEY=VALUE",
         help="label this run, in recordings and all output; may be repeated",
     )  # fmt: skip
-    text = "read from the `perftop serve` on this socket; start no probe"
+    text = "read from `perftop serve` at this socket; do not start a probe"
     parser.add_argument("--attach", metavar="unix:PATH", help=text)
 
 
@@ -262,7 +262,7 @@ def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
         words = [*arguments, *sysroot_option]
         return launch.ssh_command(args.host, words, sudo=args.sudo, remote=remote)
     if args.remote is not None:
-        raise Failed("--remote needs --host: it is where perfprobe is on that machine", USAGE)
+        raise Failed("--remote needs --host: it is the path of perfprobe on that host", USAGE)
     if args.sudo:
         launch.ask_sudo_password()
     return launch.probe_command(*arguments, *sysroot_option, sudo=args.sudo)

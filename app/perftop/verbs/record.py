@@ -57,9 +57,7 @@ def add_parser(subparsers: Any) -> None:
                               interval="1s; stored in FILE, and used by export")  # fmt: skip
     text = "recording to write (required); a directory with --ring, --on or several --host"
     parser.add_argument("-o", "--output", type=options.parse_file_path, metavar="FILE", help=text)
-    text = (
-        "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves what it holds"
-    )
+    text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves all of it"
     parser.add_argument("--ring", type=options.parse_duration_ns, metavar="TIME", help=text)
     text = (
         "save episodes of these kinds or causes (neighbour,thermal …), with 30 s before and after"

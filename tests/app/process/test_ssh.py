@@ -60,7 +60,7 @@ def test_the_remote_shell_expands_the_home_directory() -> None:
     ("badkey", "n7: key: No ED25519 host key", "by hand: ssh n7 true"),
     ("nologin", "n7: login: .*Permission denied", "ssh-copy-id n7"),
     ("noprobe", "n7: no perfprobe there",
-     "install perftop there, or say where it is: --remote PATH"),
+     "install perftop there, or name its path: --remote PATH"),
     ("norights", "n7: --source perf", "perf_event_paranoid"),
 ])  # fmt: skip
 @pytest.mark.parametrize("verb", ["stat", "doctor"])

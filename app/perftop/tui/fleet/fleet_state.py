@@ -169,7 +169,7 @@ def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
     if worst is not None:
         return _episode_wordings(machine, worst), worst.start
     if not isfinite(machine.numbers["lost"]):
-        return ["What it loses is not known"], nan
+        return ["Its losses are unknown"], nan
     if machine.largest_loss is not None:
         cause, lost = machine.largest_loss
         amount = f"{amount_text('lost', lost)} %"

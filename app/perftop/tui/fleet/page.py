@@ -208,8 +208,8 @@ def _silence_sentence(state: FleetState) -> list[str]:
     since = f"since {time_of_day(first.silent_since)}"
     reason = fleet_state.silence_text(first, state.now)
     if len(machines) == 1:
-        return [f"{safe_cells(first.name)} does not answer {since}", *reason.split(" · ")]
-    text = f"{len(machines)} of {len(state.fleet.machines)} do not answer {since}"
+        return [f"{safe_cells(first.name)} has not answered {since}", *reason.split(" · ")]
+    text = f"{len(machines)} of {len(state.fleet.machines)} silent {since}"
     return [text, _place_text(state, machines), reason]
 
 

@@ -170,7 +170,7 @@ def test_a_fleet_that_loses_nothing_is_calm_unless_a_machine_is_silent() -> None
     assert (page.fleet_verdict(state).level, page.fleet_verdict(state).sign) == (0, "✓")
     silent.fall_silent(fleets.NOW - 60, "connection: timed out")
     state = FleetState(Fleet([calm, silent]), fleets.NOW, 160, 50)
-    assert page.fleet_verdict(state).text.startswith("silent does not answer since")
+    assert page.fleet_verdict(state).text.startswith("silent has not answered since")
     assert page.fleet_verdict(state).level == 1
 
 
