@@ -184,7 +184,6 @@ def _sentence(phases: Sequence[Phase]) -> str:
     """Returns one sentence with each phase's costliest cause, and one with the names of phases that
     have too little CPU time for a share."""
     parts = []
-    short_names = [phase.name for phase in phases if phase.report.is_too_short]
     for phase in phases:
         if phase.report.is_too_short:
             continue
@@ -198,10 +197,8 @@ def _sentence(phases: Sequence[Phase]) -> str:
             loss = f"lost {percent(first.share)} % of {unit} to {first.culprit}"
         parts.append(f"{phase.name} {loss}")
     sentences = ["; ".join(parts) + "."] if parts else []
-    if short_names:
-        sentences.append(
-            f"Too little CPU time for a share: {', '.join(short_names)}. {SHORT_TASKS}"
-        )
+    if names := ", ".join(phase.name for phase in phases if phase.report.is_too_short):
+        sentences.append(f"Too little CPU time for a share: {names}. {SHORT_TASKS}")
     return " ".join(sentences)
 
 

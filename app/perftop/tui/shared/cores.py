@@ -52,10 +52,10 @@ class Cores:
         self.has_pairs = any(len(cpus) > 1 for cpus in session.cores)
         """Whether some core has more than one CPU, in which case each row is a core."""
         known_rows = {row for core in self.rows for row in core.positions}
-        offline_rows = [
-            row for row in session.selected if row not in known_rows and not session.online[row]
-        ]
-        self.offline_cpus = [session.topology[row].cpu for row in offline_rows if mask is None]
+        self.offline_cpus = [
+            session.topology[row].cpu for row in session.selected
+            if mask is None and row not in known_rows and not session.online[row]
+        ]  # fmt: skip
         """Numbers of the offline CPUs whose core is unknown."""
         self.cpu_lists = [_cpu_list(core) for core in self.rows]
         self.row_of_cpu = {cpu: i for i, core in enumerate(self.rows) for cpu in core.cpus}

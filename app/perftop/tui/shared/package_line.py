@@ -112,11 +112,8 @@ class PackageLines:
             )
             yield 4, [(f"{power:3.0f}", "text"), (f"{limit_text} W", "dim"), *more]
         if not isnan(rate := sum(rates)):
-            limit_text = "" if isnan(share) else f" {100 * share:3.0f} % of best"
-            yield (
-                5,
-                [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{limit_text}", "dim")],
-            )
+            unit = " GB/s" if isnan(share) else f" GB/s {100 * share:3.0f} % of best"
+            yield 5, [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (unit, "dim")]
 
     def _loss_runs(
         self, rows: Sequence[int], unit: str, package_wide: Sequence[Episode], *, has_cause: bool
