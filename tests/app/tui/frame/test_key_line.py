@@ -7,13 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from fakes import Machine, guest, observe
-from played_apps import BIG_SCREEN, Run, running_app
-from waiting import until_true
+from fakes import guest, observe
 
 from perftop.draw import strips
 from perftop.tui.frame.bottom import (
-    KeyLine,
     KeyPiece,
     key_pieces,
     missing_metric_runs,
@@ -45,25 +42,6 @@ def test_the_key_line_fits_and_always_has_help_and_quit() -> None:
 
 
 # --- clicks
-
-
-def key_bar(run: Run) -> KeyLine:
-    return run.app.screen_stack[0].query_one(KeyLine)
-
-
-async def click(run: Run, text: str) -> None:
-    index = key_bar(run).render_line(0).text.index(text)
-    await run.pilot.click(key_bar(run), offset=(index, 0))
-
-
-async def test_a_click_closes_the_prompt() -> None:
-    async with running_app(Machine(), BIG_SCREEN) as run:
-        await run.pilot.press("slash", "1")
-        await until_true(lambda: run.monitor.settings.filter is not None, "a filter")
-        await click(run, "3 time")
-        await until_true(lambda: run.monitor.view.id == "time", "the time view")
-        await until_true(lambda: run.monitor.settings.filter is None, "no filter")
-        assert run.app.focused is run.monitor.view
 
 
 FIX = "ask for a vPMU, or use a metal instance"

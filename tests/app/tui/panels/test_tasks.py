@@ -53,23 +53,6 @@ def styles(session_and_interval: tuple[Session, Interval], part: str) -> set[str
     }
 
 
-def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
-    result = text(observe(guest(), records=records()), 97, 10)
-    assert result[0].startswith("who runs  % of a CPU ─────")
-    assert result[1].split() == [
-        "task", "owner", "CPU", "0", "CPU", "1", "━", "runs", "━", "waits", "─", "sleeps", "waits",
-        "switches/s",
-    ]  # fmt: skip
-    assert [line.replace("━", "").replace("─", "").split() for line in result[2:7]] == [
-        ["cc1plus", "4502", "build.scope", "47.9", "·", "38.2", "212"],
-        ["postgres", "812", "postgresql", "·", "38.4", "3.1", "2104"],
-        ["cc1plus", "4509", "24.6", "·", "52.4", "187"],
-        ["make", "4471", "2.7", "·", "9.4", "58"],
-        ["perfprobe", "4610", "·", "0.6", "0.2", "20"],
-    ]
-    assert result[7:] == []
-
-
 def test_a_bar_consists_of_running_waiting_and_sleeping() -> None:
     assert tables.task_bar(0.5, 0.25, 20) == [
         ("━" * 10, "lp0"),

@@ -19,7 +19,7 @@ from perftop.model.kinds import Episode
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.panels.tables import CoreLoss
 from perftop.tui.shared.cores import Cores
-from perftop.tui.shared.row_numbers import field_scale, metric_fields
+from perftop.tui.shared.row_numbers import field_scale
 from perftop.tui.views import heat_layout
 from perftop.tui.views.heat_layout import CoreGroup
 
@@ -91,24 +91,6 @@ def test_all_cores_have_one_cell_and_no_cells_overlap(
     assert len(set(layout.cell_positions.values())) == len(drawn)
 
 
-def test_few_cores_have_large_cells() -> None:
-    sizes = [layout_of((1, 1, n), 2, 79, 16).cell for n in (8, 64, 128, 256, 512)]
-    areas = [cell.width * (cell.height + cell.blank_lines) for cell in sizes]
-    assert areas == sorted(areas, reverse=True)
-    assert (sizes[0].width, sizes[0].height) == (4, 2)
-
-
-def test_cores_of_an_l3_are_adjacent_below_their_package() -> None:
-    packages, _ = packages_and_names(2, 4, 8)
-    layout = layout_of((2, 4, 8), 2, 119, 40)
-    caches = {group.rows for groups in packages for group in groups}
-    assert {part.cells for line in layout.lines for part in line if part.cells} == caches
-    labels = [part.label.strip() for line in layout.lines for part in line if part.label]
-    assert labels == [f"L3 {i}" for i in range(8)]
-    heads = [y for y, line in enumerate(layout.lines) if any(part.package >= 0 for part in line)]
-    assert heads[0] < layout.cell_positions[0][1] < heads[-1] < layout.cell_positions[32][1]
-
-
 @pytest.mark.parametrize(("caches", "labels"), [
     ([0, 1, 2, 3], ["die 0 L3 0", "die 0 L3 2", "die 1 L3 1", "die 1 L3 3"]),
     ([0, 1, 0, 1], ["L3 0", "L3 1"]), ([None] * 4, ["die 0", "die 1"]),
@@ -131,19 +113,6 @@ def test_groups_are_side_by_side_if_there_is_room(width: int, side_by_side: bool
     first, second = layout.cell_positions[0], layout.cell_positions[8]
     assert (first[1] == second[1]) is side_by_side
     assert second[0] - first[0] == (48 if side_by_side else 0)
-
-
-def test_a_folded_package_is_one_line_and_others_use_its_room() -> None:
-    packages, names = packages_and_names(4, 1, 64)
-    ids: list[int | None] = [*range(4)]
-    whole, folded = (
-        heat_layout.heat_layout(packages, ids, names, 2, 79, 10, ascii_=False, folded=fold)
-        for fold in ((), (1, 2, 3))
-    )
-    assert len(folded.lines) <= 10
-    assert set(folded.cell_positions) == set(packages[0][0].rows)
-    assert [part.package for line in folded.lines for part in line if part.package >= 0] == [*ids]
-    assert folded.cell.width > whole.cell.width
 
 
 def test_adjacent_rings_share_their_strokes() -> None:
@@ -171,12 +140,6 @@ def test_adjacent_rings_share_their_strokes() -> None:
 # --- look of cells
 
 
-def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
-    assert strips.level_pair_cells(3, 9, 2, False) == (("▀▀", "heat3/heat9"),)
-    assert strips.level_pair_cells(3, 3, 2, False) == (("██", "heat3"),)
-    assert strips.text(strips.level_pair_cells(0, 11, 4, True)) == "__@@"
-
-
 @pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
 def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
     made_ = {strips.level_pair_cells(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
@@ -191,27 +154,12 @@ def test_in_ascii_levels_are_distinguishable_without_colour() -> None:
     assert all(text.isascii() for text in plain)
 
 
-def test_the_gap_after_a_two_coloured_cell_has_no_colour() -> None:
-    runs = [("▀", "heat1/heat2"), (" ", "text"), ("▀", "heat1/heat2")]
-    assert strips.merge_runs(runs, 4) == [*runs, (" ", "text")]
-
-
 CLOCK, UTIL, INVOLUNTARY, BOTH = (
     COLUMNS_BY_KEY[key] for key in ("busy_hz", "util", "involuntary", "both")
 )
 
 
-OBSERVED = observe(Machine(cores=8))
-
-
 # --- metrics and their scales
-
-
-def test_metrics_have_names_and_include_states_if_cores_have_siblings() -> None:
-    names = {field.key: field.plain_name for field in metric_fields(OBSERVED[0])}
-    assert list(names)[:5] == ["util", "busy_hz", "ipc", "involuntary", "both"]
-    assert names["util"] == "busy time"
-    assert "both" not in {field.key for field in metric_fields(observe(Machine(threads=1))[0])}
 
 
 @given(st.lists(st.floats(0.8e9, 4.0e9), min_size=1, max_size=8), st.floats(-1e7, 1e7))
