@@ -218,6 +218,7 @@ async def watched(
 async def live(
     messages: Sequence[wire.Message], size: tuple[int, int], keys: Sequence[str], *,
     link: LinkState | None = None, theme: str | None = None, ascii_: bool = False,
+    tour: bool = False,
 ) -> AsyncIterator[PerfTopApp]:  # fmt: skip
     """Yields the app on a stream of these messages, which then stands still, after these keys."""
     given = asyncio.Event()
@@ -236,7 +237,7 @@ async def live(
         yield stream()
 
     made_link: Any = link and SimpleNamespace(state=lambda: link)
-    source = stopped(LiveSource(opener, INTERVAL_NS, link=lambda: made_link))
+    source = stopped(LiveSource(opener, INTERVAL_NS, link=lambda: made_link, tour=tour))
     app = PerfTopApp(source, ascii_=ascii_)
     async with app.run_test(size=size) as pilot:
         app.theme = theme or app.theme

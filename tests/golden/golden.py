@@ -272,13 +272,15 @@ def _walk(directory: Path, name: str) -> dict[str, str]:
         case "pair":
             opened = walks.compared(paths, size)
         case "fleet":
-            opened = make.watched(getattr(fleets, machine)(), "over ssh", ("0.03 %",), size, ())
+            fleet = fleets.racks(8, 8) if machine == "middle" else getattr(fleets, machine)()
+            opened = make.watched(fleet, "over ssh", ("0.03 %",), size, ())
         case _:
             opened = make.live(
                 _messages(machine),
                 size,
                 (),
                 ascii_=kind == "ascii",
+                tour=kind == "tour",
                 theme="perftop-ansi" if kind == "16" else None,
             )
     os.chdir(directory)

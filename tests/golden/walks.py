@@ -22,17 +22,14 @@ from perftop.tui.pair_screen import Alignment, PairSource
 
 SPECS = {
     "play": "demo,cpus=16,packages=2",
-    **{name: f"{name},cpus=8" for name in ("license", "throttle", "halts", "memory", "hotplug")},
+    "clocks": "turbo-drop,cpus=12,smt=1",
+    "slots": "smt-mix,cpus=8,slots=1",
+    "threads": "smt-mix,cpus=8,smt=4",
+    **{name: f"{name},cpus=8" for name in ("throttle", "halts", "memory", "hotplug", "steady")},
 }
 """Simulated machines, besides those of golden.py."""
-SECONDS = {
-    "play": 66.0,
-    "license": 20.0,
-    "throttle": 33.0,
-    "halts": 20.0,
-    "memory": 25.0,
-    "hotplug": 30.0,
-}
+SECONDS = {"play": 66.0, "throttle": 33.0, "memory": 25.0, "hotplug": 30.0, "slots": 5.0,
+           "threads": 5.0, "steady": 5.0}  # fmt: skip
 
 ROWS = """
 start
@@ -160,12 +157,15 @@ back            1 space
 opened          @@110,46
 closed          escape 1 space
 key             @4,49
-heat            2 @30,14
-heat-opened     @@40,14
+heat            2 @11,12
+heat-opened     @@16,17
+core-chart      @60,12
+core-episode    @20,41
+core-back       1 space
 time            escape 3 @80,12
 time-row        space @3,14
-table           4 @18,6
-table-twice     @18,6
+table           4 @18,8
+table-twice     @18,8
 table-row       @30,12
 list            5 @20,9
 neighbours      6 @40,11
@@ -210,6 +210,24 @@ package         home t t down
 table           4 end
 time            3 end
 filter          slash 'pkg:1 busy>20' enter
+"""
+CLOCKS = """
+start
+below           down down
+right           @120,20
+above           up
+last            end
+past            space left
+core            enter
+"""
+TOUR = """
+start
+heat            2
+table           4
+help            question_mark
+why             escape w
+episode         escape n
+closed          escape
 """
 SIGNS = """
 start
@@ -259,10 +277,18 @@ all             backslash escape
 heat            2
 metric          v
 heat-below      down right
+heat-cell       @31,8
 episodes        3
 below           down down
 next            n
 last            G
+rows-again      1
+title           @17,5
+title-again     @17,5
+row             @10,9
+alike           t
+page            pagedown
+paused          space left
 help            question_mark
 light           escape T
 """
@@ -283,8 +309,13 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "views-160": ("play", VIEWS, WIDE),
     "views-80": ("job", VIEWS, SMALL),
     "hybrid-120": ("hybrid", EVENTS, (120, 40)),
-    **{f"{name}-160": (name, EVENTS, WIDE)
-       for name in ("license", "throttle", "halts", "memory", "hotplug")},
+    **{f"{name}-160": (name, EVENTS, WIDE) for name in ("throttle", "halts", "memory", "hotplug")},
+    "hotplug-80": ("hotplug", EVENTS, SMALL),
+    "clocks-160": ("clocks", CLOCKS, WIDE),
+    "slots-200": ("slots", EVENTS, (200, 40)),
+    "threads-120": ("threads", EVENTS, (120, 30)),
+    "steady-80": ("steady", SIGNS, SMALL),
+    "tour-120": ("steady", TOUR, (120, 30)),
     "guest-100": ("guest", GUEST, (100, 30)),
     "guest-160": ("guest", GUEST, WIDE),
     "guest-41": ("guest", GUEST, (41, 20)),
@@ -296,8 +327,9 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "16-120": ("in-episode", SIGNS, (120, 30)),
     "tiny-60": ("in-episode", SIGNS, TINY),
     "played-160": ("play", PLAYED, WIDE),
-    "played-80": ("play", PLAYED, SMALL),
+    "played-80": ("job", PLAYED, SMALL),
     "fleet-160": ("small", FLEET, WIDE),
+    "fleet-120": ("middle", FLEET, (120, 30)),
     "fleet-80": ("many", FLEET, SMALL),
     "pair-160": ("in-episode", PAIR, WIDE),
     "pair-80": ("in-episode", PAIR, SMALL),
