@@ -169,17 +169,6 @@ async def test_notes_are_in_blank_rows_and_have_no_other_effect(
         assert not run.has("of 3  ")
 
 
-async def test_notes_end_in_any_order_and_esc_ends_all() -> None:
-    async with running_app(Machine(), size=(160, 50), tour=True) as run:
-        await run.wait_for_text("1 of 3")
-        await run.pilot.press("3", "1")
-        assert run.has("1 of 3")
-        assert run.has("2 of 3")
-        assert not run.has("3 of 3")
-        await run.pilot.press("escape")
-        assert not run.has("of 3  ")
-
-
 async def test_the_last_chosen_theme_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,28 +103,6 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
             assert sum(bool(text) for text in lines) >= 8, view
 
 
-async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -> None:
-    async with opened_screen(middle_fleet(), (160, 50), ["1"]) as (source, pilot):
-        state = source.page.state
-        limited = [m.name for m in state.machines if m.cause[1] == "power-pl1"]
-        assert len(limited) == 16
-        lines = page_lines(source)
-        (alike,) = (text for text in lines if " alike" in text[:14])
-        assert alike[:14].split()[:2] == ["▼", "+11"]
-        first = line(lines, limited[0])
-        assert [text.split()[1] for text in lines[first : first + 5]] == limited[:5]
-        losses = [state.fleet.machines[name].numbers["lost"] for name in limited[5:]]
-        assert f"{100 * min(losses):.0f} to {100 * max(losses):.0f} % lost" in alike
-        await pilot.click(source.page, offset=(5, lines.index(alike)))
-        assert state.selected_name == limited[5]
-        assert any(limited[5] in text[:12] for text in page_lines(source))
-        assert any("+10 alike" in text for text in page_lines(source))
-        await pilot.press("t")
-        assert not any(" alike" in text[:14] for text in page_lines(source))
-        await pilot.press("t", "s")
-        assert not any(" alike" in text[:14] for text in page_lines(source)), "ordered by name"
-
-
 def test_a_loss_without_an_episode_has_a_verdict() -> None:
     machine = Machine("m", is_answering=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.401})
     machine.largest_loss = WAIT_CAUSE, 0.401

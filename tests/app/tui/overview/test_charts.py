@@ -17,13 +17,12 @@ from terminal_apps import messages
 from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ, clock_time
 from perftop.draw import strips, theme
-from perftop.draw.charts import GAP_CAUSES, GAP_SIGNS, Glyphs
+from perftop.draw.charts import GAP_CAUSES
 from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns
-from perftop.tui.overview import clock_columns
 from perftop.tui.overview.chart_numbers import (
     UnitReader,
     UnitValues,
@@ -84,44 +83,6 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
 
 
 # --- layout
-
-
-@pytest.mark.parametrize(("count", "height", "width", "rows", "gap"), [
-    (9, 41, 160, 3, 1), (16, 41, 160, 3, 1), (16, 36, 120, 3, 0), (16, 61, 240, 4, 1),
-])  # fmt: skip
-def test_nine_to_sixteen_clocks_are_in_two_columns(
-    count: int, height: int, width: int, rows: int, gap: int
-) -> None:
-    layout = chart_layout(count, height, width, packages=1, counted=True, l3_count=2)
-    assert layout is not None
-    assert (layout.kind, layout.rows, layout.gap_lines) == ("columns", rows, gap)
-    cores = (count + 1) // 2
-    legend_and_axis, gaps = 3, gap * (cores - 2)
-    assert legend_and_axis + 2 + gaps + rows * cores + layout.panel_lines == height
-    assert layout.panel_lines >= 4
-    (first, cells, _), (second, *_) = charts_of(layout)
-    assert first + cells < width // 2 < second < width - cells
-
-
-def charts_of(layout: ChartLayout) -> list[tuple[int, int, int]]:
-    session, _ = session_after_samples(Machine(cores=1), 10)
-    result = ChartPage(session, Cores(session))
-    result._layout = layout
-    return result.chart_cells()
-
-
-@pytest.mark.parametrize("glyphs", ["colour", "shapes"])
-def test_the_legend_of_clocks_names_all_causes_of_gaps_on_the_narrowest_screen(
-    glyphs: Glyphs,
-) -> None:
-    session, interval = session_after_samples(Machine(cores=9, threads=1))
-    result = ChartPage(session, Cores(session))
-    assert result.choose_layout(41, clock_columns.MIN_WIDTH)
-    result.make_lines(interval, range(9), ViewSettings(cpu=0, window_s=60.0), glyphs)
-    text, keys = strips.text(result.lines[0]), {key for _, key in result.lines[0]}
-    assert all(f"{sign} {name}" in text for sign, name in zip(GAP_SIGNS, GAP_CAUSES, strict=True))
-    colours = {"clock-9", *(f"bright/gap-{name}" for name in GAP_CAUSES)}
-    assert keys - {"text", "dim", "bright"} == (colours if glyphs == "colour" else set())
 
 
 @pytest.mark.parametrize(

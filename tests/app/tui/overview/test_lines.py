@@ -191,33 +191,6 @@ def packages(run: Run) -> dict[str, int]:
     return {line[3:12]: y for y, line in lines if line[3:].startswith("package")}
 
 
-@pytest.mark.parametrize(("cpu", "packages_above"), [(0, 0), (15, 1), (29, 2), (None, 0)])
-def test_only_the_package_with_the_cursor_is_open(cpu: int | None, packages_above: int) -> None:
-    result = line_kinds(14, "needed", cpu)
-    expected = (
-        ["folded"] * packages_above + ["package"] + ["row"] * 10 + ["folded"] * (2 - packages_above)
-    )
-    assert result == expected
-
-
-@pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2)])
-def test_the_lines_of_all_packages_remain_while_rows_scroll(cpu: int, opened: int) -> None:
-    arranged = arrangement(10, "needed", cpu)
-    assert [line.kind for line in arranged.fixed_above] == ["folded"] * opened + ["package"]
-    assert [line.kind for line in arranged.lines] == ["row"] * 10
-    assert [line.kind for line in arranged.fixed_below] == ["folded"] * (2 - opened)
-
-
-def test_packages_remain_open_if_they_fit() -> None:
-    assert line_kinds(32, "needed", 29) == [
-        "package",
-        *["row"] * 10,
-        "folded",
-        "package",
-        *["row"] * 10,
-    ]
-
-
 def test_folding_can_be_never_or_always() -> None:
     assert line_kinds(5, "never").count("row") == 30
     assert line_kinds(12, "never") == [*["folded"] * 3, *["row"] * 30]
