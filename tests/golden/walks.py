@@ -1,12 +1,13 @@
 """Walks: pictures of the app after keys that are pressed one after the other.
 
 A step is a line with its name and its keys; a word in quotes is typed, @x,y is a click there, and
-@@x,y a double click. The picture of a step has
+@@x,y a double click, and +s lets a recording play for s seconds. The picture of a step has
 only the lines that differ from the picture before it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,6 +20,7 @@ from waiting import until_quiet, until_true
 from perftop.recording.file import Recording
 from perftop.tui.app import PerfTopApp
 from perftop.tui.pair_screen import Alignment, PairSource
+from perftop.tui.replay import PLAY_STEP_S, ReplaySource
 
 SPECS = {
     "play": "demo,cpus=16,packages=2",
@@ -229,6 +231,14 @@ why             escape w
 episode         escape n
 closed          escape
 """
+FLOWS = """
+start
+flows           6
+below           down
+pairs           down down
+threads         t
+opened          enter
+"""
 SIGNS = """
 start
 core            down enter
@@ -260,6 +270,11 @@ time            3
 list            5 down
 report          w
 start-again     escape 0
+played          1 space +2
+faster-played   right_curly_bracket +1
+paused-again    space +4
+from-the-past   left left left space +1
+to-the-end      +90
 jump            J '-5s' enter
 bad-jump        J 'x'
 help            escape question_mark
@@ -309,7 +324,8 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "views-160": ("play", VIEWS, WIDE),
     "views-80": ("job", VIEWS, SMALL),
     "hybrid-120": ("hybrid", EVENTS, (120, 40)),
-    **{f"{name}-160": (name, EVENTS, WIDE) for name in ("throttle", "halts", "memory", "hotplug")},
+    **{f"{name}-160": (name, EVENTS, WIDE) for name in ("throttle", "halts", "hotplug")},
+    "memory-240": ("memory", EVENTS, (240, 60)),
     "hotplug-80": ("hotplug", EVENTS, SMALL),
     "clocks-160": ("clocks", CLOCKS, WIDE),
     "slots-200": ("slots", EVENTS, (200, 40)),
@@ -322,6 +338,7 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "mixed-80": ("mixed", LARGE, SMALL),
     "mixed-120": ("mixed", LARGE, (120, 31)),
     "clicks-160": ("play", CLICKS, WIDE),
+    "flows-160": ("job", FLOWS, WIDE),
     "ascii-120": ("job", SIGNS, (120, 30)),
     "plain-120": ("in-episode", SIGNS, (120, 30)),
     "16-120": ("in-episode", SIGNS, (120, 30)),
@@ -378,6 +395,8 @@ async def walk(opened: AbstractAsyncContextManager[PerfTopApp], steps: str) -> d
                 if key.startswith("@"):
                     x, _, y = key.strip("@").partition(",")
                     await pilot.click(offset=(int(x), int(y)), times=key.count("@"))
+                elif key.startswith("+"):
+                    await _play(app, float(key))
                 else:
                     await pilot.press(key)
                 await _settled(app)
@@ -386,6 +405,13 @@ async def walk(opened: AbstractAsyncContextManager[PerfTopApp], steps: str) -> d
             pictures[name] = difference(before, after)
             before = after
     return pictures
+
+
+async def _play(app: PerfTopApp, seconds: float) -> None:
+    assert isinstance(app.source, ReplaySource)
+    end_s = app.source.clock() + seconds
+    app.source.clock = lambda: end_s
+    await asyncio.sleep(3 * PLAY_STEP_S)
 
 
 async def _settled(app: PerfTopApp) -> None:
