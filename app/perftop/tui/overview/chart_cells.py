@@ -65,15 +65,15 @@ class ColumnHistory:
         self.axis = Axis(0, 1, 0, 0)
         """The time axis of the columns."""
 
-    def read(self, columns: int, window_s: float, now_ns: int, *, past: bool) -> bool:
+    def read(self, columns: int, window_s: float, now_ns: int, *, is_past: bool) -> bool:
         """Reads the values of `columns` columns up to `now_ns` (monotonic). Returns whether values
-        were read: the newest ones are read only once in REDRAW_PERIOD_NS. `past`: whether the user
-        has chosen the moment."""
+        were read: the newest ones are read only once in REDRAW_PERIOD_NS. `is_past`: whether the
+        user has chosen the moment."""
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
         axis = fit_axis(now_ns, window_s, columns, first_ns)
-        if axis == self.axis or (not past and axis.can_reuse_charts_of(self.axis)):
+        if axis == self.axis or (not is_past and axis.can_reuse_charts_of(self.axis)):
             return False
         self.axis = axis
         if history is not None:

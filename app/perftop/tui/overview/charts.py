@@ -128,7 +128,7 @@ class ChartPage:
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
         past = self._drawer.history
         has_moved = past.read(
-            layout.columns, settings.window_s, now_ns, past=is_past(session, interval)
+            layout.columns, settings.window_s, now_ns, is_past=is_past(session, interval)
         )
         episodes = time_axis.visible_episodes(past.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]

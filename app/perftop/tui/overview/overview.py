@@ -24,9 +24,9 @@ from perftop.tui.overview.columns import (
     grid_columns,
     grid_headings,
 )
-from perftop.tui.overview.rows import GridData, mark_selected, row_lines
+from perftop.tui.overview.rows import GridData, row_lines
 from perftop.tui.panels.panels import MIN_HEIGHT, PanelKind, PanelRow
-from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.cores import Cores, ViewLine
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
@@ -172,12 +172,11 @@ class Overview(ChartedView, CursorCanvas):
         if line.kind == "row":
             if line.row not in self._row_lines:  # the row has just been scrolled into view
                 self._make_rows(self._grid)
-            selected = self.cores.rows[line.row].cpus[0] == self.settings.cpu
-            row = self._row_lines[line.row]
-            return mark_selected(row) if selected else row
-        selected = line.kind == "folded" and self.cpu_of_line(y) == self.settings.cpu
-        runs = self._heading(line, is_selected=selected)
-        return runs, "chosen" if selected else "calm"
+            drawn_line = self._row_lines[line.row]
+        else:
+            drawn_line = self._heading(line), "calm"
+        is_selected = line.kind in {"row", "folded"} and self.cpu_of_line(y) == self.settings.cpu
+        return mark_selected(drawn_line) if is_selected else drawn_line
 
     # --- charts
 
@@ -225,13 +224,11 @@ class Overview(ChartedView, CursorCanvas):
         self._row_lines = row_lines(grid, visible_rows)
         self._draw_fixed_lines(grid)
 
-    def _heading(self, line: ViewLine, *, is_selected: bool = False) -> list[Run]:
+    def _heading(self, line: ViewLine) -> list[Run]:
         if line.kind == "off":
             return [(f"   off   CPUs {ranges(self.cores.offline_cpus)}", "dim")]
-        package, is_folded = self.cores.rows[line.row].package, line.kind == "folded"
-        return self._packages.line(
-            package, self.width, is_selected=is_selected, is_folded=is_folded
-        )
+        package = self.cores.rows[line.row].package
+        return self._packages.line(package, self.width, is_folded=line.kind == "folded")
 
     def _draw_fixed_lines(self, grid: GridData) -> None:
         arrangement = self._arrangement

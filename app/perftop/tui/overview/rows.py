@@ -57,13 +57,6 @@ def row_lines(grid: GridData, rows: Sequence[int]) -> dict[int, strips.Line]:
     return {row: online_lines.get(row) or _offline_line(grid, row) for row in rows}
 
 
-def mark_selected(line: strips.Line) -> strips.Line:
-    """Returns the line with the mark and the background of the selected row."""
-    runs, state = line
-    mark: Run = (theme.SELECTED_SIGN, "mark")
-    return [mark, *runs[1:]], "chosen victim" if state == "victim" else "chosen"
-
-
 def _offline_line(grid: GridData, row: int) -> strips.Line:
     runs: list[Run] = [_BLANK, _BLANK]
     drawer = _RowDrawer(grid, [row])

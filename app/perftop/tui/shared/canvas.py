@@ -74,9 +74,11 @@ def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above:
     return merge_runs(runs, size), "chosen" if is_first else "calm"
 
 
-def selection_mark(*, is_selected: bool) -> Run:
-    """Returns the first cell of a line: the mark of the selected line, or a blank."""
-    return (theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text")
+def mark_selected(line: Line) -> Line:
+    """Returns the line with the mark of the selected line in its first cell, and its background."""
+    runs, state = line
+    mark: Run = (theme.SELECTED_SIGN, "mark")
+    return [mark, *runs[1:]], "chosen victim" if state == "victim" else "chosen"
 
 
 class AbstractWidgetMeta(_MessagePumpMeta, ABCMeta):

@@ -51,19 +51,16 @@ class PackageLines:
         """The worst episode of each core that loses more than its whole package, by row."""
         return self._episodes.victims_by_row(self._cores)
 
-    def line(
-        self, package: int | None, size: int, *, is_selected: bool = False, is_folded: bool = False
-    ) -> list[Run]:
+    def line(self, package: int | None, size: int, *, is_folded: bool = False) -> list[Run]:
         """Returns the line in `size` cells, without parts that do not fit. It ends with a rule or,
         for a folded package without rows, with a bar of SMT states."""
         interval = self._interval
         rows, cpus, cores = self._cores.package_rows(package)
         every, package_wide = self._episodes.package_episodes(package)
-        mark: Run = (theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text")
         sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
         unit = "core" if self._cores.has_pairs else "CPU"
         pieces: list[Piece] = [
-            (0, [mark, sign, (" ", "text"), (package_name(package), "bright")]),
+            (0, [(" ", "text"), sign, (" ", "text"), (package_name(package), "bright")]),
             (6, [(count_noun(len(rows), unit), "dim")]),
         ]
         util, hz = interval.values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()

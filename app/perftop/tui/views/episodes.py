@@ -32,7 +32,7 @@ from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
 from perftop.tui.panels.panels import PaneledView, cause_lines
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import CursorCanvas, selection_mark
+from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 
@@ -67,9 +67,8 @@ def kind_name(episode: Episode) -> str:
 
 
 def episode_line(
-    session: Session, episode: Episode, shown: Sequence[Column], names: Sequence[str],
-    *, is_selected: bool,
-) -> list[Run]:  # fmt: skip
+    session: Session, episode: Episode, shown: Sequence[Column], names: Sequence[str]
+) -> list[Run]:
     """Returns the line of an episode. The line is dim if the episode is older than the history.
     `names`: the tasks that lose time during the episode."""
     has_ended, in_history = episode.end_ns is not None, is_reachable(session, episode)
@@ -90,7 +89,7 @@ def episode_line(
         "what": fit_runs(sentence_runs, room, text_style),
     }
     return [
-        selection_mark(is_selected=is_selected),
+        (" ", "text"),
         (episode_style.sign(episode), "dim" if has_ended else severity),
         *columns.join_columns(shown, [cells[column.key] for column in shown]),
     ]
@@ -233,7 +232,6 @@ class Episodes(PaneledView, CursorCanvas):
         self._selected_episode: Episode | None = None
         """The selected episode, which stays selected when its line moves."""
         self._empty_lines: list[list[Run]] = []
-        """Lines shown if there are no episodes."""
         self._ended_episodes: tuple[object, list[Episode]] = None, []
         """The inputs from which the ended episodes were sorted, and the sorted episodes."""
         self._is_from_click = False
@@ -323,9 +321,9 @@ class Episodes(PaneledView, CursorCanvas):
         if not self._lines:
             return self._empty_lines[y], "calm"
         episode = self._lines[y]
-        is_selected, names = episode is self._selected_episode, self._names(episode)
-        runs = episode_line(self.session, episode, self._columns, names, is_selected=is_selected)
-        return runs, "chosen" if is_selected else "calm"
+        runs = episode_line(self.session, episode, self._columns, self._names(episode))
+        is_selected = episode is self._selected_episode
+        return mark_selected((runs, "calm")) if is_selected else (runs, "calm")
 
     def _names(self, episode: Episode) -> list[str]:
         """Returns the tasks that lose time because of a running episode; none for ended ones."""

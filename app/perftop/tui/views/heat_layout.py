@@ -117,9 +117,7 @@ class _TrialLayout:
 
     cell: CellSize
     package_width: int
-    """Width of a package, in columns."""
     packages_per_row: int
-    """Number of packages side by side."""
     margin: int
     """Width of the labels left of cells, in columns."""
     has_headings: bool

@@ -85,6 +85,7 @@ class HeatValues:
     ) -> None:  # fmt: skip
         row_episodes.read(interval)
         self.session, self.interval, self.cores = session, interval, cores
+        self.ascii = settings.ascii
         self.clock = session_clock_unit(session, settings.units)
         """Unit of the clocks in the line of the selected core."""
         self.field, self.other_names = selected_field(session, settings.metric)
@@ -97,7 +98,6 @@ class HeatValues:
         self.values: list[float] = values.tolist()
         suspect = suspect_rows(self.field.key, session, interval)
         self.suspect_positions: set[int] = set(np.flatnonzero(suspect).tolist())
-        """Positions of the CPUs with suspect values."""
         self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
         """The step of each CPU on the heat ramp."""
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
@@ -106,12 +106,10 @@ class HeatValues:
     def text(self, value: float) -> str:
         return _value_text(value, self.unit, self.unit.digits)
 
-    def cpu_cells(
-        self, cell: CellSize, letters: Sequence[str], *, ascii_: bool
-    ) -> list[tuple[Run, ...]]:
+    def cpu_cells(self, cell: CellSize, letters: Sequence[str]) -> list[tuple[Run, ...]]:
         """Returns the cell of each CPU. `letters`: styles of numbers, by step of the heat ramp."""
         size, has_halves = cell.width, cell.has_halves and not self.field.of_core
-        coloured_cells = [level_cell(level, size, ascii_) for level in self.levels]
+        coloured_cells = [level_cell(level, size, self.ascii) for level in self.levels]
         if size != NUMBER_WIDTH or has_halves:
             return coloured_cells
         digits = int(self.field.is_small) if self.field.unit == "ratio" else self.unit.digits
@@ -123,14 +121,14 @@ class HeatValues:
 
     # --- the lines above the map
 
-    def title(self, cell: CellSize, size: int, hidden_text: str, *, ascii_: bool) -> list[Run]:
+    def title(self, cell: CellSize, size: int, hidden_text: str) -> list[Run]:
         """Returns the first line: the field, the heat ramp with its ends, the meaning of rings, and
         `hidden_text`, which says how many cores are not visible."""
         low, high = self.text(self.scale.low), self.text(self.scale.high)
         if self.field.unit == "ratio":
             low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
-        steps = heat_ramp(ascii_=ascii_)
-        if size < MIN_WIDTH_FOR_RAMP and not ascii_:
+        steps = heat_ramp(ascii_=self.ascii)
+        if size < MIN_WIDTH_FOR_RAMP and not self.ascii:
             steps = steps[1::2]
         pieces: list[Piece] = [
             (0, [(" heat map", "bright"), (" · ", "faint"), (self.field.plain_name, "text")]),
@@ -152,14 +150,12 @@ class HeatValues:
         return [*runs, (lead, "faint"), (text, "dim")] if text else runs
 
     def legend(
-        self, cell: CellSize, size: int, losers: Sequence[CoreLoss], *, is_requested: bool,
-        ascii_: bool,
-    ) -> list[Run]:  # fmt: skip
+        self, cell: CellSize, size: int, losers: Sequence[CoreLoss], *, is_requested: bool
+    ) -> list[Run]:
         """Returns the second line: how to read a cell, and the cores that lose most. `losers`: the
         losing cores, if they are not listed beside the map. `is_requested`: whether the user asked
         for the worst core although no core loses anything."""
-        wordings = self._cell_explanations(cell, ascii_=ascii_)
-        room = size - LOSERS_WIDTH
+        wordings, room = self._cell_explanations(cell), size - LOSERS_WIDTH
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *wording]
         if size - width(left) - LOSERS_WIDTH >= SIGNS_WIDTH:
@@ -188,16 +184,16 @@ class HeatValues:
             runs += [(name, "bright"), share]
         return runs
 
-    def _cell_explanations(self, cell: CellSize, *, ascii_: bool) -> list[list[Run]]:
+    def _cell_explanations(self, cell: CellSize) -> list[list[Run]]:
         """Returns explanations of a cell, the longest first."""
         cores = self.cores
         if not cores.has_pairs or self.field.of_core or cores.max_threads == 1:
             return [[(f"a cell is a {'core' if cores.has_pairs else 'CPU'}", "dim")], []]
         if cores.max_threads > 2:
-            last, order = cores.max_threads - 1, "row by row" if ascii_ else "from above"
+            last, order = cores.max_threads - 1, "row by row" if self.ascii else "from above"
             short_text = f"lp0–{last} {order}"
             long_text = f"lp0 to lp{last} {order}"
-        elif cell.has_halves and not ascii_:
+        elif cell.has_halves and not self.ascii:
             pair: list[Run] = [(theme.LP0, "lp0"), (" lp0  ", "dim"), (theme.LP1, "lp1"),
                                (" lp1", "dim")]  # fmt: skip
             return [[("a cell is a core: ", "dim"),
@@ -262,7 +258,6 @@ class HeatMap(PaneledView):
     _worst_requested = False
     """Whether the user asked for the worst core, but no core loses anything."""
     _package_ids: Sequence[int | None] = ()
-    """Numbers of the packages on the map."""
     _is_zoomed = False
     """Whether only the package of the selected core is drawn."""
     _folded_packages: frozenset[int | None] = frozenset()
@@ -326,15 +321,13 @@ class HeatMap(PaneledView):
         cores = self.cores.rows
         if not self._folded_packages.isdisjoint(cores[loser.row].package for loser in self._losers):
             self.make_layout()  # unfolds a package of which a core now loses something
-        self._cpu_cells = heat.cpu_cells(
-            self._heat_layout.cell, theme.letter_styles(self.app.theme), ascii_=self.settings.ascii
-        )
-        self._make_marks(heat)
         cell = self._heat_layout.cell
+        self._cpu_cells = heat.cpu_cells(cell, theme.letter_styles(self.app.theme))
+        self._make_marks(heat)
+        losers = [] if self.side_width else self._losers
         self.header_lines = [] if self.is_tiny else [
-            heat.title(cell, self.width, self._hidden_text(), ascii_=self.settings.ascii),
-            heat.legend(cell, self.width, [] if self.side_width else self._losers,
-                        is_requested=self._worst_requested, ascii_=self.settings.ascii),
+            heat.title(cell, self.width, self._hidden_text()),
+            heat.legend(cell, self.width, losers, is_requested=self._worst_requested),
         ]  # fmt: skip
         selected = self.selected_row
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)

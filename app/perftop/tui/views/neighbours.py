@@ -30,7 +30,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
-from perftop.tui.shared.canvas import CursorCanvas, selection_mark
+from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.row_numbers import session_clock_unit
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
@@ -67,11 +67,11 @@ class _RibbonSide:
     """The takers (`side` 0) or the losers (1) at the ends of the ribbons. Tasks of one name have a
     block of rows."""
 
-    def __init__(self, shown: Sequence[Flow], side: int, row_s: float) -> None:
-        ends = [(flow.taker, flow.loser)[side] for flow in shown]
-        by_name = {end: [f for f, e in zip(shown, ends, strict=True) if e == end] for end in ends}
-        self.names = [join_flows(flows).names[side] for flows in by_name.values()]
-        self.lost_s = [sum(flow.lost_s for flow in flows) for flows in by_name.values()]
+    def __init__(self, flows: Sequence[Flow], side: int, row_s: float) -> None:
+        ends = [(flow.taker, flow.loser)[side] for flow in flows]
+        by_name = {end: [f for f, e in zip(flows, ends, strict=True) if e == end] for end in ends}
+        self.names = [join_flows(parts).names[side] for parts in by_name.values()]
+        self.lost_s = [sum(flow.lost_s for flow in parts) for parts in by_name.values()]
         self.rows = [max(2, ceil(seconds / row_s)) for seconds in self.lost_s]
         *self.block_tops, end_row = accumulate((rows + 1 for rows in self.rows), initial=0)
         """The first row of each block. Each block is followed by a blank row."""
@@ -79,7 +79,7 @@ class _RibbonSide:
         next_starts = dict(zip(by_name, (8.0 * top for top in self.block_tops), strict=True))
         self.ribbon_starts: list[float] = []
         """The upper end of each ribbon, in eighths of a row."""
-        for flow, end in zip(shown, ends, strict=True):
+        for flow, end in zip(flows, ends, strict=True):
             self.ribbon_starts.append(next_starts[end])
             next_starts[end] += 8 * flow.lost_s / row_s
 
@@ -168,8 +168,8 @@ def flow_columns(size: int) -> list[Column]:
     ], size)  # fmt: skip
 
 
-def flow_cells(flow: Flow, shown: Sequence[Column], max_s: float) -> list[Cell]:
-    by_key = {column.key: column for column in shown}
+def flow_cells(flow: Flow, table_columns: Sequence[Column], max_s: float) -> list[Cell]:
+    by_key = {column.key: column for column in table_columns}
     kind, (taker, loser) = NEIGHBOURS.get(flow.cause), flow.names
     bar = theme.LEVELS[8] * max(1, round(by_key["bar"].room * flow.lost_s / max_s))
     style = "alarm" if flow.share >= 0.05 else "text"
@@ -180,7 +180,7 @@ def flow_cells(flow: Flow, shown: Sequence[Column], max_s: float) -> list[Cell]:
         "share": by_key["share"].cell(flow.share if flow.wanted_s else nan, style),
         "cpus": (ranges(sorted(flow.cpus)), "dim"),
     }  # fmt: skip
-    return [cells[column.key] for column in shown]
+    return [cells[column.key] for column in table_columns]
 
 
 def thread_columns(size: int) -> list[Column]:
@@ -194,10 +194,10 @@ def thread_columns(size: int) -> list[Column]:
 
 
 def thread_cells(
-    thread: Thread, session: Session, interval: Interval, span_ns: int, shown: list[Column]
+    thread: Thread, session: Session, interval: Interval, span_ns: int, table_columns: list[Column]
 ) -> list[Cell]:
     """Returns the cells of a thread of the watched job. The IPC is that of its CPU."""
-    activity, by_key = thread.activity(span_ns), {column.key: column for column in shown}
+    activity, by_key = thread.activity(span_ns), {column.key: column for column in table_columns}
     run_share, wait_share, preempted = (
         value / activity.elapsed_s if activity.elapsed_s else nan
         for value in (activity.run_s, activity.wait_s, activity.involuntary)
@@ -215,7 +215,7 @@ def thread_cells(
     if "bar" in by_key:
         room = by_key["bar"].room
         cells["bar"] = [] if isnan(run_share) else task_bar(run_share, wait_share, room)
-    return [cells[column.key] for column in shown]
+    return [cells[column.key] for column in table_columns]
 
 
 def job_line(
@@ -324,9 +324,9 @@ class Neighbours(PaneledView, CursorCanvas):
         is_range = self.settings.range_ns is not None
         verdict = verdict_at(self.session, self.interval, is_range=is_range)
         report = verdict.report if verdict is not None else None
-        shown = self._make_flows(report)
-        self._rows, self.header_lines = [*shown], []
-        if not shown:
+        flows = self._make_flows(report)
+        self._rows, self.header_lines = [*flows], []
+        if not flows:
             text = NO_LOSS_TEXT if verdict is None or report is not None else verdict.text
             self._rows = [[(f" {text}", "text")]]
         self._add_job(report)
@@ -337,50 +337,50 @@ class Neighbours(PaneledView, CursorCanvas):
             self._details, self._detailed_flow = [], None
         elif self._detailed_flow != (self._flows[0], selected):
             self._detailed_flow = self._flows[0], selected
-            is_largest = next(flow for flow in shown if flow.cause == selected.cause) is selected
+            is_largest = next(flow for flow in flows if flow.cause == selected.cause) is selected
             duration = verdict.duration_text if verdict.cause[1] == selected.cause else ""
             self._details = flow_details(
                 self.session, report, selected, is_largest=is_largest, cause_duration=duration
             )
-        feet = self._detail_lines(selected, shown)
+        feet = self._detail_lines(selected, flows)
         if not self.is_tiny:
             room = self.size.height - len(self.header_lines) - self.line_count - len(feet) - 4
-            self.header_lines += self._ribbons(shown, room)
+            self.header_lines += self._ribbons(flows, room)
             measured_s = 0.0 if verdict is None else verdict.span_s
-            self.header_lines.insert(0, self._title(measured_s, shown))
-            if shown:
+            self.header_lines.insert(0, self._title(measured_s, flows))
+            if flows:
                 self.header_lines.append([(" ", "text"), *columns.headings(self._columns)])
         room = self.size.height - len(self.header_lines) - min(self.line_count, MIN_ROWS)
         self.footer_lines = [(line, "calm") for line in feet[: max(0, room)]]
         self.footer_lines += self.make_panels(max(0, self.spare_lines - len(self.footer_lines)))
 
-    def _ribbons(self, shown: list[Flow], room: int) -> list[list[Run]]:
+    def _ribbons(self, flows: list[Flow], room: int) -> list[list[Run]]:
         """Returns the lines of the ribbons and a blank line; [] if they do not fit."""
         rows = min(room, 2 * self.size.height // 5)
         if self.glyphs != "colour" or self.width < MIN_WIDTH_FOR_RIBBONS or rows < MIN_RIBBON_ROWS:
             rows = 0
         inputs = self._flows[0], self.width, rows
         if self._drawn_ribbons[0] != inputs:
-            lines, row_s = draw_ribbons(shown, self.width - 2, rows) if rows else ([], 0.0)
+            lines, row_s = draw_ribbons(flows, self.width - 2, rows) if rows else ([], 0.0)
             self._drawn_ribbons = inputs, lines, row_s
         return [*([(" ", "text"), *line] for line in self._drawn_ribbons[1]), []] if rows else []
 
-    def _title(self, measured_s: float, shown: list[Flow]) -> list[Run]:
-        text = f"CPU seconds lost in {measured_s:.1f} s" if shown else ""
+    def _title(self, measured_s: float, flows: list[Flow]) -> list[Run]:
+        text = f"CPU seconds lost in {measured_s:.1f} s" if flows else ""
         if (row_s := self._drawn_ribbons[2]) and text:
             text += f"; a row is {row_s:g} s"
-        if self._folded and any(len({*flow.pairs}) > 1 for flow in shown):
+        if self._folded and any(len({*flow.pairs}) > 1 for flow in flows):
             text += "; equal names are one"
         return [(" ", "text"), *panel_title("who takes from whom", text, max(1, self.width - 2))]
 
-    def _detail_lines(self, selected: Flow | None, shown: list[Flow]) -> list[list[Run]]:
+    def _detail_lines(self, selected: Flow | None, flows: list[Flow]) -> list[list[Run]]:
         """Returns the lines about the selected flow, about causes that were ruled out, and about
         losses that cannot be measured here."""
         size = max(1, self.width - 2)
         lines: list[list[Run]] = []
         if selected is not None:
             taker, loser = selected.names
-            count = f"{shown.index(selected) + 1} of {len(shown)}"
+            count = f"{flows.index(selected) + 1} of {len(flows)}"
             title = panel_title(f"{taker} takes from {loser}", count, size)
             lines += [[], [(" ", "text"), *title]]
             for label, text in self._details:
@@ -439,14 +439,13 @@ class Neighbours(PaneledView, CursorCanvas):
             return row, "calm"
         if isinstance(row, Flow):
             max_s = self._flows[1][0].lost_s
-            shown, cells = self._columns, flow_cells(row, self._columns, max_s)
+            table_columns, cells = self._columns, flow_cells(row, self._columns, max_s)
         else:
             span_ns = max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
-            shown = self._thread_columns
-            cells = thread_cells(row, self.session, self.interval, span_ns, shown)
-        is_selected = y == self._cursor_line()
-        runs = [selection_mark(is_selected=is_selected), *columns.join_columns(shown, cells)]
-        return runs, "chosen" if is_selected else "calm"
+            table_columns = self._thread_columns
+            cells = thread_cells(row, self.session, self.interval, span_ns, table_columns)
+        line: Line = [(" ", "text"), *columns.join_columns(table_columns, cells)], "calm"
+        return mark_selected(line) if y == self._cursor_line() else line
 
     # --- the cursor is on a flow or a thread; other views select its core
 

@@ -31,7 +31,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, suspect_rows
 from perftop.tui.panels.panels import PaneledView
-from perftop.tui.shared.canvas import CursorCanvas, selection_mark
+from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.row_numbers import (
@@ -65,7 +65,6 @@ class VisibleColumns:
     number_columns: list[Column] = field(default_factory=list)
     """The visible columns among those that scroll: numbers, and the task."""
     hidden_left: int = 0
-    """Number of columns hidden at the left."""
     hidden_right: int = 0
     values: dict[str, Floats] = field(default_factory=dict)
     """Values by key of the column and position of the CPU."""
@@ -260,15 +259,13 @@ class Table(PaneledView, CursorCanvas):
 
     def line(self, y: int) -> Line:
         row = self._positions_by_line[y]
-        is_selected = row == self._selected
         row_episode = self._row_episodes.worst_on([row]) if self._row_episodes else None
         task = self._cpu_columns.task(row, self.interval)
-        runs = [selection_mark(is_selected=is_selected)]
-        runs.append((row_episode.sign, row_episode.style) if row_episode else (" ", "text"))
-        runs += join_columns(self._page.columns, self._page.cells(row, task, row_episode))
-        if row_episode is not None and row_episode.is_victim:
-            return runs, "chosen victim" if is_selected else "victim"
-        return runs, "chosen" if is_selected else "calm"
+        sign = (row_episode.sign, row_episode.style) if row_episode else (" ", "text")
+        cells = join_columns(self._page.columns, self._page.cells(row, task, row_episode))
+        is_victim = row_episode is not None and row_episode.is_victim
+        line: Line = [(" ", "text"), sign, *cells], "victim" if is_victim else "calm"
+        return mark_selected(line) if row == self._selected else line
 
     # --- the cursor is on a CPU; other views select its core
 

@@ -29,7 +29,7 @@ from perftop.session.values import displayed_values, suspect_rows
 from perftop.tui.panels.lanes import MetricLanes, faded_lane
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.canvas import CursorCanvas, selection_mark
+from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.cores import Cores, ViewLine, package_name, width_of_names
 from perftop.tui.shared.row_numbers import (
     ordered_rows,
@@ -42,7 +42,6 @@ HEADER_LINES = 2
 MIN_HEIGHT_FOR_TIMES = 24
 """Minimum number of lines at which clock times have a separate line below the axis."""
 MAX_LANE_HEIGHT = 16
-"""Maximum number of lines of a CPU."""
 PANEL_HEIGHT, MIN_LANE_HEIGHT = 10, 3
 """Number of lines reserved for panels, provided that each CPU has at least MIN_LANE_HEIGHT
 lines."""
@@ -57,7 +56,6 @@ class LaneLine:
     """One of the lines that scroll."""
 
     view_line: ViewLine
-    """The row or the heading that the line shows."""
     line_in_core: int = 0
     """Index of the line within the core's lines."""
     lanes: tuple[int, ...] = ()
@@ -139,7 +137,6 @@ class Timeline(PaneledView, CursorCanvas):
     """Names of the fields that the metric key shows next, in order."""
     _timeline_layout: TimelineLayout
     _has_headings: bool
-    """Whether packages have headings."""
     _axis: time_axis.Axis
     _chart_left: int
     """Number of cells left of the axis: labels, and cells too few for a bin of whole samples."""
@@ -311,8 +308,10 @@ class Timeline(PaneledView, CursorCanvas):
             return [(f" off   CPUs {ranges(self.cores.offline_cpus)}", "dim")], "calm"
         if lane_line.view_line.kind != "row":
             return self._heading(lane_line.view_line), "calm"
-        is_selected = self.cpu_of_line(y) == self.settings.cpu
-        return self._row(lane_line, is_selected=is_selected), "chosen" if is_selected else "calm"
+        runs = self._row(lane_line)
+        if self.cpu_of_line(y) != self.settings.cpu:
+            return runs, "calm"
+        return mark_selected((runs, "calm")) if lane_line.line_in_core == 0 else (runs, "chosen")
 
     def _column(self) -> Column:
         _, factor, digits = self._unit
@@ -343,7 +342,7 @@ class Timeline(PaneledView, CursorCanvas):
         text, style = self._column().cell(value)
         return [name, *lane_runs, (mean_text, "dim"), (f"{text:>{NUMBER_WIDTH}}", style)]
 
-    def _row(self, lane_line: LaneLine, *, is_selected: bool) -> list[Run]:
+    def _row(self, lane_line: LaneLine) -> list[Run]:
         layout, lanes, row = self._timeline_layout, self._lanes, lane_line.view_line.row
         assert lanes is not None
         if row not in lanes.values:  # the row was scrolled into sight
@@ -355,10 +354,8 @@ class Timeline(PaneledView, CursorCanvas):
             area = lanes.tall_lane(row, lane_line.lanes[0], layout.lane_height - gap)
             lane_runs = [*area, [(" " * self._axis.cells, "text")]][lane_line.line_in_lane]
         lane_runs = faded_lane(lane_runs, self._axis, self.settings)
-        runs: list[Run] = [
-            selection_mark(is_selected=is_selected and lane_line.line_in_core == 0),
-            (fit(self._label(lane_line), self._chart_left - 1), "dim"),
-        ]
+        label = fit(self._label(lane_line), self._chart_left - 1)
+        runs: list[Run] = [(" ", "text"), (label, "dim")]
         if lane_line.line_in_lane or not self._right_width:
             return [*runs, *lane_runs]
         cpus = self.cores.rows[row].cpus

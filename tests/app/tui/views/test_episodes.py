@@ -118,7 +118,7 @@ def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
     assert width == size + 1
     session, _ = observe(machine_without_episodes(), 5)
     for episode in (RAMP, DROP, HALT, STEAL):
-        assert strips.width(episode_line(session, episode, columns, [], is_selected=False)) == size
+        assert strips.width(episode_line(session, episode, columns, [])) == size
         result = detail_lines(session, episode, width, 6, [])
         assert len(result) == 6
         assert all(strips.width(line) <= width for line in result)
