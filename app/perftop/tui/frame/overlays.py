@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import zip_longest
 from math import nan
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from rich.text import Text
 from textual import events, work
@@ -52,9 +52,10 @@ Options = Sequence[tuple[str, str]]
 
 
 class _SafeOptionList(OptionList):
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Disables paging while the list has no room, because Textual's action would fail."""
-        return "page" not in action or bool(self.scrollable_content_region)
+    def _move_page(self, direction: Literal[-1, 1]) -> None:
+        """Ignores paging while the list has no room, because Textual would fail."""
+        if (self.highlighted or 0) in self._index_to_line:
+            super()._move_page(direction)
 
     async def _on_click(self, event: events.Click) -> None:
         """Ignores a click on an option that has been removed, because Textual would fail."""
@@ -290,10 +291,6 @@ class Palette(CommandPalette):
     def compose(self) -> ComposeResult:
         for widget in super().compose():
             yield _PaletteList() if isinstance(widget, CommandList) else widget
-
-    def _action_command_list(self, action: str) -> None:
-        if self.query_one(CommandList).scrollable_content_region:  # without room, paging would fail
-            super()._action_command_list(action)
 
     async def _on_click(self, event: events.Click) -> None:  # type: ignore[override]
         try:

@@ -222,8 +222,9 @@ async def test_a_report_may_get_its_size_before_its_text_is_mounted() -> None:
 async def test_a_palette_without_room_has_no_pages() -> None:
     async with running_app(Machine()) as run:
         await query_results(run, "", "Pause")
-        await run.pilot.resize_terminal(1, 1)
-        await run.pilot.press("pageup", "pagedown")
+        for columns in (*range(7, 0, -1), 40):
+            await run.pilot.resize_terminal(columns, 24 if columns > 1 else 1)
+            await run.pilot.press("pageup", "pagedown")
         assert isinstance(run.app.screen, Palette)
 
 
