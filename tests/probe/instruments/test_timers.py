@@ -23,12 +23,11 @@ from attempts import up_to_three_attempts
 from c_programs import listing
 from hypothesis import example, given
 from hypothesis import strategies as st
-from trees import put
 
 from perfprobe.__main__ import main
 from perfprobe._native import lib
 from perfprobe.errors import Unavailable
-from perfprobe.instruments import disturbance, timer_runs, timers
+from perfprobe.instruments import timer_runs, timers
 from perfprobe.instruments.measurement import (
     HISTOGRAM_TAIL,
     RepeatedMean,
@@ -38,7 +37,6 @@ from perfprobe.instruments.measurement import (
     trimmed_mean,
 )
 from perfprobe.instruments.timer_runs import METHODS, Method
-from perfprobe.kernel.interrupts import STAT_FIELDS
 from perfprobe.native import affinity
 from perfprobe.wire import Rate
 
@@ -254,77 +252,6 @@ def test_only_a_fence_after_the_stamp_delays_later_instructions() -> None:
             held = method.name.endswith(";lfence")
             assert ("later ones wait" in str(method.guarantees)) == held, method.name
             assert held != bool(re.search("after later|later ones may", str(method.guarantees)))
-
-
-# --- disturbances ---------------------------------------------------------------------------------
-
-BEFORE = """\
-           CPU0       CPU2
- 24:          1          0  IO-APIC   5-edge      ACPI:Ged
- 36:          7       2241  PCI-MSIX-0000:00:02.0   1-edge      nvme0q1
-LOC:      99413     108127   Local timer interrupts
-ERR:          0
-"""
-
-
-def test_interrupts_of_one_cpu_are_counted_by_source() -> None:
-    assert disturbance.parse_interrupts(BEFORE, 2) == {
-        "ACPI:Ged": 0, "nvme0q1": 2241, "Local timer interrupts": 108127,
-    }  # fmt: skip
-    assert disturbance.parse_interrupts(BEFORE, 1) == {}
-    assert disturbance.parse_interrupts("", 0) == {}
-    one_cpu = "           CPU0\nXYZ:          5 name\nMIS:          0\n"
-    assert disturbance.parse_interrupts(one_cpu, 0) == {"name": 5}
-
-
-def test_disturbances_are_named(tmp_path: Path) -> None:
-    put(tmp_path, "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "powersave\n")
-    put(tmp_path, "sys/devices/system/cpu/intel_pstate/no_turbo", "0\n")
-    put(tmp_path, "proc/cpuinfo", "flags : fpu hypervisor\n")
-    put(tmp_path, "proc/interrupts", BEFORE)
-    put(tmp_path, "proc/stat", "cpu2 100 0 0 900 0 0 0 0 0 0\ncpu3 0 0 0 500 0 0 0 0 0 0\n")
-    before = disturbance.read_counts(2, tmp_path)
-    put(tmp_path, "proc/interrupts", BEFORE.replace("2241", "2250").replace("108127", "109127"))
-    put(tmp_path, "proc/stat", "cpu2 190 0 0 900 0 0 0 10 0 0\ncpu3 40 0 0 550 10 0 0 0 0 0\n")
-    after = disturbance.read_counts(2, tmp_path)
-    results = {
-        row["what"]: row["found"]
-        for row in disturbance.disturbances_during(2, [3], before, after, tmp_path)
-    }
-    results.pop("scheduler", None)  # depends on the thread of this test
-    assert results == {
-        "governor": "powersave",
-        "turbo": "on",
-        "SMT sibling CPU 3": "40 % busy",
-        "interrupts": "1009 on CPU 2: 1000 Local timer interrupts, 9 nvme0q1",
-        "steal": "10 % of CPU 2",
-        "hypervisor": "a VM",
-    }
-
-
-def test_a_new_interrupt_source_counts_from_zero() -> None:
-    before = disturbance.CpuCounts(0, {"old": 7}, {})
-    after = disturbance.CpuCounts(0, {"old": 9, "new": 1}, {})
-    (row,) = disturbance.disturbances_during(0, [], before, after, Path("/nothing"))
-    assert row["found"] == "3 on CPU 0: 2 old, 1 new"
-
-
-@pytest.mark.parametrize(("busy", "reported"), [(1, []), (3, ["3 % busy"])])
-def test_the_kernels_own_time_on_a_sibling_is_not_reported(busy: int, reported: list[str]) -> None:
-    idle = [0] * len(STAT_FIELDS)
-    after = idle.copy()
-    after[0], after[disturbance.IDLE_FIELDS[0]] = busy, 100 - busy
-    then, now = (disturbance.CpuCounts(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
-    rows = disturbance.disturbances_during(0, [1], then, now, Path("/nothing"))
-    assert [row["found"] for row in rows] == reported
-
-
-def test_a_quiet_machine_has_no_disturbances(tmp_path: Path) -> None:
-    put(tmp_path, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n")
-    put(tmp_path, "sys/devices/system/cpu/cpufreq/boost", "0\n")
-    put(tmp_path, "proc/cpuinfo", "flags : fpu\n")
-    moment = disturbance.read_counts(0, tmp_path)
-    assert disturbance.disturbances_during(0, [1], moment, moment, tmp_path) == []
 
 
 # --- this machine ---------------------------------------------------------------------------------
