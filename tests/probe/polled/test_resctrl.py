@@ -58,6 +58,9 @@ def test_an_l3_is_on_the_row_of_its_first_cpu(two_caches: Path) -> None:
     assert read_values(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
     write_group(two_caches, "", 0, total=1700, local=900, occupancy=32)
     assert read_values(source) == [[700, 100, 32], nothing, [0, 0, 128], nothing]
+    assert source.take_record() == {}
+    write_group(two_caches, "/mon_groups/web", 0, total=40)
+    assert open_resctrl(two_caches)[0].missing == []
 
 
 def test_traffic_is_the_sum_of_control_groups(two_caches: Path) -> None:
@@ -177,12 +180,3 @@ def test_a_recreated_group_is_a_new_group(two_caches: Path) -> None:
     write_group(two_caches, "/batch", 0, total=5000)
     read_values(source)
     assert source.take_record()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]
-
-
-def test_without_resctrl_groups_the_reason_is_reported(two_caches: Path) -> None:
-    source, _ = open_resctrl(two_caches)
-    assert [missing.what for missing in source.missing] == ["l3_groups"]
-    read_values(source)
-    assert source.take_record() == {}
-    write_group(two_caches, "/mon_groups/web", 0, total=40)
-    assert open_resctrl(two_caches)[0].missing == []
