@@ -183,10 +183,6 @@ class PairState:
         return a, b
 
     @property
-    def is_aligned(self) -> bool:
-        return all(track.origin_ns(self.alignment) is not None for track in self.tracks)
-
-    @property
     def extent_s(self) -> tuple[float, float]:
         """Earliest start and latest end of the recordings, in seconds on the axis."""
         pairs = [*zip(self.tracks, self.origins_ns, strict=True)]
@@ -262,7 +258,7 @@ def _header_line(pair: PairState) -> Line:
     status = f"aligned at {safe_cells(pair.alignment.words)}"
     if not all(track.is_read for track in pair.tracks):
         status = "reading …"
-    elif not pair.is_aligned:
+    elif any(track.origin_ns(pair.alignment) is None for track in pair.tracks):
         status = "not aligned: one recording lacks this moment"
     elif any(track.damage for track in pair.tracks):
         status = "damaged: shown up to the damage"

@@ -4,6 +4,7 @@ each way to read the time, `wake` the cost of a wake-up, and `selftest` checks c
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,13 +36,10 @@ _HEADINGS = {"least": "least", "median": "median", "mean": "mean", "error": "±"
 
 def add_timers(subparsers: Any) -> None:
     text = "measure the cost and the resolution of reading the time"
-    parser = add_instrument(subparsers, "timers", run_timers, text)
+    run = functools.partial(machine.ask_and_print, draw=timers_lines, verb="timers")
+    parser = add_instrument(subparsers, "timers", run, text)
     text = "CPU to measure (default: the one on which the measurement starts)"
     parser.add_argument("--cpu", type=options.parse_cpu, metavar="N", help=text)
-
-
-def run_timers(args: argparse.Namespace) -> int:
-    return machine.ask_and_print(args, timers_lines, "timers")
 
 
 def timers_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
@@ -183,13 +181,10 @@ _COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
 
 def add_wake(subparsers: Any) -> None:
     text = "measure what it costs to wake a task on an idle CPU, for each idle state"
-    parser = add_instrument(subparsers, "wake", run_wake, text)
+    run = functools.partial(machine.ask_and_print, draw=wake_lines, verb="wake")
+    parser = add_instrument(subparsers, "wake", run, text)
     text = "CPU to measure (default: the last one that perftop may use)"
     parser.add_argument("--cpu", type=options.parse_cpu, metavar="N", help=text)
-
-
-def run_wake(args: argparse.Namespace) -> int:
-    return machine.ask_and_print(args, wake_lines, "wake")
 
 
 def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:

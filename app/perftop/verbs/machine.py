@@ -127,12 +127,8 @@ MAX_PATTERN_WIDTH = 72
 
 def add_topology(subparsers: Any) -> None:
     text = "show packages, caches, cores and CPUs"
-    parser = options.add_verb(subparsers, "topology", run_topology, text, machine=True)
-    options.add_json_options(parser)
-
-
-def run_topology(args: argparse.Namespace) -> int:
-    return ask_and_print(args, topology_lines, "topology")
+    run = functools.partial(ask_and_print, draw=topology_lines, verb="topology")
+    options.add_json_options(options.add_verb(subparsers, "topology", run, text, machine=True))
 
 
 class _Core(NamedTuple):
