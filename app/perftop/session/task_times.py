@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
-from math import nan
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -384,13 +383,14 @@ class RunTimes:
         cpus, count = [*self._position], len(self._position)
         columns = snapshot.columns(self._task_cpus)
         has_wait, is_waiting = np.isfinite(columns.waits), columns.waits >= MIN_WAIT
-        run_s, wait_s = columns.shares * span_s, np.nan_to_num(columns.waits) * span_s
-        keys = [*zip(columns.pids, columns.names, map(cpus.__getitem__, columns.cpus), strict=True)]
-        known_s, switches = np.where(has_wait, wait_s, nan), np.rint(columns.switches * span_s)
-        self._newer_sums.add(keys, self._tasks, run_s, known_s, switches)
+        run_s, wait_s = columns.shares * span_s, columns.waits * span_s
+        cpu_of_tasks = map(cpus.__getitem__, columns.cpus.tolist())
+        keys = [*zip(columns.pids, columns.names, cpu_of_tasks, strict=True)]
+        switches = np.rint(columns.switches * span_s)
+        self._newer_sums.add(keys, self._tasks, run_s, wait_s, switches)
         if len(self._newer_sums.rows) > MAX_TASKS:
             self._settle_tasks()
-        weights = columns.shares, is_waiting, run_s, wait_s
+        weights = columns.shares, is_waiting, run_s, np.where(has_wait, wait_s, 0.0)
         sums = (np.bincount(columns.cpus, weight, count).astype(float) for weight in weights)
         seen_share, waiting_count, cpu_run_s, cpu_wait_s = sums
         # The list of tasks is full, and unlisted tasks ran for a substantial share of the time.
@@ -519,10 +519,9 @@ class TaskSums:
                         t.longest_s] for t, cpu in new]  # fmt: skip
             self._numbers = np.concatenate([self._numbers, np.transpose(numbers)], axis=1)
         has_wait = np.isfinite(wait_s)
-        known_s, unknown_s = np.where(has_wait, run_s, 0.0), np.where(has_wait, 0.0, run_s)
-        waited_s = np.nan_to_num(wait_s)
-        switched = np.where(has_wait, np.nan_to_num(switches), 0.0)
-        added = run_s, unknown_s, waited_s, switched, known_s, waited_s
+        known_s, waited_s = np.where(has_wait, run_s, 0.0), np.where(has_wait, wait_s, 0.0)
+        switched = np.where(has_wait & np.isfinite(switches), switches, 0.0)
+        added = run_s, run_s - known_s, waited_s, switched, known_s, waited_s
         for column, values in zip((0, 1, 2, 3, 4, 4), added, strict=True):
             np.add.at(self._numbers[column], row, values)
         # A task waited at most once each time before it ran.
