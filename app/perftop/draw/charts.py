@@ -134,9 +134,10 @@ def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> lis
     AFTER_EPISODE or DURING_EPISODE. A column with an unknown user share is blank."""
     is_unknown = ~np.isfinite(columns[:, 0])
     user, kernel, steal, state = np.fmax(columns, 0.0).T
-    steal_height = np.maximum(steal >= MIN_DRAWN_STEAL, _to_eighths(steal, rows))
-    busy_top = np.minimum(_to_eighths(user + kernel, rows), 8 * rows - steal_height)
-    user_top = np.where(is_unknown, -1, np.minimum(_to_eighths(user, rows), busy_top))
+    user_top, busy_top, steal_height = _to_eighths(np.stack([user, user + kernel, steal]), rows)
+    steal_height = np.maximum(steal >= MIN_DRAWN_STEAL, steal_height)
+    busy_top = np.minimum(busy_top, 8 * rows - steal_height)
+    user_top = np.where(is_unknown, -1, np.minimum(user_top, busy_top))
     ends = np.stack([user_top, busy_top, steal_height, state.astype(int)], axis=1)
     return _draw_columns(_cpu_time_column, ends, rows, glyphs)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, chain, groupby
 from math import isnan, nan
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -320,6 +320,7 @@ class TileColumn(NamedTuple):
     width: int
     """Width in cells, including the gap to the right."""
     number: list[Run]
+    """The text, padded to this width."""
 
     @property
     def history_width(self) -> int:
@@ -344,29 +345,29 @@ def tile_columns(values_by_key: Mapping[str, float], size: int) -> list[TileColu
     """Returns the tiles that fit into `size` cells, chosen by importance. They share the spare
     cells equally. On narrow screens they have short names."""
     full_names = size >= MIN_WIDTH_FOR_NAMES
-    numbers: dict[str, list[Run]] = {}
+    numbers: dict[str, tuple[list[Run], int]] = {}
+    """Texts and their widths, by key."""
     spare_cells = size - 2 + TILE_GAP
     for tile in sorted(_TILES, key=lambda tile: tile.rank):
         if isnan(values_by_key.get(tile.key, nan)):
             continue
         runs = _tile_number(tile, values_by_key, full_names=full_names)
-        if width(runs) + TILE_GAP > spare_cells:
+        used_cells = width(runs) + TILE_GAP
+        if used_cells > spare_cells:
             break
-        numbers[tile.key] = runs
-        spare_cells -= width(runs) + TILE_GAP
+        numbers[tile.key] = runs, used_cells
+        spare_cells -= used_cells
     columns: list[TileColumn] = []
     for i, tile in enumerate(tile for tile in _TILES if tile.key in numbers):
-        runs, count = numbers[tile.key], len(numbers)
+        (runs, used_cells), count = numbers[tile.key], len(numbers)
         extra = spare_cells * (i + 1) // count - spare_cells * i // count
-        columns.append(TileColumn(tile, width(runs) + TILE_GAP + extra, runs))
+        padding = " " * (TILE_GAP + extra), "text"
+        columns.append(TileColumn(tile, used_cells + extra, [*runs, padding]))
     return columns
 
 
 def tile_line(columns: Sequence[TileColumn]) -> list[Run]:
-    runs: list[Run] = [(" ", "text")]
-    for column in columns:
-        runs += [*column.number, (" " * (column.width - width(column.number)), "text")]
-    return runs[:-1]
+    return [(" ", "text"), *chain.from_iterable(column.number for column in columns)][:-1]
 
 
 class TileHistory:
@@ -399,10 +400,11 @@ class TileHistory:
         if not columns:
             return [[] for _ in range(rows)]
         pasts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
-        min_tops = [column.tile.min_scale_top for column in columns]
-        tops = [1.0 if min_top is None else max(min_top, past.max())
-                for min_top, past in zip(min_tops, pasts, strict=True)]  # fmt: skip
-        values, value_tops = np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)])
+        values, lengths = np.concatenate(pasts), [*map(len, pasts)]
+        highest = np.maximum.reduceat(values, [0, *accumulate(lengths[:-1])]).tolist()
+        tops = [1.0 if column.tile.min_scale_top is None else max(column.tile.min_scale_top, value)
+                for column, value in zip(columns, highest, strict=True)]  # fmt: skip
+        value_tops = np.repeat(tops, lengths)
         # Any value above 0 is visible.
         eighths = np.maximum(np.rint(8 * rows * values / value_tops), values > 0)
         areas = level_lines(eighths, rows)

@@ -520,14 +520,16 @@ class TaskLanes:
             lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
         return lanes
 
-    def queue_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
-        """Returns `rows` lines that show how many tasks waited, to be drawn above a chart. Each
-        line stands for one task."""
+    def queue_lines(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
+        """Returns, for each unit, `rows` lines that show how many tasks waited, to be drawn above a
+        chart. Each line stands for one task."""
         if not rows:
-            return []
-        waiting = self._waiting_counts[unit, self._record_of_column]
+            return [[]] * len(self._shares)
+        waiting = self._waiting_counts[:, self._record_of_column]
         signs = theme.LEVELS if glyphs == "colour" else " " * 4 + QUEUE_LETTER * 5
-        return [[(line, "queue")] for line in charts.level_lines(np.rint(8 * waiting), rows, signs)]
+        lines, size = charts.level_lines(np.rint(8 * waiting.ravel()), rows, signs), len(waiting.T)
+        return [[[(line[begin : begin + size], "queue")] for line in lines]
+                for begin in range(0, waiting.size, size)]  # fmt: skip
 
     def _name_line(self, signs: str, key: str) -> list[Run]:
         """Returns a run of a lane as runs with the name of the task where it first fits into full

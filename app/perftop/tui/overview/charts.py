@@ -143,14 +143,16 @@ class ChartPage:
             if layout.lane_rows or self._positions is not None:
                 shares = self._drawer.busy_shares()
                 self.lanes.read(past.axis, shares, span_ns, settings.grouping)
-            tasks = self.lanes.lane_lines(layout.lane_rows, glyphs)
-            for i, (unit_charts, lane) in enumerate(zip(self._unit_charts, tasks, strict=True)):
+            queues = self.lanes.queue_lines(layout.queue_rows, glyphs)
+            lanes = self.lanes.lane_lines(layout.lane_rows, glyphs)
+            for i, unit_charts in enumerate(self._unit_charts):
                 if layout.has_causes:
                     unit_charts.cause_lines = chart_numbers.lost_time_lines(
                         unit_charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, layout.rows,
                         colour=glyphs in {"colour", "sixteen"},
                     )  # fmt: skip
-                self._add_tasks(layout, unit_charts, i, lane, settings, glyphs)
+                unit_charts.area_lines = [*queues[i], *unit_charts.area_lines, *lanes[i]]
+                self._add_scale_and_sums(layout, unit_charts, i, settings, glyphs)
             dot_axes = [replace(past.axis, cell_columns=2)] if layout.has_counters else []
             axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in (past.axis, *dot_axes)]
             last_unit = self._units[-1]
@@ -195,15 +197,12 @@ class ChartPage:
     def _is_selected(self, unit: ChartUnit, settings: ViewSettings) -> bool:
         return self._positions is None and settings.cpu in self._cores.rows[unit.row].cpus
 
-    def _add_tasks(
-        self, layout: ChartLayout, charts: UnitCharts, i: int, lane: list[list[Run]],
-        settings: ViewSettings, glyphs: Glyphs,
+    def _add_scale_and_sums(
+        self, layout: ChartLayout, charts: UnitCharts, i: int, settings: ViewSettings,
+        glyphs: Glyphs,
     ) -> None:  # fmt: skip
-        """Adds its tasks to the area of unit `i` and, below a title, the scale. `lane`: the lines
-        of its lane."""
+        """Adds the sums of tasks to the area of unit `i` and, below a title, the scale."""
         unit, lanes, gap = self._units[i], self.lanes, (" " * _GAP, "text")
-        queue = lanes.queue_lines(i, layout.queue_rows, glyphs)
-        charts.area_lines = [*queue, *charts.area_lines, *lane]
         if layout.kind == "titled":
             is_selected = self._is_selected(unit, settings)
             bar = (chart_numbers.SELECTION_BAR, "key") if is_selected else (" ", "text")

@@ -286,14 +286,14 @@ def test_each_waiting_task_fills_one_line_above_the_chart() -> None:
     axis = Axis(session.now_ns, S // 2, 80, session.now_ns)
     util = np.array([[0.0], [1.0]]).repeat(80, axis=1)
     lanes.read(axis, util, (axis.start_ns, axis.end_ns))
-    second, first = (strips.text(line) for line in lanes.queue_lines(1, 2, "colour"))
+    second, first = (strips.text(line) for line in lanes.queue_lines(2, "colour")[1])
     assert first == "█" * 80
     assert second[:38].strip() == ""
     assert second[42:] == "█" * 38
-    assert [strips.text(line).strip() for line in lanes.queue_lines(0, 2, "colour")] == [
+    assert [strips.text(line).strip() for line in lanes.queue_lines(2, "colour")[0]] == [
         "",
         "",
     ]
-    second, first = (strips.text(line) for line in lanes.queue_lines(1, 2, "shapes"))
+    second, first = (strips.text(line) for line in lanes.queue_lines(2, "shapes")[1])
     assert first == "w" * 80
     assert second[42:] == "w" * 38
