@@ -253,7 +253,8 @@ class AllSums:
 @dataclass(slots=True)
 class SumsWithoutEnds:
     """The sums over the samples that are certainly within an episode. An episode may start in the
-    middle of its first sample and end in the middle of its last, so these count only if alone."""
+    middle of its first sample and end in the middle of its last, so these count only if there are
+    no others."""
 
     sample_count: int = 0
     _first: Floats | float = 0.0

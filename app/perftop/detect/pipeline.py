@@ -388,7 +388,8 @@ class HypervisorLosses:
         )  # fmt: skip
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Returns the first sample in which a loss may start, or `last`. No loss may be running."""
+        """Returns the first sample in which a loss may start, or `last`. Not for use during a
+        loss."""
         if not self._known:
             return last
         return first_true(batch.cached(highest_values).steal >= HYPERVISOR_START, first, last)

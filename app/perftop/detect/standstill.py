@@ -385,7 +385,7 @@ KNOWN_S, MODULATION, STATUSES = 3, 4, 5
 """Further indexes in the sums of a throttle: the time in s to which the lost seconds refer, the
 share that modulation requested, and the share of each cause."""
 KERNEL_COUNTERS = "package_throttled_s", "core_throttled_s"
-"""The kernel's counters of throttled time. Packages are first: their cores report it again."""
+"""The kernel's counters of throttled time. Packages are first; their cores then skip that time."""
 
 
 class Throttles(Detector):

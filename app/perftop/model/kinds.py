@@ -40,7 +40,7 @@ class Kind:
     costs_cycles: bool = False
     """Whether the episode costs cycles; other kinds cost time."""
     is_per_cpu: bool = False
-    """Whether it affects each of its CPUs separately. Other kinds can affect a whole package."""
+    """Whether episodes affect each CPU separately. Other kinds can affect a whole package."""
     explained_keys: tuple[str, ...] = ()
     """Keys of the numbers of a run that the episode can explain."""
     sentences: tuple[str, ...] = ()

@@ -45,14 +45,13 @@ class Number:
     export: str = ""
     """Column name in exports and, after `perftop_`, in OpenMetrics; '': see `column`."""
     is_coarse: bool = False
-    """Whether the kernel samples it at each tick. Narrow places show it without decimals."""
+    """Whether the kernel samples the number at each tick. Narrow places omit its decimals."""
     is_small: bool = False
     """Whether the number is a share that matters even at a few per cent."""
     min_highlighted: float = inf
     """Minimum value at which the number is highlighted."""
     while_running: bool = False
-    """Whether it only describes a CPU's running time, so that it means little if the CPU hardly
-    ran."""
+    """Whether the number describes running time, so it means little if a CPU hardly ran."""
     is_sum: bool = False
     """Whether the numbers of several CPUs are added up; otherwise, their mean is used."""
     counter: str = ""

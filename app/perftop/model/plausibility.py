@@ -152,7 +152,7 @@ class _CheckedSamples:
         self.worked_ticks = MIN_WORKED_S * hz
 
     def increments(self, key: str) -> Floats | None:
-        """Returns a counter's increments; NaN where it is suspect or an estimate, so no witness."""
+        """Returns a counter's increments; NaN where it cannot be a witness."""
         if key not in self._increments:
             increments = self.counters.increments(self.delta, key)
             if increments is not None and key in self.counters.multiplexed:

@@ -54,7 +54,7 @@ class SampleBatch:
     delta: Delta
     """Increments; NaN for suspect counters."""
     trusted_delta: Delta
-    """Increments without cores whose SMT states are suspect, to split their sums into states."""
+    """Increments without cores whose SMT states are suspect; SMT states use these."""
     values: Values
     split: Split
     ceilings: Ceilings

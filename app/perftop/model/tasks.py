@@ -224,7 +224,7 @@ def _columns(records: Sequence[Any], *types: set[type]) -> list[Any]:
 
 
 def _bounded_number(value: object, max_value: float) -> float:
-    """Returns a number limited to `max_value`; NaN if it is not finite, negative or no number."""
+    """Returns a number limited to `max_value`; NaN if it is negative or not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         return nan
     return min(float(value), max_value)

@@ -152,8 +152,8 @@ class RecordingEpisodes:
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Returns ended episodes that started by `until_ns` and ended after `since_ns`, as in
-        `ended`."""
+        """Returns ended episodes that started by `until_ns` and ended after `since_ns`, in that
+        order."""
         new_spans = [(e.start_ns, e.end_ns) for e in self.ended[self._spans.shape[1] :]]
         if new_spans:
             added = np.array(new_spans, np.int64).reshape(-1, 2).T

@@ -430,7 +430,7 @@ class Session:
         )  # fmt: skip
 
     def run_phases(self) -> list[RunPhase]:
-        """Returns the watched job's phases since the start. Requires `track_losses` then."""
+        """Returns the watched job's phases since the start. Requires `track_losses` before."""
         start = JobMoment(self.run.start_ns, None, RunTimes([*self.position]))
         end = JobMoment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)

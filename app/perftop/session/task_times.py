@@ -171,8 +171,8 @@ DEAD_STATES = frozenset("ZX")
 
 
 class JobTime(NamedTuple):
-    """Seconds of all threads of a job, by use. Sleep waits for a lock, the network, a timer or
-    so."""
+    """Seconds of all threads of a job, by use. Sleep includes waits for locks, timers and the
+    network."""
 
     ran_s: float
     waited_s: float

@@ -410,7 +410,7 @@ class Reasons:
         return next(iter(reason.values()), UNREAD_REASON)
 
     def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
-        """Returns in a few words why a value is missing. `bounds`: bounds of it are known."""
+        """Returns in a few words why a value is missing. `bounds`: whether bounds are known."""
         if (missing := self.lasting_reason(key, self._session.topology[row].cpu)) is not None:
             return missing.why
         metric = self._session.evaluator.metrics.get(key)
