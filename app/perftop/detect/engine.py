@@ -64,7 +64,7 @@ def cycles_and_time(batch: SampleBatch) -> Floats:
     values, i = batch.values, INDEX["busy_hz"]
     both = np.array([values.numerators[:, i], values.denominators[:, i]])
     both[:, ~np.logical_and.reduce(np.isfinite(both))] = 0.0
-    return batch.cores.total(both).swapaxes(0, 1)
+    return batch.cores.sum_of_threads(both).swapaxes(0, 1)
 
 
 def has_task_records(batch: SampleBatch) -> Bools:

@@ -80,7 +80,7 @@ class _MemoryWork(NamedTuple):
     overlap: Floats
     """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """The rows to learn, except the work of other programs, before weighting by running time."""
+    """Terms of the learned sums, without other programs' work, before weighting by time."""
 
     def samples(self, samples: int | slice) -> _MemoryWork:
         parts: list[Any] = [part[samples] for part in self]

@@ -64,7 +64,7 @@ class _SiblingWork(NamedTuple):
     overlap: Floats
     """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """The sums to learn while the CPU is alone."""
+    """Terms of the learned sums, to add while the CPU is alone."""
 
     def samples(self, samples: int | slice | None) -> _SiblingWork:
         """Returns one sample (an index) or several (a slice). None adds a leading axis."""

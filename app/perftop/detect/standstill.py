@@ -419,7 +419,7 @@ class Throttles(Detector):
         share = np.fmax.reduce(status, axis=0)
         share[self._is_dropping(cores)] = 0.0
         lost, span_s, _ = data.sample.part(self._standstill.shares)
-        more = [cores.total(lost * span_s), cores.total(span_s)]
+        more = [cores.sum_of_threads(lost * span_s), cores.sum_of_threads(span_s)]
         more += [*np.nan_to_num([halt_share, *status])]
         times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
         ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, more)

@@ -380,7 +380,7 @@ class TurboDrops(Detector):
         if episode.cause == "power-pl1" and 0 < limit_w < MAX_LOWERED_RATIO * highest_w:
             episode.evidence["power_limit_before_w"] = round(highest_w, 1)
         # Active cores of the package at their last reading; omitted if some were never read.
-        is_online = self._cores.total(self._reader.online.astype(float)) > 0
+        is_online = self._cores.sum_of_threads(self._reader.online.astype(float)) > 0
         work = self._core_past.util[is_online & (self._cores.package == self._cores.package[first])]
         if np.isfinite(work).all():
             episode.evidence["active_cores"] = int((work >= MIN_ACTIVE).sum())

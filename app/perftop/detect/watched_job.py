@@ -191,7 +191,7 @@ class TurboBudget:
         shares, weights = np.full(n, np.nan), np.zeros(n)
         may_begin: Bools = np.zeros(n, bool)
         cores, awake = data.cores, data.util() >= MIN_WORK_SHARE
-        job = awake & (cores.total(busy.astype(float)) > 0)
+        job = awake & (cores.sum_of_threads(busy.astype(float)) > 0)
         ran = data.cycles_and_time()
         clocks = [self._job_clock(data, ran, job & (cores.package == p), awake) for p in range(n)]
         for p, now in enumerate(clocks):

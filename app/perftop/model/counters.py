@@ -244,8 +244,8 @@ class Counters:
         return self.without_guests & ~idle
 
     def was_not_counted(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask of the CPUs on which the kernel never scheduled the counter's multiplexed
-        group, so the count is unknown. Suspect counts are not in the mask."""
+        """Returns a mask of the CPUs whose count is unknown because the kernel never scheduled the
+        counter's multiplexed group, not because the count is suspect."""
         increments = self.increments(delta, key)
         if increments is None or key not in self.multiplexed:
             return np.zeros(1, bool)
@@ -367,7 +367,7 @@ class Cores:
         padded = values if self._has_all_cpus else with_extra_column(values, np.nan)
         return np.asarray(padded.take(self.core_by_cpu, axis=-1))
 
-    def total(self, values: Floats) -> Floats:
+    def sum_of_threads(self, values: Floats) -> Floats:
         """Returns the sum over the threads of each core; unknown values count as 0."""
         is_known = np.isfinite(values)
         if np.count_nonzero(is_known) < is_known.size:

@@ -57,8 +57,8 @@ IS_LASTING = np.isin(
     np.arange(256),
     [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS, Doubt.IDLE],
 )
-"""Mask by doubt code. The cause of these doubts is a dead counter or another program that uses the
-counter. The counter is trusted again only after two consecutive samples without a doubt."""
+"""Mask, by code, of doubts that last until two consecutive samples are free of doubt. Their cause
+is a dead counter, or another program that uses the counter."""
 
 
 def add_samples(total: Floats, samples: Floats) -> Floats:

@@ -79,7 +79,7 @@ class PlausibilityChecks:
         rows = len(counters.hello.topology)
         self._clock_agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
         self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_at.keys()
-        """Whether the stream has both idle transitions and /proc/stat, to compare them."""
+        """Whether the stream has idle times from both idle transitions and /proc/stat."""
         self._is_needed = self._traced or not CHECKED_KEYS.isdisjoint(counters.key_at)
 
     def check(self, counters: Counters, delta: Delta) -> None:

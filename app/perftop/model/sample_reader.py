@@ -72,8 +72,8 @@ class SampleBatch:
         return len(self.frames)
 
     def suspect_cpus(self, first: int, last: int) -> int:
-        """Returns the number of pairs of a CPU and a sample with a suspect counter, in the samples
-        from `first` up to but not including `last`."""
+        """Returns the number of CPUs with a suspect counter, added up over the samples from `first`
+        up to but not including `last`."""
         doubted = self.doubted_between(first, last)
         return int(self.delta.doubts[doubted].any(axis=2).sum())
 

@@ -131,7 +131,7 @@ class Turbo:
         """Returns the low and high ceilings in Hz from turbo tables; NaN for cores without a
         table."""
         run = self._cores.threads(util, 0.0)
-        core_online = self._cores.total(online.astype(float)) > 0
+        core_online = self._cores.sum_of_threads(online.astype(float)) > 0
         min_active, max_active = self._active_shares(delta, run, core_online)
         runs = np.maximum(np.where(np.isnan(run), 0.0, run), MIN_ACTIVE_SHARE)
         low, high = np.full((2, *runs.shape), np.nan)

@@ -284,7 +284,7 @@ def test_cores_of_one_thread_and_cpus_without_a_core_have_values() -> None:
     cores = Cores(synth.hello(cores=2, threads=2), [[0, 2], [1]])
     values = np.array([1.0, 2.0, 3.0, 4.0])
     assert cores.threads(values, 9.0).tolist() == [[1, 3], [2, 9]]
-    assert cores.total(values).tolist() == [4, 2]
+    assert cores.sum_of_threads(values).tolist() == [4, 2]
     assert cores.max_of_threads(values).tolist() == [3, 2]
     np.testing.assert_array_equal(cores.by_cpu(np.array([5.0, 6.0])), [5, 6, 5, NAN])
 
@@ -292,7 +292,7 @@ def test_cores_of_one_thread_and_cpus_without_a_core_have_values() -> None:
 def test_unknown_values_of_threads_are_left_out() -> None:
     cores = Cores(synth.hello(cores=2, threads=2), [[0, 2], [1, 3]])
     values = np.array([[1.0, NAN, NAN, NAN], [1.0, 2.0, 3.0, 4.0]])
-    assert cores.total(values).tolist() == [[1, 0], [4, 6]]
+    assert cores.sum_of_threads(values).tolist() == [[1, 0], [4, 6]]
     np.testing.assert_array_equal(cores.max_of_threads(values), [[1, NAN], [3, 4]])
     assert cores.by_cpu(values[:, :2])[1].tolist() == [1, 2, 1, 2]
 

@@ -149,7 +149,7 @@ class CoreTime:
             self._regroup(self._session.reader.cores)
         cores, counters = self.cores, self._session.counters
         self.ceiling_hz = sample.ceilings.hz
-        core_online = cores.total(self._session.online.astype(float)) > 0
+        core_online = cores.sum_of_threads(self._session.online.astype(float)) > 0
         read_s = cores.max_of_threads(sample.delta.tables["cpu"].ticks) / counters.stamp_hz
         read_s = np.where(core_online & np.isfinite(read_s), read_s, 0.0)
         self._owed_s = np.where(core_online, self._owed_s + span_s - read_s, 0.0)
@@ -265,7 +265,9 @@ class EpisodeSums:
         clock = INDEX["busy_hz"]
         cycles, run_s = sample.values.numerators[clock], sample.values.denominators[clock]
         is_known = np.isfinite(cycles) & np.isfinite(run_s)
-        cycles, run_s = (cores.total(np.where(is_known, part, 0.0)) for part in (cycles, run_s))
+        cycles, run_s = (
+            cores.sum_of_threads(np.where(is_known, part, 0.0)) for part in (cycles, run_s)
+        )
         lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s - cycles)
         self._waiting.append(_PendingSample(since_ns, now_ns, lost, cores))
         while self._waiting and self._waiting[0].time_ns <= now_ns - self._late_ns:
