@@ -79,7 +79,7 @@ class ScreenSource:
     # --- shutdown
 
     def handle_signal(self, number: signal.Signals) -> bool:  # noqa: ARG002 - for overrides
-        """Handles a signal or Ctrl-C. Returns False if the app shall end."""
+        """Handles a signal or Ctrl-C. Returns False if the app is to end."""
         return False
 
     def on_app_end(self) -> None:
@@ -323,7 +323,7 @@ class TerminalDriver(LinuxDriver):
         self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_hangup)
 
     def limit_wait(self) -> None:
-        """Limits the wait for the terminal, because perftop shall end."""
+        """Limits the wait for the terminal, because perftop is ending."""
         self._wait_left_s = min(self._wait_left_s, MAX_END_WAIT_S)
 
     def is_writing(self) -> bool:

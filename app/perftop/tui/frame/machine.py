@@ -41,11 +41,11 @@ from perftop.tui.shared.verdict import is_past
 MIN_WIDTH_FOR_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""
 NEAR_POWER_LIMIT = 0.97
-"""Share of the power limit from which on the power is amber."""
+"""Minimum share of the power limit at which the power is amber."""
 MIN_BAR_WIDTH = 12
 """Minimum width in cells of a bar beside a text; if less remains, the text is left out."""
 MIN_AFFECTED_SHARE = 0.5
-"""Share of CPUs from which on episodes turn the number that they make worse red."""
+"""Minimum share of CPUs that episodes affect for the number that they make worse to be red."""
 SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between two numbers: GAP if all numbers fit, else NARROW_GAP."""

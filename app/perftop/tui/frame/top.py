@@ -153,7 +153,7 @@ MIN_WIDTH_FOR_WORDS, MIN_WIDTH_FOR_WIDE_GAPS = 140, 120
 """Minimum columns of a screen with explanatory words in the header, and with wide gaps."""
 MARGIN = 1
 MAX_SKEW = 0.1
-"""Skew between CPUs from which on it is amber, as a share of the sample period."""
+"""Maximum skew between CPUs that is not amber, as a share of the sample period."""
 _COMMON_WORDS = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
 """Parts of the name of a CPU model that the header leaves out."""
 _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")

@@ -221,7 +221,7 @@ SCALE_WIDTH = 7
 """Width of a scale to the left of a chart, with its margin, in cells."""
 MAX_DIM_SHARE = 0.05
 MIN_SHOWN_QUEUE, LONG_QUEUE = 0.05, 0.5
-"""Mean numbers of waiting tasks from which on the number is shown in a title, and is red."""
+"""Minimum mean number of waiting tasks that is shown in a title, and that is red."""
 QUEUE_LETTER = "w"
 """Character for waiting tasks on a screen without colour."""
 SELECTION_BAR = "▌"

@@ -81,10 +81,10 @@ class ChartPage:
         self._axis_lines: list[list[list[Run]]] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
-        """For each line, the index of its core in `Cores.rows`, or None. Of two columns of charts,
-        this is the left."""
+        """The index in `Cores.rows` of the core that each line shows, or None. If there are two
+        columns of charts, it is that of the left column."""
         self.right_rows: list[int | None] = []
-        """The same indexes for the right of two columns."""
+        """Like `rows`, for the right of two columns of charts."""
 
     def choose_layout(self, height: int, width: int) -> bool:
         """Chooses the layout for this size. Returns whether charts fit."""
@@ -489,7 +489,7 @@ _MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 3))
 """Pairs (charts, rows): up to `charts` charts have at most `rows` rows each, including their lanes,
 or more in a view with more than _GROWTH_HEIGHT lines."""
 _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
-"""The same pairs for a view with fewer than _MIN_HEIGHT_FOR_TIMES lines."""
+"""Like _MAX_ROWS, for a view with fewer than _MIN_HEIGHT_FOR_TIMES lines."""
 _LANE_ROWS = (10, 4), (4, 2), (2, 1)
 """Pairs (rows, lane rows): of a chart with at least `rows` rows, the lane has `lane rows`."""
 _QUEUE_ROWS = (10, 2), (4, 1), (2, 0)

@@ -60,9 +60,9 @@ MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH, SCALE_WIDTH = 12, 60, 6
 end of its scale, in cells."""
 MIN_TABLE_HEIGHT = 6
 MIN_WAIT_SHARE = 0.1
-"""Share of a cell's time from which on the waiting of a task is drawn."""
+"""Minimum share of a cell's time for which a task waits if the wait is to be drawn."""
 MIN_UNKNOWN_SHARE = 0.2
-"""Share of a cell's time from which on the time of unknown tasks is drawn."""
+"""Minimum share of a cell's time that unknown tasks use if they are to be drawn."""
 WAIT_SIGN = "▒"
 _LEGEND: list[Run] = [
     (theme.LEVELS[8], "task0"), (" runs ", "dim"), (WAIT_SIGN, "over"), (" waits ", "dim"),

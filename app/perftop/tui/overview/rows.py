@@ -237,7 +237,7 @@ def _gap(column: Column) -> Run:
 
 def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
     """Returns the styles of numbers before episodes are considered: faint in idle rows; else by
-    value, for metrics that count as high from some value on."""
+    value, for metrics with a threshold (`min_highlighted`)."""
     key, number = column.key, column.source.number
     if number is None or key not in METRICS or key == "net_hz":
         return ["faint" if is_idle else "dim" for is_idle in idle]

@@ -277,8 +277,8 @@ def _gain_text(flow: Flow, newest: Episode | None) -> str:
 
 
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest: bool) -> str:
-    """Returns a command or an advice against the taker; '' if none is known. A command never names
-    a process that has ended."""
+    """Returns a command or a piece of advice against the taker; '' if none is known. A command
+    never names a process that has ended."""
     takers: dict[Task, float] = {}
     for (pid, _, _), seconds in flow.pairs.items():
         takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds

@@ -282,7 +282,7 @@ class Neighbours(PaneledView, CursorCanvas):
         """The report from which the flows were made. It is stored so that no other report can get
         the same id()."""
         self._checked_report: Report | None = None
-        """The same report with the results of its checks."""
+        """This report with the results of its checks."""
         self._flows: tuple[object, list[Flow]] = None, []
         """The inputs from which the flows were made, and the flows."""
         self._drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
