@@ -70,7 +70,7 @@ class _ReplacedFile(io.FileIO):
 
     def write(self, data: ReadableBuffer, /) -> int:
         if self._removable and os.fstat(self.fileno()).st_nlink == 0:
-            self._removable = False  # flushing the rest at the end does not fail again
+            self._removable = False  # so that flushing the rest at the end does not fail again
             raise Failed(f"{self._path} was removed while it was written: nothing was kept")
         if self._is_unchanged:
             self._is_unchanged = False
@@ -86,7 +86,7 @@ def _open_unchanged(path: str, flags: int) -> int:
 
 def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
     """Writes a whole file atomically: readers see either the old or the new content. Returns the
-    status by which `remove` recognises the file. Raises OSError."""
+    status that `remove` needs. Raises OSError."""
     with open_parent(path) as (fd, name):
         return replace_in(fd, name, data, mode)
 

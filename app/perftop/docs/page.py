@@ -21,7 +21,7 @@ _PARAGRAPH_END = re.compile(r"#+ |- |\||```|!\[|$")
 MARGIN, GAP = 2, 2
 """Width of the margin before text, and of the gap between the columns of a table, in cells."""
 MAX_WIDTH, UNLIMITED_WIDTH = 96, 10_000
-"""Maximum width of a page, and a width at which no line is ever broken, in cells."""
+"""Maximum width of a page, and a width at which no line is broken, in cells."""
 BOLD, CODE, RESET = "\x1b[1m", "\x1b[34m", "\x1b[0m"
 _NO_BREAK = "\xa0"
 """Replaces spaces at which lines must not break: within code and before a percent sign."""

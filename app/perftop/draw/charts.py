@@ -177,7 +177,7 @@ TASK_PARTS = NAMED_TASKS + 2
 """Number of parts of a column of `task_chart`: named tasks, other tasks, and unknown tasks."""
 _TASK_STYLES = (*(f"task{i}" for i in range(NAMED_TASKS + 1)), "rule", "ground")
 MIN_TASK_SHARE = 0.1
-"""Minimum busy share (0 to 1) at which a task chart with a single row shows a task."""
+"""Minimum busy share (0 to 1) of a CPU for a task chart of one row to show a task."""
 TASK_LETTERS = "abcde+/ "
 """Characters of a task chart without colour: named tasks, others, unknown tasks, idle time."""
 UNKNOWN_TASK = "╱"

@@ -27,7 +27,7 @@ MAX_NARROW_WIDTH = 4
 DOUBTED_SIGN, ESTIMATED_SIGN = "≁", "≈"
 """Prefixes of numbers: one from a suspect counter, and one from a multiplexed event."""
 RISING, FALLING = "▲", "▼"
-"""Prefixes of the heading of the column by which lines are sorted."""
+"""Arrows before the heading of the column by which lines are sorted."""
 
 
 @dataclass(slots=True)

@@ -233,7 +233,7 @@ def text(parts: Sequence[SentencePart]) -> str:
 
 _FIELD = re.compile(r"(\{\w+\}|[a-z]+\|[a-z]+)")
 _NUMBER_FIELDS = frozenset({"{clocks}", "{lost}", "{climb}"})
-"""If one of these fields is known, the sentence contains at least one of them."""
+"""Sentences must contain one of these fields if any of them is known."""
 _FALLBACK_PHRASES = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
               "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}")  # fmt: skip
 """Phrases for any kind, used if no sentence fits."""

@@ -67,7 +67,7 @@ class Row:
     interval: tuple[float, float] | None
     """Confidence interval of `change`, for all rows together; None if the noise is unknown."""
     chance: float
-    """Probability of such a difference by chance, corrected for the number of rows (Holm)."""
+    """Probability of a difference this large by chance, corrected for the number of rows (Holm)."""
     is_ranked: bool
     """Whether medians are compared, by ranks."""
     is_sure: bool

@@ -180,8 +180,8 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
 
 
 def has_heavy_tails(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Returns whether to compare medians instead of means: a few values are far from the others of
-    their side, and there are enough values for ranks to find a difference in several rows."""
+    """Returns whether to compare medians instead of means: some values are far from the rest of
+    their side, and there are enough values for the rank test."""
     if min(len(a), len(b)) < MIN_RANKED_VALUES or len(a) * len(b) > MAX_PAIRS:
         return False
     distances = [abs(value - median(side)) for side in (a, b) for value in side]

@@ -184,7 +184,7 @@ RELIABILITY_FIELDS = (
         IntervalRows.suspect_counts, "suspect", "whole",
     ),
 )  # fmt: skip
-"""Columns on the reliability of an interval, which every export has."""
+"""Columns about the reliability of an interval, in every export."""
 
 
 # --- fields of measures

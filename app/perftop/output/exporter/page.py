@@ -144,7 +144,7 @@ class Family(NamedTuple):
     heading: Heading
     lines: str
     series: int
-    """Number of series, each of which is one line."""
+    """Number of series; each is one line."""
 
 
 def family_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
@@ -195,8 +195,8 @@ class Page:
         self._cores: tuple[Cores | None, list[int], Sequence[str]] = (None, [], [])
         """The core list, and for this list the cores shown and their labels."""
         self._highest_values: dict[str, Floats] = {}
-        """The highest values shown so far, by family. Read skew makes a value fall by a few ns at
-        times, but a counter must never decrease."""
+        """The highest values so far, by family. Counters must never decrease, but read skew can
+        lower a value by some ns."""
         self._texts: dict[bool, bytes] = {}
 
     def add_sample(self, since_ns: int) -> None:

@@ -132,7 +132,7 @@ def episode_groups(
     session: Session, interval: Interval, cpus: frozenset[int] | None = None
 ) -> EpisodeGroups:
     """Returns the groups of episodes at the end of the interval. `cpus`: only episodes on these
-    CPUs, of which ended ones are found among the newest MAX_ENDED_EPISODES."""
+    CPUs; of ended ones, only the newest MAX_ENDED_EPISODES are searched."""
     now_ns = interval.time_ns
     ended, marks = session.ended, session.marks
     ended_count = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)

@@ -50,7 +50,7 @@ class Cores:
         self.shown_positions = frozenset(session.selected)
         """Positions of the CPUs that the user asked for; the probe may also read siblings."""
         self.has_pairs = any(len(cpus) > 1 for cpus in session.cores)
-        """Whether some core has more than one CPU, in which case each row is a core."""
+        """Whether a core has several CPUs. If so, each row is a core."""
         known_rows = {row for core in self.rows for row in core.positions}
         self.offline_cpus = [
             session.topology[row].cpu for row in session.selected

@@ -135,7 +135,7 @@ class _VerdictCache:
         self._waiting_s = 0.0
         """Seconds for which tasks had waited in this session at the last verdict."""
         self._running: tuple[list[Episode], int] = [], 0
-        """The running episodes, and the monotonic time in ns at which they were first seen."""
+        """The running episodes, and the monotonic time in ns at which they last changed."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
         """Cause of the last verdict with a loss, and the monotonic time in ns since which it has
         been the costliest."""
