@@ -1,5 +1,4 @@
-"""The base of all detectors: input, running episodes, and the rules for pauses within an
-episode."""
+"""The base of all detectors: input, running episodes, and rules for pauses within episodes."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class DetectorInput:
         return self.sample.part(util)
 
     def cycles_and_time(self) -> tuple[Floats, Floats]:
-        """Returns the cycles and the running time in s of each core's threads together; 0 if
-        unknown."""
+        """Returns the cycles and running seconds of each core's threads together; 0 if unknown."""
         cycles, run_s = self.sample.part(cycles_and_time)
         return cycles, run_s
 
@@ -73,8 +71,7 @@ def has_task_records(batch: SampleBatch) -> Bools:
 
 
 class HighestValues(NamedTuple):
-    """Maxima over all CPUs in each sample; 0 if all are unknown. They allow to skip samples
-    quickly."""
+    """Maxima over all CPUs in each sample; 0 if all are unknown. Used to skip samples."""
 
     stolen_s: Floats
     steal: Floats
@@ -191,14 +188,13 @@ class RecordEpisode:
 
 class RecordEpisodes:
     """The episodes of one kind that are detected from records, which the probe sends about once a
-    second. They start and end with a record. Each key (CPU or group) has at most one running
-    episode."""
+    second. They start and end with a record. A key (CPU or group) has at most one of them."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, kind: str, start: float, end: float
     ) -> None:
-        """`start`: the lost share of the time that starts an episode. `end`: the share below which
-        it ends."""
+        """`start`: lost share of the time that starts an episode. `end`: share below which it
+        ends."""
         self.time_ns, self.span_s = reader.hello.raw_ns, 0.0
         """Raw time of the newest record, and the time in s that it covers."""
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
@@ -284,8 +280,7 @@ class HighShare:
     and adds up the samples that count."""
 
     group: int
-    """Number of the positions' group. High shares of a group that start together are one
-    episode."""
+    """Number of the positions' group. High shares of it that start together are one episode."""
     start_ns: int
     last_ns: int
     """End of the last sample with a high share."""
@@ -300,8 +295,7 @@ class HighShare:
         return self.last_ns if self.pause_start_ns is None else self.pause_start_ns
 
     def add_sample(self, sums: Floats, time_ns: int) -> None:
-        """Adds a sample with a high share, ending at `time_ns`. A pause before it joins the
-        episode."""
+        """Adds a sample with a high share, up to `time_ns`. A pause before it joins the episode."""
         self.totals.add_samples([*self.pause_sums, sums])
         self.pause_sums.clear()
         self.pause_start_ns, self.last_ns = None, time_ns
@@ -383,8 +377,7 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
     ) -> None:  # fmt: skip
         """`start`: the share that starts an episode. `end`: the share below which it pauses.
         `min_samples`: number of consecutive samples with a high share that make an episode.
-        `pause_ns`: length of a pause that ends an episode; the episode's end is the start of the
-        pause."""
+        `pause_ns`: length of a pause that ends an episode, at the start of the pause."""
         super().__init__(episodes, PauseLimits(pause_ns, max_gap_ns(sample_ns)))
         self._kind = kind
         self._start, self._end, self._min_samples = start, end, min_samples

@@ -78,7 +78,7 @@ class NeighbourLosses:
         self._sample_ns, self._pauses = sample_ns, PauseLimits(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
-        """The high share of each position that ever lost time or IPC, with sums of loss and
+        """The high share of each position that ever lost something, with sums of loss and
         weight."""
         self.is_quiet = True
         """Whether no position appears to lose time or IPC."""
@@ -127,9 +127,9 @@ class NeighbourLosses:
     def begin(
         self, proven: Bools, cpu_lists: Sequence[Sequence[int]], time_ns: int
     ) -> list[NeighbourLoss]:
-        """Starts episodes for losses in the mask `proven` that have lasted long enough. Returns the
-        episodes that started or that further positions joined. `cpu_lists`: the CPUs of each
-        position."""
+        """Starts episodes for losses in the mask `proven` that have lasted long enough. Returns
+        episodes that started or that further positions joined. `cpu_lists`: each position's
+        CPUs."""
         changed = []
         for i in np.flatnonzero(self.is_losing & ~self.is_in_episode & proven).tolist():
             share = self.shares[i]

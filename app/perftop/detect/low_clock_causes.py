@@ -289,8 +289,7 @@ class CounterTally:
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
-        """Returns the sums, (cores, width). Counts of a package or the machine are in all its
-        cores."""
+        """Returns the sums, (cores, width). Counts of a package or the machine are in each core."""
         where = {
             "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),

@@ -55,8 +55,7 @@ MIN_GROWTH = 1.25
 MIN_OTHERS_WORK = 0.5
 """Minimum increase of other programs' work, in CPUs: one CPU that is busy half of the time."""
 MAX_SIBLING_CHANGE = 0.1
-"""Maximum change of the share of running time with an active sibling, which also changes the
-IPC."""
+"""Maximum change of the share of running time with an active sibling, which affects IPC."""
 MAX_NAMED_TASKS = 8
 _BYTES_ROW, _WORK_ROW, _OVERLAP_ROW, _TIME_ROW = range(3, 7)
 """Further rows of the sums that `UndisturbedPrograms` learns, weighted by running time: bytes per
@@ -108,8 +107,7 @@ class MemoryLosses:
         self.programs = UndisturbedPrograms(
             self.losses, self._cpu_lists, running, learned_rows=7, loss_rows=5
         )
-        """`loss_sums`: instructions, cycles, cycles times the earlier IPC, running seconds, bytes
-        moved."""
+        """`loss_sums`: instructions, cycles, cycles times earlier IPC, running seconds, bytes."""
         self._in_package: Bools = groups >= 0
         self._packages = len(self._members)
         self._set_programs(np.zeros(len(groups), np.int64))
@@ -367,8 +365,7 @@ class MemoryLosses:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
-        """Returns tasks of other programs that did not run before the loss, busiest first, with
-        CPUs."""
+        """Returns other programs' tasks that did not run before the loss, busiest first."""
         tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
         names = {task[1] for task in tasks if task}
         suspects = [

@@ -307,8 +307,7 @@ class Neighbours(Detector):
         return {index: ids_of(tasks) for index, tasks in snapshots.items()}
 
     def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Learns from samples. Returns the index of the first in which a loss may start, or
-        `last`."""
+        """Learns from samples. Returns the index of the first possible loss, or `last`."""
         if not batch.cached(busy_cpus)[first:last].any():
             return last
         due, ahead = self.siblings.look_ahead(batch, first, last)

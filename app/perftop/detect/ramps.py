@@ -198,8 +198,7 @@ class Ramps(Detector):
         self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
-        """Returns the episodes of batches in which no core climbs any more. Drops unneeded
-        samples."""
+        """Returns the episodes of batches in which no core climbs. Drops unneeded samples."""
         left = set(self._batch_numbers.tolist())
         over = [batch for batch in self._finished_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
@@ -210,8 +209,7 @@ class Ramps(Detector):
         return [self._episode_of_batch(self._finished_ramps.pop(batch)) for batch in over]
 
     def _episode_of_batch(self, ramps: list[Ramp]) -> Episode:
-        """Returns the episode of a batch, with numbers of the median core, and of a slow
-        outlier."""
+        """Returns the episode of a batch: numbers of the median core, and a slow outlier."""
         members = np.zeros(len(self._cores.lists), bool)
         members[[ramp.core for ramp in ramps]] = True
 

@@ -177,8 +177,7 @@ CLOCK_CHANGES_KEY = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
 CLOCK_STEP_HZ = 100e6
 """Step in Hz between clocks of Intel cores since Sandy Bridge. Others have finer steps."""
 MIN_STEP_DISTANCE = 0.1
-"""Minimum distance of a mean clock from the nearest step, in steps, that proves a change of
-clock."""
+"""Minimum distance of a mean clock from the nearest step, in steps, that proves a change."""
 MIN_HDC_SHARE = 0.02
 """Minimum share by which MPERF must exceed the reference cycles to prove hardware duty cycling.
 MPERF may tick at the nominal frequency, which differs from the TSC by up to 1 %."""

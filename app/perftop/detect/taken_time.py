@@ -54,8 +54,7 @@ MAX_NAME = 40
 USUAL_LINES = re.compile(
     "local timer|rescheduling|function call|irq work|performance mon|non-maskable"
 )
-"""Prefixes of interrupt lines that are never reported: busy CPUs have them, and they cost
-little."""
+"""Prefixes of interrupt lines that are never reported: they are common and cost little."""
 
 
 class _CpuShares(NamedTuple):

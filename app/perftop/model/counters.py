@@ -62,8 +62,7 @@ def rename_misplaced(hello: wire.Hello) -> wire.Hello:
 
 
 def aliased_counters(hello: wire.Hello) -> dict[str, wire.Counter]:
-    """Returns the CPU counters that hello also lists under a second key (`aliases`), by this
-    key."""
+    """Returns the CPU counters that hello also lists under an alias (`aliases`), by alias."""
     counters = {c.key: c for block in hello.blocks if block.scope == "cpu" for c in block.counters}
     return {
         name: replace(counters[key], key=name) for name, key in hello.aliases.items()
@@ -228,8 +227,7 @@ class Counters:
 
     def is_estimated(self, delta: Delta, key: str) -> Bools:
         """Returns a mask of the CPUs on which the count is an estimate, because perf multiplexed
-        the counter or did not count guests. No check relies on an estimate, which may be far
-        off."""
+        the counter or did not count guests. Checks do not rely on estimates."""
         share = self.counted_share(delta, key) if key in self.multiplexed else None
         if share is None:
             return np.zeros(1, bool)
@@ -253,8 +251,7 @@ class Counters:
 
     def is_partly_counted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask of the CPUs on which the count covers only part of the span: its group was
-        never scheduled, or guests were not counted. The kernel's idle time can replace such a
-        count."""
+        never scheduled, or guests were not counted. The kernel's idle time can replace it."""
         missed = self.was_not_counted(delta, key)
         if key not in self.multiplexed:
             return missed
@@ -334,8 +331,7 @@ class Cores:
         rows = [[position[cpu] for cpu in core] for core in lists]
         padded_rows = np.array([row + [-1] * (width - len(row)) for row in rows], int)
         self.rows: Ints = padded_rows.reshape(len(lists), width)
-        """(cores, threads): each thread's index in `hello.topology`; -1 if a core has fewer
-        threads."""
+        """(cores, threads): each thread's index in `hello.topology`; -1 for missing threads."""
         self._by_thread: Ints = np.ascontiguousarray(self.rows.T)
         """The transpose of `rows`, because numpy is slow along a last axis of length two."""
         self.package: Ints = packages(hello)[self.rows[:, 0]]

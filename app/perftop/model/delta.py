@@ -175,13 +175,11 @@ class DeltaLayout:
         return place.rows.start + rows, self.rows + place.values.start + column * len(rows) + rows
 
     def repeat_by_value(self, rows: np.ndarray) -> np.ndarray:
-        """Converts (frames, rows) to (frames, values): repeats each row's element for its
-        values."""
+        """Converts (frames, rows) to (frames, values) by repeating each row's element."""
         return rows.take(self.row_of, axis=1)  # take() is four times as fast as indexing
 
     def any_value(self, values: Bools) -> Bools:
-        """Converts a mask (frames, values) to (frames, rows): whether any value in the row is
-        true."""
+        """Converts a mask (frames, values) to (frames, rows): whether any value is true."""
         result: Bools = np.zeros((len(values), self.rows), bool)
         if len(self._with_values):
             result[:, self._with_values] = np.logical_or.reduceat(values, self._starts, axis=1)
@@ -222,8 +220,7 @@ class Delta:
         The counters are in the order of `keys`."""
         self.keys = keys
         self.skew_ns = skew_ns
-        """Maximum time in ns between the first and the last wake-up of a frame's reading
-        threads."""
+        """Maximum time in ns between the first and the last wake-up for reading one frame."""
 
     @cached_property
     def tables(self) -> Mapping[str, BlockDelta]:

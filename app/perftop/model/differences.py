@@ -103,8 +103,7 @@ class Differences:
             self._baseline.is_known[place.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
-        """Writes the increments of each frame into `delta`, which is empty and has a sample for
-        each."""
+        """Writes the increments of each frame into `delta`: empty, with a sample for each frame."""
         wakes = [False] * len(frames)
         if (
             self._doubtful_frames

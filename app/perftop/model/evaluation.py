@@ -276,8 +276,7 @@ class LostSeconds(NamedTuple):
 
     wanted_s: Floats
     parts_s: Floats
-    """(LOSS_PARTS, CPUs). A sample's halts may be slightly negative, as a difference of two
-    clocks."""
+    """(LOSS_PARTS, CPUs). Halts are a difference of two clocks, and may be slightly negative."""
 
     def samples(self, samples: slice) -> LostSeconds:
         return LostSeconds(self.wanted_s[samples], self.parts_s[samples])
@@ -460,8 +459,7 @@ HISTORY_COUNTERS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes"
 MIN_BUSY_SHARE = 0.5
 """Minimum busy share at which a CPU must have cache misses, so that zero traffic is an error."""
 Rates = dict[str, Floats]
-"""Rates of counters per second, and means of gauges, by key and row; NaN if the row was not
-read."""
+"""Rates of counters per second, and means of gauges, by key and row; NaN if not read."""
 
 
 class MachineTotals:
@@ -544,8 +542,7 @@ class MachineTotals:
 
     def l3_values(self, rates: Rates, util: Floats) -> dict[str, Floats]:
         """Returns the traffic and the occupancy of each L3, in the row of the CPU that reads its
-        counters. Zero traffic of an L3 with a busy CPU counts as unknown: some monitors are
-        dead."""
+        counters. Zero traffic of an L3 with a busy CPU is unknown: some monitors are dead."""
         numbers, topology = {}, self._topology
         for name, key in L3_COUNTERS.items():
             by_cpu = rates.get(key)

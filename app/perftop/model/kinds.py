@@ -427,8 +427,7 @@ class CostlySetting(NamedTuple):
     """Text on the measured duration, shown to the user."""
     baseline_price_us: float = 0.0
     work: tuple[str, str] = "", ""
-    """The kernel work that the setting causes: a key of KERNEL_WORK, and a prefix of the
-    function."""
+    """The kernel work that the setting causes: a key of KERNEL_WORK, and a function's prefix."""
 
 
 BANDWIDTH_CAPS = CostlySetting(
@@ -532,7 +531,6 @@ class Episode:
         return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 
     def lost_s(self, now_ns: int) -> float:
-        """Returns the cost in CPU seconds until `now_ns`: lost share * duration * number of
-        CPUs."""
+        """Returns the CPU seconds lost until `now_ns`: lost share * duration * number of CPUs."""
         end_ns = now_ns if self.end_ns is None else self.end_ns
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9

@@ -72,8 +72,7 @@ modulation halts both at once."""
 
 class PlausibilityChecks:
     """Checks that compare counters of the same CPU. They only doubt a counter on CPUs where it has
-    agreed with its witness before: a hypervisor or an unusual CPU may let them run at different
-    rates."""
+    agreed with its witness before: on unusual CPUs and in guests, their rates may differ."""
 
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
@@ -111,8 +110,7 @@ class PlausibilityChecks:
 
     def _check_clocks(self, samples: _CheckedSamples) -> Bools:
         """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask
-        of the CPUs whose cycles have agreed with APERF so far: (samples, CPUs), or (CPUs) for all
-        samples."""
+        of the CPUs whose cycles have agreed with APERF so far: (samples, CPUs), or only (CPUs)."""
         ref = samples.increments("ref")
         if ref is not None and samples.counters.has_tsc:
             samples.mark_suspect("ref", Doubt.FAST, ref > samples.ticks + samples.slack)
@@ -277,8 +275,7 @@ class SiblingChecks:
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
         """Returns bounds of the factor, (samples, n, cores). With two threads, n is 2: each
-        thread's count gives bounds. With more threads, n is 1: only all counts together give
-        bounds."""
+        thread's count gives bounds. With more, n is 1: only all counts together give bounds."""
         counters, run_shares, event_shares = self._counters, group.run_shares, group.event_shares
         block = counters.columns[key].block
         span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz

@@ -190,8 +190,7 @@ class SampleReader:
         self._doubts = self.counters.empty_delta().doubts
         """Doubt codes of the last sample alone, without lasting doubts of earlier samples."""
         self._taken_rows = self._doubts != 0
-        """Mask (CPUs, counters) of the counters whose registers other programs use, by the probe's
-        notes."""
+        """Mask (CPUs, counters) of counters whose registers another program uses."""
         self._carried_s: Floats = np.zeros(len(hello.topology))
         """Stolen seconds of each CPU that count in later samples (see `distribute_steal`)."""
         self._was_read: Bools | bool = False
@@ -224,8 +223,7 @@ class SampleReader:
 
     def apply_hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
         """Applies a hotplug note. Returns the index of its CPU and whether the CPU is online now.
-        Returns None for other notes, and for CPUs that are not in hello, which have no rows in
-        frames."""
+        Returns None for other notes, and for CPUs that are not in hello and so have no rows."""
         cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
         row = self.position.get(cpu) if isinstance(cpu, int) else None
         if note.kind != "hotplug" or row is None:

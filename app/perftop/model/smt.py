@@ -121,8 +121,7 @@ class Calibration:
         return used_samples
 
     def _add_rows(self, rows: Ints) -> Ints:
-        """Adds rows of evidence. Returns a code for the candidate in use and the state after each
-        row."""
+        """Adds rows of evidence. Returns a code for candidate and state after each row."""
         outcomes, count = [], len(self.candidates)
         while len(rows):
             sums = np.add.accumulate(np.concatenate([np.array([self._sums]), rows]))[1:]
@@ -154,8 +153,7 @@ def _best_candidates(sums: Floats, count: int) -> Ints:
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
-    """Returns a calibration for each counter with candidates in hello, the most likely one
-    first."""
+    """Returns the calibrations of counters with candidates in hello, the likeliest first."""
     candidates_by_counter: dict[str, dict[float, _Candidate]] = {}
     for item in multipliers:
         candidate = _Candidate(item.factor, item.why)
@@ -284,8 +282,7 @@ class CoreGroup:
 
     cores: Ints
     by_thread: Ints
-    """(threads, cores): each online thread's index in hello. numpy is slow along a last axis of
-    two."""
+    """(threads, cores): each online thread's index in hello. numpy prefers a long last axis."""
 
     @property
     def threads(self) -> int:

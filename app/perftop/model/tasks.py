@@ -514,8 +514,7 @@ class Quotas:
         return difference
 
     def most_limiting_quota(self, pid: int) -> Quota | None:
-        """Returns the quota that stopped a process for the longest time; None if none stopped
-        it."""
+        """Returns the quota that stopped a process for the longest time; None without one."""
         quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
         worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)
         return worst_quota if worst_quota is not None and worst_quota.throttled_s > 0 else None

@@ -40,8 +40,7 @@ class Ceilings:
     samples. NaN where unknown."""
 
     low_hz: Floats
-    """Lower bound of the ceiling, with which clocks are compared: without a table, the base
-    clock."""
+    """Lower bound of the ceiling, to compare clocks with; without a table, the base clock."""
     high_hz: Floats
     hz: Floats
     """`low_hz` where it is a turbo clock, NaN elsewhere."""
@@ -128,8 +127,7 @@ class Turbo:
         return Ceilings(low, high, np.where(self._has_ceiling, low, np.nan))
 
     def _table_clocks(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
-        """Returns the low and high ceilings in Hz from turbo tables; NaN for cores without a
-        table."""
+        """Returns the low and high ceilings in Hz by turbo table; NaN for cores without one."""
         run = self._cores.threads(util, 0.0)
         core_online = self._cores.sum_of_threads(online.astype(float)) > 0
         min_active, max_active = self._active_shares(delta, run, core_online)
@@ -155,8 +153,7 @@ class Turbo:
         return np.full(len(self._has_ceiling), hz)
 
     def _max_clocks(self, key: str, delta: Delta) -> Floats:
-        """Returns a gauge's maximum over each core's CPUs: a core follows its most demanding
-        thread."""
+        """Returns a gauge's maximum over each core's CPUs, because the highest demand decides."""
         return self._cores.max_of_threads(self._gauge_means(key, "cpu", delta)[..., :-1])
 
     def _gauge_means(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:

@@ -52,8 +52,7 @@ class EpisodeLog:
         """Number of ended episodes that were removed from the start of `_ended`."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
-        """State of the log during the pass over a recording, and `ended` as computed for this
-        state."""
+        """State of the log during a pass over a recording, and the value of `ended` for it."""
 
     @property
     def running(self) -> list[Episode]:

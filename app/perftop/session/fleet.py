@@ -225,8 +225,7 @@ class FleetQueries:
     values in an answer are from the same moment."""
 
     def __init__(self, match: str, window_s: float) -> None:
-        """`match`: label matchers, with or without braces. `window_s`: time in s for computing
-        rates."""
+        """`match`: label matchers, with or without braces. `window_s`: time in s for rates."""
         self._match = match.strip().removeprefix("{").removesuffix("}").strip().strip(",")
         self._window = f"{max(1, round(window_s))}s"
 

@@ -110,8 +110,7 @@ class Trail:
         return self._parts[:, metrics, samples]
 
     def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """Returns increments and stamp ticks of counters, (samples, 2, rows), by row of the
-        trail."""
+        """Returns increments and ticks of counters, (samples, 2, rows), by row of the trail."""
         self.write_waiting_samples()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
@@ -267,8 +266,7 @@ MIN_CHUNKS = 8
 """Minimum number of chunks in a full history. A chunk uses at most the budget divided by this
 number, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
-"""Maximum bytes of frames that are packed together, and minimum number of such parts in the
-budget."""
+"""Maximum bytes of frames that are packed together, and minimum number of such parts."""
 MAX_TASKS_AGE_NS = 2_000_000_000
 """Age in ns from which on a record of tasks is outdated. The probe sends one each second."""
 
@@ -522,8 +520,7 @@ class History:
     def _counter_sums(
         self, rows: Sequence[int] | slice, count: int, edges_ns: Times
     ) -> tuple[Floats, Floats]:
-        """Returns increments and stamp ticks, both (bins, rows), of the trail's `count` rows
-        `rows`."""
+        """Returns increments and ticks, both (bins, rows), of the trail's `count` rows `rows`."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             return chunk.trail.counter_terms(rows, samples)

@@ -405,8 +405,7 @@ class RecordHints:
         self.kernel_span_s = 0.0
         """Time in s that the samples in `kernel_s` cover."""
         self.groups_at_limit: dict[str, MemoryGroup] = {}
-        """By name, the control groups that reached their limit and read pages back, with summed
-        counts."""
+        """By name, the control groups that reached their limit and read pages back, summed up."""
 
     def split_lock_tids(self) -> set[int]:
         names = [name for kind, name in self.messages if kind == "split-lock"]

@@ -370,9 +370,8 @@ def nearest_moment(
 def typed_moment(
     text: str, session: Session, interval: Interval, extent_ns: tuple[int, int] | None = None
 ) -> int:
-    """Returns the typed moment in raw ns. A duration is relative to `interval`. `extent_ns`: the
-    range of possible moments; None: the session's history. Raises ValueError with a line for the
-    user."""
+    """Returns the typed moment in raw ns. A duration is relative to `interval`. `extent_ns`: range
+    of possible moments; None: the session's history. Raises ValueError with a line for the user."""
     history = session.history
     if extent_ns is None and history is not None and history.first_ns is not None:
         extent_ns = history.first_ns, history.last_ns or history.first_ns

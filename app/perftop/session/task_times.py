@@ -171,8 +171,7 @@ DEAD_STATES = frozenset("ZX")
 
 
 class JobTime(NamedTuple):
-    """Seconds of all threads of a job, by use. Sleep includes waits for locks, timers and the
-    network."""
+    """Seconds of all threads of a job, by use. Sleep includes waits for locks and timers."""
 
     ran_s: float
     waited_s: float
@@ -195,8 +194,7 @@ class ThrottledTasks:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the kernel counted all of `wait_s`: it counts once for each CPU, not each
-        task."""
+        """Whether the kernel counted all of `wait_s`: it counts once per CPU, not per task."""
         return self.wait_s <= self.quota.throttled_s
 
 
@@ -206,8 +204,7 @@ class JobFootprint:
     def __init__(self, root: int) -> None:
         """`root`: PID of the first process of a job that perftop started; -1 if the job was already
         running. Threads and children of a started job count from their own start. All others count
-        from their first record, including the first process, which had to wait for perftop
-        before."""
+        from their first record, including the first process, which had to wait before."""
         self.root = root
         self.seconds: dict[int, float] = {}
         """Seconds for which the job ran, by CPU."""
