@@ -34,7 +34,6 @@ from perftop.tui.panels.panels import PaneledView, cause_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.verdict import verdict_at
-from perftop.tui.shared.view_settings import ViewSettings
 
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
 """Minimum widths of the list, in cells, for the columns of kind and depth. On narrower screens only
@@ -225,22 +224,19 @@ class Episodes(PaneledView, CursorCanvas):
 
     OMITTED_PANEL = "happened"
 
-    def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(settings, id=id)
-        self._columns = episode_columns(0)
-        self._lines: list[Episode] = []
-        self._selected_episode: Episode | None = None
-        """The selected episode, which stays selected when its line moves."""
-        self._empty_lines: list[list[Run]] = []
-        self._ended_episodes: tuple[object, list[Episode]] = None, []
-        """The inputs from which the ended episodes were sorted, and the sorted episodes."""
-        self._is_from_click = False
-        """Whether the episode was selected by a click in another view. A second click then opens
-        it."""
-        self._is_refused = False
-        """Whether the user tried to open the selected episode, which is older than the history."""
-        self._cursor_ns: int | None = None
-        """Time of the time cursor (monotonic ns) for which an episode was last selected."""
+    _columns: Sequence[Column] = ()
+    _lines: Sequence[Episode] = ()
+    _selected_episode: Episode | None = None
+    """The selected episode, which stays selected when its line moves."""
+    _empty_lines: Sequence[list[Run]] = ()
+    _ended_episodes: tuple[object, list[Episode]] = None, []
+    """The inputs from which the ended episodes were sorted, and the sorted episodes."""
+    _is_from_click = False
+    """Whether the episode was selected by a click in another view. A second click then opens it."""
+    _is_refused = False
+    """Whether the user tried to open the selected episode, which is older than the history."""
+    _cursor_ns: int | None = None
+    """Time of the time cursor (monotonic ns) for which an episode was last selected."""
 
     # --- lines from an interval
 

@@ -3,7 +3,7 @@ take it. Below them are details of the selected row, and the performance of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, product
 from math import ceil, isnan, nan
 from typing import ClassVar
@@ -33,7 +33,6 @@ from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.row_numbers import session_clock_unit
 from perftop.tui.shared.verdict import verdict_at
-from perftop.tui.shared.view_settings import ViewSettings
 from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
@@ -273,26 +272,24 @@ class Neighbours(PaneledView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "fold", "try")
     OMITTED_PANEL = "losses"
 
-    def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(settings, id=id)
-        self._rows: list[ViewRow] = []
-        self._folded = True
-        """Whether tasks of the same name share a row."""
-        self._report: Report | None = None
-        """The report from which the flows were made. It is stored so that no other report can get
-        the same id()."""
-        self._checked_report: Report | None = None
-        """This report with the results of its checks."""
-        self._flows: tuple[object, list[Flow]] = None, []
-        """The inputs from which the flows were made, and the flows."""
-        self._drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
-        """The inputs from which the ribbons were drawn, their lines, and the seconds per row."""
-        self._details: list[tuple[str, str]] = []
-        """Labels and texts about the selected flow."""
-        self._detailed_flow: object = None
-        """The inputs from which the details were made."""
-        self._first_cpu_of_core: dict[int, int] = {}
-        """The first CPU of each CPU's core, by CPU."""
+    _rows: Sequence[ViewRow] = ()
+    _folded = True
+    """Whether tasks of the same name share a row."""
+    _report: Report | None = None
+    """The report from which the flows were made. It is stored so that no other report can get the
+    same id()."""
+    _checked_report: Report | None = None
+    """This report with the results of its checks."""
+    _flows: tuple[object, list[Flow]] = None, []
+    """The inputs from which the flows were made, and the flows."""
+    _drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
+    """The inputs from which the ribbons were drawn, their lines, and the seconds per row."""
+    _details: Sequence[tuple[str, str]] = ()
+    """Labels and texts about the selected flow."""
+    _detailed_flow: object = None
+    """The inputs from which the details were made."""
+    _first_cpu_of_core: Mapping[int, int] = {}
+    """The first CPU of each CPU's core, by CPU."""
 
     def reset(self) -> None:
         self._first_cpu_of_core = {cpu: core[0] for core in self.session.cores for cpu in core}
@@ -431,7 +428,7 @@ class Neighbours(PaneledView, CursorCanvas):
         positions = self.shown_positions
         if shown := [thread for thread in threads if position[thread.cpu] in positions]:
             heading: list[Run] = [(" ", "text"), *columns.headings(self._thread_columns)]
-            self._rows += [[], heading, *shown]
+            self._rows = [*self._rows, [], heading, *shown]
 
     def line(self, y: int) -> Line:
         row = self._rows[y]
