@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -125,13 +124,9 @@ class StripCache:
         """Paints the lines that have changed. `lines`: all lines of the widget with their keys.
         `width`: cells of a line, of which the first `visible_width` are visible."""
         self._writers.clear()
-        strips = [self.strip(key, line, width) for key, line in lines]
-        pairs = zip_longest(strips, self._painted_strips[: len(strips)])
-        changed_strips = {
-            y: strip
-            for y, (strip, painted_before) in enumerate(pairs)
-            if strip is not painted_before
-        }
+        old, strips = self._painted_strips, [self.strip(key, line, width) for key, line in lines]
+        changed_strips = {y: strip for y, strip in enumerate(strips)
+                          if y >= len(old) or strip is not old[y]}  # fmt: skip
         self._painted_strips = strips
         self._strips = {key: self._strips[key] for key, _ in lines}
         repaint(self._widget, changed_strips, visible_width)
