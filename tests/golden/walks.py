@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.strip import Strip
-from waiting import until_quiet, until_true
 
 from perftop.recording.file import Recording
 from perftop.tui.app import PerfTopApp
 from perftop.tui.pair_screen import Alignment, PairSource
 from perftop.tui.replay import PLAY_STEP_S, ReplaySource
+
+sys.path.append(str(Path(__file__).parent.parent / "support"))  # missing if golden.py is run
+from waiting import until_quiet, until_true
 
 SPECS = {
     "play": "demo,cpus=16,packages=2",
