@@ -325,6 +325,7 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
                     )
             for name in ("stat", "stat-brief", "why-live"):
                 yield name, partial(_on_stream, IN_EPISODE, STREAM_VERBS[name], _Terminal)
+            yield "stat-offline", partial(_on_stream, "hotplug", ("stat", "-n", "4", "-i", "5s"))
         case "demos":
             for name in names_in_table("demo", "recording"):
                 recording = f"demo:{name}"

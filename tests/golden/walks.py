@@ -292,6 +292,8 @@ sorted-back     S r
 filter          slash '03'
 filtered        enter
 all             backslash escape
+silent          slash '08' enter 1 end
+all-again       backslash escape
 heat            2
 metric          v
 heat-below      down right
