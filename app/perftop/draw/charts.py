@@ -121,10 +121,9 @@ def _to_eighths(shares: Floats, rows: int) -> Ints:
 def _draw_columns(
     draw: Callable[..., ChartColumn], columns: Ints, rows: int, glyphs: Glyphs
 ) -> list[ChartColumn]:
-    """Returns the columns that `draw` makes of numbers, (columns, numbers). Equal columns, which
-    are frequent, are looked up once."""
+    """Returns what `draw` makes of each column of numbers, (columns, numbers)."""
     numbers = [*map(tuple, columns.tolist())]
-    drawn = {column: draw(column, rows, glyphs) for column in {*numbers}}
+    drawn = {column: draw(column, rows, glyphs) for column in {*numbers}}  # many are equal
     return [drawn[column] for column in numbers]
 
 

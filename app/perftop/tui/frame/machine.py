@@ -346,7 +346,6 @@ def tile_columns(values_by_key: Mapping[str, float], size: int) -> list[TileColu
     cells equally. On narrow screens they have short names."""
     full_names = size >= MIN_WIDTH_FOR_NAMES
     numbers: dict[str, tuple[list[Run], int]] = {}
-    """Texts and their widths, by key."""
     spare_cells = size - 2 + TILE_GAP
     for tile in sorted(_TILES, key=lambda tile: tile.rank):
         if isnan(values_by_key.get(tile.key, nan)):
@@ -361,8 +360,8 @@ def tile_columns(values_by_key: Mapping[str, float], size: int) -> list[TileColu
     for i, tile in enumerate(tile for tile in _TILES if tile.key in numbers):
         (runs, used_cells), count = numbers[tile.key], len(numbers)
         extra = spare_cells * (i + 1) // count - spare_cells * i // count
-        padding = " " * (TILE_GAP + extra), "text"
-        columns.append(TileColumn(tile, used_cells + extra, [*runs, padding]))
+        runs.append((" " * (TILE_GAP + extra), "text"))
+        columns.append(TileColumn(tile, used_cells + extra, runs))
     return columns
 
 
@@ -404,9 +403,8 @@ class TileHistory:
         highest = np.maximum.reduceat(values, [0, *accumulate(lengths[:-1])]).tolist()
         tops = [1.0 if column.tile.min_scale_top is None else max(column.tile.min_scale_top, value)
                 for column, value in zip(columns, highest, strict=True)]  # fmt: skip
-        value_tops = np.repeat(tops, lengths)
         # Any value above 0 is visible.
-        eighths = np.maximum(np.rint(8 * rows * values / value_tops), values > 0)
+        eighths = np.maximum(np.rint(8 * rows * values / np.repeat(tops, lengths)), values > 0)
         areas = level_lines(eighths, rows)
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
         start = 0

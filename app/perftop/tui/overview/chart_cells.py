@@ -512,8 +512,6 @@ class TaskLanes:
     def lane_lines(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
         """Returns the lanes of all units, each in `rows` lines. The lowest line contains the names
         of tasks that fill enough cells."""
-        if not rows:
-            return [[]] * len(self._shares)
         with_names = self._name_line if glyphs == "colour" else self._letter_line
         lanes = draw_charts(charts.task_chart, self._shares, rows, glyphs)
         for lines in lanes:
@@ -521,10 +519,7 @@ class TaskLanes:
         return lanes
 
     def queue_lines(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
-        """Returns, for each unit, `rows` lines that show how many tasks waited, to be drawn above a
-        chart. Each line stands for one task."""
-        if not rows:
-            return [[]] * len(self._shares)
+        """Returns the number of waiting tasks of each unit as `rows` lines, one for each task."""
         waiting = self._waiting_counts[:, self._record_of_column]
         signs = theme.LEVELS if glyphs == "colour" else " " * 4 + QUEUE_LETTER * 5
         lines, size = charts.level_lines(np.rint(8 * waiting.ravel()), rows, signs), len(waiting.T)

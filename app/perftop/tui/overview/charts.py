@@ -141,17 +141,18 @@ class ChartPage:
             rows = layout.area_rows, layout.rows, layout.rate_rows
             self._unit_charts = self._drawer.draw(episodes, *rows, glyphs, span_ns)
             if layout.lane_rows or self._positions is not None:
-                shares = self._drawer.busy_shares()
-                self.lanes.read(past.axis, shares, span_ns, settings.grouping)
-            queues = self.lanes.queue_lines(layout.queue_rows, glyphs)
-            lanes = self.lanes.lane_lines(layout.lane_rows, glyphs)
+                self.lanes.read(past.axis, self._drawer.busy_shares(), span_ns, settings.grouping)
+            if layout.lane_rows:
+                tasks = (self.lanes.queue_lines(layout.queue_rows, glyphs),
+                         self.lanes.lane_lines(layout.lane_rows, glyphs))  # fmt: skip
+                for unit_charts, queue, lane in zip(self._unit_charts, *tasks, strict=True):
+                    unit_charts.area_lines = [*queue, *unit_charts.area_lines, *lane]
             for i, unit_charts in enumerate(self._unit_charts):
                 if layout.has_causes:
                     unit_charts.cause_lines = chart_numbers.lost_time_lines(
                         unit_charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, layout.rows,
                         colour=glyphs in {"colour", "sixteen"},
                     )  # fmt: skip
-                unit_charts.area_lines = [*queues[i], *unit_charts.area_lines, *lanes[i]]
                 self._add_scale_and_sums(layout, unit_charts, i, settings, glyphs)
             dot_axes = [replace(past.axis, cell_columns=2)] if layout.has_counters else []
             axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in (past.axis, *dot_axes)]
@@ -207,9 +208,9 @@ class ChartPage:
             is_selected = self._is_selected(unit, settings)
             bar = (chart_numbers.SELECTION_BAR, "key") if is_selected else (" ", "text")
             marks = chart_numbers.scale_marks(layout.area_rows, layout.queue_rows)
-            names = ["who", *[""] * layout.lane_rows][: layout.lane_rows]
             scale = [(f"{mark} ", "faint") for mark in marks]
-            scale += [(f"{name:>{SCALE_WIDTH - 2}} ", "dim") for name in names]
+            scale += [(f"{'' if row else 'who':>{SCALE_WIDTH - 2}} ", "dim")
+                      for row in range(layout.lane_rows)]  # fmt: skip
             charts.area_lines = [[bar, mark, *area] for mark, area in zip(
                 scale, charts.area_lines, strict=True)]  # fmt: skip
         if layout.has_sums:

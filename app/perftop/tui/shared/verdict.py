@@ -167,8 +167,7 @@ class _VerdictCache:
 
     def _step_ns(self, session: Session, verdict: Verdict) -> int:
         """Returns the minimum time in ns from this verdict to the next. It is longer while the same
-        episodes run and either tasks still wait or nothing is lost, and longest if nothing was lost
-        for a minute."""
+        episodes run and either tasks still wait or nothing is lost."""
         if session.running != self._running[0]:
             self._running = [*session.running], session.now_ns
         has_changed = session.now_ns - self._running[1] <= CAUSE_ENDED_AFTER_NS + VERDICT_STEP_NS

@@ -123,8 +123,7 @@ def test_keys_below_the_verdict_are_whole_or_left_out() -> None:
 
 
 def test_a_sentence_is_always_shown() -> None:
-    """First "Watching", then the verdict, which is computed every 5 s while nothing is lost; a past
-    time has its own sentence."""
+    """First "Watching", then a verdict every 5 s; a past time has its own sentence."""
     messages = exports.messages("sim:steady,cpus=2", 22)
     session, verdicts = session_and_verdicts(messages)
     assert verdicts[0][1].text.startswith("Watching: 1 of 10 s")
