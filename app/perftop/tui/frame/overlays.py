@@ -69,9 +69,10 @@ class _SafeOptionList(OptionList):
         return super().get_content_height(container, viewport, max(width, padding + 1))
 
     def _update_lines(self) -> None:
-        """Lays out options only if a character fits, because Textual would fail."""
-        padding = self.get_component_styles("option-list--option").padding.width
-        if self.scrollable_content_region.width > padding:
+        """Lays out options only if a character fits, because Textual would fail. A list that is
+        not on the screen yet has neither a width nor styles."""
+        width = self.scrollable_content_region.width
+        if width and width > self.get_component_styles("option-list--option").padding.width:
             super()._update_lines()
 
 

@@ -22,7 +22,7 @@ from perftop.session.selection import HELP
 from perftop.tui.app import PerfTopApp
 from perftop.tui.frame import overlays
 from perftop.tui.frame.monitor import Monitor
-from perftop.tui.frame.overlays import Chooser, Menu, Palette, commands, cpu_commands
+from perftop.tui.frame.overlays import Chooser, Menu, Palette, _PaletteList, commands, cpu_commands
 
 OPTIONS = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]
 
@@ -217,6 +217,10 @@ async def test_a_report_may_get_its_size_before_its_text_is_mounted() -> None:
         await run.pilot.pause()
         text = str(screen.query_one(Static).render())
         assert text == f"{run.app.size.width - 2}\n"
+
+
+def test_a_search_may_end_before_the_list_is_on_the_screen() -> None:
+    assert _PaletteList().clear_options().add_options(["Pause"]).option_count == 1
 
 
 async def test_a_palette_without_room_has_no_pages() -> None:
