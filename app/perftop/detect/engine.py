@@ -21,9 +21,9 @@ GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
 """Longest gap in the stream that does not end an episode: the longer of this time in ns and this
 number of sample intervals. A longer gap ends the episode, because its real end is unknown."""
 PAUSE_NS = 400_000_000
-"""Minimum length in ns of a pause that ends an episode. Control loops of power and heat oscillate
-several times a second. A loss of 5 % that is counted in ticks of 10 ms has a tick more often than
-this. Without this limit, one problem would appear as many episodes."""
+"""Minimum length in ns of a pause that ends an episode. Power and thermal control loops oscillate
+several times a second, and a loss of 5 %, counted in ticks of 10 ms, shows a tick about every 200
+ms. With a shorter limit, one problem would appear as many episodes."""
 
 
 @dataclass(slots=True)
@@ -295,7 +295,7 @@ class HighShare:
         return self.last_ns if self.pause_start_ns is None else self.pause_start_ns
 
     def add_sample(self, sums: Floats, time_ns: int) -> None:
-        """Adds a sample with a high share, up to `time_ns`. A pause before it joins the episode."""
+        """Adds a sample with a high share that ends at `time_ns`, and any pause just before it."""
         self.totals.add_samples([*self.pause_sums, sums])
         self.pause_sums.clear()
         self.pause_start_ns, self.last_ns = None, time_ns

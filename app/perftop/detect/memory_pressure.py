@@ -323,7 +323,7 @@ class MemoryLosses:
         return ended
 
     def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
-        """Returns whether any CPU's program differs in a new record of tasks."""
+        """Returns whether a new task record has another program on any CPU than the last one."""
         if not self.is_available or not np.count_nonzero(busy):
             return False
         return bool(np.count_nonzero(top_task_ids != self._top_task_ids))

@@ -22,7 +22,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import GAP_SAMPLES, Detector, DetectorInput, max_gap_ns, util
 from perftop.model.confidence import confidence
 from perftop.model.counters import Cores
-from perftop.model.delta import distinct, first_true, latest_known
+from perftop.model.delta import distinct, first_true, latest_known_values
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
@@ -123,10 +123,10 @@ class Ramps(Detector):
         times = time_ns[:, None].astype(float)
         every = np.broadcast_to(times, busy.shape)
         known, awake = np.isfinite(busy), busy >= MIN_AWAKE_SHARE
-        (known_ns,) = latest_known(known, (self._known_ns, every))
+        (known_ns,) = latest_known_values(known, (self._known_ns, every))
         since_read_ns = times - known_ns[:-1]
         unseen = ~known & (since_read_ns > self._stale_ns)
-        (awake_ns,) = latest_known(awake | unseen, (self._awake_ns, every))
+        (awake_ns,) = latest_known_values(awake | unseen, (self._awake_ns, every))
         woke = awake & (known_ns[:-1] - awake_ns[:-1] >= MIN_REST_NS)
         return _WakeUps(woke, unseen, since_read_ns, known_ns, awake_ns)
 

@@ -27,7 +27,7 @@ from perftop.detect.losses import (
 )
 from perftop.model.confidence import ValueWithMax, confidence
 from perftop.model.counters import Cores
-from perftop.model.delta import add_samples, first_true, latest_known
+from perftop.model.delta import add_samples, first_true, latest_known_values
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
@@ -193,7 +193,7 @@ class SiblingLosses:
         self._history.add(ahead.work)
         self._alone_s = add_samples(self._alone_s, np.where(alone, ahead.run_s, 0.0))
         ends_ns = np.broadcast_to(time_ns[:, None], alone.shape)
-        self._alone_ns = latest_known(alone, (self._alone_ns, ends_ns))[0][-1]
+        self._alone_ns = latest_known_values(alone, (self._alone_ns, ends_ns))[0][-1]
 
     def ipc_alone(self, row: int) -> float:
         """Returns the IPC of a CPU's program while the sibling was idle; NaN if the sibling was
@@ -348,7 +348,7 @@ class SiblingHistory:
         compared = (alone | together) & (ipc > 0)
         number = np.arange(1, len(ipc) + 1)[:, None]
         numbers = np.broadcast_to(number, ipc.shape)
-        ipc_by_sample, together_by_sample, overlap_by_sample, last_by_sample = latest_known(
+        ipc_by_sample, together_by_sample, overlap_by_sample, last_by_sample = latest_known_values(
             compared, (self._ipc, ipc), (self._was_together, together),
             (self._last_overlap, overlap), (self._last_compared, numbers),
         )  # fmt: skip

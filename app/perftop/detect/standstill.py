@@ -281,7 +281,7 @@ class Halts(Detector):
 
 def _describe_halt(halt: ShareEpisode) -> None:
     sums = halt.sums
-    # Errors may have moved lost time from the first samples to later ones.
+    # Measurement errors can shift lost time to later samples, so a sum can be negative.
     span_s, lost_s = np.maximum(sums[[1, LOST_S]], 0.0).tolist()
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
     explained = dict(zip(MARKERS, shares.tolist(), strict=True))

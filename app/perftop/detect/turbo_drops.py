@@ -44,7 +44,7 @@ from perftop.detect.low_clock_causes import (
 )
 from perftop.model.confidence import BASE_CLOCK, ClockCap, SimdLevel, confidence
 from perftop.model.counters import Cores, Counters
-from perftop.model.delta import Delta, any_by_sample, distinct, first_true, latest_known
+from perftop.model.delta import Delta, any_by_sample, distinct, first_true, latest_known_values
 from perftop.model.kinds import CLOCK_CAPS, Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -267,8 +267,8 @@ class TurboDrops(Detector):
         past = _CoreStates(
             np.concatenate([past.awake[None], count]),
             np.concatenate([past.awake_ns[None], lasted_ns]),
-            *latest_known(np.isfinite(ceiling_hz), (past.ceiling_hz, ceiling_hz)),
-            *latest_known(np.isfinite(busy), (past.util, busy)),
+            *latest_known_values(np.isfinite(ceiling_hz), (past.ceiling_hz, ceiling_hz)),
+            *latest_known_values(np.isfinite(busy), (past.util, busy)),
         )
         # Use the lower of this ceiling and the last: it may have changed anywhere in the sample.
         lower = np.fmin(ceiling_hz, past.ceiling_hz[:-1])

@@ -75,7 +75,7 @@ class JobWaits:
         self.losses = NeighbourLosses(episodes, "scheduler", groups, reader.hello.sample_ns,
                                       start=QUEUE_START, end=QUEUE_END,
                                       min_loss=MIN_WAITED_S)  # fmt: skip
-        self._switches: dict[NeighbourLoss, list[float]] = {}
+        self._switch_sums: dict[NeighbourLoss, list[float]] = {}
         """For each running loss: the number of involuntary switches of the job's threads on its
         CPUs, and the seconds in which they were counted."""
 
@@ -106,7 +106,7 @@ class JobWaits:
         all_cpus: Bools = np.ones(count, bool)
         ended = self.losses.step(shares, weights, all_cpus, since_ns, data.time_ns)
         self.losses.begin(all_cpus, self._cpu_lists, data.time_ns)
-        self._switches = {loss: self._switches.get(loss, [0, 0]) for loss in self.losses.running}
+        self._switch_sums = {run: self._switch_sums.get(run, [0, 0]) for run in self.losses.running}
         for loss in self.losses.running:
             self._describe(loss, activity, data, job_pids)
         return ended
@@ -128,7 +128,7 @@ class JobWaits:
         self, loss: NeighbourLoss, activity: dict[int, ThreadActivity], data: DetectorInput,
         job_pids: set[int],
     ) -> None:  # fmt: skip
-        sums = self._switches[loss]
+        sums = self._switch_sums[loss]
         threads = [activity[i] for i in loss.members if i in activity]
         sums[0] += sum(thread.involuntary for thread in threads)
         sums[1] += max((thread.elapsed_s for thread in threads), default=0.0)
@@ -227,8 +227,8 @@ class TurboBudget:
         return _JobClock(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
 
     def _learn_clock(self, package: int, now: _JobClock) -> _JobClock:
-        """Returns the job's clock in a package before others started to work there. It is learned
-        again when the job uses more cores. `now`: its clock in this sample."""
+        """Returns the job's baseline clock in a package: while the fewest cores of others were
+        active. It is relearned when the job uses more cores. `now`: its clock in this sample."""
         best = self._best_clocks.get(package)
         if best is None or now.job_cores > best.job_cores or now.other_cores < best.other_cores:
             best = self._best_clocks[package] = now

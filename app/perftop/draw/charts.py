@@ -149,14 +149,14 @@ def _cpu_time_column(column: tuple[int, ...], rows: int, glyphs: Glyphs) -> Char
     if user < 0:
         return ChartColumn(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
-    cell = _cpu_time_cell if glyphs == "colour" else _cpu_time_shape
+    cell = _cpu_time_cell if glyphs == "colour" else _main_time_cell
     return ChartColumn.from_cells(
         cell(_eighths_in_cell(ends, row), state, row, rows, glyphs) for row in reversed(range(rows))
     )
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _cpu_time_cell(parts: tuple[int, ...], state: int, row: int, rows: int, _: Glyphs) -> Run:
+def _cpu_time_cell(parts: tuple[int, ...], state: int, row: int, rows: int, _glyphs: Glyphs) -> Run:
     lower, upper, level = two_largest_kinds(parts, "weak" if state == OUTSIDE_EPISODES else "firm")
     step = colour_step(row, rows)
     names = f"user-{step}", f"kernel-{step}", "", ("steal", "steal", "hot")[state]
@@ -223,7 +223,7 @@ def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
     return theme.LEVELS[level], below if above == "ground" else f"{below}/{above}"
 
 
-def _cpu_time_shape(parts: Sequence[int], state: int, _: int, __: int, glyphs: Glyphs) -> Run:
+def _main_time_cell(parts: Sequence[int], state: int, _row: int, _rows: int, glyphs: Glyphs) -> Run:
     """Returns a cell in the shape of its largest kind of time. Except in ASCII, the end of the busy
     part is drawn in eighths, and steal below half of the cell is a thin line at its top."""
     user, system, idle, lost = parts
@@ -264,7 +264,7 @@ def _smt_column(column: tuple[int, ...], half_rows: int, glyphs: Glyphs) -> Char
     both, undetermined, lp0, lp1 = column
     if both < 0:
         return ChartColumn(" " * (2 * half_rows), ("text",) * (2 * half_rows))
-    cell = _smt_cell if glyphs == "colour" else _smt_shape
+    cell = _smt_cell if glyphs == "colour" else _main_state_cell
     above, below = (
         [cell(_eighths_in_cell((both, undetermined, height, 8 * half_rows), row),
               colour_step(row, half_rows), glyphs, is_upper=is_upper)
@@ -275,7 +275,7 @@ def _smt_column(column: tuple[int, ...], half_rows: int, glyphs: Glyphs) -> Char
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _smt_cell(parts: tuple[int, ...], step: int, _: Glyphs, *, is_upper: bool) -> Run:
+def _smt_cell(parts: tuple[int, ...], step: int, _glyphs: Glyphs, *, is_upper: bool) -> Run:
     lower, upper, level = two_largest_kinds(parts)
     names = f"both-{step}", "unknown", f"lp{0 if is_upper else 1}-{step}", ""
     inner, outer = names[lower], names[upper]
@@ -289,7 +289,7 @@ def _smt_cell(parts: tuple[int, ...], step: int, _: Glyphs, *, is_upper: bool) -
     return theme.LEVELS[level], f"{outer or 'ground'}/{inner}"
 
 
-def _smt_shape(parts: Sequence[int], _: int, glyphs: Glyphs, *, is_upper: bool) -> Run:
+def _main_state_cell(parts: Sequence[int], _step: int, glyphs: Glyphs, *, is_upper: bool) -> Run:
     """Returns a cell in the shape of its largest SMT state. In 16 colours, a single thread has the
     shape of both threads in another colour. There is one shade, as several would look like
     stripes."""

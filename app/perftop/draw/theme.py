@@ -81,9 +81,9 @@ _LIGHT = {
     "task0": "#6aa3e6", "task1": "#b497ea", "task2": "#5fb3ac",
     "task3": "#6dbb7d", "task4": "#c9c04a", "task5": "#afb8c1",
 }  # fmt: skip
-# In many terminals, normal and bright colours look alike, or bright black is grey; the background
-# may be light. So every meaning has its own hue, and quiet text is dimmed. Only "both", which is a
-# bar, shares its hue with warnings, which are signs and numbers.
+# Many terminals draw normal and bright colours alike, or bright black as plain grey, and the
+# background may be light. So each meaning has its own hue, and secondary text is dimmed. Only the
+# bar "both" shares its hue with warnings, which are markers and numbers, never bars.
 _ANSI = {
     **dict.fromkeys(("text", "bright", *_GREY), "default"), "both": "bright_yellow",
     "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",

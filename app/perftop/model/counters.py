@@ -132,7 +132,7 @@ class Counters:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes of the state that each copy has for itself."""
+        """Size in bytes of the state that copies do not share."""
         return self._differences.nbytes
 
     def tsc_ticks(self, delta: Delta, block: str = "cpu") -> Floats:

@@ -86,7 +86,7 @@ def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
     return first + (index if len(part) and part[index] else len(part))
 
 
-def latest_known(known: Bools, *series: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
+def latest_known_values(known: Bools, *series: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
     """Returns, for each series, the latest known value of each row before the first sample and
     after each sample: (1 + samples, rows). `known`: mask (samples, rows). Each series consists of
     the values before the first sample, (rows), and of those in each sample, (samples, rows)."""

@@ -36,7 +36,7 @@ from perftop.model.delta import (
     Doubt,
     Multiplexed,
     counters_by_column,
-    latest_known,
+    latest_known_values,
 )
 
 MAX_FIRST_READ_S, MAX_FIRST_READ_RATIO = 1e-3, 4
@@ -94,7 +94,7 @@ class Differences:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes of the state that each copy has for itself."""
+        """Size in bytes of the state that copies do not share."""
         return self._baseline.nbytes
 
     def forget_cpu(self, cpu_row: int) -> None:
@@ -158,7 +158,7 @@ class Differences:
         removes the siblings' rows, so that all threads of a core cover the same time."""
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
         values = readings.values[:, block.running]
-        before = latest_known(ours, (baseline.values[block.running], values))[0][:-1]
+        before = latest_known_values(ours, (baseline.values[block.running], values))[0][:-1]
         stalled = ours & readings.is_valid[:, block.running] & (values == before)
         if not np.count_nonzero(stalled):
             return

@@ -441,7 +441,7 @@ MACHINE = _numbers_of(
     Number("load_15", "load 15", "1", "Load average of 15 minutes.", digits=2,
            counter="load_15"),
 )  # fmt: skip
-"""Numbers of the whole machine. Their keys are those of the object `machine` in JSON lines."""
+"""Machine-wide numbers. Their keys are those of the object `machine` in JSON lines."""
 
 
 def _of_package(number: Number) -> Number:

@@ -206,9 +206,9 @@ ANY_COUNTERS = ("one_thread", "any_thread", "distributed")
 TRACED_COUNTERS = ("neither_s", "lp0_s", "lp1_s", "both_s")
 """Counters of core scope: seconds in each state, from the kernel's idle transitions."""
 TOLERANCE = 0.01
-"""Share of the span by which ANY may exceed its bounds. On real siblings, which are read one after
-the other, it exceeded them by up to 0.6 % (worst of 816). With a reprogrammed counter, it exceeded
-them by nearly the whole span."""
+"""How far ANY may be outside its bounds, as a share of the measured span. On real siblings, which
+are read one after the other, the worst of 816 measurements was 0.6 % outside. After another program
+had reprogrammed a counter, it was nearly the whole span."""
 METHODS = (None, "single", "one-thread", "any-thread", "distributed", "traced", "bounds")
 """Methods to compute the states. A method's code is its index."""
 SINGLE_METHOD, ANY_THREAD, TRACE, BOUNDS = (

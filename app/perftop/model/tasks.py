@@ -556,7 +556,7 @@ def short_owner(group: str) -> str:
 
 
 def process_owner(details: Mapping[str, object]) -> str:
-    """Returns the owner of a process; '' if its control group is unknown or the root group.
-    `details`: the untrusted record of the process."""
+    """Returns the `owner` of a process's control group; '' if the group is unknown or the root
+    group. `details`: the untrusted record of the process."""
     group = details.get("group")
     return safe_text(owner(group), MAX_NAME_LENGTH) if isinstance(group, str) and group else ""

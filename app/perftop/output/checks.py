@@ -38,7 +38,7 @@ L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
 
 @dataclass(frozen=True)
 class Check:
-    """A possible loss that was measured."""
+    """A kind of loss that was checked for, and the result."""
 
     key: str
     loss_name: str

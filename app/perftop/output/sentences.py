@@ -195,11 +195,11 @@ def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[Task
     return [] if isinstance(tasks, Hypervisor) else [t for t in tasks if isinstance(t, TaskOnCpu)]
 
 
-MIN_LOSER_SHARE = 0.02
-"""Minimum share of a CPU that a task must use to be named as a loser."""
+MIN_NAMED_SHARE = 0.02
+"""Minimum share of a CPU that a task must use to be named as a victim."""
 
 
-def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
+def victims(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
     """Returns the names of the tasks that lose in these episodes, the largest share of a CPU first:
     the watched job, or the tasks on the episodes' CPUs according to `tasks`."""
     watched_job = session.neighbours.watched_job
@@ -211,7 +211,7 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
     cpus = sorted({cpu for episode in episodes for cpu in episode.cpus})
     running_tasks = [t for cpu in cpus if (t := parse_task(tasks.get(str(cpu)))) is not None]
     running_tasks.sort(key=lambda t: -t.share)
-    return [*dict.fromkeys(t.comm for t in running_tasks if t.share >= MIN_LOSER_SHARE)]
+    return [*dict.fromkeys(t.comm for t in running_tasks if t.share >= MIN_NAMED_SHARE)]
 
 
 # --- sentences about episodes

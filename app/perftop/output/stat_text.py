@@ -31,7 +31,7 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import WatchedJob
 from perftop.output.evidence import evidence_text
 from perftop.output.run_summary import run_line, state_means, summary_line, time_use_lines
-from perftop.output.sentences import command_name, cpus_text, losers, sentence, text
+from perftop.output.sentences import command_name, cpus_text, sentence, text, victims
 from perftop.output.stat_lines import (
     Line,
     chosen_numbers,
@@ -88,7 +88,7 @@ def episode_line(session: Session, episode: Episode) -> str:
 
 def _sentence(session: Session, episode: Episode) -> str:
     is_ended = episode.end_ns is not None
-    names = () if is_ended else losers(session, [episode], session.tasks)
+    names = () if is_ended else victims(session, [episode], session.tasks)
     start = clock_time(session.unix(episode.start_ns))
     lasted_ns = (episode.end_ns or 0) - episode.start_ns
     time = f"since {start}"

@@ -39,7 +39,7 @@ from perftop.output.evidence import (
     evidence_json,
     evidence_pieces,
 )
-from perftop.output.sentences import command_name, culprits, losers, mid_sentence, sentence, text
+from perftop.output.sentences import command_name, culprits, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import (
     MAX_NAME,
@@ -281,7 +281,7 @@ def _finding(span: _Span, cause: Cause) -> Finding:
         ran_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in episodes)
         mean_depth = sum(e.lost_s(now_ns) for e in episodes) / ran_s if ran_s > 0 else 0.0
         described = [replace(worst, cpus=cpus, depth=mean_depth)]
-    names = [span.job] if span.job else losers(session, described, span.interval.tasks)
+    names = [span.job] if span.job else victims(session, described, span.interval.tasks)
     past_tense = span.past_tense or not running
     sentence_text = text(sentence(session.topology, described, names, past_tense=past_tense))
     # The sentence already contains the clocks.

@@ -139,7 +139,7 @@ class _Answer:
         return [text + self.no_clock, text]
 
     def loss_of_victims(self) -> list[str]:
-        """Returns the answer if the losers are some tasks, or the guest of a hypervisor."""
+        """Returns the answer if the victims are some tasks, or the guest of a hypervisor."""
         report, first = self.report, self.report.named_findings[0]
         taken = f"{self.verb('takes', 'took')} {_share_text(self.share_of_culprit())}"
         text = f"The hypervisor {taken} of {self.machine}'s time{self.place()}"

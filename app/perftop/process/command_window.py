@@ -229,8 +229,8 @@ class CommandWindow:
         return WindowBounds(*ranges)
 
     def _record_reads_after(self, frame: wire.Frame, run: Run) -> bool:
-        """Records which CPUs the frame read after the run. Returns whether no more reads are
-        awaited."""
+        """Records when each CPU in the frame was read after the run. Returns whether to stop
+        waiting for more."""
         link = self.link
         if not self.is_remote or link is None or self._simulated:
             return self._record_reads(self._last_ns, frame, run.end_ns)
@@ -241,7 +241,7 @@ class CommandWindow:
         return link.never_answers and self._record_reads(self._last_ns, frame)
 
     def _record_reads(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
-        """Records when the frame read each CPU. Returns whether no more reads are awaited."""
+        """Records when each CPU in the frame was read. Returns whether to stop waiting for more."""
         head = np.frombuffer(frame.blocks[self._block].head, "<u8").reshape(-1, wire.HEAD)
         head = np.broadcast_to(head, (len(self._cpus), wire.HEAD))
         off = head[:, 4] & np.uint64(wire.ROW_OFFLINE) != 0

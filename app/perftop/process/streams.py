@@ -394,8 +394,8 @@ async def _read(machine: FollowedMachine, permit: _StartPermit) -> None:
 
 
 class _StartPermit:
-    """The permission to start, which at most MAX_STARTING machines have. It ends with the first
-    message, or after MAX_START_S."""
+    """A permit to start, held by at most MAX_STARTING machines at a time. It is released on the
+    machine's first message, or after MAX_START_S."""
 
     def __init__(self, start_permits: asyncio.Semaphore) -> None:
         self._turns, self._is_held = start_permits, False

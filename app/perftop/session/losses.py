@@ -251,7 +251,7 @@ class Losses:
         return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_UNSETTLED else None
 
     def _oldest_ns(self, default_ns: int) -> tuple[int, int]:
-        """Returns the raw start of the oldest open sample, or `default_ns`; and their number."""
+        """Returns when the oldest open sample starts (else `default_ns`), and how many are open."""
         starts = (samples.since_ns for samples in self._open_samples)
         first = next((since_ns for since_ns in starts if len(since_ns)), None)
         return default_ns if first is None else int(first[0]), self._open_count

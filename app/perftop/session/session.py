@@ -167,7 +167,7 @@ class Session:
                 frames = self._leading_frames(batch)
                 self.newest_samples = None
                 if not frames:
-                    self._apply_other(batch[0])
+                    self._apply_note_or_reject(batch[0])
                     yield batch[:1]
                 else:
                     if not self.frames:
@@ -295,8 +295,8 @@ class Session:
                 self._warn(time_ns, text)
                 self._factors[key] = [factors[-1], calibration.factor]
 
-    def _apply_other(self, message: wire.Message) -> None:
-        """Applies a note. Rejects a frame that goes back in time."""
+    def _apply_note_or_reject(self, message: wire.Message) -> None:
+        """Applies a note, or rejects a frame that is earlier than the previous one."""
         if isinstance(message, wire.Frame):
             self._warn(self.now_ns, f"frame {message.seq} goes back in time, and was left out")
         elif isinstance(message, wire.Note):

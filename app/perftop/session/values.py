@@ -146,7 +146,7 @@ def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
 
 
 class CpuColumns:
-    """The numbers that a table of one stream's CPUs can show, and their values."""
+    """The columns that a table of one stream's CPUs can show, with their values."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -196,7 +196,7 @@ class FleetScreen(DirectScreen):
     def action_end(self, direction: int) -> None:
         self.page.select_row(len(self.page.state.rows) if direction > 0 else 0)
 
-    def action_episode(self, direction: int) -> None:
+    def action_go_to_episode(self, direction: int) -> None:
         """Selects the next (`direction` = 1) or previous machine with a harmful running episode."""
         rows, index = self.page.state.rows, self.page.index
         for step in range(1, len(rows) + 1):

@@ -422,7 +422,7 @@ class PairScreen(DirectScreen):
         pair.zoom = min(MAX_ZOOM, max(1.0, pair.zoom * ZOOM_FACTOR**-steps))
         self.page.update()
 
-    def action_episode(self, direction: int) -> None:
+    def action_go_to_episode(self, direction: int) -> None:
         """Moves to the next (`direction` = 1) or previous (-1) mark or start of an episode in A or
         B."""
         pair = self.page.pair

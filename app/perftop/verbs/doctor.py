@@ -153,7 +153,7 @@ class ExaminedMachine(NamedTuple):
         return shlex.join(["perftop", *words, *where, *(["--sudo"] if sudo or self.sudo else [])])
 
     def root_screen_command(self, first: str = "") -> str:
-        """Returns a shell command that runs `first` as root and then opens the screen as root."""
+        """Returns a shell command that runs `first` as root and then starts perftop as root."""
         if self.program is not None:
             return f"su -c {shlex.quote(f'{first} && {self.program}' if first else self.program)}"
         screen = self.command(sudo=not self.root)

@@ -50,8 +50,8 @@ class PhaseTrace:
     """Seconds by which the slowest piece exceeds the others, and its start."""
     gap_at_s: Floats
     stopped_s: Floats | None
-    """Seconds of the slowest piece in which the core counted no cycles; None if cycles were not
-    counted."""
+    """Seconds for which the core was halted (counted no cycles) during the slowest piece; None if
+    cycles were not counted."""
     switches: Ints
 
 

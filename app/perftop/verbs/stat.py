@@ -283,7 +283,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         from perftop.output.compare import text
         from perftop.output.compare.repeated import (
             CommandRuns,
-            compare_in_turn,
+            compare_interleaved,
             exit_status,
             lines,
             runs_json,
@@ -299,7 +299,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         if not repeats:
             return status
         unicode = supports_unicode() or out not in {sys.stdout, sys.stderr}
-        compared = compare_in_turn([runs for runs, _ in sides]) if len(sides) == 2 else []
+        compared = compare_interleaved([runs for runs, _ in sides]) if len(sides) == 2 else []
         if args.json:
             objects = [line for runs, argv in sides for line in runs_json(runs, argv)]
             objects += [text.diff_json(compared, ([], []))] if compared else []

@@ -11,8 +11,8 @@ from perfprobe.wire import Identity
 MAX_RECORD_BYTES = 1 << 14  # bytes of /proc/cpuinfo for the first CPU; today's CPUs need 2 KiB
 MAX_CPUINFO_BYTES = 1 << 24  # maximum size of /proc/cpuinfo: 8192 CPUs with 2 KiB each
 
-# Words in DMI's vendor and product, and the hypervisor that each means; the first match counts.
-# Clouds come first, because their DMI texts may name KVM as well.
+# Substrings of the DMI vendor and product, and the hypervisor that each indicates; the first match
+# wins. Cloud providers come first, because their DMI strings may also name KVM.
 _HYPERVISORS = (
     ("amazon ec2", "Amazon EC2"),
     ("google", "Google"),

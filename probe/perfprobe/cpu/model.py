@@ -167,9 +167,9 @@ SCALED_EVENTS = ("ref_p", "one_thread", "any_thread", "distributed")
 
 FactorOrigin = Literal["tsc", "crystal", "four", "base"]
 
-# Origins of candidates for an event's multiplier, by the clock that the event counts; the likeliest
-# is first. Tables are often wrong, so nearly all origins are candidates. If the table states the
-# clock, the TSC's own rate is never the only candidate.
+# Sources of candidate multipliers, likeliest first, by the clock that an event counts according to
+# the table of CPU models. The table is often wrong, so nearly all sources are tried. For crystal
+# and bus clock, the TSC's own rate is never the only candidate.
 _FACTOR_ORIGINS: dict[CountedClock, tuple[FactorOrigin, ...]] = {
     "core": (),
     "tsc": ("tsc", "crystal"),

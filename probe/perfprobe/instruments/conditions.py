@@ -54,7 +54,7 @@ def governor_item(root: Path, cpus: Iterable[int] | None = None) -> ConditionIte
         if name := clues.governor(root, cpu):
             cpus_by_governor.setdefault(name, []).append(cpu)
     if not cpus_by_governor:
-        return ConditionItem("governor", "unknown", _unknown_reason(root))
+        return ConditionItem("governor", "unknown", _why_unknown(root))
     if set(cpus_by_governor) == {"performance"}:
         return ConditionItem("governor", "ready", "performance", value="performance")
     text = ", ".join(cpus_by_governor)
@@ -70,7 +70,7 @@ def governor_item(root: Path, cpus: Iterable[int] | None = None) -> ConditionIte
     )  # fmt: skip
 
 
-def _unknown_reason(root: Path) -> str:
+def _why_unknown(root: Path) -> str:
     guest = identity.virtualisation(root) is not None
     return "set by the host" if guest else "not reported by the kernel"
 
@@ -78,7 +78,7 @@ def _unknown_reason(root: Path) -> str:
 def turbo_item(root: Path) -> ConditionItem:
     on = clues.is_turbo_on(root)
     if on is None:
-        return ConditionItem("turbo", "unknown", _unknown_reason(root))
+        return ConditionItem("turbo", "unknown", _why_unknown(root))
     if not on:
         now = "off: only heat and limits of power lower the clock"
         return ConditionItem("turbo", "ready", now, value="off")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 TRIMMED_SHARE = 0.05
-"""Share of the smallest and of the largest samples that a trimmed mean leaves out. One interrupt in
-a million samples would dominate the variance, although it is no cost of the measured code."""
+"""Share of the samples that a trimmed mean leaves out at each end. One interrupt in a million
+samples would dominate the variance, although it has nothing to do with the measured code."""
 DISTURBED_FACTOR = 10
 """Multiple of the median above which a sample counts as disturbed."""
 HISTOGRAM_BINS = 24

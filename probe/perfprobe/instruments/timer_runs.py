@@ -156,7 +156,7 @@ _OPENERS: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Resource]] = {
 }  # fmt: skip
 
 
-def guarantees(method: Method, leaves: Leaves) -> str | None:
+def ordering_guarantees(method: Method, leaves: Leaves) -> str | None:
     if method.value_unit == "ns" and method.guarantees == _VDSO_GUARANTEE:
         source = identity.clocksource()
         return (
@@ -206,7 +206,7 @@ class MethodRun:
 class Measurement:
     """The samples of all methods, and the TSC's rate."""
 
-    bracket: MethodRun
+    empty_run: MethodRun
     """Samples without a call: the cost of the stamps before and after calls."""
     method_runs: list[MethodRun]
     stream_rate: Rate
@@ -227,10 +227,10 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
         with contextlib.ExitStack() as stack, pinned_to(cpu):
             began = tsc_rate.read_bracket()
             hello = tsc_rate.calibrate()
-            bracket = MethodRun(BRACKET, open_timer(BRACKET, cpu, leaves, stack))
+            empty_run = MethodRun(BRACKET, open_timer(BRACKET, cpu, leaves, stack))
             rows = [_open_run(method, cpu, leaves, stack) for method in methods]
             for _ in range(PASSES):
-                for run in (bracket, *rows):
+                for run in (empty_run, *rows):
                     if run.trouble is not None:
                         continue
                     try:
@@ -240,7 +240,7 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
                             raise
                         run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
             return Measurement(
-                bracket, rows, hello, tsc_rate.rate_between(began, tsc_rate.read_bracket())
+                empty_run, rows, hello, tsc_rate.rate_between(began, tsc_rate.read_bracket())
             )
     except OSError as error:
         went_offline = error.errno == errno.EXDEV

@@ -165,7 +165,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
         "far": DISTURBED_FACTOR,
         "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
-        "bracket_ticks": _round_scaled(result.bracket.repeated_mean.mean),
+        "bracket_ticks": _round_scaled(result.empty_run.repeated_mean.mean),
         "methods": [_method_row(run, result, leaves) for run in result.method_runs],
         "offsets": [asdict(offset) for offset in offsets],
         "offsets_left_out": len(allowed) - len(some),
@@ -207,14 +207,14 @@ def _method_row(run: MethodRun, measurement: Measurement, leaves: Leaves) -> dic
     method = run.method
     row = dict.fromkeys(TIMER_KEYS) | {
         "name": method.name,
-        "guarantees": timer_runs.guarantees(method, leaves),
+        "guarantees": timer_runs.ordering_guarantees(method, leaves),
         "calls": method.calls_per_sample,
         "usable": run.trouble is None,
     }
     if run.trouble is not None:
         return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
-    less = RepeatedMean(0.0, 0.0, 0, is_stable=True) if stamp else measurement.bracket.repeated_mean
+    less = RepeatedMean(0, 0, 0, is_stable=True) if stamp else measurement.empty_run.repeated_mean
     row |= _cost_row(run, less, measurement.rate.hz, measurement.tsc_step)
     return row | _step_report(run, stamp, measurement)
 

@@ -159,7 +159,7 @@ def _wake_by_timer() -> list[int]:
 
 
 def _wake_by_cpu(waker: int) -> list[int]:
-    """Returns the latency in ns of each wake-up by a write to an eventfd on another CPU."""
+    """Returns the latency in ns of each wake-up by an eventfd write from CPU `waker`."""
     waits_ns: list[int] = []
     event = os.eventfd(0)
     with mmap.mmap(-1, 8) as stamp, _child_process(lambda: _wake_repeatedly(waker, event, stamp)):

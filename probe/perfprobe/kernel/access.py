@@ -166,14 +166,14 @@ def needed_capabilities(root: Path, source: str) -> Iterator[int]:
     if source in {"auto", "perf", "msr"} and any(root.glob("dev/cpu/*/msr")):
         yield CAP_SYS_RAWIO
     if source in {"auto", "perf"}:
-        yield from _event_capabilities()
+        yield from _perf_capabilities()
     version = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel_release())
     if version is None or tuple(map(int, version.groups())) < BPF_RUN_VERSION:
         yield CAP_BPF
         yield CAP_SYS_ADMIN  # before Linux 5.8, in place of CAP_BPF
 
 
-def _event_capabilities() -> Iterator[int]:
+def _perf_capabilities() -> Iterator[int]:
     """Yields the capabilities that are needed to open perf events of whole CPUs."""
     yield CAP_PERFMON
     last = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/cap_last_cap") or 0

@@ -97,7 +97,7 @@ class MemoryStalls:
 
 def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
     """Returns the memory limit of a control group in bytes, how often its tasks reached it, and the
-    number of pages that they read back; None for unknown values."""
+    number of refaulted pages; None for unknown values."""
     directory = hierarchy.path(group)
     counts = read_counts(f"{directory}/memory.stat")
     pages = [n for key, n in counts.items() if key in REFAULT_KEYS]

@@ -225,7 +225,7 @@ def process_details(pid: int) -> dict[str, str | int]:
     troubles = (psutil.Error, OSError, ValueError, LookupError)
     fields: dict[str, Callable[[psutil.Process], Any]] = {
         "user": lambda process: _user_name(process.uids().real),
-        "command": lambda process: _encodable(" ".join(process.cmdline())[:MAX_COMMAND]),
+        "command": lambda process: _replace_surrogates(" ".join(process.cmdline())[:MAX_COMMAND]),
         "threads": lambda process: process.num_threads(),
         "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
     }
@@ -243,7 +243,7 @@ def process_details(pid: int) -> dict[str, str | int]:
 def _user_name(uid: int) -> str:
     """Returns the name of a user; cached, because a look-up may ask a directory service."""
     try:
-        return _encodable(pwd.getpwuid(uid).pw_name)
+        return _replace_surrogates(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return str(uid)
 
@@ -256,6 +256,6 @@ def control_group_of(text: str) -> str:
     return next((path[-MAX_COMMAND:] for path in reversed(paths) if path != "/"), "")
 
 
-def _encodable(text: str) -> str:
-    """Returns the text without surrogates (undecodable bytes), which cannot be encoded."""
+def _replace_surrogates(text: str) -> str:
+    """Returns the text with "?" for each surrogate (undecodable byte), which cannot be encoded."""
     return text.encode(errors="replace").decode()

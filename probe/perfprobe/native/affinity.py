@@ -68,10 +68,10 @@ def pinned_to(cpu: int) -> Iterator[None]:
 def cpuid_leaves(cpu: int) -> Leaves:
     """Returns a reader of the CPUID leaves of one CPU of this machine."""
     device = cpuid.leaves_from_driver(Path("/"), cpu)
-    return device if device(0) is not None else leaves_from_instruction(cpu)
+    return device if device(0) is not None else leaves_from_cpuid_instruction(cpu)
 
 
-def leaves_from_instruction(cpu: int) -> Leaves:
+def leaves_from_cpuid_instruction(cpu: int) -> Leaves:
     """Returns a reader that executes CPUID on this CPU, once for each leaf. In guests CPUID takes
     microseconds, so it must not run while sampling."""
 

@@ -108,8 +108,8 @@ class MsrFlagCounts:
 
 
 class ProcStatText:
-    """Buffers for a slot that reads /proc/stat: for its text (`size` bytes) and for the lines of
-    CPUs below number `cpus`. The lane writes both, so the object must outlive the lane."""
+    """Buffers for a slot that reads /proc/stat: its text (`size` bytes) and the lines of CPUs 0 to
+    `cpus` - 1. The lane writes into both buffers, so this object must outlive the lane."""
 
     def __init__(self, fd: int, cpus: int, size: int) -> None:
         self._text = ffi.new("char[]", size)

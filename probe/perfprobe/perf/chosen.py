@@ -89,7 +89,7 @@ def largest_group_finder(
     if not any(e.is_core for group in groups for chosen in group for e in chosen.events.values()):
         return None
 
-    def largest_on(cpu: int) -> list[Event]:
+    def largest_group_on(cpu: int) -> list[Event]:
         pmu = core_pmu_of(pmus, cpu)
         events = (
             [event for c in group if (event := c.event_on(pmu)) and event.is_core]
@@ -97,7 +97,7 @@ def largest_group_finder(
         )
         return max(events, key=len)
 
-    return largest_on
+    return largest_group_on
 
 
 def open_chosen(

@@ -12,7 +12,7 @@ from fakes import CpuLoad, Machine
 from sessions import session_of
 
 from perftop.model.kinds import Episode
-from perftop.output.sentences import losers, sentence, text
+from perftop.output.sentences import sentence, text, victims
 from perftop.output.why_report import report
 from perftop.output.why_text import lines
 from perftop.session.session import Session
@@ -360,7 +360,7 @@ def test_a_stop_lasts_from_record_to_record(state: str, by: str, words: str) -> 
     assert result.end_ns is not None
     assert (result.end_ns - result.start_ns) / 1e9 == pytest.approx(2.0, abs=0.01)
     assert result.lost_s(session.now_ns) == pytest.approx(2.0, abs=0.15)
-    names = losers(session, [result], {})
+    names = victims(session, [result], {})
     assert text(sentence(session.topology, [result], names, past_tense=True)) == words
 
 

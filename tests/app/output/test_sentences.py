@@ -37,11 +37,11 @@ from perftop.output.sentences import (
     cpus_text,
     depth_text,
     duration_phrase,
-    losers,
     loss_text,
     sentence,
     text,
     total_cost,
+    victims,
 )
 from perftop.session.interval import Tasks
 from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes
@@ -139,11 +139,11 @@ def test_tasks_on_the_cpus_are_the_victims_unless_a_job_is_watched() -> None:
     session, _ = observe(Machine())
     steal = Episode("steal", [0, 1], S, None, 0.2, "hypervisor")
     tasks: Tasks = {"0": [7, "as", 0.2], "1": [8, "cc1", 0.9], "2": [9, "no", 1.0], "3": ["bad"]}
-    assert losers(session, [steal], tasks) == ["cc1", "as"]
-    assert losers(session, [steal], {"0": [7, "rest", 0.001]}) == []
+    assert victims(session, [steal], tasks) == ["cc1", "as"]
+    assert victims(session, [steal], {"0": [7, "rest", 0.001]}) == []
     loss = Episode("neighbour", [0], S, None, 0.2, "sibling")
     session.neighbours.watched_job.name = "lmp"
-    assert losers(session, [loss], tasks) == ["lmp"]
+    assert victims(session, [loss], tasks) == ["lmp"]
 
 
 # --- places, amounts and names

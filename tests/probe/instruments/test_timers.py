@@ -235,7 +235,7 @@ def test_amd_needs_a_serializing_lfence() -> None:
             name = (0x80000021, 0x68747541, 0x444D4163, 0x69746E65)  # AuthenticAMD
             return name if leaf in {0, 0x80000000} else (always << 2, 0, 0, 0)
 
-        return {method.name: timer_runs.guarantees(method, leaves) for method in METHODS}
+        return {method.name: timer_runs.ordering_guarantees(method, leaves) for method in METHODS}
 
     assert "if LFENCE serialises" in str(amd_guarantees(0)["lfence;rdtsc"])
     assert (

@@ -78,7 +78,7 @@ def test_terms_are_placed_by_the_format(tmp_path: Path) -> None:
 
 def test_cpuid_is_executed_on_its_cpu() -> None:
     cpu = min(os.sched_getaffinity(0))
-    executed = affinity.leaves_from_instruction(cpu)
+    executed = affinity.leaves_from_cpuid_instruction(cpu)
     read = executed(0)
     if read is None:
         pytest.skip("no CPUID on this architecture")
@@ -90,7 +90,7 @@ def test_cpuid_is_executed_on_its_cpu() -> None:
         assert device(1) is not None
         assert executed(0) == device(0)
         assert executed(7, 0) == device(7, 0)
-    assert affinity.leaves_from_instruction(5000)(0) is None
+    assert affinity.leaves_from_cpuid_instruction(5000)(0) is None
 
 
 def test_uarch_is_found_by_executed_leaves() -> None:

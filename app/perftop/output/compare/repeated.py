@@ -136,7 +136,7 @@ def _named_losses_s(run: RepeatedRun) -> dict[tuple[str, str], float]:
     }  # fmt: skip
 
 
-def compare_in_turn(sides: Sequence[CommandRuns]) -> list[Comparison]:
+def compare_interleaved(sides: Sequence[CommandRuns]) -> list[Comparison]:
     """Returns the comparison of two commands that ran in turn; [] if one of them always failed."""
     a, b = ([parse_reading(run.line) for run in runs.runs] for runs in sides)
     return compare([("", a, b)], is_interleaved=True) if a and b else []

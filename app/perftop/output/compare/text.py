@@ -65,7 +65,7 @@ def lines(
     def styled_lines(texts: Iterable[str], style: str = "") -> list[str]:
         return [draw_line([(text, style)]) for text in texts]
 
-    answer, scale = headline(compared), _scale_end(compared)
+    answer, scale = headline(compared), _scale_max(compared)
     is_open = answer.startswith("Inconclusive")
     wrapped = textwrap.wrap(answer.replace(" %", "\N{NO-BREAK SPACE}%"), WIDTH)
     wrapped = [text.replace("\N{NO-BREAK SPACE}", " ") for text in wrapped]
@@ -222,9 +222,9 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
     return list(zip(signs, styles, strict=True))
 
 
-def _scale_end(compared: Sequence[Comparison]) -> float:
-    """Returns the end of the smallest scale that covers all changes up to 100 %, and all intervals
-    of clear differences."""
+def _scale_max(compared: Sequence[Comparison]) -> float:
+    """Returns the maximum of the smallest scale that covers all changes up to 100 %, and all
+    intervals of clear differences."""
     rows = [row for phase in compared for row in phase.rows]
     sizes = [abs(row.change) for row in rows]
     sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]

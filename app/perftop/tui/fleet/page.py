@@ -271,7 +271,7 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     return [*lines, *_detail_lines(state, rack_cells, view_height - len(lines))]
 
 
-def _heat_lines(state: FleetState, view_height: int, _: int) -> list[Line]:
+def _heat_lines(state: FleetState, view_height: int, _first: int) -> list[Line]:
     detail_lines = 4 * (view_height > 12)
     if view_height >= MIN_HEIGHT_FOR_DETAILS:
         detail_lines = min(MAX_DETAIL_LINES, view_height * 3 // 10)
@@ -279,7 +279,7 @@ def _heat_lines(state: FleetState, view_height: int, _: int) -> list[Line]:
     return [*lines, *_detail_lines(state, [], view_height - len(lines))]
 
 
-def _episode_lines(state: FleetState, view_height: int, _: int) -> list[Line]:
+def _episode_lines(state: FleetState, view_height: int, _first: int) -> list[Line]:
     lines = newest_episode_lines(state, view_height - 1, state.width - 2)
     return [plain_line((" ", "text"), *runs) for runs, _ in lines]
 

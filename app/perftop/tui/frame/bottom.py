@@ -431,8 +431,8 @@ class _OneLineInput(Input):
     the line break, which on the last row of a terminal scrolls the whole screen."""
 
     def on_key(self, event: events.Key) -> None:
-        """Handles Enter and Esc immediately. Keys that arrive in the same burst do not belong to
-        the text; the app forwards them to the widget that is focused then."""
+        """Handles Enter and Esc immediately. Keys that follow in the same burst are not part of the
+        text; the app forwards them to whichever widget then has the focus."""
         prompt, active = self.parent, self.screen.active_bindings.get(event.key)
         if not self.can_focus:
             event.prevent_default()

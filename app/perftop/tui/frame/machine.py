@@ -41,7 +41,7 @@ from perftop.tui.shared.verdict import is_past
 MIN_WIDTH_FOR_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""
 NEAR_POWER_LIMIT = 0.97
-"""Minimum share of the power limit at which the power is amber."""
+"""Minimum share of the power limit at which the power is highlighted."""
 MIN_BAR_WIDTH = 12
 """Minimum width in cells of a bar beside a text; if less remains, the text is left out."""
 MIN_AFFECTED_SHARE = 0.5

@@ -456,7 +456,7 @@ class Monitor(DirectScreen):
 
     # --- other moments
 
-    def action_episode(self, direction: int) -> None:
+    def action_go_to_episode(self, direction: int) -> None:
         """Goes to the next (`direction` = 1) or previous (-1) episode on the core whose page is
         shown, or on CPUs that match the filter."""
         self._end_notes("next_episode")

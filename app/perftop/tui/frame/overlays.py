@@ -163,7 +163,7 @@ class Chooser(_ListScreen[set[str]]):
             self.ticked_keys ^= {self._keys[self.list.highlighted]}
             self._draw()
 
-    def action_all(self) -> None:
+    def action_tick_all(self) -> None:
         """Ticks all options; if all are ticked, unticks all."""
         self.ticked_keys = set() if self.ticked_keys >= set(self._keys) else set(self._keys)
         self._draw()
@@ -488,8 +488,8 @@ FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], words) for examp
 def stream_help(
     session: Session | None, bindings: Sequence[Binding], *, ascii_: bool = False
 ) -> HelpScreen:
-    """Returns the help of a stream's screen, with the meaning, formula and counters of each
-    number."""
+    """Returns the help screen for a stream, with the meaning, formula and counters of each
+    metric."""
     more: list[HelpSection] = []
     if session is not None:
         entries = []

@@ -153,7 +153,7 @@ MIN_WIDTH_FOR_WORDS, MIN_WIDTH_FOR_WIDE_GAPS = 140, 120
 """Minimum columns of a screen with explanatory words in the header, and with wide gaps."""
 MARGIN = 1
 MAX_SKEW = 0.1
-"""Maximum skew between CPUs that is not amber, as a share of the sample period."""
+"""Maximum skew between CPUs that is not highlighted, as a share of the sample period."""
 _COMMON_WORDS = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
 """Parts of the name of a CPU model that the header leaves out."""
 _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
@@ -490,7 +490,7 @@ def alert_line(
     texts = []
     for group in groups:
         when = sentences.duration_phrase(session, group, interval.time_ns)
-        names = sentences.losers(session, group, interval.tasks)
+        names = sentences.victims(session, group, interval.tasks)
         parts = sentences.sentence(
             session.topology, group, names, past_tense=status.is_past, when=when
         )

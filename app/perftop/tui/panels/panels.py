@@ -31,7 +31,7 @@ from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.evidence import evidence_text
-from perftop.output.sentences import cause_name, losers, sentence
+from perftop.output.sentences import cause_name, sentence, victims
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -191,7 +191,7 @@ def _group_line(
     text: list[Run] = []
     if room > 0:
         if is_running:
-            names = losers(session, group, interval.tasks)
+            names = victims(session, group, interval.tasks)
             parts = sentence(session.topology, group, names, max_length=room)
             text_style = "bright" if is_loss else "text"
         else:

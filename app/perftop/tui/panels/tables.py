@@ -29,8 +29,8 @@ from perftop.draw.strips import width as text_width
 from perftop.model.kinds import Episode
 from perftop.model.tasks import TaskSnapshot, process_owner
 from perftop.output.evidence import evidence_pieces
-from perftop.output.sentences import losers as names_of_losers
 from perftop.output.sentences import sentence
+from perftop.output.sentences import victims as names_of_victims
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU
@@ -431,7 +431,7 @@ def worst_core_lines(
             *_loss_history_runs(past, core.cpus, interval.time_ns, strip_width, loser.style),
         ]  # fmt: skip
         group = [replace(loser.episode, cpus=[loser.cpu], depth=loser.share)]
-        names = names_of_losers(session, group, interval.tasks)
+        names = names_of_victims(session, group, interval.tasks)
         parts = sentence(
             session.topology, group, names, past_tense=not loser.is_running, max_length=width - 4
         )
@@ -441,8 +441,8 @@ def worst_core_lines(
         evidence, *_ = wrap_line(safe_cells(" · ".join(pieces)), width - 4) or [""]
         if pieces and len(pieces[0]) > width - 4:
             evidence = fit(safe_cells(pieces[0]), width - 4)
-        below: list[list[Run]] = [what, [(evidence, "dim")]]
-        entry = [head, *([mark, ("   ", "text"), *runs] for runs in below)]
+        lines_below: list[list[Run]] = [what, [(evidence, "dim")]]
+        entry = [head, *([mark, ("   ", "text"), *runs] for runs in lines_below)]
         lines += [(runs, cpu) for runs in entry[: min(3, max(2, lines_each - 1))]]
         lines += [([], None)] if lines_each > 2 else []
     return lines

@@ -60,7 +60,7 @@ class Cores:
         self.cpu_lists = [_cpu_list(core) for core in self.rows]
         self.row_of_cpu = {cpu: i for i, core in enumerate(self.rows) for cpu in core.cpus}
         """The index of each CPU's row, by number of the CPU."""
-        # Made from all cores, so that a filter changes no column and no name.
+        # Computed from all cores, so that a filter does not change columns or names.
         self.max_threads = max((len(core.cpus) for core in cores), default=1)
         self.package_count = len({core.package for core in cores})
         self.cpus_width = width_of_names(map(_cpu_list, cores))

@@ -173,7 +173,7 @@ class RowEpisode:
     position: int
     """Position of the first of the row's CPUs on which that episode runs."""
     is_victim: bool
-    """Whether the row itself is affected, not just its whole package."""
+    """Whether the row itself is affected, rather than only its package."""
     lowered_numbers: frozenset[tuple[int, str]]
     """The numbers that an episode makes worse, as pairs of a CPU's position and a key."""
     package_wide_keys: frozenset[str]

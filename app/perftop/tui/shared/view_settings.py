@@ -26,7 +26,7 @@ GROUPINGS: tuple[Grouping, ...] = ("task", "job", "cgroup")
 @dataclass(slots=True)
 class ViewSettings:
     order: str = "topology"
-    """"topology", "CPU number", "worst first", "task", or the key of a number."""
+    """Sort order: "topology", "CPU number", "worst first", "task", or the key of a column."""
     reverse: bool = False
     cpu: int | None = None
     """The first CPU of the selected core. The core stays selected when rows are sorted."""

@@ -23,9 +23,9 @@ from perftop.output.sentences import (
     cpus_text,
     depth_text,
     group_key,
-    losers,
     sentence,
     total_cost,
+    victims,
 )
 from perftop.session.selection import episode_moment, is_reachable
 from perftop.session.session import Session
@@ -324,7 +324,7 @@ class Episodes(PaneledView, CursorCanvas):
     def _names(self, episode: Episode) -> list[str]:
         """Returns the tasks that lose time because of a running episode; none for ended ones."""
         is_running = episode.end_ns is None
-        return losers(self.session, [episode], self.interval.tasks) if is_running else []
+        return victims(self.session, [episode], self.interval.tasks) if is_running else []
 
     def _refusal_runs(self, session: Session) -> list[Run]:
         """Returns the reason why the selected episode cannot be opened; empty if the user did not

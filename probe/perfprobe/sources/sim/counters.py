@@ -26,7 +26,7 @@ Words = NDArray[np.uint64]
 @dataclass(frozen=True, slots=True)
 class SimCounter:
     counter: Counter
-    amount: Callable[[Ints], Any]
+    count: Callable[[Ints], Any]
     """Returns each CPU's ticks since the start, from integrals with axes (Row, CPU)."""
     first_value: int = 0
     """Initial value on CPU 0; each further CPU starts `step_per_cpu` higher."""
@@ -88,12 +88,12 @@ def cpu_columns(machine: SimMachine, license_events: bool) -> list[SimCounter]:
 
 
 def sim_counter(
-    key: str, name: str, unit: str, amount: Callable[[Ints], Any], before_wrap: float = 0,
+    key: str, name: str, unit: str, count: Callable[[Ints], Any], before_wrap: float = 0,
     *, bits: int = 64, scale: float = 1.0, step: int = 1000,
 ) -> SimCounter:  # fmt: skip
     """Returns a counter that starts `before_wrap` ticks before it wraps; 0: it starts at zero."""
     first = 2**bits - int(before_wrap) if before_wrap else 0
-    return SimCounter(Counter(key, name, unit, "sim", bits=bits, scale=scale), amount, first, step)
+    return SimCounter(Counter(key, name, unit, "sim", bits=bits, scale=scale), count, first, step)
 
 
 def _thousandth(row: Row) -> Callable[[Ints], Any]:
@@ -196,7 +196,7 @@ class CounterTable:
     def values(self, totals: Ints) -> Words:
         out = np.empty((totals.shape[1], len(self._columns)), np.int64)
         for i, column in enumerate(self._columns):
-            out[:, i] = column.amount(totals)
+            out[:, i] = column.count(totals)
         return np.asarray((out.view(np.uint64) + self._first) & self._mask)
 
     def valid(self, sampled: NDArray[np.bool_]) -> Words:
@@ -288,7 +288,7 @@ def _columns(
 ) -> list[SimCounter]:
     """Returns a group's counters, the times first; its share of the time is a ratio of turns."""
 
-    def amount(request: EventRequest, event: SimEvent) -> Any:
+    def tick_counter(request: EventRequest, event: SimEvent) -> Any:
         counted = {"user": request.user_only, "kernel": request.kernel_only}
         return lambda t: event.count(t, **counted) * counted_turns // all_turns
 
@@ -299,7 +299,7 @@ def _columns(
                    lambda t: t[Row.ONLINE] * counted_turns // all_turns),
         *(
             SimCounter(Counter(request.key, event.about, event.unit, "perf sim"),
-                       amount(request, event), step_per_cpu=7)
+                       tick_counter(request, event), step_per_cpu=7)
             for request, event in group
         ),
     ]  # fmt: skip

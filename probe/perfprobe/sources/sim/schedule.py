@@ -60,7 +60,7 @@ class ScheduleCells:
     poll_start: Ints
     """The moment in [work_start, work_end) at which the work ends and the idle loop polls."""
     online: Ints
-    # Rates per us.
+    # Rates in events per microsecond; for cycles, that is MHz.
     mhz: Ints
     instructions_per_us: Ints
     kernel_cycles_per_us: Ints
