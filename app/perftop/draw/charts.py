@@ -28,14 +28,14 @@ from perftop.draw.theme import AREA_STEPS
 class ChartColumn(NamedTuple):
     """A column of a chart: the characters and the styles of its cells, from the top."""
 
-    signs: str
+    chars: str
     styles: tuple[str, ...]
     """The name of the style of each cell."""
 
     @classmethod
     def from_cells(cls, cells: Iterable[Run]) -> ChartColumn:
-        signs, styles = zip(*cells, strict=True)
-        return cls("".join(signs), styles)
+        chars, styles = zip(*cells, strict=True)
+        return cls("".join(chars), styles)
 
 
 Glyphs = Literal["colour", "sixteen", "shapes", "ascii"]
@@ -51,9 +51,9 @@ def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
 
 def chart_lines(columns: Sequence[ChartColumn]) -> list[list[Run]]:
     """Returns the lines of the chart that consists of these columns, the top line first."""
-    signs, styles = "".join([column.signs for column in columns]), [c.styles for c in columns]
+    chars, styles = "".join([column.chars for column in columns]), [c.styles for c in columns]
     lines = [*zip(*styles, strict=True)]
-    return [runs_of(signs[y :: len(lines)], line) for y, line in enumerate(lines)]
+    return [runs_of(chars[y :: len(lines)], line) for y, line in enumerate(lines)]
 
 
 def colour_step(row: int, rows: int) -> int:
@@ -61,11 +61,11 @@ def colour_step(row: int, rows: int) -> int:
     return int((row + 0.5) * AREA_STEPS / rows)
 
 
-def level_lines(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[str]:
+def level_lines(eighths: Floats, rows: int, chars: str = theme.LEVELS) -> list[str]:
     """Returns the lines of a chart, the top line first. `eighths`: heights in eighths of a cell.
-    `signs`: the characters for 0 to 8 eighths of a cell."""
+    `chars`: the characters for 0 to 8 eighths of a cell."""
     levels = (eighths - 8 * np.arange(rows - 1, -1, -1)[:, None]).clip(0, 8).astype(int).tolist()
-    return ["".join([signs[level] for level in line]) for line in levels]
+    return ["".join([chars[level] for level in line]) for line in levels]
 
 
 # --- stacked areas
@@ -74,8 +74,8 @@ MIN_DRAWN_STEAL = 0.004
 """Minimum share of steal (time taken by the hypervisor) that charts of any height show."""
 OUTSIDE_EPISODES, AFTER_EPISODE, DURING_EPISODE = 0, 1, 2
 """Kinds of steal in a column: outside episodes, in an ended episode, in a running one."""
-_MIN_ROWS_FOR_SIGN = 8
-"""Minimum height in rows of a chart that shows the steal sign in cells full of steal."""
+_MIN_ROWS_FOR_CHAR = 8
+"""Minimum height in rows of a chart that shows the steal character in cells full of steal."""
 _UPPER_BLOCKS = " ▁▂▃▀▅▆▔█"
 """Block characters by the height in eighths of the lower part of a cell, which they leave to the
 background. Only the heights in _SHAPES have one; the others are placeholders."""
@@ -165,7 +165,7 @@ def _cpu_time_cell(parts: tuple[int, ...], state: int, row: int, rows: int, _gly
         if (lower, upper, state) == (_IDLE, _STEAL, OUTSIDE_EPISODES) and level in _SHAPES:
             return _UPPER_BLOCKS[level], above
         return theme.LEVELS[level], f"{below or 'ground'}/{above}" if above else below
-    if lower == _STEAL and state != OUTSIDE_EPISODES and rows >= _MIN_ROWS_FOR_SIGN:
+    if lower == _STEAL and state != OUTSIDE_EPISODES and rows >= _MIN_ROWS_FOR_CHAR:
         return theme.STEAL, "alarm/hot-back" if state == DURING_EPISODE else "over/over-back"
     return (" ", "text") if lower == _IDLE else (theme.LEVELS[8], below)
 
@@ -228,16 +228,16 @@ def _main_time_cell(parts: Sequence[int], state: int, _row: int, _rows: int, gly
     part is drawn in eighths, and steal below half of the cell is a thin line at its top."""
     user, system, idle, lost = parts
     kind = _STEAL if lost and lost == max(parts) else parts.index(max(parts))
-    sign = (theme.USER + theme.KERNEL + " " + theme.STEAL)[kind]
+    char = (theme.USER + theme.KERNEL + " " + theme.STEAL)[kind]
     if glyphs != "ascii" and kind != _STEAL:
         if user + system and idle:
-            sign = theme.LEVELS[user + system]
+            char = theme.LEVELS[user + system]
             kind = _KERNEL if system > user else _USER
         elif lost and idle + lost == 8:
-            sign, kind = theme.STEAL_EDGE, _STEAL
+            char, kind = theme.STEAL_EDGE, _STEAL
     step = AREA_STEPS - 1  # without colour, shades would look like stripes
     stolen = "steal", "over", "alarm"
-    return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[state])[kind]
+    return char, (f"user-{step}", f"kernel-{step}", "text", stolen[state])[kind]
 
 
 def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
@@ -297,9 +297,9 @@ def _main_state_cell(parts: Sequence[int], _step: int, glyphs: Glyphs, *, is_upp
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
     if glyphs != "ascii":  # half cells in a tall chart would look like stripes
         shape = theme.BOTH if glyphs == "sixteen" else theme.KERNEL
-    signs = theme.BOTH, theme.UNKNOWN, shape, theme.NEITHER
+    chars = theme.BOTH, theme.UNKNOWN, shape, theme.NEITHER
     step = AREA_STEPS - 1
-    return signs[kind], (f"both-{step}", "unknown", f"{thread_key}-{step}", "neither")[kind]
+    return chars[kind], (f"both-{step}", "unknown", f"{thread_key}-{step}", "neither")[kind]
 
 
 # --- lines and areas of dots
@@ -341,8 +341,8 @@ GAP_CAUSES = ("unknown", "power", "heat", "licence", "ramp", "policy")
 """Causes of a clock below its ceiling. Their indexes are added to LOSING and ENDED_GAP."""
 ENDED_GAP = LOSING + len(GAP_CAUSES)
 """State of a column in an ended episode with the first of GAP_CAUSES."""
-GAP_SIGNS = "▒▼■◊╱▽"
-"""Signs of the causes in GAP_CAUSES, in the same order."""
+GAP_CHARS = "▒▼■◊╱▽"
+"""Characters of the causes in GAP_CAUSES, in the same order."""
 MIN_GAP_EIGHTHS = 4
 """Minimum height in eighths of a gap below the ceiling that is drawn outside episodes."""
 
@@ -383,9 +383,9 @@ def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) 
         key = f"clock-{colour_step(row, rows)}"
         if glyphs != "colour":
             full = theme.USER if glyphs != "ascii" else "#"
-            sign, style = (full, "clock") if green >= 4 else (GAP_SIGNS[cause], "alarm")
+            char, style = (full, "clock") if green >= 4 else (GAP_CHARS[cause], "alarm")
             is_lost = green < 4 and lost >= 4
-            cells.append((sign, style) if green >= 4 or is_lost else (" ", "text"))
+            cells.append((char, style) if green >= 4 or is_lost else (" ", "text"))
         elif green and lost:
             cells.append((theme.LEVELS[green], f"{key}/{gap}"))
         elif green or lost:
@@ -396,23 +396,23 @@ def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) 
 
 
 def add_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
-    """Returns the lines of a clock chart with the cause's sign and the loss in the highest row of
-    each gap. `losses`: the loss in each cell, in GHz."""
+    """Returns the lines of a clock chart with the cause's character and the loss in the highest row
+    of each gap. `losses`: the loss in each cell, in GHz."""
     new_lines = []
     gaps = dict[int, str]()
     for line in lines:
         runs: list[Run] = []
         x, gaps_above, gaps = 0, gaps, dict[int, str]()
-        for signs, key in line:
-            cells, cause = len(signs), key.removeprefix("~").removeprefix("gap-")
-            is_gap = cause in GAP_CAUSES and set(signs) == {theme.LEVELS[8]}
+        for chars, key in line:
+            cells, cause = len(chars), key.removeprefix("~").removeprefix("gap-")
+            is_gap = cause in GAP_CAUSES and set(chars) == {theme.LEVELS[8]}
             gaps |= dict.fromkeys(range(x, x + cells), cause) if is_gap else {}
             if is_gap and cause not in [gaps_above.get(cell) for cell in range(x, x + cells)]:
-                text = f"{GAP_SIGNS[GAP_CAUSES.index(cause)]} −{losses[x + cells // 2]:.2f}"
+                text = f"{GAP_CHARS[GAP_CAUSES.index(cause)]} −{losses[x + cells // 2]:.2f}"
                 text = text if cells > len(text) else text[0]
-                runs += [(text, f"bright/{key}"), (signs[len(text) :], key)]
+                runs += [(text, f"bright/{key}"), (chars[len(text) :], key)]
             else:
-                runs.append((signs, key))
+                runs.append((chars, key))
             x += cells
         new_lines.append(runs)
     return new_lines
@@ -442,12 +442,12 @@ def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> C
     for row in reversed(range(rows)):
         parts = [min(max(height - cell_rows * row, 0), cell_rows) for height in heights]
         if glyphs == "ascii":
-            sign = " .:#"[parts[0]]
+            char = " .:#"[parts[0]]
         else:
             dots = ((1 << cell_rows) - (1 << cell_rows - part) for part in parts)
-            sign = braille_character(*dots)
+            char = braille_character(*dots)
         key = f"{'loss' if is_losing else 'ipc'}-{colour_step(row, rows)}"
-        cells.append((sign, key if sign != " " else "text"))
+        cells.append((char, key if char != " " else "text"))
     return ChartColumn.from_cells(cells)
 
 
@@ -463,9 +463,9 @@ def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) ->
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> ChartColumn:
-    signs = theme.ASCII_LEVELS if glyphs == "ascii" else theme.LEVELS
+    chars = theme.ASCII_LEVELS if glyphs == "ascii" else theme.LEVELS
     return ChartColumn.from_cells(
-        (signs[level], f"{name}-{colour_step(row, rows)}" if level else "text")
+        (chars[level], f"{name}-{colour_step(row, rows)}" if level else "text")
         for row in reversed(range(rows))
         for level in [min(max(eighths - 8 * row, 0), 8)]
     )
@@ -483,29 +483,29 @@ def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = F
     cells: list[Run] = []
     for share in shares.tolist():
         size = 0 if isnan(share) else sum(abs(share) >= end for end in (1 / 16, 5 / 16, 11 / 16))
-        signs = ("-+++", "----") if ascii_ else (_RISING_CELLS, _FALLING_CELLS)
+        chars = ("-+++", "----") if ascii_ else (_RISING_CELLS, _FALLING_CELLS)
         style = styles[share < 0] if size else "rule"
-        cells.append((" " if isnan(share) else signs[share < 0][size], style))
+        cells.append((" " if isnan(share) else chars[share < 0][size], style))
     return cells
 
 
 def add_rules(columns: Sequence[ChartColumn], rules: Mapping[int, str]) -> list[ChartColumn]:
     """Adds vertical rules to a chart, below its line. `rules`: the word at the foot of each rule,
     by column, each a line lower than the one before. Words without room are left out."""
-    ruled_columns = [[*zip(column.signs, column.styles, strict=True)] for column in columns]
+    ruled_columns = [[*zip(column.chars, column.styles, strict=True)] for column in columns]
     for x in rules:
-        signs = columns[x].signs
-        first = next((line for line, sign in enumerate(signs) if sign != " "), len(signs))
-        for line in range(first, len(signs)):
-            if signs[line] == " ":
+        chars = columns[x].chars
+        first = next((line for line, char in enumerate(chars) if char != " "), len(chars))
+        for line in range(first, len(chars)):
+            if chars[line] == " ":
                 ruled_columns[x][line] = _RULE, "faint"
     words = {x: word for x, word in rules.items() if word}
     for line, (x, word) in enumerate(words.items(), len(ruled_columns[0]) - len(words)):
         cells = range(x + 1, x + 1 + len(word))
         fits = line > 0 and cells.stop <= len(columns)
-        if fits and all(columns[cell].signs[line] == " " for cell in cells):
-            for cell, sign in zip(cells, word, strict=True):
-                ruled_columns[cell][line] = sign, "dim"
+        if fits and all(columns[cell].chars[line] == " " for cell in cells):
+            for cell, char in zip(cells, word, strict=True):
+                ruled_columns[cell][line] = char, "dim"
     return [*map(ChartColumn.from_cells, ruled_columns)]
 
 

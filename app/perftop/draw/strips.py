@@ -49,23 +49,23 @@ def join_cells(cells: Sequence[Run]) -> list[Run]:
     """Joins cells of one character each into runs."""
     if not cells:
         return []
-    signs, styles = zip(*cells, strict=True)
-    return runs_of("".join(signs), styles)
+    chars, styles = zip(*cells, strict=True)
+    return runs_of("".join(chars), styles)
 
 
-def runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
+def runs_of(chars: str, styles: tuple[str, ...]) -> list[Run]:
     """Returns the runs of a line with these characters and styles of its cells. Neighbouring cells
     of one style form one run."""
-    return [*_runs_of(signs, styles)]
+    return [*_runs_of(chars, styles)]
 
 
 @lru_cache(maxsize=512)
-def _runs_of(signs: str, styles: tuple[str, ...]) -> Sequence[Run]:
+def _runs_of(chars: str, styles: tuple[str, ...]) -> Sequence[Run]:
     """Cached, because most lines stay the same between refreshes."""
     runs, begin = list[Run](), 0
     for style, cells in groupby(styles):
         end = begin + len([*cells])
-        runs.append((signs[begin:end], style))
+        runs.append((chars[begin:end], style))
         begin = end
     return runs
 
@@ -107,8 +107,8 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
 def _ends_in_fallback_font(text: str) -> bool:
     """Returns whether browsers draw the last character in a fallback font. As they keep only the
     total width of such a run, blanks after this character would shift the text before it."""
-    last_sign = text[-1:]
-    return "\u2800" <= last_sign <= "\u28ff" or last_sign == theme.LIMIT
+    last_char = text[-1:]
+    return "\u2800" <= last_char <= "\u28ff" or last_char == theme.LIMIT
 
 
 def cut_runs(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
@@ -138,14 +138,14 @@ def overlay(
     runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
 ) -> list[Run]:
     """Writes `new` over the cells from `start` on. `whole_words`: removes partly covered words."""
-    stop, signs = start + width(new), text(runs)
+    stop, chars = start + width(new), text(runs)
     first, last = start, stop
-    while whole_words and 0 < first <= len(signs) and signs[first - 1 : first].strip():
+    while whole_words and 0 < first <= len(chars) and chars[first - 1 : first].strip():
         first -= 1
-    while whole_words and last < len(signs) and signs[last].strip():
+    while whole_words and last < len(chars) and chars[last].strip():
         last += 1
     before = [*cut_runs(runs, 0, first), (" " * (start - first), "text")]
-    return [*before, *new, (" " * (last - stop), "text"), *cut_runs(runs, last, len(signs))]
+    return [*before, *new, (" " * (last - stop), "text"), *cut_runs(runs, last, len(chars))]
 
 
 @lru_cache(maxsize=4096)
@@ -154,7 +154,7 @@ def safe_cells(value: object) -> str:
     raw = str(value)
     if raw.isascii() and raw.isprintable():
         return raw
-    return NOT_PLAIN.sub(lambda sign: sign[0] if cell_len(sign[0]) == 1 else "?", printable(raw))
+    return NOT_PLAIN.sub(lambda char: char[0] if cell_len(char[0]) == 1 else "?", printable(raw))
 
 
 def justify(left: list[Run], right: list[Run], size: int) -> list[Run]:
@@ -313,8 +313,8 @@ _RUNS: dict[int, Run] = {UNKNOWN_LEVEL: ("–", "faint"), OFFLINE_LEVEL: (theme.
 def level_cell(level: int, width: int, ascii_: bool) -> tuple[Run, ...]:
     """Returns the cell of a level: a step of the heat ramp, UNKNOWN_LEVEL or OFFLINE_LEVEL."""
     if level < 0:
-        sign, key = _RUNS[level]
-        return ((f"{sign:^{width}}", key),)
+        char, key = _RUNS[level]
+        return ((f"{char:^{width}}", key),)
     if ascii_:
         return ((ASCII_HEAT[level] * width, f"heat{max(MIN_LETTER_STEP, level)}"),)
     return ((theme.BOTH * width, f"heat{level}"),)

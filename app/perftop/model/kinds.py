@@ -26,7 +26,7 @@ class Kind:
     """A kind of episode. Each cause of a neighbour episode is a separate kind."""
 
     key: str
-    sign: str
+    marker: str
     """Marker of the kind: one character, the same in all views."""
     meaning: str
     """Explanation of the kind in the legend and the glossary."""
@@ -186,7 +186,7 @@ MARK = Kind(
 def _neighbour(cause: str, worsened_key: str, loss: str, *sentences: str) -> Kind:
     similar_kind = KINDS["steal" if cause == "hypervisor" else "neighbour"]
     return Kind(
-        cause, similar_kind.sign, _NEIGHBOUR, worsened_key=worsened_key, loss_text=loss,
+        cause, similar_kind.marker, _NEIGHBOUR, worsened_key=worsened_key, loss_text=loss,
         is_per_cpu=True,
         explained_keys=KINDS["neighbour"].explained_keys, sentences=sentences,
     )  # fmt: skip

@@ -257,7 +257,7 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
             if worst is not None:
                 since = max(session.unix(worst.start_ns), phase.line["start"])
                 parts.append(f"worst {time_of_day(since)}")
-            sign = KINDS[finding.cause[0]].sign if finding.cause[0] in KINDS else " "
+            sign = KINDS[finding.cause[0]].marker if finding.cause[0] in KINDS else " "
             name = phase.name if i == 0 else ""
             head = f"{name:<{MAX_NAME + 1}}{sign} " if phases[1:] else f"{sign} "
             while len(text := head + ", ".join(parts)) > WIDTH and parts[1:]:

@@ -268,7 +268,7 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
         end = f"all {end}" if is_always else end
     room = WIDTH - INDENT - len(end) - (3 if end else 0)
     first, *rest = wrap_text(finding.text, room) or [""]
-    sign = KINDS[finding.cause[0]].sign if finding.cause[0] in KINDS else " "
+    sign = KINDS[finding.cause[0]].marker if finding.cause[0] in KINDS else " "
     head = [Part(f"{sign} {percent(finding.share):>4} %", role), Part("  " + first)]
     head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
     label = f"{'':{INDENT}}{finding.confidence + ':':<{TRY_WIDTH}}"

@@ -387,7 +387,7 @@ def _axis_lines(pair: PairState) -> list[Line]:
     """Returns the axis with the cursor, and the line of its times."""
     blank: Run = (" " * LABEL_WIDTH, "text")
     ticks = time_axis.ticks(pair.axis, None)
-    line = [(sign, key) for text, key in time_axis.tick_line(pair.axis, (), ticks) for sign in text]
+    line = [(char, key) for text, key in time_axis.tick_line(pair.axis, (), ticks) for char in text]
     line[pair.cursor_cell] = ("▲", "bright")
     return [([blank, *line], "calm"), ([blank, *time_axis.times_line(pair.axis, ticks)], "calm")]
 

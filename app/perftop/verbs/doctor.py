@@ -174,7 +174,7 @@ def doctor_lines(
     examined: ExaminedMachine = THIS_MACHINE,
 ) -> list[str]:
     def check_lines(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
-        """Returns the lines of a check: its sign, name and state, then the missing numbers and the
+        """Returns the lines of a check: its mark, name and state, then the missing numbers and the
         fix."""
         sign = text.state_mark(item["state"], unicode=unicode)
         lines = fact_lines(f"{sign} {item['what']}", now, width)

@@ -275,7 +275,7 @@ WRONG_WIDTH_SIGNS = set("◆◇●‖")
 def test_all_signs_are_one_cell_wide() -> None:
     named = [*vars(theme).items(), *vars(columns).items()]
     shapes = [sign for name, sign in named if name.isupper() and isinstance(sign, str)]
-    for text in (*shapes, *(kind.sign for kind in KINDS.values())):
+    for text in (*shapes, *(kind.marker for kind in KINDS.values())):
         if text in {MISSING, theme.LEVELS}:
             continue
         assert all(cell_len(sign) == 1 for sign in text)
@@ -287,7 +287,7 @@ def test_all_signs_are_one_cell_wide() -> None:
 
 
 def test_all_kinds_of_episodes_have_their_own_sign() -> None:
-    signs = [kind.sign for kind in KINDS.values()]
+    signs = [kind.marker for kind in KINDS.values()]
     assert len(set(signs)) == len(signs)
     assert len({to_ascii(sign) for sign in signs}) == len(signs)
 

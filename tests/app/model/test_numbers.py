@@ -83,11 +83,11 @@ def test_the_metrics_named_by_a_kind_exist(kind: Kind) -> None:
     assert {kind.worsened_key} - {""} <= set(NUMBERS)
     assert set(kind.explained_keys) <= set(NUMBERS)
     assert kind.sentences or kind.key == "neighbour"
-    assert len(kind.sign) == 1
+    assert len(kind.marker) == 1
 
 
 def test_signs_of_kinds_are_unique() -> None:
-    assert len({kind.sign for kind in KINDS.values()}) == len(KINDS)
+    assert len({kind.marker for kind in KINDS.values()}) == len(KINDS)
 
 
 @pytest.mark.parametrize(("kind", "cause", "expected_kind"), [

@@ -127,18 +127,18 @@ def plain_line(*runs: Run) -> Line:
 # --- machines
 
 
-def worst_sign(machine: Machine) -> Run:
-    """Returns the sign of a machine: of its worst running episode, or that it does not answer."""
+def worst_marker(machine: Machine) -> Run:
+    """Returns the marker of a machine: of its worst running episode, or that it does not answer."""
     if not machine.is_answering:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}
     worst_kind = next((kind for kind in KINDS if kind in kinds), "")
     if not worst_kind and machine.largest_loss is not None:
         cause = machine.largest_loss[0]
-        return kind_of_cause(*cause).sign, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"
+        return kind_of_cause(*cause).marker, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"
     if not worst_kind:
         return (DOUBTED_SIGN, "warn") if machine.suspect_count else (" ", "text")
-    return KINDS[worst_kind].sign, "warn" if worst_kind == "suspect" else "alarm"
+    return KINDS[worst_kind].marker, "warn" if worst_kind == "suspect" else "alarm"
 
 
 def silence_text(machine: Machine, now: float) -> str:
@@ -179,7 +179,7 @@ def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
     calm = "Nothing is slowing it down"
     last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
     if last is not None and last.end is not None:
-        short_text = f"{calm}; last: {episode_sign(last.kind)}"
+        short_text = f"{calm}; last: {episode_marker(last.kind)}"
         duration, end = span_text(last.end - last.start), time_of_day(last.end)
         long_text = f"{short_text} {short_cause(*last.group)}, {duration}, {end}"
         return [long_text, f"{short_text} {end}", calm], nan
@@ -277,8 +277,8 @@ def heat_scale(state: FleetState, key: str) -> Scale:
 # --- episodes
 
 
-def episode_sign(kind: str) -> str:
-    return KINDS.get(kind, UNKNOWN_KIND).sign
+def episode_marker(kind: str) -> str:
+    return KINDS.get(kind, UNKNOWN_KIND).marker
 
 
 def cause_name(kind: str, cause: str) -> str:

@@ -121,7 +121,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
     costs = {cause: _sum_lost_and_busy(machines) for cause, machines in by_cause.items()}
     causes = sorted(costs, key=lambda cause: -costs[cause][0])
     lost, busy = _sum_lost_and_busy(fleet.answering_machines)
-    losses = [Loss(costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).sign,
+    losses = [Loss(costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).marker,
                    fleet_state.short_cause(*cause)) for cause in causes]  # fmt: skip
     rest = lost / max(busy, 1e-9) - sum(loss.share for loss in losses)
     losses += [Loss(rest, theme.NEITHER, "others")] if rest > 0 else []
@@ -133,7 +133,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
         cause, machines = causes[0], by_cause[causes[0]]
         text = _cause_sentence(state, cause, machines, costs[cause][0] / max(costs[cause][1], 1e-9))
         pieces = [*_cause_evidence(state, cause, machines), *silence[:1]]
-        sign = kind_of_cause(*cause).sign
+        sign = kind_of_cause(*cause).marker
         severity = max(float(np.nan_to_num(m.numbers["lost"])) for m in machines)
     elif silence:
         (text, *pieces), sign, severity = silence, fleet_state.SILENT_SIGN, MIN_WARNING_SHARE
@@ -292,7 +292,7 @@ NUMBER_HELP = (
     ("○", "the machine does not answer; its row has the reason"),
     ("numbers", "averages over ten seconds, or over the span of the query to the server"),
 )
-"""Meaning of numbers and signs, for the help."""
+"""Meaning of numbers and markers, for the help."""
 
 
 # --- below a view: the selected machine, and the episodes of all machines
@@ -337,7 +337,7 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     cores = count_noun(machine.core_count, "core") if machine.core_count else ""
     what = ", ".join(filter(None, (safe_cells(machine.model), cores)))
     lines = [panel_title(safe_cells(machine.name), what, size)]
-    sign = fleet_state.worst_sign(machine)
+    sign = fleet_state.worst_marker(machine)
     if not machine.is_answering:
         text, since = fleet_state.silence_text(machine, state.now), machine.silent_since
     else:
@@ -380,7 +380,7 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
     what = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
     text = f"{fit(name, min(24, max(10, room // 4)))} {what}"
-    sign = fleet_state.episode_sign(episode.kind), "alarm" if episode.end is None else "dim"
+    sign = fleet_state.episode_marker(episode.kind), "alarm" if episode.end is None else "dim"
     left = [(f"{time_of_day(episode.start)} ", style), sign, (f" {fit(text, room)}", style)]
     return justify(left, [(length, style)], size)
 

@@ -47,7 +47,7 @@ Table = list[Column]
 
 
 def table_columns(state: FleetState) -> Table:
-    """Returns the columns that fit: sign, name, and as many others as possible."""
+    """Returns the columns that fit: marker, name, and as many others as possible."""
     min_width, max_width = NAME_WIDTHS
     longest_name = max(map(len, state.fleet.machines), default=0)
     name = max(min_width, min(longest_name, max_width, state.width // 6))
@@ -60,11 +60,11 @@ def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Ma
     if similar:
         return _similar_machines_row(table, (machine, *similar)), "calm"
     is_chosen = machine.name == state.selected_name
-    sign, name, *other_columns = table
+    marker, name, *other_columns = table
     mark = theme.SELECTED_SIGN if is_chosen else " "
-    marks: list[Run] = [(mark, "key"), fleet_state.worst_sign(machine)]
+    marks: list[Run] = [(mark, "key"), fleet_state.worst_marker(machine)]
     named = safe_cells(machine.name), "bright" if is_chosen else "text"
-    runs = columns.join_columns((sign, name), (marks, named))
+    runs = columns.join_columns((marker, name), (marks, named))
     if machine.is_answering:
         cells = [_cell(state, machine, column) for column in other_columns]
         runs += columns.join_columns(other_columns, cells)
@@ -89,7 +89,7 @@ def _similar_machines_row(table: Table, machines: Sequence[Machine]) -> list[Run
     for column in table:
         match column.key:
             case "sign":
-                cells.append([(" ", "text"), (fleet_state.worst_sign(machines[0])[0], "dim")])
+                cells.append([(" ", "text"), (fleet_state.worst_marker(machines[0])[0], "dim")])
             case "name":
                 cells.append((f"+{len(machines)} alike", "text"))
             case "cause":
@@ -154,10 +154,10 @@ def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], 
 
 
 def _machine_cell(state: FleetState, machine: Machine) -> Run:
-    """Returns a machine as one cell: its sign, or a block whose colour shows its loss."""
-    sign, style = fleet_state.worst_sign(machine)
-    if sign != " ":
-        return sign, style
+    """Returns a machine as one cell: its marker, or a block whose colour shows its loss."""
+    marker, style = fleet_state.worst_marker(machine)
+    if marker != " ":
+        return marker, style
     value = machine.numbers["lost"]
     step = fleet_state.heat_scale(state, "lost").level(value)
     return "▄", f"heat{max(1, step)}" if value >= MIN_LOSS else "user-2"
@@ -182,7 +182,7 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
         count = (width - name_width - 12) // (RACK_CELL_WIDTH + 1)
         for machine in worst_first[:count]:
             value = machine.numbers["lost"]
-            text, style = fleet_state.worst_sign(machine) if not machine.is_answering else (
+            text, style = fleet_state.worst_marker(machine) if not machine.is_answering else (
                 (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
                 text_styles[max(0, scale.level(value))],
             )  # fmt: skip
@@ -311,29 +311,29 @@ def _legend_lines(state: FleetState) -> list[Line]:
 def _heat_cell(
     state: FleetState, machine: Machine, size: int, text_styles: Sequence[str], scale: Scale
 ) -> list[Run]:
-    """Returns a machine's cell: the sign of its worst episode and the number, in the colour of its
-    step of the ramp. If there is no sign, losses are small, and the number is left out."""
+    """Returns a machine's cell: its worst episode's marker and the number, in the colour of its step
+    of the ramp. If there is no marker, losses are small, and the number is left out."""
     is_selected = machine.name == state.selected_name
     gap: Run = (theme.CURSOR_SIGNS[1], "mark") if is_selected else (" ", "text")
-    sign, style = fleet_state.worst_sign(machine)
+    marker, style = fleet_state.worst_marker(machine)
     if not machine.is_answering:
-        return [(f" {sign} ···"[:size] if size >= 6 else f"{sign:^{size}}", style), gap]
+        return [(f" {marker} ···"[:size] if size >= 6 else f"{marker:^{size}}", style), gap]
     key = state.metric
     value = machine.numbers[key]
     step = scale.level(value)
     if step < 0:
-        return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
-    has_sign = sign != " "
-    if state.ascii and not has_sign:
+        return [(fit(marker if marker != " " else MISSING[:size], size), "faint"), gap]
+    has_marker = marker != " "
+    if state.ascii and not has_marker:
         return [*level_cell(step, size, state.ascii), gap]
-    sign = sign if has_sign else theme.NEITHER  # visible without colours as well
+    marker = marker if has_marker else theme.NEITHER  # visible without colours as well
     if size < 4:
-        return [(f"{sign:^{size}}", text_styles[step]), gap]
+        return [(f"{marker:^{size}}", text_styles[step]), gap]
     text = ""
-    if has_sign and (key != "lost" or value >= MIN_LOSS):
+    if has_marker and (key != "lost" or value >= MIN_LOSS):
         factor, _ = FIELDS[key].scale(GHZ)
         text = f"{factor * value:.{int(key in fleet_state.CLOCK_KEYS)}f}"
-    return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), text_styles[step]), gap]
+    return [(fit(f" {marker}{text:>{size - 3}} "[:size], size), text_styles[step]), gap]
 
 
 def _rack_total_lines(machine_grid: MachineGrid) -> list[Line]:

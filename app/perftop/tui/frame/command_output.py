@@ -138,7 +138,7 @@ def printed_line(colours: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
         cells = _final_cells(colours.decode("ascii") + text)
     segments = []
     for style, group in groupby(cells, lambda cell: cell[1]):
-        part = "".join(c for signs, _ in group for c in signs if c.isprintable())
+        part = "".join(c for chars, _ in group for c in chars if c.isprintable())
         segments.append(Segment(to_ascii(part) if ascii_ else part, style or None))
     return Strip(segments)
 
@@ -165,7 +165,7 @@ def _final_cells(text: str) -> list[Cell]:
             next_tab = x // TAB_WIDTH * TAB_WIDTH + TAB_WIDTH
             x = {"\r": 0, "\b": max(0, x - 1), "\t": next_tab}[piece]
         elif kind == "text":
-            written = [(sign, style) for sign in piece[: max(0, MAX_COLUMNS - x)]]
+            written = [(char, style) for char in piece[: max(0, MAX_COLUMNS - x)]]
             cells += [(" ", nothing)] * (x - len(cells))
             cells[x : x + len(written)] = written
             x += len(written)

@@ -97,7 +97,7 @@ def machine_line(
 ) -> list[Run]:
     """Returns a line of `size` cells with the numbers of the machine that this source has. A number
     that running episodes make worse is red."""
-    lowering, values_by_key = _lowering_signs(session, running), machine_values(session, interval)
+    lowering, values_by_key = _lowering_markers(session, running), machine_values(session, interval)
 
     def share(key: str, word: str, style: str = "text") -> list[Run]:
         if (value := values_by_key.get(key)) is None:
@@ -109,24 +109,24 @@ def machine_line(
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
     if "busy_hz" in values_by_key:
-        sign, cpus = lowering.get("busy_hz", ""), shown_cpus(session).cpus
+        marker, cpus = lowering.get("busy_hz", ""), shown_cpus(session).cpus
         ceiling_hz = mean_ceiling(
             spread_to_cpus(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus]
         )
-        runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
-        runs.append(number_run(values_by_key["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
+        clock = number_run(values_by_key["busy_hz"] / 1e9, 2, 0, "alarm" if marker else "bright")
+        runs: list[Run] = [("clock ", "dim"), (f"{marker} " if marker else "", "alarm"), clock]
         if not isnan(ceiling_hz):
             runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
-        # the width is the same with and without the sign
-        runs.append((" GHz" if sign else " GHz  ", "dim"))
+        # the width is the same with and without the marker
+        runs.append((" GHz" if marker else " GHz  ", "dim"))
         pieces.append((1, runs))
     if "net_hz" in values_by_key:
         net = number_run(values_by_key["net_hz"] / 1e9, 2, 0)
         pieces.append((7, [("net ", "dim"), net, (" GHz", "dim")]))
     if "ipc" in values_by_key:
-        sign = f"{lowering['ipc']} " if "ipc" in lowering else ""
-        ipc = number_run(values_by_key["ipc"], 2, 0, "alarm" if sign else "bright")
-        pieces.append((2, [("IPC ", "dim"), (sign, "alarm"), ipc]))
+        marker = f"{lowering['ipc']} " if "ipc" in lowering else ""
+        ipc = number_run(values_by_key["ipc"], 2, 0, "alarm" if marker else "bright")
+        pieces.append((2, [("IPC ", "dim"), (marker, "alarm"), ipc]))
     idle, involuntary = share("idle", "")[1:], share("involuntary", "")[1:]
     halts: list[Run] = [("halts ", "dim")] if "halt" in values_by_key and idle else []
     halts += [*idle, (" idle", "dim")] if idle else []
@@ -149,8 +149,8 @@ def machine_line(
     return [(" ", "text"), *_with_even_gaps(pieces, size - 2)]
 
 
-def _lowering_signs(session: Session, running: Iterable[Episode]) -> dict[str, str]:
-    """Returns the signs of episodes that together affect at least MIN_AFFECTED_SHARE of the CPUs,
+def _lowering_markers(session: Session, running: Iterable[Episode]) -> dict[str, str]:
+    """Returns the markers of episodes that together affect at least MIN_AFFECTED_SHARE of the CPUs,
     by key of the number that they make worse."""
     by_key: dict[str, list[Episode]] = {}
     for episode in running:
@@ -159,7 +159,7 @@ def _lowering_signs(session: Session, running: Iterable[Episode]) -> dict[str, s
             by_key.setdefault(key, []).append(episode)
     min_cpus = MIN_AFFECTED_SHARE * len(session.selected)
     return {
-        key: episode_style.sign(episodes[0]) for key, episodes in by_key.items()
+        key: episode_style.marker(episodes[0]) for key, episodes in by_key.items()
         if len({cpu for e in episodes for cpu in e.cpus}) >= min_cpus
     }  # fmt: skip
 

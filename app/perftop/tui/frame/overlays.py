@@ -480,7 +480,7 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
 )  # fmt: skip
 SHAPES_AND_COLOURS = HelpSection("shapes and colours", [HelpEntry(*shape) for shape in _SHAPES])
 EPISODES = HelpSection(
-    "episodes", [HelpEntry([(kind.sign, "text")], kind.meaning) for kind in KINDS.values()]
+    "episodes", [HelpEntry([(kind.marker, "text")], kind.meaning) for kind in KINDS.values()]
 )
 FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], words) for example, words in HELP])
 

@@ -500,11 +500,11 @@ def alert_line(
         worst, text = groups.pop(index)[0], texts.pop(index)
         pieces = evidence_pieces(worst.cause, worst.evidence)
         verdict = replace(
-            verdict, text=text, sign=episode_style.sign(worst), severity=MIN_WARNING_SHARE,
+            verdict, text=text, marker=episode_style.marker(worst), severity=MIN_WARNING_SHARE,
             evidence=tuple(p for p in pieces if p.removeprefix("clock ") not in text),
         )  # fmt: skip
-    signs = (episode_style.sign(group[0]) for group in groups)
-    episode_texts = [f"{sign} {text}" for sign, text in zip(signs, texts, strict=True)]
+    markers = (episode_style.marker(group[0]) for group in groups)
+    episode_texts = [f"{marker} {text}" for marker, text in zip(markers, texts, strict=True)]
     return verdict_line(verdict, size, episode_texts)
 
 

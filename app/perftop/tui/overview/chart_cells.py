@@ -378,8 +378,8 @@ class LaneTask:
     """Monotonic time in ns of the last record in which the task ran."""
 
 
-def task_sign(colour_index: int, glyphs: Glyphs) -> Run:
-    """Returns the sign with which lanes and lists show a task."""
+def task_char(colour_index: int, glyphs: Glyphs) -> Run:
+    """Returns the marker with which lanes and lists show a task."""
     if glyphs != "colour":
         return charts.TASK_LETTERS[colour_index], "text"
     if colour_index == _UNSEEN_INDEX:
@@ -515,37 +515,37 @@ class TaskLanes:
         with_names = self._name_line if glyphs == "colour" else self._letter_line
         lanes = draw_charts(charts.task_chart, self._shares, rows, glyphs)
         for lines in lanes:
-            lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
+            lines[-1] = [run for chars, key in lines[-1] for run in with_names(chars, key)]
         return lanes
 
     def queue_lines(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
         """Returns the number of waiting tasks of each unit as `rows` lines, one for each task."""
         waiting = self._waiting_counts[:, self._record_of_column]
-        signs = theme.LEVELS if glyphs == "colour" else " " * 4 + QUEUE_LETTER * 5
-        lines, size = charts.level_lines(np.rint(8 * waiting.ravel()), rows, signs), len(waiting.T)
+        chars = theme.LEVELS if glyphs == "colour" else " " * 4 + QUEUE_LETTER * 5
+        lines, size = charts.level_lines(np.rint(8 * waiting.ravel()), rows, chars), len(waiting.T)
         return [[[(line[begin : begin + size], "queue")] for line in lines]
                 for begin in range(0, waiting.size, size)]  # fmt: skip
 
-    def _name_line(self, signs: str, key: str) -> list[Run]:
+    def _name_line(self, chars: str, key: str) -> list[Run]:
         """Returns a run of a lane as runs with the name of the task where it first fits into full
         cells."""
         full, number = theme.LEVELS[8], key.removeprefix("task")
         named = number.isdecimal() and int(number) < NAMED_TASKS
         name = safe_cells(self._names[int(number)]) if named else ""
-        start = signs.find(full * (len(name) + 2)) + 1
+        start = chars.find(full * (len(name) + 2)) + 1
         if not name or not start:
-            return [(signs, key)]
+            return [(chars, key)]
         end = start + len(name)
-        return [(signs[:start], key), (name, f"ground/{key}"), (signs[end:], key)]
+        return [(chars[:start], key), (name, f"ground/{key}"), (chars[end:], key)]
 
-    def _letter_line(self, signs: str, key: str) -> list[Run]:
+    def _letter_line(self, chars: str, key: str) -> list[Run]:
         """Returns a run of a lane of letters, with the name of the task behind its letter where
         there is room."""
         for letter, name in zip(charts.TASK_LETTERS, map(safe_cells, self._names), strict=False):
             words = f"{letter}={name} "
-            for match in re.finditer(f"{letter}{{{len(words) + 1},}}", signs):
-                signs = signs[: match.start()] + words + signs[match.start() + len(words) :]
-        return [(signs, key)]
+            for match in re.finditer(f"{letter}{{{len(words) + 1},}}", chars):
+                chars = chars[: match.start()] + words + chars[match.start() + len(words) :]
+        return [(chars, key)]
 
     def sum_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
         """Returns the CPU seconds of each task on a unit, the most first, in `rows` lines, at least
@@ -564,12 +564,12 @@ class TaskLanes:
         lines: list[list[Run]] = []
         for i in kinds:
             bar = theme.LEVELS[8] * round(_BAR_WIDTH * seconds[i] / max(whole_s, 1e-9))
-            sign = task_sign(i, glyphs)
+            char = task_char(i, glyphs)
             name = fit(cut_name(names[i], _NAME_WIDTH), _NAME_WIDTH)
             lines.append([
-                sign, (f" {name}", "text" if i < NAMED_TASKS else "dim"),
+                char, (f" {name}", "text" if i < NAMED_TASKS else "dim"),
                 (f"{seconds[i]:>6.1f}", "bright" if i == kinds[0] else "text"), (" s  ", "dim"),
-                (bar, sign[1] if i != _UNSEEN_INDEX else "rule"),
+                (bar, char[1] if i != _UNSEEN_INDEX else "rule"),
             ])  # fmt: skip
         idle = f"{'idle':<{_NAME_WIDTH}}{idle_s:>6.1f}"
         lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])

@@ -109,18 +109,18 @@ class UnitReader:
         self._ceiling_hz = row_numbers.ceiling_hz.tolist()
         self._below_ceiling = row_numbers.is_below_ceiling.tolist()
 
-    def package_sign(self, package: int | None) -> Run:
-        """Returns the sign of the worst running episode that affects most of a package."""
+    def package_marker(self, package: int | None) -> Run:
+        """Returns the marker of the worst running episode that affects most of a package."""
         _, package_wide = self._row_episodes.package_episodes(package)
-        return _sign_run(next(iter(package_wide), None))
+        return _marker_run(next(iter(package_wide), None))
 
-    def common_sign(self, units: Sequence[ChartUnit]) -> Run:
-        """Returns the sign of the worst running episode that affects all of these units."""
+    def common_marker(self, units: Sequence[ChartUnit]) -> Run:
+        """Returns the marker of the worst running episode that affects all of these units."""
         shared = (
             e for e in self._running_episodes
             if all(not {*unit.cpus}.isdisjoint(e.cpus) for unit in units)
         )  # fmt: skip
-        return _sign_run(next(shared, None))
+        return _marker_run(next(shared, None))
 
     def unit_values(self, unit: ChartUnit, *, is_selected: bool) -> UnitValues:
         row = unit.positions[self._busiest[unit.row] if unit.is_pair else 0]
@@ -149,10 +149,10 @@ class UnitReader:
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
             shares, frozenset(filter(None, map(lowered_metric_name, own_episodes))),
             self._doubtful_shares(unit, shares),
-            _sign_run(worst), names, hz,
+            _marker_run(worst), names, hz,
             self._ceiling_hz[unit.row],
             (theme.DROP_SIGN, "alarm") if is_below_ceiling else (" ", "text"),
-            ipc, _sign_run(ipc_episode), any(self._online[row] for row in unit.positions),
+            ipc, _marker_run(ipc_episode), any(self._online[row] for row in unit.positions),
             self._share_texts(unit) if unit.is_pair else {},
             util < MIN_AWAKE_UTIL, is_selected, self._clock, self._waiting_tasks(unit),
         )  # fmt: skip
@@ -205,10 +205,10 @@ class UnitReader:
         )  # fmt: skip
 
 
-def _sign_run(episode: Episode | None) -> Run:
+def _marker_run(episode: Episode | None) -> Run:
     if episode is None:
         return " ", "text"
-    return episode_style.sign(episode), episode_style.severity_style(episode)
+    return episode_style.marker(episode), episode_style.severity_style(episode)
 
 
 # --- as text
@@ -238,16 +238,16 @@ class UnitValues:
     """Shares of the unit's time, by name. The available shares depend on the machine."""
     lowered_names: frozenset[str] = frozenset()
     suspect_names: frozenset[str] = frozenset()
-    sign: Run = (" ", "text")
+    marker: Run = (" ", "text")
     tasks: Sequence[str] = ()
     """Names of the tasks that run on the unit, the busiest first."""
     hz: float = nan
     ceiling_hz: float = nan
-    drop_sign: Run = (" ", "text")
-    """Mark after the clock; blank unless the clock is below its ceiling."""
+    drop_marker: Run = (" ", "text")
+    """Marker after the clock; blank unless the clock is below its ceiling."""
     ipc: float = nan
-    ipc_sign: Run = (" ", "text")
-    """Mark after the IPC: the sign of the episode that lowers it."""
+    ipc_marker: Run = (" ", "text")
+    """Marker after the IPC: that of the episode that lowers it."""
     is_online: bool = True
     share_texts: Mapping[str, str] = field(default_factory=dict)
     """Texts that replace unknown shares, by name."""
@@ -278,9 +278,9 @@ def _share_cell(values: UnitValues, name: str, size: int) -> Run:
 
 
 def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
-    """Returns the line above a chart, in at most `size` cells: the episode sign, name and numbers
+    """Returns the line above a chart, in at most `size` cells: the episode marker, name and numbers
     of the core or CPU, then a thin rule, then the tasks that ran there, flush right."""
-    left: list[Run] = [values.sign, (f"  {values.name:<8}", "bright")]
+    left: list[Run] = [values.marker, (f"  {values.name:<8}", "bright")]
     if not values.is_online:
         return merge_runs([*left, ("off", "dim")], size)
     busy = values.shares.get("busy", nan)
@@ -312,12 +312,12 @@ def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
     value = _share_cell(values, name, 6)
     if name not in _LEGEND:
         return [(f"  {name}", "dim"), value]
-    sign, key = _LEGEND[name]
+    char, key = _LEGEND[name]
     if name in values.lowered_names:
         key = "alarm"
     elif colour and name != "steal":
-        sign = theme.USER
-    return [("  ", "text"), (sign, key), (f" {name}", "dim"), value]
+        char = theme.USER
+    return [("  ", "text"), (char, key), (f" {name}", "dim"), value]
 
 
 def task_runs(names: Sequence[str], room: int) -> list[Run]:
@@ -366,15 +366,15 @@ def _add_margin(
     values: UnitValues, lines: list[list[Run]], rows: int, size: int
 ) -> list[list[Run]]:
     """Returns `rows` lines with a margin at the left: the bar that marks the selected unit, and the
-    episode sign."""
+    episode marker."""
     framed = []
     for i, runs in enumerate([*lines, *[list[Run]()] * rows][:rows]):
         line = merge_runs([(" ", "text"), *runs], size - 3)
-        sign = values.sign if i == 0 else (" ", "text")
+        marker = values.marker if i == 0 else (" ", "text")
         if not values.is_selected:
-            framed.append([(" ", "text"), sign, *line, (" ", "text")])
+            framed.append([(" ", "text"), marker, *line, (" ", "text")])
             continue
-        ground = [(text, f"{key}/chosen-back") for text, key in (sign, *line)]
+        ground = [(text, f"{key}/chosen-back") for text, key in (marker, *line)]
         framed.append([(SELECTION_BAR, "key"), *ground, (" ", "text")])
     return framed
 
@@ -420,7 +420,7 @@ def numbers_beside_clock(
     unit = values.clock
     key, lowered = "dim" if values.is_asleep else "bright", values.lowered_names
     clock = _number_cell(values.hz * unit.per_hz, unit.digits, key, lowered="clock" in lowered)
-    clock_runs: list[Run] = [clock, (" ", "text"), values.drop_sign]
+    clock_runs: list[Run] = [clock, (" ", "text"), values.drop_marker]
     ipc_cell = _number_cell(values.ipc, 2, key, lowered="IPC" in lowered)
     rate: list[Run] = [ipc_cell, (" IPC", "dim")]
     if rows == 2:
@@ -445,7 +445,7 @@ def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
     lines[-1] = [("   0", "faint")] if rows > 2 else []
     style = "dim" if values.is_asleep else "bright"
     ipc = _number_cell(values.ipc, 2, style, lowered="IPC" in values.lowered_names)
-    lines[max(0, rows // 2 - 1)] = [ipc, (" ", "text"), values.ipc_sign]
+    lines[max(0, rows // 2 - 1)] = [ipc, (" ", "text"), values.ipc_marker]
     return [merge_runs(line, RIGHT_WIDTH - 1) for line in lines]
 
 
@@ -466,16 +466,16 @@ def lost_time_lines(
     shown = [cause for cause in order if lost_s[cause] >= MIN_LOST_S]
     for cause in shown[: rows - len(lines)]:
         name, seconds = charts.GAP_CAUSES[cause], lost_s[cause]
-        sign = charts.GAP_SIGNS[cause], f"bright/gap-{name}" if colour else "text"
+        char = charts.GAP_CHARS[cause], f"bright/gap-{name}" if colour else "text"
         number = f"{seconds:>6.{2 if seconds < 10 else 1}f}"
-        lines.append([sign, (f" {name:<7}", "text"), (number, "text"), (" s", "dim")])
+        lines.append([char, (f" {name:<7}", "text"), (number, "text"), (" s", "dim")])
     if not shown:
         lines.append([("nothing", "dim")])
     return [merge_runs(line, CAUSES_WIDTH) for line in [*lines, *[[]] * rows][:rows]]
 
 
 def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) -> Run:
-    """Returns a number in 5 cells. An unknown number is replaced by a sign, or by nothing in the
+    """Returns a number in 5 cells. An unknown number is replaced by a symbol, or by nothing in the
     style "faint"."""
     if isnan(value) and key == "faint":
         return "", "text"

@@ -174,8 +174,8 @@ class ChartPage:
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (is_grouped and unit.package != packages[i - 1])
             if layout.heading_lines and begins:
-                sign, name = reader.package_sign(unit.package), (f" {unit.package_name}", "bright")
-                heading = merge_runs([(" ", "text"), sign, name], layout.left_width)
+                marker, name = reader.package_marker(unit.package), f" {unit.package_name}"
+                heading = merge_runs([(" ", "text"), marker, (name, "bright")], layout.left_width)
                 rule: list[Run] = [(theme.RULE * (layout.width - layout.left_width - 1), "rule")]
                 heading += rule if i else self._legend(layout, clock.name, glyphs)
                 self._add(None, [heading])
@@ -356,9 +356,9 @@ class ChartPage:
             legends = ([*legend, *end] for legend in _STATE_LEGENDS for end in (lane, []))
             legend = next((runs for runs in legends if width(runs) <= layout.columns), [])
         else:
-            signs = theme.USER, theme.USER if glyphs == "colour" else theme.KERNEL
-            legend = [(signs[0], "user-9"), (" user   ", "dim"),
-                      (signs[1], "kernel-9"), (" kernel", "dim")]  # fmt: skip
+            chars = theme.USER, theme.USER if glyphs == "colour" else theme.KERNEL
+            legend = [(chars[0], "user-9"), (" user   ", "dim"),
+                      (chars[1], "kernel-9"), (" kernel", "dim")]  # fmt: skip
             if self._session.hello.virtualisation is not None:
                 legend += [("   ", "text"), (theme.STEAL, "over"), (" steal, from above", "dim")]
             legend += lane if width([*legend, *lane]) <= layout.columns else []

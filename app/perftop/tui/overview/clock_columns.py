@@ -60,9 +60,9 @@ def legend_line(clock: ClockUnit, size: int, glyphs: Glyphs) -> list[Run]:
         (theme.USER, "clock-9" if glyphs == "colour" else "text"),
         (" clock   between them: ", "dim"),
     ]  # fmt: skip
-    for name, sign in zip(charts.GAP_CAUSES, charts.GAP_SIGNS, strict=True):
+    for name, char in zip(charts.GAP_CAUSES, charts.GAP_CHARS, strict=True):
         style = f"bright/gap-{name}" if glyphs == "colour" else "text"
-        runs += [("  ", "text"), (sign, style), (f" {name}", "dim")]
+        runs += [("  ", "text"), (char, style), (f" {name}", "dim")]
     return merge_runs(runs, size)
 
 
@@ -73,8 +73,8 @@ def group_heading(
     package, l3 = group_of(cores, units[0].row)
     has_caches = len(cores.rows_by_group) > cores.package_count
     name = f"L3 {l3}" if has_caches and l3 is not None else package_name(package)
-    sign = reader.common_sign(units)
-    left: list[Run] = [(" ", "text"), sign, (f" {name}", "bright"),
+    marker = reader.common_marker(units)
+    left: list[Run] = [(" ", "text"), marker, (f" {name}", "bright"),
                        (f"  {count_noun(len(units), 'core')}   ", "dim")]  # fmt: skip
     return [*left, (theme.RULE * max(0, size - width(left)), "rule")]
 
@@ -88,8 +88,8 @@ def unit_lines(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Ru
         end = f"{scale[row] * values.clock.per_hz:.4g}" if row in scale else ""
         bar: Run = (SELECTION_BAR, "key") if values.is_selected else (" ", "text")
         name = values.name.partition(" ")[2] if row == 0 else ""
-        sign = values.sign if row == 0 else (" ", "text")
-        left: list[Run] = [bar, sign, (f"{name:>4}", "bright"), (f"{end:>4} ", "faint")]
+        marker = values.marker if row == 0 else (" ", "text")
+        left: list[Run] = [bar, marker, (f"{name:>4}", "bright"), (f"{end:>4} ", "faint")]
         lines.append([*merge_runs(left, NAME_WIDTH), *area, *merge_runs(numbers[row], SIDE_WIDTH)])
     return lines
 
@@ -116,7 +116,7 @@ def _numbers(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]
         return f"{value_hz * clock.per_hz:>5.{clock.digits}f}"
 
     style = "alarm" if "clock" in values.lowered_names else "dim" if values.is_asleep else "bright"
-    if values.drop_sign[0] == " " or not ceiling_hz > hz:
+    if values.drop_marker[0] == " " or not ceiling_hz > hz:
         at_clock = row_of(hz, rows - 2)
         lines[at_clock] = [(number(hz), style)]
     else:
@@ -124,7 +124,7 @@ def _numbers(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]
         at_clock = max(at_ceiling + 1, row_of(hz, rows - 2))
         loss = f" −{(ceiling_hz - hz) * clock.per_hz:.{clock.digits}f}"
         lines[at_ceiling] = [(number(ceiling_hz), "dim"), (loss, style)]
-        lines[at_clock] = [(number(hz), style), (" ", "text"), values.drop_sign]
-    if values.ipc_sign[0] != " ":
-        lines[at_clock] += [(f"  IPC {values.ipc:.2f} ", "alarm"), values.ipc_sign]
+        lines[at_clock] = [(number(hz), style), (" ", "text"), values.drop_marker]
+    if values.ipc_marker[0] != " ":
+        lines[at_clock] += [(f"  IPC {values.ipc:.2f} ", "alarm"), values.ipc_marker]
     return lines

@@ -24,7 +24,7 @@ from perftop.tui.shared.row_numbers import BUSIEST_CPU
 from perftop.tui.shared.time_axis import MIN_CELL_NS, TICK_SIGN, Axis, BinValues
 
 MARKS_WIDTH = 2
-"""Number of cells before the columns, for the mark of the selected row and an episode sign."""
+"""Number of cells before the columns, for the mark of the selected row and an episode marker."""
 MIN_ROOMY_WIDTH = 140
 """Minimum width, in cells, at which numbers have wider gaps."""
 MAX_THREADS = 4
@@ -320,5 +320,5 @@ def _axis(session: Session, interval: Interval, cells: int) -> list[Run]:
         clock_cell = cells // 6
         text = TICK_SIGN + time_of_day(session.unix(axis.start_ns + clock_cell * axis.bin_ns))
         if all(run[0] == theme.RULE for run in line[clock_cell : clock_cell + len(text) + 1]):
-            line[clock_cell : clock_cell + len(text)] = [(sign, "dim") for sign in text]
+            line[clock_cell : clock_cell + len(text)] = [(char, "dim") for char in text]
     return join_cells(line)

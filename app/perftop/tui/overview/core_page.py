@@ -31,7 +31,7 @@ from perftop.session.values import (
     lasting_reasons,
     names_by_reason,
 )
-from perftop.tui.overview.chart_cells import ColumnHistory, LaneTask, TaskLanes, task_sign
+from perftop.tui.overview.chart_cells import ColumnHistory, LaneTask, TaskLanes, task_char
 from perftop.tui.overview.charts import ChartedView, ChartPage
 from perftop.tui.panels.panels import (
     MIN_HEIGHT,
@@ -379,7 +379,7 @@ def _task_cell(
     is_unseen = task.colour_index > charts.NAMED_TASKS
     match column.key:
         case "sign":
-            return [task_sign(task.colour_index, glyphs)]
+            return [task_char(task.colour_index, glyphs)]
         case "task":
             return fit(safe_cells(task.comm), column.room), "text" if task.pid else "dim"
         case "pid":

@@ -85,7 +85,7 @@ class _RowDrawer:
     def lines(self) -> list[strips.Line]:
         lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in self._cores]
         for i, episode in self._worst.items():
-            lines[i][1] = episode.sign, episode.style
+            lines[i][1] = episode.marker, episode.style
         for column in self._grid.columns:
             for runs, cell in zip(lines, self.cells(column), strict=True):
                 runs.extend(cell)

@@ -121,7 +121,7 @@ def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
     """Returns the verdict and its evidence in at most `height` lines of `size` cells."""
     style = "bright" if verdict.level else "text"
     sentence, *rest = wrap_line(safe_cells(verdict.text), max(1, size - INDENT))
-    lines: list[list[Run]] = [[(f"{verdict.sign} ", verdict.sign_style), (sentence, style)]]
+    lines: list[list[Run]] = [[(f"{verdict.marker} ", verdict.marker_style), (sentence, style)]]
     lines += [[(" " * INDENT + line, style)] for line in rest]
     evidence = wrap_line(safe_cells(" · ".join(verdict.evidence)), max(1, size - INDENT))
     lines += [[(" " * INDENT + line, "dim")] for line in evidence]
@@ -202,7 +202,7 @@ def _group_line(
         text = [(safe_cells(part.text), styles.get(part.role, text_style)) for part in parts]
         text = fit_runs(text, room, text_style)
     start = f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK_WIDTH}}{gap}"
-    return [(f"{episode_style.sign(first)} ", style), (start, style), *text,
+    return [(f"{episode_style.marker(first)} ", style), (start, style), *text,
             (f"{gap}{duration}", style)]  # fmt: skip
 
 
@@ -273,20 +273,20 @@ def core_panel(
                 _top_task(interval, cpu, size + (0 if i else spare_cells))
                 for i, cpu in enumerate(cpus)
             ]
-            sign, alarm_cpus = _episode_sign_and_cpus(episode)
+            marker, alarm_cpus = _episode_marker_and_cpus(episode)
             cells = [(text, "alarm" if cpu in alarm_cpus and style == "text" else style)
                      for cpu, (text, style) in zip(cpus, cells, strict=True)]  # fmt: skip
-            lines.append([sign, (number.label, "text"), *cells])
+            lines.append([marker, (number.label, "text"), *cells])
         else:
             lines.append(number_line(session, interval, number, cpus, size, clock, episode))
     return [(line, None) for line in lines]
 
 
-def _episode_sign_and_cpus(episode: Episode | None) -> tuple[Run, set[int]]:
-    """Returns the sign and the CPUs of an episode; a blank of the same width without one."""
+def _episode_marker_and_cpus(episode: Episode | None) -> tuple[Run, set[int]]:
+    """Returns the marker and the CPUs of an episode; a blank of the same width without one."""
     if episode is None:
         return ("  ", "text"), set()
-    return (f"{episode_style.sign(episode)} ", "alarm"), set(episode.cpus)
+    return (f"{episode_style.marker(episode)} ", "alarm"), set(episode.cpus)
 
 
 def number_line_width(cpus: int, size: int) -> int:
@@ -301,14 +301,14 @@ def number_line(
     """Returns a line with a number of each CPU, or a single number if the CPUs share it. `episode`:
     the one that makes it worse."""
     name = fit(_NUMBER_NAMES.get(number.key, number.label), _NAME_WIDTH)
-    sign, alarm_cpus = _episode_sign_and_cpus(episode)
+    marker, alarm_cpus = _episode_marker_and_cpus(episode)
     column = number_column_of(number, clock, size)
     shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
     cells = [*_cpu_cells(session, interval, column, shown_cpus, alarm_cpus)]
     unit = number.unit.removeprefix("1") if number.is_rate else number.unit_name(clock)
     cells.append((" " * size * (len(cpus) - len(shown_cpus)), "text"))
     unit_run: Run = (f" {unit:<{_UNIT_WIDTH - 1}}", "dim")
-    return [sign, (name, "text"), *cells, unit_run]
+    return [marker, (name, "text"), *cells, unit_run]
 
 
 def core_number_pieces(
@@ -319,7 +319,7 @@ def core_number_pieces(
     lowering, numbers = worst_by_number(session, interval, cpus), columns_by_key(session)
     for rank, key in enumerate((key for key in keys if key in numbers), 1):
         number = numbers[key]
-        _, alarm_cpus = _episode_sign_and_cpus(lowering.get(key))
+        _, alarm_cpus = _episode_marker_and_cpus(lowering.get(key))
         column = number_column_of(number, clock, len("100.0"))
         shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
         rows = [session.position[cpu] for cpu in cpus]

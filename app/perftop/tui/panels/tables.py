@@ -425,7 +425,7 @@ def worst_core_lines(
         share = f"{100 * loser.share:.0f} %" if isfinite(loser.share) else "–"
         head: list[Run] = [
             mark, (" ", "text"),
-            (episode_style.sign(loser.episode), loser.style), (" ", "text"),
+            (episode_style.marker(loser.episode), loser.style), (" ", "text"),
             (name, "bright"), (f"{details:<{room}}", "dim"),
             (f"{share:>{SHARE_WIDTH}}", loser.style), ("  ", "text"),
             *_loss_history_runs(past, core.cpus, interval.time_ns, strip_width, loser.style),

@@ -46,8 +46,8 @@ def severity_style(episode: Episode, *, has_ended: bool = False) -> str:
     return "alarm" if is_loss(episode) else "warn" if episode.kind == "suspect" else "text"
 
 
-def sign(episode: Episode) -> str:
-    return kind_of(episode).sign
+def marker(episode: Episode) -> str:
+    return kind_of(episode).marker
 
 
 def ended_sentence(
@@ -180,8 +180,8 @@ class RowEpisode:
     """Keys of the numbers that an episode makes worse in the whole package."""
 
     @property
-    def sign(self) -> str:
-        return sign(self.episode)
+    def marker(self) -> str:
+        return marker(self.episode)
 
     @property
     def style(self) -> str:

@@ -57,10 +57,10 @@ class PackageLines:
         interval = self._interval
         rows, cpus, cores = self._cores.package_rows(package)
         every, package_wide = self._episodes.package_episodes(package)
-        sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
+        marker: Run = (episode_style.marker(every[0]), "alarm") if every else (" ", "text")
         unit = "core" if self._cores.has_pairs else "CPU"
         pieces: list[Piece] = [
-            (0, [(" ", "text"), sign, (" ", "text"), (package_name(package), "bright")]),
+            (0, [(" ", "text"), marker, (" ", "text"), (package_name(package), "bright")]),
             (6, [(count_noun(len(rows), unit), "dim")]),
         ]
         util, hz = interval.values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()

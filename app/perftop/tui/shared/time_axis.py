@@ -306,17 +306,17 @@ def episode_marker(episode: Episode, shown_ns: int | None = None) -> Run:
     """Returns the marker of an episode, for an axis or a row, in a style that shows whether the
     episode had ended by `shown_ns`."""
     is_over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
-    return episode_style.sign(episode), episode_style.severity_style(episode, has_ended=is_over)
+    return episode_style.marker(episode), episode_style.severity_style(episode, has_ended=is_over)
 
 
 def start_markers(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
     """Returns the markers of cells in which episodes begin: in each, that of the worst episode."""
-    signs = {}
+    chars = {}
     for episode in sort_by_severity(episodes):
         visible = axis.cells_of(episode)
         if visible is not None and visible[1]:
-            signs[visible[0].start] = episode_marker(episode, axis.now_ns)
-    return signs
+            chars[visible[0].start] = episode_marker(episode, axis.now_ns)
+    return chars
 
 
 def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> None:
@@ -324,10 +324,10 @@ def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> N
     for episode in sort_by_severity(episodes):
         if (visible := axis.cells_of(episode)) is not None:
             cells, starts_here = visible
-            sign, style = episode_marker(episode, axis.now_ns)
+            marker, style = episode_marker(episode, axis.now_ns)
             line[cells.start : cells.stop] = [(theme.STROKE, style)] * len(cells)
             if starts_here:
-                line[cells.start] = (sign, style)
+                line[cells.start] = (marker, style)
 
 
 def draw_mark(line: list[Run], axis: Axis, mark: Episode) -> range:
@@ -337,10 +337,10 @@ def draw_mark(line: list[Run], axis: Axis, mark: Episode) -> range:
     start = end = visible[0].start if visible else axis.cells
     text = MARK_STROKE + safe_cells(mark.evidence["label"])
     free: tuple[str, ...] = theme.RULE, " ", theme.STROKE
-    for sign in text[: axis.cells - start]:
+    for char in text[: axis.cells - start]:
         if line[end][0] not in free:
             break
-        line[end], free = (sign, "dim"), (theme.RULE, " ")
+        line[end], free = (char, "dim"), (theme.RULE, " ")
         end += 1
     return range(start, end)
 
@@ -359,7 +359,7 @@ def tick_line(
     marks: Iterable[Episode] = (), history_start: float | None = None,
 ) -> list[Run]:  # fmt: skip
     """Returns the line of the axis with ticks and the labels of `marks`. `times_inside`: times are
-    in this line, but cover no signs or running episodes. `history_start`: Unix time at which the
+    in this line, but cover no markers or running episodes. `history_start`: Unix time at which the
     history begins, for the cells before it."""
     line = axis_rule(axis, episodes)
     named = {cell for moment in marks for cell in draw_mark(line, axis, moment)}
@@ -374,7 +374,7 @@ def tick_line(
         start_text = f"{time_of_day(history_start)} "
         texts = f"history from {start_text}", f"from {start_text}", ""
         text = next(text for text in texts if len(text) <= axis.blank_cells)
-        line[: axis.blank_cells] = [(sign, "dim") for sign in text.rjust(axis.blank_cells)]
+        line[: axis.blank_cells] = [(char, "dim") for char in text.rjust(axis.blank_cells)]
     return join_cells(line)
 
 
@@ -392,4 +392,4 @@ def _draw_times(
             and end <= axis.cells
             and used_cells.isdisjoint(range(start, end))
         ):
-            line[start:end] = [(sign, "dim") for sign in f" {text} "]
+            line[start:end] = [(char, "dim") for char in f" {text} "]

@@ -59,7 +59,7 @@ class Loss(NamedTuple):
     """The loss to one cause, as a share of the time that tasks wanted to run."""
 
     share: float
-    sign: str
+    marker: str
     name: str
 
 
@@ -68,7 +68,7 @@ class Verdict:
     text: str
     """The sentence, without a full stop at its end."""
     evidence: tuple[str, ...]
-    sign: str
+    marker: str
     severity: float
     """Share of their time that the victims lose, and at least MIN_ALARM_SHARE while an episode
     runs; 0 if nothing is lost or known."""
@@ -107,9 +107,9 @@ class Verdict:
         return (self.severity >= MIN_WARNING_SHARE) + (self.severity >= MIN_ALARM_SHARE)
 
     @property
-    def sign_style(self) -> str:
+    def marker_style(self) -> str:
         alarm = "warn" if self.is_past else "alarm"
-        return ("good" if self.sign == CALM_SIGN else "dim", "warn", alarm)[self.level]
+        return ("good" if self.marker == CALM_SIGN else "dim", "warn", alarm)[self.level]
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
         """Returns whether the verdict's cause is no episode and costs more than these groups."""
@@ -350,7 +350,7 @@ def _verdict(
         is_new = has_episodes and first.text not in text
         pieces = (*((first.text,) if is_new else ()), *first.evidence)
         verdict = Verdict(
-            text, pieces, _sign(first.cause[0]), max(first.share, first.victim_share, running),
+            text, pieces, _marker(first.cause[0]), max(first.share, first.victim_share, running),
             first.lost_s / max(1e-9, why.totals.elapsed_s), first.cause,
             round(1e9 * (why.totals.elapsed_s if first.active_s is None else first.active_s)),
             has_episodes=has_episodes,
@@ -361,8 +361,8 @@ def _verdict(
     )  # fmt: skip
 
 
-def _sign(kind: str) -> str:
-    return KINDS[kind].sign if kind in KINDS else theme.UNKNOWN
+def _marker(kind: str) -> str:
+    return KINDS[kind].marker if kind in KINDS else theme.UNKNOWN
 
 
 def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
@@ -375,7 +375,7 @@ def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
         name = short_text or ("clock" if finding.unit == "cycles" else "halts")
         if kind == "neighbour" and cause != "scheduler":
             name = finding.culprit
-        before = losses.get(name, Loss(0.0, _sign(kind), name))
+        before = losses.get(name, Loss(0.0, _marker(kind), name))
         losses[name] = before._replace(share=before.share + finding.share)
     return tuple(sorted(losses.values(), key=lambda loss: -loss.share))
 
@@ -396,11 +396,11 @@ def _calm_evidence(session: Session, why: Report, *, is_past: bool) -> tuple[str
 def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = ()) -> Line:
     """Returns the verdict in `size` cells, with the evidence and `further_evidence` that fit."""
     level, text = verdict.level, safe_cells(verdict.text)
-    style = verdict.sign_style if level else "text"
+    style = verdict.marker_style if level else "text"
     alarming = level == 2 and not verdict.is_past
     runs: list[Run] = [
         (theme.SELECTED_SIGN if alarming else " ", "alarm" if alarming else "text"), (" ", "text"),
-        (verdict.sign, verdict.sign_style), (" ", "text"),
+        (verdict.marker, verdict.marker_style), (" ", "text"),
     ]  # fmt: skip
     text_style, position = "bright" if level else "text", 0
     for number in _NUMBER.finditer(text) if level else ():
@@ -434,7 +434,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str
     `shapes`: characters for causes in the bar; '' if causes have colours."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
-    key = verdict.sign_style if level or verdict.sign == CALM_SIGN else "text"
+    key = verdict.marker_style if level or verdict.marker == CALM_SIGN else "text"
     edge = theme.SELECTED_SIGN if alarming else " "
     number = "–" if not verdict.losses and not verdict.wanted_s > 0 else (
         f"{percent(verdict.lost_share)} %"
@@ -498,7 +498,7 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
         runs: list[Run] = []
         wordings = []
         for loss in costly:
-            runs = [*runs, (f"{'   ' if runs else ''}{loss.sign} ", "dim"),
+            runs = [*runs, (f"{'   ' if runs else ''}{loss.marker} ", "dim"),
                     (percent(loss.share), "text"),
                     (f" {safe_cells(loss.name)}", "dim")]  # fmt: skip
             wordings.append(runs)

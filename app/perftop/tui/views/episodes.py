@@ -39,7 +39,7 @@ MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
 """Minimum widths of the list, in cells, for the columns of kind and depth. On narrower screens only
 the sentence about the episode names them."""
 SIGN_CELLS = 2
-"""Number of cells before the columns, for the mark of the selected line and the episode sign."""
+"""Number of cells before the columns, for the mark of the selected line and the episode marker."""
 MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum height in lines of a view that shows details of the selected episode, and a heading above
 the column titles."""
@@ -89,7 +89,7 @@ def episode_line(
     }
     return [
         (" ", "text"),
-        (episode_style.sign(episode), "dim" if has_ended else severity),
+        (episode_style.marker(episode), "dim" if has_ended else severity),
         *columns.join_columns(shown, [cells[column.key] for column in shown]),
     ]
 
@@ -105,7 +105,7 @@ def detail_lines(
         words += [] if end_ns is None else [f"to {clock_time(session.unix(end_ns))}"]
         words.append(f"for {duration}")
     size = max(1, width - 2)
-    name = f"{episode_style.sign(episode)} {kind_name(episode)}"
+    name = f"{episode_style.marker(episode)} {kind_name(episode)}"
     title = panel_title(name, " ".join(filter(None, words)), size)
     parts = sentence_of(session, episode, size, names)
     text = "".join(safe_cells(part.text) for part in parts)
@@ -131,7 +131,7 @@ def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> li
     """Returns the heading: the number of episodes, the length of the session, and the number of
     episodes of each kind."""
     kinds = Counter(map(kind_name, episodes))
-    counts = [(f"{kind.sign} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
+    counts = [(f"{kind.marker} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
     named = [" ".join(count) for count in counts]
     if marks := kinds["mark"]:
         named.append(count_noun(marks, "mark"))
@@ -200,7 +200,7 @@ def empty_list_lines(
     room = 0
     for key, kind in KINDS.items():
         if key not in undetected:
-            piece = f"  {kind.sign} {key}"
+            piece = f"  {kind.marker} {key}"
             if len(piece) >= room:
                 lines.append([])
                 room = size

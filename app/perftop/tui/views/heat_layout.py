@@ -290,8 +290,8 @@ def ring_edges(layout: HeatLayout, rings: Sequence[CoreLoss]) -> dict[int, list[
             for x in range(left, left + cell_width + 2):
                 cells[x] = cells.get(x, (0, ring))[0] | corners.get(x, LEFT + RIGHT), ring
         if (blank_cells := cell_width - len(text := ring.share_text)) >= 0:
-            for x, sign in enumerate(text, left + blank_cells // 2 + 1):
-                texts.setdefault(top - 1, {})[x] = sign, ring.style
+            for x, char in enumerate(text, left + blank_cells // 2 + 1):
+                texts.setdefault(top - 1, {})[x] = char, ring.style
     edges: dict[int, list[Run]] = {}
     for y, cells in strokes.items():
         line: list[Run] = [(" ", "text")] * (max(cells) + 1)

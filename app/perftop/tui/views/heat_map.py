@@ -66,9 +66,9 @@ MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 35, 14
 and the number of lines that they get."""
 NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
-LOSERS_WIDTH, SIGNS_WIDTH = 52, 42
-"""Width in cells of the cores that lose most, in the legend, and of the meaning of signs. The first
-is reserved so that nothing moves when a core begins to lose something."""
+LOSERS_WIDTH, MARKERS_WIDTH = 52, 42
+"""Width in cells of the cores that lose most, in the legend, and of the meaning of markers. The
+first is reserved so that nothing moves when a core begins to lose something."""
 MIN_WIDTH_FOR_RAMP = 100
 """Minimum width, in cells, at which all steps of the ramp are shown; below it, every other step."""
 NO_LOSS_TEXT = "no core loses anything to an episode"
@@ -158,7 +158,7 @@ class HeatValues:
         wordings, room = self._cell_explanations(cell), size - LOSERS_WIDTH
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *wording]
-        if size - width(left) - LOSERS_WIDTH >= SIGNS_WIDTH:
+        if size - width(left) - LOSERS_WIDTH >= MARKERS_WIDTH:
             idle = "idle or " if self.field.while_running else ""
             left += [
                 ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
@@ -263,9 +263,9 @@ class HeatMap(PaneledView):
     _folded_packages: frozenset[int | None] = frozenset()
     """The packages of which only the heading fits."""
     _losers: Sequence[CoreLoss] = ()
-    _left_signs: dict[int, Run]
-    """Signs to the left of cells, by row."""
-    _right_signs: dict[int, Run]
+    _left_markers: dict[int, Run]
+    """Markers to the left of cells, by row."""
+    _right_markers: dict[int, Run]
     _edges: Mapping[int, list[Run]]
     """The upper and lower edges of rings, by line of the layout."""
     _cpu_cells: Sequence[tuple[Run, ...]]
@@ -337,8 +337,8 @@ class HeatMap(PaneledView):
         self._make_side(selected)
 
     def _make_marks(self, heat: HeatValues) -> None:
-        """Makes the signs beside cells: the sign of suspect values; for a core that loses
-        something, a ring or, if there is no room, the sign of the episode; and the cursor, which
+        """Makes the markers beside cells: the marker of suspect values; for a core that loses
+        something, a ring or, if there is no room, the marker of the episode; and the cursor, which
         replaces all others."""
         before, after = dict[int, Run](), dict[int, Run]()
         for row, core in enumerate(self.cores.rows) if heat.suspect_positions else ():
@@ -349,7 +349,7 @@ class HeatMap(PaneledView):
             if self._heat_layout.cell.blank_lines:
                 before[loser.row] = after[loser.row] = ring_side(loser)
             elif loser.is_running:
-                before[loser.row] = episode_style.sign(loser.episode), loser.style
+                before[loser.row] = episode_style.marker(loser.episode), loser.style
                 if loser.row == selected:
                     after[loser.row] = before[loser.row]
         has_rings = self._heat_layout.cell.blank_lines > 0
@@ -357,7 +357,7 @@ class HeatMap(PaneledView):
         if selected is not None:
             before[selected] = theme.CURSOR_SIGNS[0], "mark"
             after.setdefault(selected, (theme.CURSOR_SIGNS[1], "mark"))
-        self._left_signs, self._right_signs = before, after
+        self._left_markers, self._right_markers = before, after
 
     def _make_side(self, selected: int | None) -> None:
         """Makes the lines beside the map: the worst cores, and the numbers of the selected one."""
@@ -426,7 +426,7 @@ class HeatMap(PaneledView):
         assert heat is not None
         runs: list[Run] = []
         levels, width, gap = heat.levels, cell.width, (" ", "text")
-        before, after, closing_run = self._left_signs, self._right_signs, gap
+        before, after, closing_run = self._left_markers, self._right_markers, gap
         is_of_core = heat.field.of_core
         for row in part.cells:
             runs.append(before.get(row, closing_run))

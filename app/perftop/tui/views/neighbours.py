@@ -173,7 +173,7 @@ def flow_cells(flow: Flow, table_columns: Sequence[Column], max_s: float) -> lis
     bar = theme.LEVELS[8] * max(1, round(by_key["bar"].room * flow.lost_s / max_s))
     style = "alarm" if flow.share >= 0.05 else "text"
     cells: dict[str, Cell] = {
-        "sign": (kind.sign if kind else " ", style), "taker": (taker, "bright"),
+        "sign": (kind.marker if kind else " ", style), "taker": (taker, "bright"),
         "bar": [(bar, _COLOURS[flow.cause][0])], "lost": by_key["lost"].cell(flow.lost_s),
         "loser": (loser, "bright"), "cause": (flow.cause, "dim"),
         "share": by_key["share"].cell(flow.share if flow.wanted_s else nan, style),

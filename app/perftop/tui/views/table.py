@@ -43,12 +43,12 @@ from perftop.tui.shared.row_numbers import (
 from perftop.tui.shared.view_settings import ViewSettings
 
 SIGN_CELLS = 2
-"""Number of cells before the columns, for the mark of the selected line and an episode sign."""
+"""Number of cells before the columns, for the mark of the selected line and an episode marker."""
 MIN_NUMBER_WIDTH = 6
-"""Minimum width of a column of numbers, in cells: enough for 100.0 with a sign before it."""
+"""Minimum width of a column of numbers, in cells: enough for 100.0 with a minus sign."""
 MIN_TASK_WIDTH, MAX_TASK_WIDTH = 18, 32
 LEFT_ARROW, RIGHT_ARROW = "←", "→"
-"""Signs at the left and right end of the headings if more columns are hidden there."""
+"""Arrows at the left and right end of the headings if more columns are hidden there."""
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
 """Orders of rows that have other names in other views, by key of the column that selects them."""
 _KEYS = {order: key for key, order in _ORDERS.items()}
@@ -261,10 +261,10 @@ class Table(PaneledView, CursorCanvas):
         row = self._positions_by_line[y]
         row_episode = self._row_episodes.worst_on([row]) if self._row_episodes else None
         task = self._cpu_columns.task(row, self.interval)
-        sign = (row_episode.sign, row_episode.style) if row_episode else (" ", "text")
+        marker = (row_episode.marker, row_episode.style) if row_episode else (" ", "text")
         cells = join_columns(self._page.columns, self._page.cells(row, task, row_episode))
         is_victim = row_episode is not None and row_episode.is_victim
-        line: Line = [(" ", "text"), sign, *cells], "victim" if is_victim else "calm"
+        line: Line = [(" ", "text"), marker, *cells], "victim" if is_victim else "calm"
         return mark_selected(line) if row == self._selected else line
 
     # --- the cursor is on a CPU; other views select its core

@@ -89,7 +89,7 @@ class TimelineLayout:
 
     @property
     def right_width(self) -> int:
-        """Number of cells to the right of the strip, for values, a blank, a sign and a margin."""
+        """Number of cells to the right of the strip, for values, a blank, a marker and a margin."""
         return NUMBER_WIDTH * self.numbers_per_line + 3
 
 

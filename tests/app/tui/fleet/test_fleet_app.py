@@ -107,7 +107,7 @@ def test_a_loss_without_an_episode_has_a_verdict() -> None:
     machine = Machine("m", is_answering=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.401})
     machine.largest_loss = WAIT_CAUSE, 0.401
     assert fleet_state.machine_verdict(machine)[0] == "Tasks wait 40.1 % of their time for a CPU"
-    assert fleet_state.worst_sign(machine) == ("◐", "alarm")
+    assert fleet_state.worst_marker(machine) == ("◐", "alarm")
     machine.largest_loss = ("turbo-drop", "power-pl1"), 0.074
     assert fleet_state.machine_verdict(machine)[0] == "Power limit PL1 took 7.4 % of the time"
     machine.largest_loss = None
@@ -145,7 +145,7 @@ def test_a_fleet_that_loses_nothing_is_calm_unless_a_machine_is_silent() -> None
     calm.add_numbers(fleets.NOW, {**UNKNOWN_NUMBERS, "lost": 0.002, "busy": 0.5})
     state = FleetState(Fleet([calm]), fleets.NOW, 160, 50)
     assert page.fleet_verdict(state).text == "No machine is losing time to a known cause"
-    assert (page.fleet_verdict(state).level, page.fleet_verdict(state).sign) == (0, "✓")
+    assert (page.fleet_verdict(state).level, page.fleet_verdict(state).marker) == (0, "✓")
     silent.fall_silent(fleets.NOW - 60, "connection: timed out")
     state = FleetState(Fleet([calm, silent]), fleets.NOW, 160, 50)
     assert page.fleet_verdict(state).text.startswith("silent has not answered since")

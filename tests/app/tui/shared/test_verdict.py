@@ -128,7 +128,7 @@ def test_a_sentence_is_always_shown() -> None:
     session, verdicts = session_and_verdicts(messages)
     assert verdicts[0][1].text.startswith("Watching: 1 of 10 s")
     assert verdicts[-1][1].text.startswith("Nothing is slowing this machine down (0.")
-    assert verdicts[-1][1].sign == CALM_SIGN
+    assert verdicts[-1][1].marker == CALM_SIGN
     renewed = [n for n, ((_, a), (_, b)) in enumerate(pairwise(verdicts)) if a is not b]
     assert renewed[3:] == [7, 9, 14, 19]
     interval = session.interval_at(session.now_ns - 2 * SECOND, SECOND)

@@ -24,7 +24,7 @@ from perftop.tui.views.episodes import (
 )
 
 S = 1_000_000_000
-EPISODES = {key: kind.sign for key, kind in KINDS.items()}
+EPISODES = {key: kind.marker for key, kind in KINDS.items()}
 MOMENTS = 20
 """Intervals before the view opens: 4 s."""
 DROP = Episode(

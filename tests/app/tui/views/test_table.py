@@ -36,7 +36,7 @@ def table_lines(run: Run) -> list[str]:
     """The lines without signs of episodes."""
     table = view(run)
     lines = (table.render_line(y).text for y in range(table.size.height))
-    signs = {" ", *(kind.sign for kind in KINDS.values())}
+    signs = {" ", *(kind.marker for kind in KINDS.values())}
     return [
         f"{line[:1]} {line[2:]}".rstrip() if line[1] in signs else line.rstrip() for line in lines
     ]
