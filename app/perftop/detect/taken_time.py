@@ -160,7 +160,7 @@ def _costliest_source(named: list[object]) -> tuple[str, int] | None:
 
 STALL_START, STALL_END = 0.03, 0.01
 MIN_REFAULTS_PER_S = 200
-"""Minimum number of pages read back per second at which tasks wait for them, not for memory."""
+"""Minimum number of refaulted pages per second at which tasks wait for them, not for memory."""
 NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
 """Typical time in s of a hinting fault of NUMA balancing, and of the move of a page."""
 MAX_GROUP = 256

@@ -57,7 +57,7 @@ class Interval:
     snapshot: TaskSnapshot
     """The tasks on each CPU at the end; empty if there is no recent record."""
     machine: dict[str, float]
-    """Numbers of the machine, such as power, temperature and pressure, as far as counted."""
+    """Numbers of the machine, such as power, temperature and pressure, if they are counted."""
     core_power_w: Floats
     """Power by core in W; NaN where unknown."""
     caches: dict[str, Floats]

@@ -208,7 +208,7 @@ class Catalogue:
             )
         core = pmu.name in {core_pmu.name for core_pmu in self.cores}
         if pmu.cpus is not None and not core:
-            raise UsageError(f"-e {request.name}: {pmu.name} does not count each CPU for itself")
+            raise UsageError(f"-e {request.name}: {pmu.name} does not count CPUs separately")
         terms: dict[str, int] = {}
         try:
             for item in request.terms.split(","):

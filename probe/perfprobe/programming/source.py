@@ -191,7 +191,7 @@ def _plans_by_cpu(survey: RegisterSurvey) -> dict[int, CounterPlan]:
 # --- the check that they stay programmed ----------------------------------------------------------
 
 PERIOD_NS = 800_000_000
-"""Time in ns in which each CPU's registers are checked once."""
+"""Period in ns at which each CPU's registers are checked."""
 
 
 @dataclass(slots=True, eq=False)

@@ -258,7 +258,7 @@ S = 1_000_000_000
 
 @pytest.fixture(scope="module")
 def lines() -> list[stat_lines.Line]:
-    """Six seconds of a job that has CPU 0 for itself."""
+    """Six seconds of a job that has CPU 0 to itself."""
     source = open_sim("sim:neighbour,cpus=4,speed=max", S // 5, watch="lmp")
     session = Session(source.hello)
     results: list[stat_lines.Line] = []

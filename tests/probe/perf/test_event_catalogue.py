@@ -75,7 +75,7 @@ def test_each_name_resolves_to_its_events(
     ("skylake-sp", "cpu/evnt=1/", "the PMU has no term 'evnt'"),
     ("skylake-sp", "cpu/event=0x100/", "event=0x100 does not fit into its 8 bits"),
     ("skylake-sp", "cpux/event=1/", "there is no PMU 'cpux'; there are: cpu, uncore_imc_0"),
-    ("skylake-sp", "uncore_imc_0/event=1/", "uncore_imc_0 does not count each CPU for itself"),
+    ("skylake-sp", "uncore_imc_0/event=1/", "uncore_imc_0 does not count CPUs separately"),
 ])  # fmt: skip
 def test_unavailable_events_have_a_reason(
     tmp_path: Path, machine: str, text: str, message: str

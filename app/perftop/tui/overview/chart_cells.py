@@ -239,7 +239,7 @@ class ChartDrawer:
 
     def _busiest_cpu_values(self) -> Mapping[str, Floats]:
         """Returns, for each metric, the values of the busier CPU of each unit, (units, columns). Of
-        two equally busy CPUs, the first counts."""
+        two equally busy CPUs, the first is used."""
         keys, values = self.history.metrics, self.history.cpu_values
         util = values[keys.index("util")]
         rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_cpu_indexes`

@@ -169,7 +169,7 @@ class RowEpisode:
     """The episodes that run on the CPUs of a row."""
 
     episode: Episode
-    """The worst episode. If several CPUs have equally bad ones, that of the first CPU counts."""
+    """The worst episode. If several CPUs have equally bad ones, that of the first CPU is used."""
     position: int
     """Position of the first of the row's CPUs on which that episode runs."""
     is_victim: bool
