@@ -294,14 +294,14 @@ class JobStops:
             wanted_s = past.run_s + (0.0 if isnan(past.wait_s) else past.wait_s)
             share = wanted_s / past.elapsed_s if past.elapsed_s else 1.0
             self._activity[tid] = before.get(tid, min(1.0, share))
-        losers = [tid for tid, share in self._activity.items() if share >= MIN_ACTIVE]
-        cpus = sorted({threads[tid].cpu for tid in losers} & {*self._position})
+        losing_threads = [tid for tid, share in self._activity.items() if share >= MIN_ACTIVE]
+        cpus = sorted({threads[tid].cpu for tid in losing_threads} & {*self._position})
         if self._stops.begin_record(data.time_ns) and cpus:
-            active = min(len(cpus), sum(self._activity[tid] for tid in losers))
+            active = min(len(cpus), sum(self._activity[tid] for tid in losing_threads))
             stop = self._stops.add("job", "stopped", active * self._stops.span_s)
             assert stop is not None
             stop.episode.cpus = sorted({*stop.episode.cpus, *cpus})
             stop.episode.depth = min(1.0, stop.lost_s / (stop.span_s * len(stop.episode.cpus)))
-            stop_reason = STOP_REASONS[self._states[losers[0]]]
-            stop.episode.evidence = {"stopped_by": stop_reason, "threads": len(losers)}
+            stop_reason = STOP_REASONS[self._states[losing_threads[0]]]
+            stop.episode.evidence = {"stopped_by": stop_reason, "threads": len(losing_threads)}
         return self._stops.close()

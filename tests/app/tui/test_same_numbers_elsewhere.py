@@ -123,7 +123,7 @@ def selected_core_errors(lines: list[str], message: Line) -> Iterator[str]:
                 yield f"selected, {label}: {text} is drawn, {row[key]} is in JSON"
 
 
-def chart_errors(lines: list[str], message: Line, losers: set[int]) -> Iterator[str]:
+def chart_errors(lines: list[str], message: Line, losing_cpus: set[int]) -> Iterator[str]:
     """The values beside the charts of a small machine: states, clock and IPC of one CPU."""
     for start, line in enumerate(lines):
         head = re.match(r".{3}core \d+(?: +([\d,]+))?", line)
@@ -135,7 +135,7 @@ def chart_errors(lines: list[str], message: Line, losers: set[int]) -> Iterator[
         core = next(core for core in message["cores"] if core["cpus"] == numbers)
         busiest = max(round(row["util"] or 0.0, 2) for row in rows)
         lead = [row for row in rows if round(row["util"] or 0.0, 2) == busiest]
-        losing = [row for row in rows if row["cpu"] in losers]
+        losing = [row for row in rows if row["cpu"] in losing_cpus]
         ends = (i for i in range(start + 1, len(lines)) if " core " in lines[i][:9])
         for below in lines[start : next(ends, start + 9)][:9]:
             state = re.match(r".{3}(both|lp0|lp1|neither) *([\d.]+) ", below)
@@ -258,7 +258,7 @@ def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> It
         yield f"why: {causes} s of {line['wanted_s']} s are not {line['lost_ratio']}"
 
 
-def losers(episodes: list[Line]) -> set[int]:
+def losing_cpus(episodes: list[Line]) -> set[int]:
     return {cpu for e in episodes if e["kind"] == "neighbour" for cpu in e["cpus"]}
 
 
@@ -291,7 +291,7 @@ def test_all_other_places_show_the_values_of_stat(scenario: str, small: bool) ->
             ]
             if small:
                 wrong += [*selected_core_errors(lines, text), *account_errors(lines, text)]
-                wrong += chart_errors(lines, text, losers(episodes))
+                wrong += chart_errors(lines, text, losing_cpus(episodes))
             wrong += time_view_errors(await press_until_shown(app, "3", "window 60 s"), text)
             page = await press_until_shown(app, "enter", "CPU seconds of")
             wrong += core_page_errors(page, text)

@@ -221,9 +221,9 @@ class _RowDrawer:
             episode = self._worst.get(i)
             if episode is not None and episode.is_victim:
                 tasks = dict(zip(core.positions, names, strict=True))
-                loser = tasks.get(episode.position, "")
+                victim = tasks.get(episode.position, "")
                 taker = self._grid.episodes.culprit_name(episode, tasks)
-                yield [_gap(column), *_loser_and_taker(loser, taker, column.room)]
+                yield [_gap(column), *_victim_and_taker(victim, taker, column.room)]
                 continue
             busy_names = [name for name, share in zip(names, util, strict=False)
                           if name and (idle or not share < MAX_IDLE_UTIL)]  # fmt: skip
@@ -258,17 +258,17 @@ def _joined_names(names: tuple[str, ...], room: int) -> str:
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 
-def _loser_and_taker(loser: str, taker: str, room: int) -> list[Run]:
+def _victim_and_taker(victim: str, taker: str, room: int) -> list[Run]:
     """Returns the task that loses time and the task that takes it, without their PIDs if these do
     not fit. One of the names may be '', for unknown."""
-    if not (loser and taker):
-        return [(fit(loser or taker, room), "bright")]
+    if not (victim and taker):
+        return [(fit(victim or taker, room), "bright")]
     sign = f" {theme.TAKEN_BY_SIGN} "
-    if len(loser) + len(sign) + len(taker) > room:
-        loser, taker = (name.rpartition(" ")[0] or name for name in (loser, taker))
-    loser = cut(loser, max(room - len(sign) - len(taker), room // 2 - 1))
-    left = max(0, room - len(loser) - len(sign))
-    return [(loser, "bright"), (sign, "alarm"), (fit(taker, left), "taker")]
+    if len(victim) + len(sign) + len(taker) > room:
+        victim, taker = (name.rpartition(" ")[0] or name for name in (victim, taker))
+    victim = cut(victim, max(room - len(sign) - len(taker), room // 2 - 1))
+    left = max(0, room - len(victim) - len(sign))
+    return [(victim, "bright"), (sign, "alarm"), (fit(taker, left), "taker")]
 
 
 def _task_name(tasks: Tasks, cpu: int) -> str:

@@ -377,9 +377,9 @@ def losing_cores(
             if row >= 0 and row not in victims and is_worse:
                 recent[row] = CoreLoss(row, episode, cpu, share, False)
 
-    def rank(loser: CoreLoss) -> tuple[bool, int, int]:
-        share = loser.share if isfinite(loser.share) else 0.0
-        return not loser.is_running, -round(share / ORDER_STEP), loser.row
+    def rank(loss: CoreLoss) -> tuple[bool, int, int]:
+        share = loss.share if isfinite(loss.share) else 0.0
+        return not loss.is_running, -round(share / ORDER_STEP), loss.row
 
     return sorted([*running, *recent.values()], key=rank)
 
@@ -412,32 +412,32 @@ def worst_core_lines(
     strip_width = min(MAX_LOSS_HISTORY_WIDTH, max(0, width // 2 - 4))
     name_width = width - strip_width - SHARE_WIDTH - 7
     past = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
-    for loser in listed[:count]:
-        core = cores.rows[loser.row]
+    for loss in listed[:count]:
+        core = cores.rows[loss.row]
         cpu = core.cpus[0]
-        mark: Run = (theme.SELECTED_SIGN, "mark") if loser.row == selected else (" ", "text")
-        name = f"core {cores.name(loser.row, '')}" if cores.has_pairs else f"CPU {cpu}"
+        mark: Run = (theme.SELECTED_SIGN, "mark") if loss.row == selected else (" ", "text")
+        name = f"core {cores.name(loss.row, '')}" if cores.has_pairs else f"CPU {cpu}"
         where = [] if core.l3 is None else [f"L3 {core.l3}"]
-        where += [f"CPUs {cores.cpu_lists[loser.row]}"] if cores.has_pairs else []
+        where += [f"CPUs {cores.cpu_lists[loss.row]}"] if cores.has_pairs else []
         room = max(0, name_width - len(name))
         details = next((f"  {', '.join(where[:n])}" for n in (2, 1, 0)
                         if len(", ".join(where[:n])) + 2 <= room), "")  # fmt: skip
-        share = f"{100 * loser.share:.0f} %" if isfinite(loser.share) else "–"
+        share = f"{100 * loss.share:.0f} %" if isfinite(loss.share) else "–"
         head: list[Run] = [
             mark, (" ", "text"),
-            (episode_style.marker(loser.episode), loser.style), (" ", "text"),
+            (episode_style.marker(loss.episode), loss.style), (" ", "text"),
             (name, "bright"), (f"{details:<{room}}", "dim"),
-            (f"{share:>{SHARE_WIDTH}}", loser.style), ("  ", "text"),
-            *_loss_history_runs(past, core.cpus, interval.time_ns, strip_width, loser.style),
+            (f"{share:>{SHARE_WIDTH}}", loss.style), ("  ", "text"),
+            *_loss_history_runs(past, core.cpus, interval.time_ns, strip_width, loss.style),
         ]  # fmt: skip
-        group = [replace(loser.episode, cpus=[loser.cpu], depth=loser.share)]
+        group = [replace(loss.episode, cpus=[loss.cpu], depth=loss.share)]
         names = names_of_victims(session, group, interval.tasks)
         parts = sentence(
-            session.topology, group, names, past_tense=not loser.is_running, max_length=width - 4
+            session.topology, group, names, past_tense=not loss.is_running, max_length=width - 4
         )
-        styles = {"lost": loser.style}
+        styles = {"lost": loss.style}
         what: list[Run] = [(safe_cells(p.text), styles.get(p.role, "text")) for p in parts]
-        pieces = evidence_pieces(loser.episode.cause, loser.episode.evidence)
+        pieces = evidence_pieces(loss.episode.cause, loss.episode.evidence)
         evidence, *_ = wrap_line(safe_cells(" · ".join(pieces)), width - 4) or [""]
         if pieces and len(pieces[0]) > width - 4:
             evidence = fit(safe_cells(pieces[0]), width - 4)
@@ -518,11 +518,11 @@ def comparison_panel(
         row(safe_cells(name), (a[name], b[name]), "CPUs", is_loss=False)
         for name in order[: max(0, height - len(lines) - 2)]
     ]
-    gainer = max(order, key=differences.__getitem__, default="")
-    loser = min(order, key=differences.__getitem__, default="")
+    most_gained = max(order, key=differences.__getitem__, default="")
+    most_lost = min(order, key=differences.__getitem__, default="")
     parts = [
         f"{safe_cells(name)} {verb} {abs(differences[name]):.2f}"
-        for name, verb, sign in ((gainer, "took", 1), (loser, "lost", -1))
+        for name, verb, sign in ((most_gained, "took", 1), (most_lost, "lost", -1))
         if name and sign * differences[name] >= MIN_DIFFERENCE
     ]
     sentence = f"{', '.join(parts)} CPUs" if parts else "No task used more or less"

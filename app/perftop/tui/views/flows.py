@@ -1,6 +1,6 @@
-"""Flows of CPU time from the tasks that lose it (losers) to the tasks that take it (takers). The
+"""Flows of CPU time from the tasks that lose it (victims) to the tasks that take it (takers). The
 lost seconds in the verdict's report are divided among pairs of tasks. Time spent waiting for a CPU
-is divided in proportion to the waiting times of the losers and the running times of the other tasks
+is divided in proportion to the waiting times of the victims and the running times of other tasks
 on the CPU; time lost to a sibling, to saturated memory or to the hypervisor, in proportion to the
 running times of the CPU's tasks."""
 
@@ -35,7 +35,7 @@ MIN_LOST_S = 0.3
 MIN_SHOWN_S = 0.05
 """Minimum loss of the joined flows, in seconds; a smaller loss would be shown as 0.0."""
 MIN_FLOW_SHARE = 0.02
-"""Minimum share of a loss that a loser or taker has; smaller shares are left out."""
+"""Minimum share of a loss that a victim or taker has; smaller shares are left out."""
 MAX_CPU_LIST_WIDTH = 60
 OTHERS_NAME = "others"
 UNKNOWN_TASK = 0, ""
@@ -53,19 +53,19 @@ class Flow:
     """CPU time that tasks of one name lost to tasks of another name, by one cause."""
 
     taker: str
-    loser: str
+    victim: str
     cause: str
     lost_s: float = 0.0
     pairs: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    """Lost seconds by PID of the taker, PID of the loser, and CPU number."""
+    """Lost seconds by PID of the taker, PID of the victim, and CPU number."""
     wanted_s: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Seconds that the losers ran or waited, by their PID and the number of the CPU."""
+    """Seconds that the victims ran or waited, by their PID and the number of the CPU."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """Identity of the flow, which stays the same while the seconds change."""
         pids = {pair[:2] for pair in self.pairs}
-        return self.taker, self.loser, self.cause, *(pids if len(pids) == 1 else ())
+        return self.taker, self.victim, self.cause, *(pids if len(pids) == 1 else ())
 
     @property
     def share(self) -> float:
@@ -74,13 +74,13 @@ class Flow:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of taker and loser, each with its PID or, if several tasks have this name,
+        """The names of taker and victim, each with its PID or, if several tasks have this name,
         their number."""
-        takers, losers = ({pair[i] for pair in self.pairs} - {0} for i in (0, 1))
+        takers, victims = ({pair[i] for pair in self.pairs} - {0} for i in (0, 1))
         if not self.cause:
-            counts = [f"{len(pids)} " if pids else "" for pids in (takers, losers)]
+            counts = [f"{len(pids)} " if pids else "" for pids in (takers, victims)]
             return counts[0] + OTHERS_NAME, counts[1] + OTHERS_NAME
-        return _name_with_pids(self.taker, takers), _name_with_pids(self.loser, losers)
+        return _name_with_pids(self.taker, takers), _name_with_pids(self.victim, victims)
 
     @property
     def cpus(self) -> dict[int, float]:
@@ -90,11 +90,11 @@ class Flow:
             lost_s[cpu] = lost_s.get(cpu, 0.0) + seconds
         return dict(sorted(lost_s.items(), key=lambda item: -item[1]))
 
-    def add(self, taker: int, loser: int, cpu: int, lost_s: float, wanted_s: float) -> None:
+    def add(self, taker: int, victim: int, cpu: int, lost_s: float, wanted_s: float) -> None:
         self.lost_s += lost_s
-        pair = taker, loser, cpu
+        pair = taker, victim, cpu
         self.pairs[pair] = self.pairs.get(pair, 0.0) + lost_s
-        self.wanted_s[loser, cpu] = wanted_s
+        self.wanted_s[victim, cpu] = wanted_s
 
 
 def _name_with_pids(comm: str, pids: Collection[int]) -> str:
@@ -120,13 +120,13 @@ def find_flows(
             cpu, seconds = session.topology[position].cpu, float(lost_s[position])
             if seconds <= 0:
                 continue
-            for taker, loser, part, wanted_s in tasks.loss_parts(cause, cpu):
-                names = taker[1], loser[1], cause
-                key = names if folded else (*names, taker[0], loser[0])
+            for taker, victim, part, wanted_s in tasks.loss_parts(cause, cpu):
+                names = taker[1], victim[1], cause
+                key = names if folded else (*names, taker[0], victim[0])
                 flow = by_key.setdefault(key, Flow(*names))
                 # The kernel does not count stolen time as running time.
                 stolen_s = part * seconds if cause == STEAL_CAUSE[1] else 0.0
-                flow.add(taker[0], loser[0], cpu, part * seconds, wanted_s + stolen_s)
+                flow.add(taker[0], victim[0], cpu, part * seconds, wanted_s + stolen_s)
     ordered = sorted(by_key.values(), key=lambda flow: -flow.lost_s)
     count = max(1, sum(flow.lost_s >= MIN_LOST_S for flow in ordered))
     total_lost_s = sum(flow.lost_s for flow in ordered)
@@ -136,7 +136,7 @@ def find_flows(
     flows, small_flows = ordered[:count], ordered[count:]
     if sum(flow.lost_s for flow in small_flows) >= MIN_SHOWN_S:
         joined = join_flows(small_flows)
-        flows.append(replace(joined, taker=OTHERS_NAME, loser=OTHERS_NAME, cause=""))
+        flows.append(replace(joined, taker=OTHERS_NAME, victim=OTHERS_NAME, cause=""))
     return flows
 
 
@@ -144,8 +144,8 @@ def join_flows(parts: Sequence[Flow]) -> Flow:
     """Returns the sum of these flows, with the names and the cause of the first."""
     whole = replace(parts[0], lost_s=0.0, pairs={}, wanted_s={})
     for flow in parts:
-        for (taker, loser, cpu), seconds in flow.pairs.items():
-            whole.add(taker, loser, cpu, seconds, flow.wanted_s[loser, cpu])
+        for (taker, victim, cpu), seconds in flow.pairs.items():
+            whole.add(taker, victim, cpu, seconds, flow.wanted_s[victim, cpu])
     return whole
 
 
@@ -166,34 +166,34 @@ class _ReportTasks:
         self._episodes = session.episodes(totals.start_ns, totals.end_ns)
 
     def loss_parts(self, cause: str, cpu: int) -> Iterator[tuple[Task, Task, float, float]]:
-        """Yields, for each pair of tasks: the taker, the loser, the pair's share of the CPU's loss,
-        and the seconds that the loser wanted. The shares add up to 1."""
+        """Yields, for each pair of tasks: the taker, the victim, the pair's share of the CPU's
+        loss, and the seconds that the victim wanted. The shares add up to 1."""
         times = self._by_cpu.get(cpu, {})
         is_wait = cause == WAIT_CAUSE[1]
-        losers = _weights_to_parts(
+        victims = _weights_to_parts(
             {task: t.wait_s if is_wait else t.run_s for task, t in times.items()}
         )
         if self._report.job is not None:
-            losers = {(min(self._job_pids, default=0), self._report.job): 1.0}
-            times = {task: TaskTimes("", self._job_s.get(cpu, 0.0)) for task in losers}
-        for loser, lost in losers.items():
-            known = times.get(loser, TaskTimes(""))
+            victims = {(min(self._job_pids, default=0), self._report.job): 1.0}
+            times = {task: TaskTimes("", self._job_s.get(cpu, 0.0)) for task in victims}
+        for victim, lost in victims.items():
+            known = times.get(victim, TaskTimes(""))
             wanted_s = known.wanted_s if is_wait else known.run_s + known.wait_s
-            takers = self._other_run_times(loser, cpu) if is_wait else self._culprits(cause, cpu)
+            takers = self._other_run_times(victim, cpu) if is_wait else self._culprits(cause, cpu)
             for taker, part in _weights_to_parts(takers).items():
-                yield taker, loser, lost * part, wanted_s
+                yield taker, victim, lost * part, wanted_s
 
-    def _other_run_times(self, loser: Task, cpu: int) -> Weights:
-        """Returns the run times of the other tasks on the CPU, and that of the loser if its threads
-        wanted more time than the CPU has. If there are no tasks, returns the run times of
+    def _other_run_times(self, victim: Task, cpu: int) -> Weights:
+        """Returns the run times of the other tasks on the CPU, and that of the victim if its
+        threads wanted more time than the CPU has. If there are no tasks, returns the run times of
         short-lived processes whose CPU is unknown."""
-        own_pids = self._job_pids or {loser[0]}
+        own_pids = self._job_pids or {victim[0]}
         tasks = self._by_cpu.get(cpu, {})
         ran_s = {task: t.run_s for task, t in tasks.items() if task[0] not in own_pids}
         own_times = [t for task, t in tasks.items() if task[0] in own_pids]
         excess_s = sum(t.wanted_s for t in own_times) - self._report.totals.times.covered_s
         if excess_s > 0:
-            ran_s[loser] = min(excess_s, sum(t.run_s for t in own_times))
+            ran_s[victim] = min(excess_s, sum(t.run_s for t in own_times))
         return ran_s or {task: t.run_s for task, t in self._by_cpu.get(UNKNOWN_CPU, {}).items()}
 
     def _culprits(self, cause: str, cpu: int) -> Weights:
@@ -269,11 +269,11 @@ def flow_details(
 
 
 def _gain_text(flow: Flow, newest: Episode | None) -> str:
-    loser, evidence = flow.names[1], {} if newest is None else newest.evidence
+    victim, evidence = flow.names[1], {} if newest is None else newest.evidence
     ipc, alone = (evidence.get(key) for key in ("ipc", "ipc_alone"))
     if isinstance(ipc, float) and isinstance(alone, float):
-        return f"{loser} back to IPC {alone:.2f}, from {ipc:.2f}"
-    return f"{loser} gets back up to {flow.lost_s:.1f} s, {whole_percent(flow.share)} of its time"
+        return f"{victim} back to IPC {alone:.2f}, from {ipc:.2f}"
+    return f"{victim} gets back up to {flow.lost_s:.1f} s, {whole_percent(flow.share)} of its time"
 
 
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest: bool) -> str:
@@ -287,7 +287,7 @@ def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest
         named = {int(pid) for pid in _COMMAND_PID.findall(finding.hint)}
         remedies = [finding.hint] if named <= {pid for pid, _ in takers} else []
     for pid, comm in sorted(takers, key=lambda task: -takers[task]) if flow.cause else ():
-        if flow.cause == WAIT_CAUSE[1] and pid and comm != flow.loser:
+        if flow.cause == WAIT_CAUSE[1] and pid and comm != flow.victim:
             remedies.append(remedy_against(session, pid, comm))
         elif flow.cause != WAIT_CAUSE[1]:
             who = {"who": [TaskOnCpu(pid, comm, -1)]} if pid else {}

@@ -66,7 +66,7 @@ MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 35, 14
 and the number of lines that they get."""
 NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
-LOSERS_WIDTH, MARKERS_WIDTH = 52, 42
+LOSSES_WIDTH, MARKERS_WIDTH = 52, 42
 """Width in cells of the cores that lose most, in the legend, and of the meaning of markers. The
 first is reserved so that nothing moves when a core begins to lose something."""
 MIN_WIDTH_FOR_RAMP = 100
@@ -150,35 +150,35 @@ class HeatValues:
         return [*runs, (lead, "faint"), (text, "dim")] if text else runs
 
     def legend(
-        self, cell: CellSize, size: int, losers: Sequence[CoreLoss], *, is_requested: bool
+        self, cell: CellSize, size: int, losses: Sequence[CoreLoss], *, is_requested: bool
     ) -> list[Run]:
-        """Returns the second line: how to read a cell, and the cores that lose most. `losers`: the
+        """Returns the second line: how to read a cell, and the cores that lose most. `losses`: the
         losing cores, if they are not listed beside the map. `is_requested`: whether the user asked
         for the worst core although no core loses anything."""
-        wordings, room = self._cell_explanations(cell), size - LOSERS_WIDTH
+        wordings, room = self._cell_explanations(cell), size - LOSSES_WIDTH
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *wording]
-        if size - width(left) - LOSERS_WIDTH >= MARKERS_WIDTH:
+        if size - width(left) - LOSSES_WIDTH >= MARKERS_WIDTH:
             idle = "idle or " if self.field.while_running else ""
             left += [
                 ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
                 (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
             ]  # fmt: skip
         room = size - width(left) - 3
-        right = self._worst(losers, room)
+        right = self._worst(losses, room)
         if is_requested and len(NO_LOSS_TEXT) <= room:
             right = [(NO_LOSS_TEXT, "bright")]
         return justify(left, right, size - 1)
 
-    def _worst(self, losers: Sequence[CoreLoss], room: int) -> list[Run]:
+    def _worst(self, losses: Sequence[CoreLoss], room: int) -> list[Run]:
         """Returns as many of the losing cores as fit, the worst first, and the number of the
         others."""
         runs: list[Run] = []
         kind = "core" if self.cores.has_pairs else "CPU"
-        for i, loser in enumerate(losers):
-            name = f"{f'{kind} ' if not i else '  '}{self.cores.name(loser.row, '')}"
-            share: Run = (f" {loser.share_text}".rstrip(), loser.style)
-            more_text = f"  +{len(losers) - i}"
+        for i, loss in enumerate(losses):
+            name = f"{f'{kind} ' if not i else '  '}{self.cores.name(loss.row, '')}"
+            share: Run = (f" {loss.share_text}".rstrip(), loss.style)
+            more_text = f"  +{len(losses) - i}"
             if width(runs) + len(name) + len(share[0]) + len(more_text) > room:
                 return [*runs, (more_text, "dim")] if runs else []
             runs += [(name, "bright"), share]
@@ -262,7 +262,7 @@ class HeatMap(PaneledView):
     """Whether only the package of the selected core is drawn."""
     _folded_packages: frozenset[int | None] = frozenset()
     """The packages of which only the heading fits."""
-    _losers: Sequence[CoreLoss] = ()
+    _losses: Sequence[CoreLoss] = ()
     _left_markers: dict[int, Run]
     """Markers to the left of cells, by row."""
     _right_markers: dict[int, Run]
@@ -278,7 +278,7 @@ class HeatMap(PaneledView):
     def reset(self) -> None:
         self._row_episodes = RowEpisodes(self.session)
         # The old layout does not fit other rows, and the widget may not have a size yet.
-        self._heat_layout, self.line_count, self._losers = _NO_LAYOUT, 0, ()
+        self._heat_layout, self.line_count, self._losses = _NO_LAYOUT, 0, ()
 
     def make_layout(self) -> None:
         cores = self.cores
@@ -294,7 +294,7 @@ class HeatMap(PaneledView):
         offline_lines = 1 if cores.offline_cpus else 0
         header_lines = 0 if self.is_tiny else HEADER_LINES
         height = self.size.height - FOOTER_LINES - offline_lines - header_lines
-        losing = {cores.rows[loser.row].package for loser in self._losers} | {selected_package}
+        losing = {cores.rows[loss.row].package for loss in self._losses} | {selected_package}
         calm, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
         while True:
             self._heat_layout = heat_layout(
@@ -315,23 +315,23 @@ class HeatMap(PaneledView):
         heat = self._heat = HeatValues(
             self.session, self.interval, self.settings, self.cores, self._row_episodes, self._heat
         )
-        self._losers = losing_cores(
+        self._losses = losing_cores(
             self.session, self.interval, self.cores, self._row_episodes, heat.packages.victims
         )
         cores = self.cores.rows
-        if not self._folded_packages.isdisjoint(cores[loser.row].package for loser in self._losers):
+        if not self._folded_packages.isdisjoint(cores[loss.row].package for loss in self._losses):
             self.make_layout()  # unfolds a package of which a core now loses something
         cell = self._heat_layout.cell
         self._cpu_cells = heat.cpu_cells(cell, theme.letter_styles(self.app.theme))
         self._make_marks(heat)
-        losers = [] if self.side_width else self._losers
+        losses = [] if self.side_width else self._losses
         self.header_lines = [] if self.is_tiny else [
             heat.title(cell, self.width, self._hidden_text()),
-            heat.legend(cell, self.width, losers, is_requested=self._worst_requested),
+            heat.legend(cell, self.width, losses, is_requested=self._worst_requested),
         ]  # fmt: skip
         selected = self.selected_row
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)
-        first: PanelKind = "losses" if self._losers and not self.side_width else "who"
+        first: PanelKind = "losses" if self._losses and not self.side_width else "who"
         panels = self.make_panels(self.spare_lines - FOOTER_LINES, first=first)
         self.footer_lines = [*panels, (foot, "chosen")]
         self._make_side(selected)
@@ -345,15 +345,15 @@ class HeatMap(PaneledView):
             if not heat.suspect_positions.isdisjoint(core.positions):
                 before[row] = (DOUBTED_SIGN, "dim")
         selected = self.selected_row
-        for loser in self._losers:
+        for loss in self._losses:
             if self._heat_layout.cell.blank_lines:
-                before[loser.row] = after[loser.row] = ring_side(loser)
-            elif loser.is_running:
-                before[loser.row] = episode_style.marker(loser.episode), loser.style
-                if loser.row == selected:
-                    after[loser.row] = before[loser.row]
+                before[loss.row] = after[loss.row] = ring_side(loss)
+            elif loss.is_running:
+                before[loss.row] = episode_style.marker(loss.episode), loss.style
+                if loss.row == selected:
+                    after[loss.row] = before[loss.row]
         has_rings = self._heat_layout.cell.blank_lines > 0
-        self._edges = ring_edges(self._heat_layout, self._losers) if has_rings else {}
+        self._edges = ring_edges(self._heat_layout, self._losses) if has_rings else {}
         if selected is not None:
             before[selected] = theme.CURSOR_SIGNS[0], "mark"
             after.setdefault(selected, (theme.CURSOR_SIGNS[1], "mark"))
@@ -371,11 +371,11 @@ class HeatMap(PaneledView):
             numbers = core_panel(self.session, self.interval, self.settings, size, NUMBER_LINES)
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns
-        shown = [(loser.row, loser.is_running) for loser in self._losers]
+        shown = [(loss.row, loss.is_running) for loss in self._losses]
         inputs = moment, shown, selected, size, room, self.session
         if self._worst[0] != inputs:
             self._worst = inputs, worst_core_lines(
-                self.session, self.interval, self.cores, self._losers, selected, size, room
+                self.session, self.interval, self.cores, self._losses, selected, size, room
             )  # fmt: skip
         lines = self._worst[1][:room]
         lines = [*lines, *[([], None)] * (room - len(lines)), *numbers]
@@ -391,7 +391,7 @@ class HeatMap(PaneledView):
         count = len(self.cores.rows)
         if len(rows) == count:
             return ""
-        losing = sum(loser.is_running and loser.row not in rows for loser in self._losers)
+        losing = sum(loss.is_running and loss.row not in rows for loss in self._losses)
         more = f" ({losing} {'loses' if losing == 1 else 'lose'})" if losing else ""
         zoom = f"package {self._package_ids[0]} only · " if self._is_zoomed else ""
         return f"{zoom}{count - len(rows)} of {count} out of sight{more}"
@@ -499,7 +499,7 @@ class HeatMap(PaneledView):
     def action_worst(self) -> None:
         """Selects the core that loses most; when repeated, the next one."""
         selected = self.selected_row
-        if rows := [loser.row for loser in self._losers]:
+        if rows := [loss.row for loss in self._losses]:
             next_index = rows.index(selected) + 1 if selected in rows else 0
             self.select_row(rows[next_index % len(rows)])
         else:

@@ -63,11 +63,11 @@ alternating colours."""
 
 
 class _RibbonSide:
-    """The takers (`side` 0) or the losers (1) at the ends of the ribbons. Tasks of one name have a
+    """The takers (`side` 0) or the victims (1) at the ends of the ribbons. Tasks of one name have a
     block of rows."""
 
     def __init__(self, flows: Sequence[Flow], side: int, row_s: float) -> None:
-        ends = [(flow.taker, flow.loser)[side] for flow in flows]
+        ends = [(flow.taker, flow.victim)[side] for flow in flows]
         by_name = {end: [f for f, e in zip(flows, ends, strict=True) if e == end] for end in ends}
         self.names = [join_flows(parts).names[side] for parts in by_name.values()]
         self.lost_s = [sum(flow.lost_s for flow in parts) for parts in by_name.values()]
@@ -84,7 +84,7 @@ class _RibbonSide:
 
 
 def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]], float]:
-    """Returns at most `rows` lines, in which a ribbon joins the taker and the loser of each flow,
+    """Returns at most `rows` lines, in which a ribbon joins the taker and the victim of each flow,
     and the seconds per row. The thickness of a ribbon is the lost time. Flows that do not fit are
     left out, the smallest first."""
     for count, row_s in product(range(len(flows), 0, -1), ROW_SCALES_S):
@@ -161,7 +161,7 @@ def flow_columns(size: int) -> list[Column]:
         Column("taker", "who takes", 16, is_left=True, gap=0, max_width=24),
         Column("bar", "", 16, is_left=True, gap=1, max_width=60, weight=3),
         Column("lost", "CPU s", 8, digits=1),
-        Column("loser", "from", 17, is_left=True, gap=2, max_width=25),
+        Column("victim", "from", 17, is_left=True, gap=2, max_width=25),
         Column("share", "lost %", 8, scale=100.0), Column("cause", "", 13, is_left=True, gap=2),
         Column("cpus", "CPUs", 18, is_left=True, gap=2, rank=1, max_width=30),
     ], size)  # fmt: skip
@@ -169,13 +169,13 @@ def flow_columns(size: int) -> list[Column]:
 
 def flow_cells(flow: Flow, table_columns: Sequence[Column], max_s: float) -> list[Cell]:
     by_key = {column.key: column for column in table_columns}
-    kind, (taker, loser) = NEIGHBOURS.get(flow.cause), flow.names
+    kind, (taker, victim) = NEIGHBOURS.get(flow.cause), flow.names
     bar = theme.LEVELS[8] * max(1, round(by_key["bar"].room * flow.lost_s / max_s))
     style = "alarm" if flow.share >= 0.05 else "text"
     cells: dict[str, Cell] = {
         "sign": (kind.marker if kind else " ", style), "taker": (taker, "bright"),
         "bar": [(bar, _COLOURS[flow.cause][0])], "lost": by_key["lost"].cell(flow.lost_s),
-        "loser": (loser, "bright"), "cause": (flow.cause, "dim"),
+        "victim": (victim, "bright"), "cause": (flow.cause, "dim"),
         "share": by_key["share"].cell(flow.share if flow.wanted_s else nan, style),
         "cpus": (ranges(sorted(flow.cpus)), "dim"),
     }  # fmt: skip
@@ -376,9 +376,9 @@ class Neighbours(PaneledView, CursorCanvas):
         size = max(1, self.width - 2)
         lines: list[list[Run]] = []
         if selected is not None:
-            taker, loser = selected.names
+            taker, victim = selected.names
             count = f"{flows.index(selected) + 1} of {len(flows)}"
-            title = panel_title(f"{taker} takes from {loser}", count, size)
+            title = panel_title(f"{taker} takes from {victim}", count, size)
             lines += [[], [(" ", "text"), *title]]
             for label, text in self._details:
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")

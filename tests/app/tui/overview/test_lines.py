@@ -20,7 +20,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import columns
 from perftop.tui.overview.overview import Arrangement, FoldMode, arrange_lines
-from perftop.tui.overview.rows import GridData, _loser_and_taker, row_lines
+from perftop.tui.overview.rows import GridData, _victim_and_taker, row_lines
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
@@ -141,9 +141,9 @@ def test_a_second_bar_shows_issue_slots_if_there_is_room() -> None:
 
 
 def test_names_too_long_for_both_share_the_room_without_their_pids() -> None:
-    loser, sign, taker = _loser_and_taker("a" * 30 + " 1", "b" * 30 + " 2", 20)
-    assert (len(loser[0]), len(sign[0]), len(taker[0])) == (9, 3, 8)
-    assert _loser_and_taker("cc 1", "ld 2", 20)[0][0] == "cc 1"
+    victim, sign, taker = _victim_and_taker("a" * 30 + " 1", "b" * 30 + " 2", 20)
+    assert (len(victim[0]), len(sign[0]), len(taker[0])) == (9, 3, 8)
+    assert _victim_and_taker("cc 1", "ld 2", 20)[0][0] == "cc 1"
 
 
 # --- folded packages, and the cursor that opens them
