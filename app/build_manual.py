@@ -19,14 +19,14 @@ COMPLETIONS = {
     "zsh": "share/zsh/site-functions/_perftop",
     "fish": "share/fish/vendor_completions.d/perftop.fish",
 }
-ARCHIVED = (".ci", ".github", "app", "probe", "screenshots", "tests")
+ARCHIVED_FOLDERS = (".ci", ".github", "app", "probe", "screenshots", "tests")
 """Folders that are needed to build, test and change perftop, beside the files at the top."""
-MADE = {".pyc", ".so"}
-"""Endings of files that are made and not kept."""
+GENERATED_SUFFIXES = {".pyc", ".so"}
+"""Suffixes of generated files, which the source archive omits."""
 
 
 def files(version: str, date: str) -> dict[str, str]:
-    """The text of each file, by its path below the prefix. Needs nothing but the sources."""
+    """Returns the text of each file, by its path below the prefix. Needs only the sources."""
     sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probe")]
     from perftop import cli
     from perftop.docs import command_line
@@ -53,9 +53,9 @@ def commit() -> str:
 
 class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name for it
     def get_source_files(self) -> list[str]:
-        """What goes into the source archive, relative to the project, in which setuptools runs."""
-        found = [path for folder in ARCHIVED for path in (ROOT / folder).rglob("*")]
-        kept = [path for path in found if path.is_file() and path.suffix not in MADE]
+        """Returns the paths of archived files, relative to the project, where setuptools runs."""
+        paths = [path for folder in ARCHIVED_FOLDERS for path in (ROOT / folder).rglob("*")]
+        kept = [path for path in paths if path.is_file() and path.suffix not in GENERATED_SUFFIXES]
         return [os.path.relpath(path) for path in (ROOT / ".gitignore", *kept)]
 
     def run(self) -> None:

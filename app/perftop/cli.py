@@ -338,7 +338,7 @@ _OPTION_HINTS = {
     "-A": _ROWS_HINT,
     "--no-aggr": _ROWS_HINT,
 }
-"""What to type instead of an option that perftop lacks or uses differently."""
+"""Hints for options that perftop lacks or uses differently, by option."""
 
 
 def translate_foreign_options(arguments: Sequence[str]) -> list[str]:

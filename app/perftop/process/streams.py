@@ -34,7 +34,7 @@ programs compete for each CPU."""
 PING_PERIOD_S = 2.0
 MAX_SILENCE_S = 10.0
 """Longest time in s without a sample of a remote machine, plus two sample periods. For a probe on
-this machine, it applies only if nothing else is awaited."""
+this machine, it applies only if nothing else is pending."""
 MAX_STARTING = 8
 """Maximum number of machines that start at the same time; each needs a process here and one
 there."""

@@ -108,7 +108,7 @@ class FleetState:
     theme: str = "perftop-dark"
     glyphs: Glyphs = "colour"
     click_targets: dict[int, str] = field(default_factory=dict)
-    """What a click on each line of the screen selects: the name of a machine, or '' for the
+    """The name of the machine that a click on each line selects, by line; '' for the
     headings."""
 
     @property
