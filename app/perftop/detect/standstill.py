@@ -253,7 +253,7 @@ class Halts(Detector):
     def _join_short_samples(self, data: DetectorInput) -> tuple[int, Floats]:
         """Returns the start in raw ns and the sums of the sample, joined with previous samples that
         were too short. Samples are not joined across a gap in the stream."""
-        now = data.sample.part(self._sums)
+        now = data.sample.part(self._sums).copy()
         has_steal = self._guest | (data.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS)
         now[STEAL_ERROR] = TICK_S * has_steal
         if self._joined_samples is None or not 0 < data.time_ns - data.since_ns <= self._gap_ns:
