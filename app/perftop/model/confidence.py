@@ -58,7 +58,7 @@ COUNTED_QUANTITIES: dict[tuple[str, str], Quantity] = {
     ("neighbour", "cache"): Quantity("misses of the last-level cache", False),
     ("neighbour", "hypervisor"): Quantity("steal"),
     ("quota", "quota"): Quantity(
-        "time for which the kernel stopped the group; inferred if scaled by tasks per CPU"
+        "time for which the kernel stopped the group; inferred if its tasks waited longer"
     ),
     ("stopped", "stopped"): Quantity("the states of threads"),
     ("stopped", "split-lock"): Quantity("sleeps of 10 ms, counted in the kernel's log", False),
