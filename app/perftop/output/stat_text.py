@@ -226,7 +226,7 @@ def headline(command: str, line: Line) -> str:
     busy = line.get("busy")
     alone_text = ""
     if busy is not None and busy["cpus"] >= 3 and busy["one_s"] >= MIN_SINGLE_CPU_SHARE * wall_s:
-        alone_text = f" One CPU alone worked for {busy['one_s']:.1f} s."
+        alone_text = f" For {busy['one_s']:.1f} s, only one CPU was busy."
     busy_cpus = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
     return f"{text} and {busy_cpus}{wait_text}.{alone_text}"
 
@@ -307,10 +307,9 @@ def _clock_line(session: Session, line: Line) -> str:
         return f"{clock_ghz(measure['mean'])}{limit} GHz"
     kinds = [kind for kind in KINDS if kind == "throttle" or KINDS[kind].depth == "hz"]
     causes = [cause["cause"] for cause in line.get("causes", ()) if cause["kind"] in kinds]
-    unknown = cause_of("unknown").subject
-    reason = f": {cause_of(causes[0]).subject or unknown}" if causes else ""
+    reason = f" ({cause_of(causes[0]).name})" if causes else ""
     clock = f"{clock_ghz(measure['mean'])}{limit} GHz"
-    return f"{clock}, below it {whole_percent(below)} of the time{reason}"
+    return f"{clock}, below its ceiling {whole_percent(below)} of the time{reason}"
 
 
 def _used_lines(line: Line) -> list[str]:

@@ -194,7 +194,7 @@ def test_the_report_on_a_build_has_all_lines() -> None:
     )
     busy = BUSY | {"cpus": 3, "one_s": 0.0}
     assert report_line("CPUs busy", busy=busy) == "all 3 for 42.0 s, 2 for 20.4 s"
-    assert report_line("clock").endswith("GHz, below it 12 % of the time: Power limit PL2")
+    assert report_line("clock").endswith("below its ceiling 12 % of the time (power limit PL2)")
     assert report_line("waits") == "13.20 s for a CPU and 2.10 s for the disk, all tasks together"
     assert (
         report_line("others") == "at least 0.3 CPUs on average; most: chrome[812], 21.0 s on CPU 3"
@@ -237,7 +237,7 @@ def test_unknown_values_are_left_out() -> None:
 
 def test_a_cpu_that_worked_alone_for_long_is_named() -> None:
     _, line = example(cpus=[{}] * 16)
-    assert headline("make", line).endswith(" One CPU alone worked for 21.8 s.")
+    assert headline("make", line).endswith(" For 21.8 s, only one CPU was busy.")
     _, line = example(busy=BUSY | {"one_s": 1.0})
     assert "alone" not in headline("make", line)
 
