@@ -317,7 +317,7 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
                 yield f"guest-epyc-{verb}", partial(_run, verb, "--json", "--sysroot", tree)
         case "colours":
             for name in ("why", "summary", "summary-marks", "diff", "diff-marks"):
-                for machine in (IN_EPISODE, "job", "guest"):
+                for machine in (IN_EPISODE, "job"):
                     words = FILE_VERBS[name]
                     yield (
                         f"{name}-{machine}",
