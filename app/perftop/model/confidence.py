@@ -23,10 +23,12 @@ class Quantity(NamedTuple):
     """The counter or file that shows the cause."""
     is_cause: bool = True
     """Whether the quantity counts the cause itself, not a side effect."""
+    inferred_if: str = ""
+    """A case in which this cause is only inferred; '' if there is none."""
 
 
 _LIMIT = "limit reasons, status bits or counters of the package that name it"
-_POWER = Quantity(f"{_LIMIT}; inferred if only the power is at the limit")
+_POWER = Quantity(_LIMIT, inferred_if="only the power is at the limit")
 
 COUNTED_QUANTITIES: dict[tuple[str, str], Quantity] = {
     ("turbo-drop", "policy"): Quantity("the limit that was set, with the clock within 2 % of it"),
@@ -58,7 +60,7 @@ COUNTED_QUANTITIES: dict[tuple[str, str], Quantity] = {
     ("neighbour", "cache"): Quantity("misses of the last-level cache", False),
     ("neighbour", "hypervisor"): Quantity("steal"),
     ("quota", "quota"): Quantity(
-        "time for which the kernel stopped the group; inferred if its tasks waited longer"
+        "time for which the kernel stopped the group", inferred_if="its tasks waited longer"
     ),
     ("stopped", "stopped"): Quantity("the states of threads"),
     ("stopped", "split-lock"): Quantity("sleeps of 10 ms, counted in the kernel's log", False),

@@ -273,7 +273,7 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
     label = f"{'':{INDENT}}{finding.confidence + ':':<{TRY_WIDTH}}"
     counted = COUNTED_QUANTITIES.get(finding.cause)
-    basis = "no counter names a limit" if counted is None else counted.quantity.partition(";")[0]
+    basis = "no counter names a limit" if counted is None else counted.quantity
     evidence = wrap_text(
         ", ".join(finding.evidence) or basis, WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",

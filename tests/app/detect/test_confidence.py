@@ -113,6 +113,7 @@ def test_the_trust_page_lists_all_causes_with_their_counters() -> None:
         best = "measured" if entry.is_cause else "inferred"
         rows = [line for line in page.splitlines() if line.startswith(f"| `{kind}` |")]
         name = "any" if cause == "*" else f"`{cause}`"
-        assert any(
-            name in row and row.endswith(f"| {entry.quantity} | {best} |") for row in rows
-        ), kind
+        quantity = entry.quantity + (
+            f"; inferred if {entry.inferred_if}" if entry.inferred_if else ""
+        )
+        assert any(name in row and row.endswith(f"| {quantity} | {best} |") for row in rows), kind

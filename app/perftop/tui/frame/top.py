@@ -456,7 +456,7 @@ def alert_line(
     verdict: Verdict | None = None,
 ) -> Line:  # fmt: skip
     """Returns a message, or else the verdict. If the verdict is not a warning, an episode that
-    costs something replaces its sentence, and the other running episodes are listed behind it."""
+    costs something replaces its sentence, and the other running episodes are listed after it."""
     if status.failure_text is not None:  # why the stream ended, and hints if there is room
         text, quits = safe_cells(status.failure_text), " · q quits "
         newest = interval is not None and status.paused_at is None

@@ -539,7 +539,7 @@ class TaskLanes:
         return [(chars[:start], key), (name, f"ground/{key}"), (chars[end:], key)]
 
     def _letter_line(self, chars: str, key: str) -> list[Run]:
-        """Returns a run of a lane of letters, with the name of the task behind its letter where
+        """Returns a run of a lane of letters, with the name of the task after its letter where
         there is room."""
         for letter, name in zip(charts.TASK_LETTERS, map(safe_cells, self._names), strict=False):
             words = f"{letter}={name} "
