@@ -316,7 +316,7 @@ def _start_failure(name: object, reason: wire.WireError | None, start: bytes) ->
     """Returns the failure for a file whose first message, the hello, cannot be decoded (`reason`)
     or is incomplete (None). `start`: the first bytes of the file."""
     text = f"cannot read {name}: {reason}"
-    if BLOCK_START.search(start) and "wire version" not in str(reason):
+    if BLOCK_START.search(start) and not isinstance(reason, wire.VersionError):
         text = f"cannot read {name}: its first message, which describes all samples, is damaged"
     elif reason is None:
         problem = "ends before its first sample" if start else "is empty"

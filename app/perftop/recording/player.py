@@ -220,7 +220,7 @@ class Seeker:
         return None
 
     async def extend_back(self, playback: Playback, since_ns: int) -> None:
-        """Extends the history of a playback back to this moment, or as far back as memory permits."""
+        """Extends the history of a playback back to this moment, if memory permits."""
         history = playback.session.past
         if (begin_ns := history.begin_ns) is None:
             return

@@ -289,6 +289,7 @@ from perfprobe.wire.check import (
     MAX_COLUMNS,
     MAX_MESSAGE,
     ForeignDataError,
+    VersionError,
     WireError,
     apply_hotplug,
     check_frame,
@@ -340,7 +341,7 @@ __all__ = [
     "ROW_OFFLINE", "ROW_REBASED", "ROW_SAMPLED", "ROW_UNPINNED", "ROW_WIDE", "VERSION", "Block",
     "Bye", "Bytes", "Counter", "Cpu", "Decoder", "ForeignDataError", "Frame", "Hello",
     "Identity", "Message", "Missing", "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope",
-    "Step", "Turbo", "WireError", "apply_hotplug", "check_frame", "check_note", "encode",
-    "first_fields", "frame_bytes", "max_elements", "row_after_hotplug", "unpack",
+    "Step", "Turbo", "VersionError", "WireError", "apply_hotplug", "check_frame", "check_note",
+    "encode", "first_fields", "frame_bytes", "max_elements", "row_after_hotplug", "unpack",
     "with_columns", "without_check",
 ]  # fmt: skip

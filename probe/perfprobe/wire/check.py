@@ -40,6 +40,10 @@ class ForeignDataError(WireError):
     """The bytes are not a stream at all: they do not begin like a message."""
 
 
+class VersionError(WireError):
+    """The stream has a wire version that cannot be read."""
+
+
 def check_hello(hello: Hello) -> None:
     """Raises WireError if parts of a hello contradict each other: frames would be misread."""
     cpus = [row.cpu for row in hello.topology]

@@ -15,6 +15,7 @@ from perfprobe.wire.check import (
     MAX_MESSAGE,
     BlockSize,
     ForeignDataError,
+    VersionError,
     WireError,
     block_sizes,
     check_hello,
@@ -269,7 +270,7 @@ class Decoder:
         version = body.get("wire")
         if cls is Hello and version != VERSION:
             report = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
-            raise WireError(
+            raise VersionError(
                 f"wire version {report} is not one this perftop reads ({VERSION}): "
                 "use the same version of perftop for both"
             )

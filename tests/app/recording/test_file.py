@@ -141,6 +141,7 @@ def test_bytes_that_are_missing_or_too_many_lose_at_most_their_block(
     assert result[-1] == messages[-1]
 
 
+GOLDEN = DATA / "recording-1"
 NEWER_HELLO = msgpack.packb(msgpack.packb({"type": "hello", "wire": 2}))
 
 
@@ -149,6 +150,7 @@ NEWER_HELLO = msgpack.packb(msgpack.packb({"type": "hello", "wire": 2}))
     (b"\x7fELF and so on", "is not a perftop recording; perftop record -o FILE makes one$"),
     (wire.encode(HELLO)[:-1], "ends before"), (wire.encode(wire.Bye("x")), "no hello"),
     (NEWER_HELLO, "^cannot read .*: wire version 2 is not one this perftop reads"),
+    (NEWER_HELLO + GOLDEN.read_bytes(), "^cannot read .*: wire version 2 is not"),
 ])  # fmt: skip
 def test_other_file_types_are_refused(tmp_path: Path, text: bytes, why: str) -> None:
     with pytest.raises(Failed, match=why) as refused:
@@ -280,7 +282,6 @@ def test_a_torn_message_that_ends_like_an_index_is_not_an_index(tmp_path: Path) 
 
 # --- recordings of older versions, which must remain readable
 
-GOLDEN = DATA / "recording-1"
 DIGEST = "864e0db83771bbd7e0fab148e86f1d99280c9fb757188fd13f19ab0701fdd048"
 """Digest of its frames as written by the simulated machine."""
 
