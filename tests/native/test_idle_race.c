@@ -91,7 +91,7 @@ static void a_dropped_update_is_seen(void)
 {
     uint64_t dropped = 0;
 
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 40; i++)
         dropped += contend(1, 200);
     if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
         WAIT_FOR((dropped += contend(1, 5000)) > 0);

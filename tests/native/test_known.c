@@ -51,12 +51,12 @@ static long steps(uint32_t kind, uint64_t turns)
  * difference. A step over SYSCALL may be reported with the instruction after it. */
 static bool has_length(uint32_t kind)
 {
-    const long few = steps(kind, 2), more = steps(kind, 12);
+    const long few = steps(kind, 2), more = steps(kind, 4);
     const long turn = (long)pp_known_turn(kind);
 
-    if (more - few == 10 * turn || (kind == PP_KNOWN_ENTER && more - few == 10 * (turn - 1)))
+    if (more - few == 2 * turn || (kind == PP_KNOWN_ENTER && more - few == 2 * (turn - 1)))
         return true;
-    fprintf(stderr, "kind %u: %ld more steps for 10 turns of %ld\n", kind, more - few, turn);
+    fprintf(stderr, "kind %u: %ld more steps for 2 turns of %ld\n", kind, more - few, turn);
     return false;
 }
 

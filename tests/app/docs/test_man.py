@@ -18,18 +18,21 @@ from perftop.docs import command_line
 from perftop.docs.command_line import described_verbs
 from perftop.docs.page import parse_blocks, topics
 
-PAGES = command_line.man_pages(cli._parser(), "1.2.3", "2026-11-23")
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return command_line.man_pages(cli._parser(), "1.2.3", "2026-11-23")
 
 
-def test_all_verbs_and_pages_have_a_man_page() -> None:
+def test_all_verbs_and_pages_have_a_man_page(pages: dict[str, str]) -> None:
     results = {f"perftop-{verb.name}.1" for verb in described_verbs(cli._parser())[1:]}
     results |= {f"perftop-{topic}.7" for topic in topics()} | {"perftop.1"}
-    assert set(PAGES) == results
+    assert set(pages) == results
 
 
-def test_all_options_are_explained() -> None:
+def test_all_options_are_explained(pages: dict[str, str]) -> None:
     for verb in described_verbs(cli._parser()):
-        text = PAGES[f"perftop-{verb.name}.1" if verb.name else "perftop.1"]
+        text = pages[f"perftop-{verb.name}.1" if verb.name else "perftop.1"]
         for option in verb.options:
             for name in option.names:
                 assert f"\\fB{name.replace('-', chr(92) + '-')}\\fR" in text, (verb.name, name)
@@ -45,15 +48,17 @@ def test_arguments_become_requests_for_pages() -> None:
 
 
 @pytest.mark.parametrize("reader", ["mandoc -Tlint -W warning", "groff -man -t -wall -z -Tutf8"])
-def test_man_page_readers_report_no_errors(reader: str, tmp_path: Path) -> None:
+def test_man_page_readers_report_no_errors(
+    reader: str, tmp_path: Path, pages: dict[str, str]
+) -> None:
     words = reader.split()
     if shutil.which(words[0]) is None:
         pytest.skip(f"no {words[0]} here")
-    for name, text in PAGES.items():
+    for name, text in pages.items():
         assert text.isascii()
         (tmp_path / name).write_text(text)
     result = subprocess.run(
-        [*words, *sorted(PAGES)], cwd=tmp_path, capture_output=True, text=True, check=False
+        [*words, *sorted(pages)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     message = [line for line in (result.stdout + result.stderr).splitlines() if "break" not in line]
     assert not message  # except for long names in narrow table columns
@@ -67,7 +72,9 @@ def test_the_parser_needs_no_libraries() -> None:
     subprocess.run([sys.executable, "-S", "-c", given], check=True, timeout=MAX_WAIT_S)
 
 
-def test_the_wheel_contains_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wheel_contains_pages_and_scripts(
+    monkeypatch: pytest.MonkeyPatch, pages: dict[str, str]
+) -> None:
     """The wheel has them in the directories below the prefix that man and shells search."""
     pytest.importorskip("setuptools")
     monkeypatch.syspath_prepend(str(ROOT))
@@ -75,7 +82,7 @@ def test_the_wheel_contains_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "path", list(sys.path))
     result = module.files("1.2.3", "2026-11-23")
     assert {"share/man/man1/perftop.1", *module.COMPLETIONS.values()} <= result.keys()
-    assert result["share/man/man7/perftop-why.7"] == PAGES["perftop-why.7"]
+    assert result["share/man/man7/perftop-why.7"] == pages["perftop-why.7"]
     assert all(result.values())
 
 
