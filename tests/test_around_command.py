@@ -21,7 +21,8 @@ class Terminal(Screen):
     def __init__(self, arguments: list[str], errors: Path) -> None:
         self._errors = errors
         self.drawn = ""
-        super().__init__(["sh", "-c", 'exec "$@" 2> "$0"', str(errors), *arguments])
+        with errors.open("wb") as stderr:
+            super().__init__(arguments, stderr)
         os.set_blocking(self.fd, False)
 
     def read(self) -> bool:

@@ -53,7 +53,7 @@ def latencies(cpus: int) -> list[float]:
     ours, theirs = os.pipe()
     os.set_inheritable(theirs, True)
     argv = [sys.executable, __file__, str(cpus), str(theirs)]
-    pid, fd = terminal.start(argv, 160, 50)
+    process, fd = terminal.start(argv, 160, 50)
     terminal.drain(fd, 4.0)
     os.read(ours, 1 << 16)
     results: list[float] = []
@@ -68,7 +68,7 @@ def latencies(cpus: int) -> list[float]:
         if fd in ready:
             os.read(fd, 1 << 16)
             last = time.monotonic()
-    terminal.stop(pid, fd)
+    terminal.stop(process, fd)
     os.close(ours)
     os.close(theirs)
     return results
@@ -78,14 +78,14 @@ def start_delays_ms(source: str, mark: bytes) -> tuple[float, float]:
     """Returns the ms from the start of the command to its first text, and to the first numbers."""
     start = time.monotonic()
     argv = [sys.executable, "-m", "perftop", "--source", source]
-    pid, fd = terminal.start(argv, 160, 50)
+    process, fd = terminal.start(argv, 160, 50)
     text, painted = b"", 0.0
     while mark not in text and time.monotonic() - start < 10:
         if select.select([fd], [], [], 1.0)[0]:
             text += os.read(fd, 1 << 16)
             painted = painted or (time.monotonic() if b"perftop" in text else 0.0)
     now = time.monotonic()
-    terminal.stop(pid, fd)
+    terminal.stop(process, fd)
     return 1000 * (painted - start - 0.05), 1000 * (now - start - 0.05)
 
 

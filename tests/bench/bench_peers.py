@@ -79,15 +79,16 @@ def command_lines() -> Kinds:
 def cost(argv: list[str], span_s: float = SPAN_S) -> tuple[float, float]:
     """Returns the CPU time in s per minute of the program itself, and of all processes that it
     started."""
-    pid, fd = terminal.start(argv, 160, 50)
+    process, fd = terminal.start(argv, 160, 50)
     terminal.drain(fd, WARM_S)
+    pid = process.pid
     own_s, total_s = (terminal.cpu_s(pids) for pids in ([pid], terminal.process_tree(pid)))
     terminal.drain(fd, span_s)
     own_s, total_s = (
         terminal.cpu_s([pid]) - own_s,
         terminal.cpu_s(terminal.process_tree(pid)) - total_s,
     )
-    terminal.stop(pid, fd)
+    terminal.stop(process, fd)
     return own_s / span_s * 60, (total_s - own_s) / span_s * 60
 
 

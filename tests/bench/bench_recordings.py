@@ -86,12 +86,12 @@ def reading(directory: Path, runs: int) -> Iterator[Goal]:
 def first_picture_s(path: str) -> float:
     """Returns the s from the start of a replay to its first numbers on the screen."""
     start_s, text = time.monotonic(), b""
-    pid, fd = terminal.start([*PERFTOP, "replay", path], 160, 50)
+    process, fd = terminal.start([*PERFTOP, "replay", path], 160, 50)
     while b"busy" not in text and time.monotonic() - start_s < terminal.LIMIT_S:
         if select.select([fd], [], [], 1.0)[0]:
             text += os.read(fd, 1 << 16)
-    elapsed_s = time.monotonic() - start_s - terminal.START_DELAY_S
-    terminal.stop(pid, fd)
+    elapsed_s = time.monotonic() - start_s
+    terminal.stop(process, fd)
     return elapsed_s
 
 

@@ -124,10 +124,10 @@ def first_bytes_ms() -> float:
 
 def memory() -> Iterator[Line]:
     for name, argv in (("live", PERFTOP), ("stat", [*PERFTOP, "stat"])):
-        pid, fd = terminal.start([*argv, "--source", "os"], 160, 50)
+        process, fd = terminal.start([*argv, "--source", "os"], 160, 50)
         terminal.drain(fd, 10.0)
-        total = sum(map(terminal.rss_mb, terminal.process_tree(pid)))
-        terminal.stop(pid, fd)
+        total = sum(map(terminal.rss_mb, terminal.process_tree(process.pid)))
+        terminal.stop(process, fd)
         yield f"resident, {name}, both processes", total, 70.0, "MB"
 
 

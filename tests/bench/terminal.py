@@ -6,13 +6,13 @@ import fcntl
 import os
 import pty
 import select
-import signal
-import struct
+import subprocess
 import termios
 import time
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 # Programs keep their compiled modules, like installed programs, so that no start includes
 # compiling.
@@ -20,26 +20,30 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 TICKS = os.sysconf("SC_CLK_TCK")
 SIZE = (120, 40)
 LIMIT_S = 30.0
-START_DELAY_S = 0.05
-"""Time in s that a program waits before it starts, while its terminal gets its size."""
 
 
-def start(argv: list[str], columns: int, lines: int) -> tuple[int, int]:
-    """Starts a program on a terminal of this size; returns its pid and this side's descriptor."""
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
-        time.sleep(START_DELAY_S)
-        os.execvp(argv[0], argv)  # noqa: S606
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    return pid, fd
+def start(
+    argv: list[str], columns: int, lines: int, stderr: IO[bytes] | None = None
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Starts a program in a session with a terminal of this size, which is also its stderr unless
+    that is given. Returns the process and this side's descriptor."""
+    fd, terminal = pty.openpty()
+    termios.tcsetwinsize(fd, (lines, columns))
+    look = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
+    process = subprocess.Popen(
+        argv, stdin=terminal, stdout=terminal, stderr=stderr or terminal, env=os.environ | look,
+        start_new_session=True,
+        preexec_fn=partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+    )  # fmt: skip
+    os.close(terminal)
+    return process, fd
 
 
-def stop(pid: int, fd: int) -> None:
+def stop(process: subprocess.Popen[bytes], fd: int) -> None:
     os.write(fd, b"q")
     drain(fd, 1.0)
-    os.kill(pid, signal.SIGTERM)
-    os.waitpid(pid, 0)
+    process.terminate()
+    process.wait()
     os.close(fd)
 
 
@@ -88,9 +92,14 @@ class Screen:
     """A program on its own terminal, which is ended at the end of the block, even after an
     error."""
 
-    def __init__(self, argv: list[str]) -> None:
-        self.pid, self.fd = start(argv, *SIZE)
-        self.status: int | None = None
+    def __init__(self, argv: list[str], stderr: IO[bytes] | None = None) -> None:
+        self._process, self.fd = start(argv, *SIZE, stderr)
+        self.pid = self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status once `has_ended` was true."""
+        return self._process.returncode
 
     def __enter__(self) -> Self:
         return self
@@ -99,16 +108,12 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        self._process.kill()  # does nothing after its end
+        self._process.wait()
         os.close(self.fd)
 
     def has_ended(self) -> bool:
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.status = os.waitstatus_to_exitcode(status) if pid else None
-        return self.status is not None
+        return self._process.poll() is not None
 
     def quit(self) -> int:
         """Presses q and returns the exit status; -9 if the program does not end."""

@@ -3,8 +3,8 @@ preloader, because a short run spends most of its CPU time on imports.
 
 `install` makes subprocess start `python -m` with one of them in this way. The new process is a
 child of its caller, with the environment, directory, open files and signals that exec would leave
-it. All other programs start as usual, also those that start perftop in turn; so does a start with
-`preexec_fn`, as another user, or with another locale or variable of the interpreter.
+it. All other programs start as usual, also those that start perftop in turn; so does a start as
+another user, or with another locale or variable of the interpreter.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def install(fork: Callable[..., int] | None = None) -> None:
         pairs = (pair.split(b"=", 1) for pair in environment or ())
         variables = os.environb.copy() if environment is None else dict(pairs)
         same = _of_interpreter(variables) == _of_interpreter(os.environb)
-        others = call[17:22]  # the user, umask and preexec_fn
-        if not (_module(argv) and same and close_fds and others == (None, None, None, -1, None)):
+        others, before_start = call[17:21], call[21]  # the user and umask; preexec_fn
+        if not (_module(argv) and same and close_fds and others == (None, None, None, -1)):
             return int(_fork_exec(*call))
         kept = [fd for fd in passed if fd != errors]
         standard = [fd if fd >= 0 else own for own, fd in enumerate((stdin, stdout, stderr))]
         ignored = {n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN}
         return (fork or _ask_preloader)(
             [*standard, *kept], [0, 1, 2, *kept], argv, variables,
-            Path.cwd() / os.fsdecode(directory or ""), session, group, ignored,
+            Path.cwd() / os.fsdecode(directory or ""), session, group, before_start, ignored,
             {*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
         )  # fmt: skip
 
@@ -141,7 +141,8 @@ def _fork_here(*start: Any) -> int:
 
 def _become(
     files: list[int], descriptors: list[int], argv: list[str], variables: dict[bytes, bytes],
-    directory: Path, session: bool, group: int, ignored: set[int], blocked: Iterable[int],
+    directory: Path, session: bool, group: int, before_start: Callable[[], object] | None,
+    ignored: set[int], blocked: Iterable[int],
 ) -> NoReturn:  # fmt: skip
     """Runs a program in this process, like exec and a new interpreter: it gets these files as
     `descriptors`, and no others."""
@@ -156,6 +157,8 @@ def _become(
         os.setsid()
     if group >= 0:
         os.setpgid(0, group)
+    if before_start:
+        before_start()
     os.environ.clear()
     os.environb.update(variables)
     time.tzset()

@@ -7,12 +7,12 @@ import os
 import resource
 import select
 import signal
-import subprocess
 import sys
 import termios
 import time
 from pathlib import Path
 
+import command
 import pytest
 import terminal
 from capabilities import needs_fuse
@@ -30,15 +30,14 @@ BYTES = (1, 60, 400, 3000, 12000)
 """Bytes drawn before the event: while the screen is opened, while it starts, and later."""
 
 
-IGNORED_HANGUP = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]
-
-
 class Screen(terminal.Screen):
     """perftop on its own terminal."""
 
     def __init__(self, *options: str, ignored: bool = False) -> None:
-        command = argv("--source", *options)
-        super().__init__([*IGNORED_HANGUP, *command] if ignored else command)
+        if ignored:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        super().__init__(argv("--source", *options))
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def read(self, count: int) -> None:
         """Reads this number of drawn bytes."""
@@ -206,16 +205,22 @@ def test_perftop_can_be_stopped_and_resumed_at_any_time() -> None:
         assert screen.status in {128 + signal.SIGTERM, -signal.SIGTERM}
 
 
+CHILDREN = """
+import os
+from perftop.tui.app import can_be_resumed
+for has_own_group in (False, True):
+    if (pid := os.fork()) == 0:
+        if has_own_group:
+            os.setpgid(0, 0)
+        print(can_be_resumed(), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
 def test_a_separate_process_group_in_a_session_can_be_resumed() -> None:
-    code = "from perftop.tui.app import can_be_resumed; print(can_be_resumed())"
-    for first, output in (("", "False"), ("os.setpgid(0, 0)", "True")):
-        child = f"import os; {first}\n{code}"
-        leader = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-        run = subprocess.run(
-            [sys.executable, "-c", leader], text=True, capture_output=True, check=True,
-            start_new_session=True,
-        )  # fmt: skip
-        assert run.stdout.strip() == output, run.stderr
+    done = command.python(CHILDREN, start_new_session=True)
+    assert done.stdout.split() == ["False", "True"]
 
 
 EARLY = """
