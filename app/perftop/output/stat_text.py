@@ -318,8 +318,8 @@ def _used_lines(line: Line) -> list[str]:
     if {"instructions", "cycles"} <= totals.keys():
         instructions, cycles = _si_text(totals["instructions"]), _si_text(totals["cycles"])
         parts.append(f"{instructions} instructions in {cycles} cycles on all CPUs")
-    if run["switches"] is not None:
-        parts.append(f"{_si_text(run['switches'])} switches")
+    if (switches := run["switches"]) is not None:
+        parts.append("1 switch" if switches == 1 else f"{_si_text(switches)} switches")
     if run["page_faults"] is not None:
         disk = f" ({run['disk_faults']} from disk)" if run["disk_faults"] else ""
         parts.append(f"{_si_text(run['page_faults'])} page faults{disk}")

@@ -232,6 +232,7 @@ def test_unknown_values_are_left_out() -> None:
     assert report_line("waits", job=JOB | {"seen_s": 9.0}).startswith("at least 13.20 s for a CPU")
     nothing = dict.fromkeys(("switches", "page_faults", "disk_faults", "peak_bytes"))
     assert report_line("used", run=RUN | nothing, totals={}) == ""
+    assert report_line("used", run=RUN | nothing | {"switches": 1}, totals={}) == "1 switch"
     assert "not known" in report_line("exit status 0", run=RUN | {"slack_s": None})
 
 
