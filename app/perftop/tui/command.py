@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -185,8 +184,7 @@ class CommandSource(LiveSource):
     def complete_status(self, status: AppStatus) -> AppStatus:
         status = super().complete_status(status)
         run = self.run
-        return replace(
-            status,
+        return status._replace(
             job_text=self._state(),
             job_status=None if run is None else run.status,
             notice=status.notice or self._end_notice_text(),

@@ -8,7 +8,6 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -120,7 +119,7 @@ class ReplaySource(StreamSource):
             damage=self._recording.damage,
             indexed_share=max(0.0, min(1.0, indexed)) if self.indexing else None,
         )
-        return replace(status, replay=replay)
+        return status._replace(replay=replay)
 
     @property
     def ends_ns(self) -> tuple[int, int] | None:
@@ -148,7 +147,7 @@ class ReplaySource(StreamSource):
                 self.show_moment(int(now_ns))
             return False
         self.is_paused = False
-        self.status = replace(self.status, paused_at=None)
+        self.status = self.status._replace(paused_at=None)
         end_s = self.clock() + BATCH_S
         due_messages = playback.messages_until(now_ns)
         while messages := list(islice(due_messages, MAX_BATCH)):
@@ -292,7 +291,7 @@ class ReplaySource(StreamSource):
             self.add(playback.session.hello)
             self.cost = CpuCost(lambda: 0.0)
             self.cost.cpu_share(playback.session)
-            self.status = replace(self.status, own_cpu_share=playback.cost)
+            self.status = self.status._replace(own_cpu_share=playback.cost)
         playback.session.take_interval()  # so that the next interval begins where reading continues
         self._show_and_play_from(time_ns)
 

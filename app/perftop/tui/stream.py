@@ -8,7 +8,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -101,7 +100,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         newest, is_live = self.newest_interval, not self.is_paused
         has_new_interval = newest is not None and newest is not previous and is_live
         if has_new_interval:
-            self.status = replace(self.status, own_cpu_share=self.cost.cpu_share(self.session))
+            self.status = self.status._replace(own_cpu_share=self.cost.cpu_share(self.session))
         if self.clock() - self._last_check_s >= MIN_CHECK_S:
             self.check()
         self._schedule_check(1.5)  # longer than a batch, which covers up to 1 s of samples
@@ -135,7 +134,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         if self.interval is None:
             self.app.end_with_status(failed.status)
             return
-        self.status = replace(self.status, failure_text=str(failed))
+        self.status = self.status._replace(failure_text=str(failed))
         self.show()
 
     # --- the status
@@ -183,7 +182,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     def _current_status(self) -> AppStatus:
         notice = self._notice if self.clock() < self._notice_end_s else ""
-        return self.complete_status(replace(self.status, notice=notice))
+        return self.complete_status(self.status._replace(notice=notice))
 
     def _schedule_check(self, seconds: float) -> None:
         """Schedules a check in this many seconds. Each batch of messages causes a check and
@@ -220,7 +219,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         """Shows the new `interval`. `is_range`: whether it is a range that the user has
         selected."""
         time_s = self.interval.time if self.interval is not None and self.is_paused else None
-        self.status = replace(self.status, paused_at=time_s, is_range=is_range)
+        self.status = self.status._replace(paused_at=time_s, is_range=is_range)
         self.show()
 
     def step(self, steps: int) -> None:
@@ -255,7 +254,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         new_ns = old_ns if direction else self._initial_interval_ns
         if steps:
             new_ns = min(steps) if direction > 0 else max(steps)
-        self.status, self.interval_ns = replace(self.status, interval_ns=new_ns), new_ns
+        self.status, self.interval_ns = self.status._replace(interval_ns=new_ns), new_ns
         self.on_interval_changed()
         if self.is_paused and self.interval is not None:  # the numbers now cover the new interval
             self.show_moment(self.interval.time_ns)
@@ -298,7 +297,7 @@ class LiveSource(StreamSource):
             text = f"{hello.host} was restarted: its earlier history is gone"
             self.interval = self.newest_interval = None
             self.is_paused = False
-            self.status = replace(self.status, paused_at=None)
+            self.status = self.status._replace(paused_at=None)
             self.show_notice(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello), summarises=self.summarises)
         session.track_losses(losses_only=True)
@@ -330,8 +329,8 @@ class LiveSource(StreamSource):
         is_hanging = status.failure_text is None and silent_s > limit_s
         recording, recorder_notice = self._recorder.status(now_s) if self._recorder else (None, "")
         link = self._link()
-        return replace(
-            status, silent_s=silent_s if is_hanging else None, recording_text=recording,
+        return status._replace(
+            silent_s=silent_s if is_hanging else None, recording_text=recording,
             notice=status.notice or recorder_notice, link=None if link is None else link.state(),
         )  # fmt: skip
 

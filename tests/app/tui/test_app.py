@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,7 +139,7 @@ async def test_the_requested_batches_end_with_intervals() -> None:
 
     async with running_app(Machine(), set_batch_length=request.append) as run:
         assert request == [INTERVAL_NS], "with the first numbers, which come after one sample"
-        run.source.status = replace(run.source.status, interval_ns=1_500_000_000)
+        run.source.status = run.source.status._replace(interval_ns=1_500_000_000)
         run.source.on_interval_changed()
         await run.pilot.press("+", "+")
         assert request[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]

@@ -59,8 +59,7 @@ class PlaybackState:
     """Share of the file that has been searched for episodes; None if the search is complete."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppStatus:
+class AppStatus(NamedTuple):
     """The state of the app, which the screen shows beside measured numbers."""
 
     interval_ns: int
@@ -374,7 +373,7 @@ class TopLines(PageWidget):
         alert = alert_line(session, interval, status, width, verdict)
         # Tiles replace the machine's numbers if no clock is counted.
         tiled = session is not None and not session.evaluator.variants["busy_hz"]
-        screen = self.screen.size
+        screen = self.screen.outer_size
         self._line_names = top_line_names(
             screen.height, width, has_tiles=tiled,
             has_states=session is None or session.has_smt,

@@ -109,6 +109,11 @@ class ChartPage:
         return self._lanes
 
     @property
+    def width(self) -> int:
+        """Width of the charts, with the texts beside them, in cells."""
+        return self._layout.width if self._layout else 0
+
+    @property
     def panel_height(self) -> int:
         """Number of lines left below the charts."""
         return self._layout.panel_lines if self._layout else 0

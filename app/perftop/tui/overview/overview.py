@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from textual import events
-from textual.geometry import Size
 
 from perftop.base.text import ranges
 from perftop.draw import strips
@@ -105,9 +104,8 @@ class Overview(ChartedView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = "open", "order", "fold"
 
     _charts: ChartPage | None = None
-    _fitted_size = Size(0, 0)
-    """Width and height, in cells, for which the layout was made. They are stored because Textual
-    computes them at each access."""
+    _chart_room = 0
+    """Number of lines for which the layout of the charts was chosen."""
     _grid: GridData | None = None
     """The data of the grid; None while charts are shown."""
     _packages: PackageLines
@@ -127,9 +125,8 @@ class Overview(ChartedView, CursorCanvas):
 
     def make_layout(self) -> None:
         assert self._charts is not None
-        self._fitted_size = Size(self.width, self.size.height)
-        width, height = self._fitted_size
-        if not self.is_tiny and self._charts.choose_layout(height, width):
+        self._chart_room = self.size.height
+        if not self.is_tiny and self._charts.choose_layout(self._chart_room, self.width):
             self._grid, self.shown_charts = None, self._charts
             return
         self.shown_charts = None
@@ -187,7 +184,7 @@ class Overview(ChartedView, CursorCanvas):
         charts.make_lines(self.interval, order, self.settings, self.glyphs)
         self._arrangement = Arrangement([], [], [], order)
         self.line_count, self.header_lines = len(charts.lines), []
-        width, height = self._fitted_size.width, self._fitted_size.height - self.line_count
+        width, height = charts.width, self._chart_room - self.line_count
         gap = int(height > charts.panel_height)
         height -= gap
         three: tuple[PanelKind, ...] = ("selected", "who", "happened")

@@ -93,8 +93,7 @@ class StripCache:
         self._painted_strips: list[Strip] = []
         """The strips that were painted last, by line of the widget from the top."""
         self._writers: dict[theme.LineState, RunWriter] = {}
-        """Writers of runs by state of the line. A change of theme replaces them, so they are looked
-        up at each paint."""
+        """Writers of runs in the current theme, by state of the line."""
         self.built = 0
         """Number of strips made so far, to measure how well the cache works."""
 
@@ -123,7 +122,6 @@ class StripCache:
     def paint(self, lines: Sequence[tuple[Hashable, Line]], width: int, visible_width: int) -> None:
         """Paints the lines that have changed. `lines`: all lines of the widget with their keys.
         `width`: cells of a line, of which the first `visible_width` are visible."""
-        self._writers.clear()
         old, strips = self._painted_strips, [self.strip(key, line, width) for key, line in lines]
         changed_strips = {y: strip for y, strip in enumerate(strips)
                           if y >= len(old) or strip is not old[y]}  # fmt: skip
@@ -133,6 +131,11 @@ class StripCache:
 
 
 class PageWidget(Widget, metaclass=AbstractWidgetMeta):
+    @property
+    def size(self) -> Size:
+        """Returns the size in cells; there are no borders, which Textual would look up."""
+        return self.outer_size
+
     def __init__(self, *, id: str | None, ascii_: bool) -> None:  # noqa: A002
         super().__init__(id=id)
         self._ascii = ascii_
@@ -209,9 +212,8 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         self.side_lines: list[list[Run]] = []
         """Fixed lines of `side_width` cells to the right of all lines, from the top."""
         self._strips = StripCache(self, ascii_=settings.ascii)
-        self._painted_size = Size(0, 0)
-        """Size of the widget at the last paint; Textual computes `size` at each access."""
         self._theme = ""
+        """Name of the theme in which the lines are laid out."""
         self.cores: Cores
         self.session: Session
         self.interval: Interval
@@ -324,17 +326,21 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
     # --- values that a view uses
 
     @property
+    def size(self) -> Size:
+        """Returns the size in cells; there are no borders, which Textual would look up."""
+        return self.outer_size
+
+    @property
     def glyphs(self) -> Glyphs:
         """The way to draw charts on this terminal: in ASCII, in shapes, in 16 or in all colours."""
         from perftop.draw.charts import chart_glyphs  # imported late: needs numpy
 
-        name = self.app.current_theme.name
-        return chart_glyphs(name, no_color=self.app.no_color, ascii_=self.settings.ascii)
+        return chart_glyphs(self._theme, no_color=self.app.no_color, ascii_=self.settings.ascii)
 
     @property
     def width(self) -> int:
         """Width of a line in cells, without the scrollbar and the lines beside it."""
-        return self.scrollable_content_region.width - self.side_width
+        return self.size.width - self.scrollbar_size_vertical - self.side_width
 
     @property
     def height(self) -> int:
@@ -351,7 +357,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         return round(self.scroll_y)  # `scroll_offset.y` is equal to this, but costs twice as much
 
     def _paint(self) -> None:
-        width, _ = self._painted_size = self.size
+        width = self.size.width
         if not width:
             return
         size = Size(self.width + self.side_width, self.line_count + self._fixed_lines)
@@ -377,9 +383,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
     def handle_footer_click(self, event: events.Click) -> bool:
         """Handles a click on a footer line: opens the clicked episode, or selects the clicked CPU's
         core, whose page a double click opens. Returns False for a click elsewhere."""
-        if event.y < max(
-            len(self.header_lines), self._painted_size.height - len(self.footer_lines)
-        ):
+        if event.y < max(len(self.header_lines), self.size.height - len(self.footer_lines)):
             return False
         target = self.target_at(event.x, self.size.height - event.y)
         if isinstance(target, Episode):
@@ -416,7 +420,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
     def _visible_lines(self) -> list[tuple[Hashable, Line]]:
         """Returns the visible lines from the top of the widget, each with its key: the kind of line
         (header, line or footer), and its index."""
-        top, height = self.top_line, self._painted_size.height
+        top, height = self.top_line, self.size.height
         # Footer lines that do not fit are cut.
         first_footer = max(len(self.header_lines), height - len(self.footer_lines))
         room = first_footer - len(self.header_lines)
@@ -430,7 +434,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
             *[(("footer", y), line) for y, line in enumerate(self.footer_lines)],
         ]
         side_lines = self.side_lines[: len(visible_lines)]
-        line_width = self.width if side_lines else 0  # Textual computes the size at each access
+        line_width = self.width
         for y, side in enumerate(side_lines):
             key, (runs, state) = visible_lines[y]
             gap = " " * (line_width - width(runs)), "text"
@@ -452,16 +456,14 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         self.scroll_to(y=max(0, y), animate=False, immediate=True)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        self._painted_size = self.size
         lines = self._visible_lines()
         lines += [(("line", -1), BLANK)] * (crop.bottom - len(lines))
         return [
-            self._strips.cropped_strip(*lines[y], self._painted_size.width, crop)
-            for y in crop.line_range
+            self._strips.cropped_strip(*lines[y], self.size.width, crop) for y in crop.line_range
         ]
 
     def render_line(self, y: int) -> Strip:
-        (strip,) = self.render_lines(Region(0, y, self._painted_size.width, 1))
+        (strip,) = self.render_lines(Region(0, y, self.size.width, 1))
         return strip
 
     def on_resize(self) -> None:

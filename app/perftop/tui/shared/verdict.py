@@ -261,8 +261,9 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
     interval or, live, with the newest sample; None if the session has no sums for the span."""
     if session.history is None if is_past(session, interval) else not session.tracks_losses:
         return None
-    cache = _CACHES.setdefault(session, _VerdictCache())
-    return cache.compute(session, interval, is_range=is_range)
+    if session not in _CACHES:
+        _CACHES[session] = _VerdictCache()
+    return _CACHES[session].compute(session, interval, is_range=is_range)
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:

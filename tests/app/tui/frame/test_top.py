@@ -50,20 +50,20 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
     session.late_samples = 3
     replay = PlaybackState(True, 1.0, (0, 10**10), None, is_over=False, damage=None)
     for state, word in (
-        (replace(STATUS, paused_at=interval.time), "PAUSED"),
-        (replace(STATUS, paused_at=interval.time, is_range=True), f", {interval.elapsed_s:.1f} s "),
-        (replace(STATUS, replay=replay), "REPLAY"),
+        (STATUS._replace(paused_at=interval.time), "PAUSED"),
+        (STATUS._replace(paused_at=interval.time, is_range=True), f", {interval.elapsed_s:.1f} s "),
+        (STATUS._replace(replay=replay), "REPLAY"),
         (
-            replace(
-                STATUS, replay=replace(replay, recording_span_ns=(0, 10**14), indexed_share=0.5)
+            STATUS._replace(
+                replay=replace(replay, recording_span_ns=(0, 10**14), indexed_share=0.5)
             ),
             " ×1 ",
         ),
-        (replace(STATUS, replay=replace(replay, speed=inf)), " max "),
-        (replace(STATUS, silent_s=4.0), "NO DATA"),
-        (replace(STATUS, recording_text="3 MB"), "REC 3 MB"),
-        (replace(STATUS, recording_text=""), "NOT RECORDING"),
-        (replace(STATUS, failure_text="gone"), "DEAD"),
+        (STATUS._replace(replay=replace(replay, speed=inf)), " max "),
+        (STATUS._replace(silent_s=4.0), "NO DATA"),
+        (STATUS._replace(recording_text="3 MB"), "REC 3 MB"),
+        (STATUS._replace(recording_text=""), "NOT RECORDING"),
+        (STATUS._replace(failure_text="gone"), "DEAD"),
     ):
         for width in range(20, 300):
             header = strips.text(top.header_line(session, interval, state, width))
@@ -75,8 +75,8 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
 
 def test_the_connection_to_a_remote_machine_is_shown() -> None:
     link = LinkState("n7", 0.0123, 4321.0)
-    assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, link=link))
-    unknown = replace(STATUS, link=replace(link, rtt_s=nan, remote_name="unix:/run/s"))
+    assert "ssh 12.3 ms 4.3 kB/s" in text(STATUS._replace(link=link))
+    unknown = STATUS._replace(link=replace(link, rtt_s=nan, remote_name="unix:/run/s"))
     assert "socket 4.3 kB/s" in text(unknown)
     assert "ms" not in text(unknown).partition("socket")[2].partition("kB/s")[0]
 
@@ -84,7 +84,7 @@ def test_the_connection_to_a_remote_machine_is_shown() -> None:
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_broken_link_is_shown_at_all_widths(width: int) -> None:
     link = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
-    assert " NO LINK FOR 12 s " in text(replace(STATUS, link=link, silent_s=12.3), width)
+    assert " NO LINK FOR 12 s " in text(STATUS._replace(link=link, silent_s=12.3), width)
 
 
 # --- the top line, which reports the worst running episode
