@@ -5,8 +5,9 @@ them as text."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isnan, nan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +35,7 @@ _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 _SHARE_KEYS = {METRICS[key].label: key for key in ("util", "user", "system", "steal")}
 """Keys of the shares of a CPU's time, by name."""
 _READ_KEYS = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
-_READ_INDEXES = [INDEX[key] for key in _READ_KEYS]
+_READ_INDEXES = np.array([[INDEX[key]] for key in _READ_KEYS])
 
 
 def lowered_metric_name(episode: Episode) -> str:
@@ -88,11 +89,12 @@ class UnitReader:
     ) -> None:  # fmt: skip
         session, interval = row_numbers.reader.session, row_numbers.interval
         self._session, self._interval, self._clock = session, interval, clock
+        self._row_numbers = row_numbers
         self._running_episodes = sorted(
             episode_style.episodes_during(session, interval), key=episode_style.severity_key
         )
         self._row_episodes = episodes
-        self._tasks = task_ranking(session, interval).names_by_cpu
+        self._ranking = task_ranking(session, interval)
         has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
         chosen = session.evaluator.variants
         self._accounts = {name: key for name, key in _SHARE_KEYS.items() if name == "busy" or (
@@ -101,13 +103,9 @@ class UnitReader:
         self._has_suspects = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
         rows = [row for unit in units for row in unit.positions]
-        numbers = interval.values.all[_READ_INDEXES][:, rows].T.tolist()
+        numbers = interval.values.all[_READ_INDEXES, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
-        self._busiest = row_numbers.busiest.tolist()
-        """Index of the busiest CPU of each row of `Cores.rows`."""
-        self._ceiling_hz = row_numbers.ceiling_hz.tolist()
-        self._below_ceiling = row_numbers.is_below_ceiling.tolist()
 
     def package_marker(self, package: int | None) -> Run:
         """Returns the marker of the worst running episode that affects most of a package."""
@@ -123,24 +121,26 @@ class UnitReader:
         return _marker_run(next(shared, None))
 
     def unit_values(self, unit: ChartUnit, *, is_selected: bool) -> UnitValues:
-        row = unit.positions[self._busiest[unit.row] if unit.is_pair else 0]
+        of_rows = self._row_numbers
+        row = unit.positions[of_rows.busiest[unit.row] if unit.is_pair else 0]
         episodes = [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
         is_package_wide = self._row_episodes.is_package_wide
         own_episodes = [e for e in episodes if not is_package_wide(e, unit.positions[0])]
         worst = next(filter(episode_style.is_loss, own_episodes), next(iter(own_episodes), None))
         shares = self._states(unit) if unit.is_pair else self._time_shares(row)
         lowered_names = [*map(lowered_metric_name, episodes)]
-        is_below_ceiling = self._below_ceiling[unit.row] or "clock" in lowered_names
         ipc_episode = next((e for e in own_episodes if lowered_metric_name(e) == "IPC"), None)
         losing_cpu = None if ipc_episode is None else find_losing_index(unit.cpus, own_episodes)
         ipc_row = row if losing_cpu is None else unit.positions[losing_cpu]
         util, hz, _ = self._util_clock_ipc(row)
+        is_below_ceiling = "clock" in lowered_names or (
+            not isnan(hz) and bool(of_rows.is_below_ceiling[unit.row])
+        )
         *_, ipc = self._util_clock_ipc(ipc_row)
         # The IPC is that of one CPU, so the tasks of that CPU come first.
         cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.positions.index(ipc_row)])
-        tasks = [task for cpu in cpus for task in sorted(self._tasks.get(cpu, ()), reverse=True)]
-        if not unit.is_pair:
-            tasks.sort(reverse=True)
+        names_by_cpu = self._ranking.names_by_cpu
+        tasks = [task for cpu in cpus for task in names_by_cpu.get(cpu, ())]
         names = [f"{name} {100 * share:.0f}" for share, name in tasks]
         busy = sum(self._numbers[row][0] for row in unit.positions)
         if unseen := unaccounted_text(busy, sum(share for share, _ in tasks)):
@@ -150,19 +150,13 @@ class UnitReader:
             shares, frozenset(filter(None, map(lowered_metric_name, own_episodes))),
             self._doubtful_shares(unit, shares),
             _marker_run(worst), names, hz,
-            self._ceiling_hz[unit.row],
+            float(of_rows.ceiling_hz[unit.row]),
             (theme.DROP_SIGN, "alarm") if is_below_ceiling else (" ", "text"),
             ipc, _marker_run(ipc_episode), any(self._online[row] for row in unit.positions),
             self._share_texts(unit) if unit.is_pair else {},
-            util < MIN_AWAKE_UTIL, is_selected, self._clock, self._waiting_tasks(unit),
+            util < MIN_AWAKE_UTIL, is_selected, self._clock,
+            sum(self._ranking.waiting_by_cpu.get(cpu, nan) for cpu in unit.cpus),
         )  # fmt: skip
-
-    def _waiting_tasks(self, unit: ChartUnit) -> float:
-        snapshot = self._interval.snapshot
-        if snapshot.waits is None:
-            return nan
-        waits = [task.wait for cpu in unit.cpus for task in snapshot.activity_on(str(cpu))]
-        return sum(wait for wait in waits if not isnan(wait))
 
     def _util_clock_ipc(self, row: int) -> tuple[float, float, float]:
         """Returns utilisation, clock in Hz and IPC of a CPU. Clock and IPC are NaN if the CPU is at
@@ -227,8 +221,7 @@ QUEUE_LETTER = "w"
 SELECTION_BAR = "▌"
 
 
-@dataclass(frozen=True, slots=True)
-class UnitValues:
+class UnitValues(NamedTuple):
     """Values of a CPU or a core over one interval; NaN where unknown."""
 
     name: str
@@ -249,7 +242,7 @@ class UnitValues:
     ipc_marker: Run = (" ", "text")
     """Marker after the IPC: that of the episode that lowers it."""
     is_online: bool = True
-    share_texts: Mapping[str, str] = field(default_factory=dict)
+    share_texts: Mapping[str, str] = {}
     """Texts that replace unknown shares, by name."""
     is_asleep: bool = False
     """Whether the unit is too idle for its clock and IPC to be meaningful."""

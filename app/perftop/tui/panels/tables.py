@@ -297,12 +297,22 @@ class TaskRanking:
 
     @cached_property
     def names_by_cpu(self) -> dict[int, list[tuple[float, str]]]:
-        """The tasks on each CPU, by CPU number: their shares of its time, and names with PIDs."""
+        """The tasks on each CPU, by its number, the busiest first: shares of its time, and names
+        with PIDs."""
         names: dict[int, list[tuple[float, str]]] = {}
         for (pid, comm), shares in self._shares.items():
             for cpu, share in shares.items():
                 names.setdefault(cpu, []).append((share, safe_cells(f"{comm} {pid}")))
-        return names
+        return {cpu: sorted(tasks, reverse=True) for cpu, tasks in names.items()}
+
+    @cached_property
+    def waiting_by_cpu(self) -> dict[int, float]:
+        """The mean number of tasks that wait on each CPU; empty if waits are unknown."""
+        if self.snapshot.waits is None:
+            return {}
+        cpus = [self._session.topology[row].cpu for row in self.selected]
+        waits = {cpu: [task.wait for task in self.snapshot.activity_on(str(cpu))] for cpu in cpus}
+        return {cpu: sum(w for w in waits[cpu] if not isnan(w)) for cpu in cpus}
 
 
 _RANKINGS: WeakKeyDictionary[Session, dict[Grouping, TaskRanking]] = WeakKeyDictionary()
