@@ -397,10 +397,12 @@ class TaskLanes:
         self._cpu_counts = np.array([[len(unit.cpus)] for unit in units])
         self._unit_of_cpu = np.repeat(np.arange(len(units)), self._cpu_counts[:, 0])
         """Index of the unit of each CPU in `_cpus`."""
-        self._records: list[tuple[int, TaskColumns]] = []
-        """The records of tasks, the oldest first: monotonic time in ns, and the tasks on
-        `_cpus`."""
         self._times_ns: Floats = np.zeros(0)
+        """Monotonic times in ns of the records of tasks, the oldest first."""
+        self._tasks = TaskColumns(np.zeros(0, int), [], [], *np.zeros((3, 0)))
+        """The tasks on `_cpus` of all records together, in the order of the records."""
+        self._record_of_task: Ints = np.zeros(0, int)
+        """Index of the record of each task in `_tasks`."""
         self._record_shares: Floats = np.zeros((len(units), 1, TASK_PARTS))
         """Shares by unit, record and colour. One more record of zeros, at the end, is for columns
         without a record."""
@@ -459,41 +461,44 @@ class TaskLanes:
         """Reads the records between these monotonic times in ns, and those shortly before, to which
         the first columns may belong. Returns whether the records have changed."""
         first_ns, last_ns = self._read_ns
-        previous_count, old_records = len(self._records), self._records
+        dropped = int(self._times_ns.searchsorted(start_ns - MAX_TASKS_AGE_NS, side="right"))
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
-            old_records, last_ns = [], start_ns - 1
+            dropped, last_ns = len(self._times_ns), start_ns - 1
         snapshots = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
-        new_records = [(time_ns, snapshot.columns(self._cpus)) for time_ns, snapshot in snapshots]
         self._read_ns = start_ns, end_ns
-        records = [*old_records, *new_records]
-        self._records = [r for r in records if r[0] > start_ns - MAX_TASKS_AGE_NS]
-        return bool(new_records) or len(self._records) != previous_count
+        if not snapshots and not dropped:
+            return False
+        kept = slice(int(self._record_of_task.searchsorted(dropped)), None)
+        records = self._record_of_task[kept] - dropped
+        self._times_ns = self._times_ns[dropped:]
+        new_records = [snapshot.columns(self._cpus) for _, snapshot in snapshots]
+        new_indexes = len(self._times_ns) + np.arange(len(new_records))
+        task_counts = [len(columns.names) for columns in new_records]
+        self._record_of_task = np.concatenate([records, np.repeat(new_indexes, task_counts)])
+        self._times_ns = np.concatenate([self._times_ns, [time_ns for time_ns, _ in snapshots]])
+        old_columns = [column[kept] for column in self._tasks]
+        cpus, pids, names, *numbers = zip(old_columns, *new_records, strict=True)
+        self._tasks = TaskColumns(
+            np.concatenate(cpus), [*chain(*pids)], [*chain(*names)], *map(np.concatenate, numbers)
+        )
+        return True
 
     def _sum_records(self) -> None:
-        self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
-        units, records = len(self._cpu_counts), len(self._records) + 1
-        tasks = [columns for _, columns in self._records]
-        names: list[str] = [*chain(*(columns.names for columns in tasks))]
+        tasks, names = self._tasks, self._tasks.names
+        units, records = len(self._cpu_counts), len(self._times_ns) + 1
         if self._grouping != "task":
-            names = [*map(self._name, chain(*(columns.pids for columns in tasks)), names)]
+            names = [*map(self._name, tasks.pids, names)]
         index_of_name = {name: index for index, name in enumerate(dict.fromkeys(names))}
         indexes = np.array([*map(index_of_name.__getitem__, names)], int)
-        nothing = np.zeros(0)
-        shares = np.concatenate([nothing, *(columns.shares for columns in tasks)])
-        waits = np.concatenate([nothing, *(columns.waits for columns in tasks)])
-        cpus = np.concatenate([nothing.astype(int), *(columns.cpus for columns in tasks)])
-        task_counts = np.array([len(columns.names) for columns in tasks], int)
-        used = np.bincount(indexes, shares, len(index_of_name)).tolist()
+        used = np.bincount(indexes, tasks.shares, len(index_of_name)).tolist()
         self._choose_names(dict(zip(index_of_name, used, strict=True)))
         by_name = {name: i for i, name in enumerate(self._names) if name}
         parts = np.array([by_name.get(name, _OTHERS_INDEX) for name in index_of_name], int)[indexes]
-        bins = self._unit_of_cpu[cpus] * records + np.repeat(np.arange(len(tasks)), task_counts)
-        bins = bins * TASK_PARTS + parts
-        sums = np.bincount(bins, shares, units * records * TASK_PARTS).reshape(
-            units, records, TASK_PARTS
-        )
+        places = self._unit_of_cpu[tasks.cpus] * records + self._record_of_task
+        bins, size = places * TASK_PARTS + parts, units * records * TASK_PARTS
+        sums = np.bincount(bins, tasks.shares, size).reshape(units, records, TASK_PARTS)
         self._record_shares = sums / self._cpu_counts[..., None]
-        counts = np.bincount(bins // TASK_PARTS, np.fmax(waits, 0.0), units * records)
+        counts = np.bincount(places, np.fmax(tasks.waits, 0.0), units * records)
         self._waiting_counts = counts.astype(float).reshape(units, records)
 
     def _name(self, pid: int, comm: str) -> str:
@@ -521,6 +526,8 @@ class TaskLanes:
     def queue_lines(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
         """Returns the number of waiting tasks of each unit as `rows` lines, one for each task."""
         waiting = self._waiting_counts[:, self._record_of_column]
+        if not waiting.any():
+            return [[[(" " * len(waiting.T), "queue")]] * rows] * len(waiting)
         chars = theme.LEVELS if glyphs == "colour" else " " * 4 + QUEUE_LETTER * 5
         lines, size = charts.level_lines(np.rint(8 * waiting.ravel()), rows, chars), len(waiting.T)
         return [[[(line[begin : begin + size], "queue")] for line in lines]
@@ -529,6 +536,8 @@ class TaskLanes:
     def _name_line(self, chars: str, key: str) -> list[Run]:
         """Returns a run of a lane as runs with the name of the task where it first fits into full
         cells."""
+        if len(chars) < 3:  # no room for a letter between two full cells
+            return [(chars, key)]
         full, number = theme.LEVELS[8], key.removeprefix("task")
         named = number.isdecimal() and int(number) < NAMED_TASKS
         name = safe_cells(self._names[int(number)]) if named else ""
@@ -588,25 +597,22 @@ class TaskLanes:
         """Returns the times of each task on all CPUs of the lanes, the longest running time first,
         and, last, the busy time of unknown tasks. Together with the idle time, the running times
         add up to the span."""
-        shape = 2, len(self._cpu_counts), len(self._records) + 1
+        tasks, shape = self._tasks, (2, len(self._cpu_counts), len(self._times_ns) + 1)
         by_task = defaultdict[tuple[str, int], Floats](lambda: np.zeros(shape))
         longest_s: dict[tuple[str, int], float] = {}
         last_ns: dict[tuple[str, int], int] = {}
-        before_ns = None
-        for record, (time_ns, tasks) in enumerate(self._records):
-            elapsed_s = 0.0 if before_ns is None else (time_ns - before_ns) / 1e9
-            before_ns = time_ns
-            units = self._unit_of_cpu[tasks.cpus].tolist()
-            # A task waits at most once before each time that it runs.
-            waits_s = tasks.waits * elapsed_s / (tasks.switches * elapsed_s + 1)
-            times = units, tasks.shares, tasks.waits, waits_s
-            for comm, pid, unit, share, wait, wait_s in zip(
-                tasks.names, tasks.pids, *times, strict=True
-            ):
-                key = comm, pid
-                by_task[key][:, unit, record] += share, wait
-                longest_s[key] = float(np.fmax(longest_s.get(key, nan), wait_s))
-                last_ns[key] = time_ns
+        units, records = self._unit_of_cpu[tasks.cpus].tolist(), self._record_of_task.tolist()
+        times_ns = self._times_ns.astype(int).tolist()
+        elapsed_s = np.diff(self._times_ns, prepend=self._times_ns[:1])[self._record_of_task] / 1e9
+        # A task waits at most once before each time that it runs.
+        waits_s = (tasks.waits * elapsed_s / (tasks.switches * elapsed_s + 1)).tolist()
+        for comm, pid, unit, record, share, wait, wait_s in zip(
+            tasks.names, tasks.pids, units, records, tasks.shares, tasks.waits, waits_s, strict=True
+        ):
+            key = comm, pid
+            by_task[key][:, unit, record] += share, wait
+            longest_s[key] = float(np.fmax(longest_s.get(key, nan), wait_s))
+            last_ns[key] = times_ns[record]
         parts = {name: part for part, name in enumerate(self._names) if name}
         column_s, all_times = self._column_s / self._cpu_counts, list[LaneTask]()
         for key, values in by_task.items():
