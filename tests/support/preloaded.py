@@ -114,6 +114,7 @@ def _ask_preloader(files: list[int], *start: Any) -> int:
 
 
 def _answer_requests(channel: socket.socket) -> None:
+    gc.disable()  # imported modules live to the end
     for name in PACKAGES:
         for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
             if not module.name.endswith("__main__"):
@@ -123,6 +124,7 @@ def _answer_requests(channel: socket.socket) -> None:
         importlib.import_module(name)
     sys.path.pop()
     gc.freeze()
+    gc.enable()
     while (received := socket.recv_fds(channel, MAX_REQUEST_BYTES, MAX_FILES))[0]:
         request, files, *_ = received
         pid = ctypes.PyDLL(None).syscall(SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)

@@ -42,7 +42,7 @@ GOOD = wire.encode(GREETING) + b"".join(
 def child(code: str, data: bytes = GOOD) -> list[str]:
     """A program that writes `data` and then runs `code`."""
     start = f"import os, sys, time\nos.write(1, {data!r})\n"
-    return [sys.executable, "-c", start + code]
+    return [sys.executable, "-S", "-c", start + code]
 
 
 def open_probe(argv: Sequence[str]) -> streams.LinkedStream | streams.ProbeStream:
