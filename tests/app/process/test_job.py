@@ -301,6 +301,11 @@ def test_lines_are_kept_as_a_terminal_shows_them(text: bytes, expected_lines: li
     assert [line.rstrip() for line in visible_lines(printout_of(text))] == expected_lines
 
 
+def test_text_has_the_colours_and_styles_of_the_output() -> None:
+    (segment,) = printed_line(*printout_of(b"\x1b[1;2;3;4;7;9;31;44mx\n")[0])
+    assert str(segment.style) == "bold dim italic underline reverse strike color(1) on color(4)"
+
+
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))
 def test_the_kept_output_does_not_depend_on_its_pieces(text: bytes, cuts: list[int]) -> None:
     ends = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})

@@ -98,6 +98,13 @@ def test_a_late_drop_does_not_prolong_the_ramp() -> None:
     assert result.bursts_s == pytest.approx([0.03, 0.02], rel=0.05)
 
 
+@pytest.mark.parametrize(("low_s", "is_steady"), [(0.045, True), (0.065, False)])
+def test_a_steady_clock_leaves_its_band_for_at_most_a_fifth(low_s: float, is_steady: bool) -> None:
+    """The steady part is the second half of 0.5 s; work takes longer at a low clock."""
+    clock = [(4e-3, 2e9), (0.3, 3e9), (0.3 + low_s, 2.5e9), (1.0, 3e9)]
+    assert evaluated(run(clock, load_s=0.5)).levels[0].steady == is_steady
+
+
 @pytest.mark.parametrize(("at_s", "length_s"), [(1e-3, 0.2e-3), (8.3e-3, 1e-3), (15e-3, 4e-3)])
 def test_a_low_clock_after_the_ramp_is_not_part_of_it(at_s: float, length_s: float) -> None:
     """A warm-up of 0.1 ms, and a temporarily low clock later."""

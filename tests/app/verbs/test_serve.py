@@ -7,10 +7,12 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import synth
@@ -18,6 +20,7 @@ from command import children, lines, run_in_process, started_process
 from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perfprobe import wire
+from perftop.process import serving
 from perftop.process import streams as probe_stream
 from perftop.process.launch import probe_command
 from perftop.process.serving import MAX_READERS, Readers
@@ -65,6 +68,17 @@ async def open_readers() -> AsyncIterator[Readers]:
         yield readers
     finally:
         readers.close()
+
+
+@pytest.mark.parametrize("error", [OSError("it has left"), struct.error("no credentials")])
+def test_a_client_that_has_left_does_not_end_the_server(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(serving, "may_read", Mock(side_effect=error))
+    with ours, theirs:
+        serve._admit(Mock(accept=lambda: (ours, "")), Readers(), None)
+    serve._admit(Mock(accept=Mock(side_effect=error)), Readers(), None)
 
 
 async def test_a_late_reader_first_gets_hello_and_persistent_notes() -> None:

@@ -12,6 +12,7 @@ from math import nan
 import fleets
 import pytest
 from nightly import cases_by_day
+from textual.events import MouseScrollDown, MouseScrollUp
 from textual.pilot import Pilot
 from textual.widgets import Static
 
@@ -23,7 +24,7 @@ from perftop.session.losses import WAIT_CAUSE
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.fleet import fleet_state, page, views
-from perftop.tui.fleet.fleet_state import FleetState
+from perftop.tui.fleet.fleet_state import MIN_LABEL_WIDTH, FleetState
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.shared import keys
 
@@ -208,6 +209,25 @@ def test_racks_have_a_stable_order_if_their_numbers_are_equal() -> None:
     machines = [Machine(f"{rack}-{number}") for rack in ("k1", "k2") for number in numbers]
     rows = views.arrange_machines(machines, 120, 40).labels
     assert list(rows) == sorted(numbers, key=lambda number: (int(number), number))
+
+
+def test_racks_have_the_widest_cells_that_fit() -> None:
+    """Six racks with a cell of 6 and a space need 42 cells beside the labels."""
+    machines = [Machine(f"k{rack}-{number}") for rack in range(6) for number in range(3)]
+    needed = MIN_LABEL_WIDTH + 1 + 42
+    grids = [views.arrange_machines(machines, width, 40) for width in (needed, needed - 1)]
+    assert [(grid.has_racks, grid.size) for grid in grids] == [(True, 6), (True, 4)]
+
+
+async def test_the_wheel_selects_machines_below_and_above() -> None:
+    async with opened_screen(fleets.small()) as (source, pilot):
+        names = [machine.name for machine in source.page.state.machines]
+        selected = []
+        for event in (MouseScrollDown, MouseScrollDown, MouseScrollUp):
+            await pilot._post_mouse_events([event], offset=(30, 9))
+            await pilot.pause()
+            selected.append(names.index(source.page.state.selected_name))
+        assert selected == [4, 7, 4]
 
 
 def test_keys_are_unique_and_have_an_action() -> None:

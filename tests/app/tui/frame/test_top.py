@@ -45,6 +45,12 @@ def test_a_large_skew_is_a_warning() -> None:
     assert styles == ["text", "warn"]
 
 
+@pytest.mark.parametrize(("status", "style"), [(None, "clock"), (0, "text"), (7, "warn")])
+def test_only_a_failed_command_is_a_warning(status: int | None, style: str) -> None:
+    state = STATUS._replace(job_text=" make ", job_status=status)
+    assert (" make ", style) in top.header_line(*observe(Machine()), state, 160)
+
+
 def test_states_remain_when_other_parts_are_dropped() -> None:
     session, interval = observe(Machine())
     session.late_samples = 3
@@ -184,6 +190,16 @@ def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
 
     assert number in red_metrics(ALL)
     assert red_metrics(ALL[:1]) == []
+
+
+def test_the_line_of_the_machine_has_an_empty_cell_at_each_end() -> None:
+    observed = observe(Machine())
+    empty_cells = []
+    for width in range(20, 200):
+        line = strips.text(machine_line.machine_line(*observed, [], width))
+        assert line.startswith(" ")
+        empty_cells.append(width - len(line))
+    assert min(empty_cells) == 1
 
 
 def test_cores_of_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:

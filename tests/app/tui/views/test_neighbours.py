@@ -216,6 +216,11 @@ def test_other_takers_without_a_name_have_no_number() -> None:
     assert rest.names == ("others", "2 others")
 
 
+def test_the_losses_of_a_cpu_are_added_and_the_largest_comes_first() -> None:
+    flow = Flow("a", "x", "sibling", 4.0, {(1, 2, 0): 1.0, (3, 2, 0): 0.5, (1, 2, 4): 2.5})
+    assert [*flow.cpus.items()] == [(4, 2.5), (0, 1.5)]
+
+
 async def test_a_key_groups_and_ungroups_tasks_of_one_name() -> None:
     async with running_app(machine_of_two_cores(), (160, 50)) as run:
         await queue(run)
@@ -238,6 +243,8 @@ async def test_the_height_of_a_ribbon_follows_its_time() -> None:
         assert styles.count("loss-11") == 8
         assert styles.count("lp1-4") == 4
     assert sum(text(line).rstrip().endswith(" x ×2") for line in drawn) == 1
+    for y, time in ((4, " 4.0 s "), (10, " 2.0 s ")):
+        assert text(drawn[y]).index(time, 40) == 76
     smaller, row_s = draw_ribbons(shown, 160, 6)
     assert (len(smaller) <= 6, row_s) == (True, 2.0)
     assert draw_ribbons(shown, 160, 1)[0] == []
