@@ -156,9 +156,10 @@ def test_siblings_are_weighted_by_their_running_time() -> None:
     assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == [3.0] * 4
 
 
-def test_a_core_without_data_may_be_active_or_not() -> None:
-    nan = float("nan")
-    result = ceilings(turbo([turbo_table([(1, 40), (2, 30)])], cores=2), [1, nan], [1, nan])
+@pytest.mark.parametrize("sleep", [True, False])
+def test_a_core_without_data_may_be_active_or_not(sleep: bool) -> None:
+    model, run = turbo([turbo_table([(1, 40), (2, 30)])], cores=2, sleep=sleep), [1, float("nan")]
+    result = ceilings(model, run, run if sleep else None)
     assert (in_ghz(result.low_hz)[0], in_ghz(result.high_hz)[0]) == (3.0, 4.0)
 
 
