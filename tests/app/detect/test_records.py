@@ -216,6 +216,13 @@ def test_a_task_that_moves_is_stopped_on_one_cpu_at_a_time() -> None:
     assert result.depth == pytest.approx(0.5, abs=0.01)
 
 
+def test_a_record_of_the_moment_of_hello_covers_no_time() -> None:
+    job = Limited()
+    job.seq = -1
+    job.limit(stopped_share=0.5)
+    assert job.episodes("quota") == []
+
+
 def test_an_episode_ends_when_the_quota_is_removed() -> None:
     job = Limited()
     for quota in (True, True, False):
