@@ -105,6 +105,7 @@ def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: P
     feed(box, 0, 90)
     for until in (100, 110, 120):
         box.keep_span("steal", 80 * S, until * S)
+        box.keep_span("smi", 85 * S, (until - 5) * S)  # ends before the first one
         feed(box, until - 10, until)
     feed(box, 120, 200)
     box.keep_span("steal", 80 * S, 120 * S)  # the time is in the past
@@ -133,6 +134,19 @@ def test_the_size_is_limited_and_manually_kept_spans_are_removed_last(tmp_path: 
     assert names[0] == "by-hand"
     assert 1 < len(names) < 7, "some of six went, and by-hand did not"
     assert any("--max-size" in text for text in box.notices)
+
+
+def test_a_part_that_stays_in_the_ring_frees_no_room(tmp_path: Path) -> None:
+    """The size is exceeded while all parts of the kept spans are still in the ring."""
+    path, room = tmp_path / "box", 50_000
+    box, excess = ring(path, room), list[int]()
+    for second in range(50):
+        if second in {1, 20, 25}:
+            box.keep_span("steal", second * S, (second + 3) * S)
+        feed(box, second, second + 1)
+        sizes = {part.stat().st_ino: part.stat().st_size for part in path.rglob("*.part")}
+        excess.append(sum(sizes.values()) - room)
+    assert max(excess) < 5000, "two parts at most"
 
 
 def test_the_next_run_keeps_the_previous_ring(tmp_path: Path) -> None:
