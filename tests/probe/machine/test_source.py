@@ -197,7 +197,10 @@ def test_a_cpu_goes_offline_and_online(
 def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise its counters would not advance, because the kernel has closed them."""
+    """Otherwise its counters would not advance, because the kernel has closed them. Its files
+    appear again shortly afterwards."""
+    read = Mock(wraps=topology.read_cpus, side_effect=chain([DEFAULT, []], repeat(DEFAULT)))
+    monkeypatch.setattr(topology, "read_cpus", read)
     events: Iterator[set[int]] = chain([{1}], repeat(set()))
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
