@@ -60,7 +60,7 @@ def test_near_times_are_played_to_and_far_ones_jumped_to(tmp_path: Path) -> None
         assert asyncio.run(seeker.go(here, 62 * S)) is not here
 
 
-@pytest.mark.parametrize("room", [100_000, nightly_case(10_000_000)])
+@pytest.mark.parametrize("room", [100_000, 10_000_000])
 def test_joined_histories_keep_common_samples_once_and_their_size_limit(room: int) -> None:
     machine = Machine(cores=2)
     older, newer = (Session(machine.hello, History(machine.hello, room)) for _ in range(2))
@@ -73,7 +73,7 @@ def test_joined_histories_keep_common_samples_once_and_their_size_limit(room: in
     newer.history.prepend(older.history)
     assert newer.history.byte_count <= room
     assert (len(newer.history.times()) > before) == (room > 100_000)
-    assert (np.diff(newer.history.times()) > 0).all()
+    assert (np.diff(newer.history.times()) == SAMPLE_NS).all()
 
 
 def comparable_episode(episode: Episode) -> tuple[object, ...]:

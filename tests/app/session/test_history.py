@@ -377,7 +377,7 @@ def test_memory_channels_are_added() -> None:
 
 def test_a_rarely_read_rate_covers_all_bins_since_the_previous_read() -> None:
     nan = np.nan
-    rates = np.array([[nan], [5.0], [nan], [nan], [7.0], [nan]])
-    read_s = np.array([[0.0], [1.0], [0.0], [0.0], [3.0], [0.0]])
-    result = fill_covered_bins(rates, read_s, np.ones(6))[:, 0]
-    assert np.array_equal(result, [nan, 5.0, 7.0, 7.0, 7.0, nan], equal_nan=True)
+    rates = np.array([[nan], [5.0], [nan], [nan], [7.0], [nan], [9.0]])
+    read_s = np.array([[0.0], [4.0], [0.0], [0.0], [3.0], [0.0], [1.0]])
+    result = fill_covered_bins(rates, read_s, np.ones(7))[:, 0]
+    assert np.array_equal(result, [5.0, 5.0, 7.0, 7.0, 7.0, nan, 9.0], equal_nan=True)

@@ -96,6 +96,9 @@ async def test_a_late_reader_first_gets_hello_and_persistent_notes() -> None:
             "the note is valid from the start"
         )
         assert first.seq == 4
+        readers.send(HELLO)  # of the next probe
+        with connected_reader(readers) as later:
+            assert len(received_messages(later)) == 1
 
 
 async def test_a_late_reader_gets_the_current_cpus_without_past_changes() -> None:
