@@ -189,7 +189,6 @@ class Writer:
             write_all(self._fd, data)
         except OSError:
             self._replace_file()  # this and packing make room on a full disk
-            os.ftruncate(self._fd, self.byte_count)
             self._pack()
             write_all(self._fd, data)
 
