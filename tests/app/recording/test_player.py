@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sim_streams
 from fakes import Machine
-from nightly import cases_by_day, nightly_case
+from nightly import cases_by_day
 from recording_files import write_recording
 from sessions import session_of
 from synth import SAMPLE_NS
