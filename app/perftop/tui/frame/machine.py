@@ -309,6 +309,7 @@ _TILES = (
     Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", 1000.0),
     Tile("context_switches_hz", "switches", "switches", 8, "dim", 1000.0),
 )
+_TILES_BY_RANK = sorted(_TILES, key=lambda tile: tile.rank)
 _OLDER_LOAD_KEYS = "load_5", "load_15"
 HIGH_STEAL = METRICS["steal"].min_highlighted
 
@@ -347,7 +348,7 @@ def tile_columns(values_by_key: Mapping[str, float], size: int) -> list[TileColu
     full_names = size >= MIN_WIDTH_FOR_NAMES
     numbers: dict[str, tuple[list[Run], int]] = {}
     spare_cells = size - 2 + TILE_GAP
-    for tile in sorted(_TILES, key=lambda tile: tile.rank):
+    for tile in _TILES_BY_RANK:
         if isnan(values_by_key.get(tile.key, nan)):
             continue
         runs = _tile_number(tile, values_by_key, full_names=full_names)

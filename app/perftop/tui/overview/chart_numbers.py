@@ -90,9 +90,7 @@ class UnitReader:
         session, interval = row_numbers.reader.session, row_numbers.interval
         self._session, self._interval, self._clock = session, interval, clock
         self._row_numbers = row_numbers
-        self._running_episodes = sorted(
-            episode_style.episodes_during(session, interval), key=episode_style.severity_key
-        )
+        self._running_episodes = episodes.running
         self._row_episodes = episodes
         self._ranking = task_ranking(session, interval)
         has_steal = session.hello.virtualisation is not None  # only virtual machines have steal

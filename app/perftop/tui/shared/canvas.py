@@ -127,7 +127,8 @@ class StripCache:
                           if y >= len(old) or strip is not old[y]}  # fmt: skip
         self._painted_strips = strips
         self._strips = {key: self._strips[key] for key, _ in lines}
-        repaint(self._widget, changed_strips, visible_width)
+        if changed_strips:
+            repaint(self._widget, changed_strips, visible_width)
 
 
 class PageWidget(Widget, metaclass=AbstractWidgetMeta):
@@ -214,6 +215,8 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         self._strips = StripCache(self, ascii_=settings.ascii)
         self._theme = ""
         """Name of the theme in which the lines are laid out."""
+        self.glyphs: Glyphs
+        """The way to draw charts on this terminal. Does not exist before lines are laid out."""
         self.cores: Cores
         self.session: Session
         self.interval: Interval
@@ -302,7 +305,10 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         """Makes all lines again, for another width, order or machine, and draws the canvas."""
         if self._layout_inputs is None or not self.size.width:
             return
-        self._theme = self.app.current_theme.name
+        from perftop.draw.charts import chart_glyphs  # imported late: needs numpy
+
+        app, self._theme = self.app, self.app.current_theme.name
+        self.glyphs = chart_glyphs(self._theme, no_color=app.no_color, ascii_=self.settings.ascii)
         self._is_laid_out = True
         self._strips.clear()
         self.make_layout()
@@ -329,13 +335,6 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
     def size(self) -> Size:
         """Returns the size in cells; there are no borders, which Textual would look up."""
         return self.outer_size
-
-    @property
-    def glyphs(self) -> Glyphs:
-        """The way to draw charts on this terminal: in ASCII, in shapes, in 16 or in all colours."""
-        from perftop.draw.charts import chart_glyphs  # imported late: needs numpy
-
-        return chart_glyphs(self._theme, no_color=self.app.no_color, ascii_=self.settings.ascii)
 
     @property
     def width(self) -> int:

@@ -199,6 +199,8 @@ class RowEpisodes:
         packages = [row.package for row in session.topology]
         self._packages = list(dict.fromkeys(packages))
         self._package = np.array([self._packages.index(package) for package in packages], np.intp)
+        self.running: list[Episode] = []
+        """The episodes in the interval, the worst first."""
         self._episode_ids: tuple[tuple[int, int], ...] | None = None
         self._by_row: dict[int, list[Episode]] = {}
         self._mask_by_kind: dict[str, Bools] = {}
@@ -212,11 +214,11 @@ class RowEpisodes:
     def read(self, interval: Interval) -> None:
         """Reads the episodes of this interval, and finds those that affect whole packages."""
         self._interval = interval
-        episodes = sorted(episodes_during(self._session, interval), key=severity_key)
-        ids = tuple((id(episode), len(episode.cpus)) for episode in episodes)
+        self.running = sorted(episodes_during(self._session, interval), key=severity_key)
+        ids = tuple((id(episode), len(episode.cpus)) for episode in self.running)
         if ids != self._episode_ids:
             self._episode_ids = ids
-            self._assign_episodes(episodes)
+            self._assign_episodes()
         if not self._mask_by_kind:
             return
         is_awake, count = interval.values["util"] >= MIN_AWAKE_UTIL, len(self._packages)
@@ -225,12 +227,12 @@ class RowEpisodes:
             hit = np.bincount(self._package[is_awake & mask], minlength=count)
             self._package_wide_by_kind[kind] = ((hit > 1) & (2 * hit >= awake_counts)).tolist()
 
-    def _assign_episodes(self, episodes: Sequence[Episode]) -> None:
+    def _assign_episodes(self) -> None:
         """Fills the lists by CPU and by package."""
         position, n = self._session.position, len(self._package)
         self._by_row, self._mask_by_kind, self._package_wide_by_kind = {}, {}, {}
         self._by_package = [[] for _ in self._packages]
-        for episode in episodes:
+        for episode in self.running:
             rows = [position[cpu] for cpu in episode.cpus if cpu in position]
             for row in rows:
                 self._by_row.setdefault(row, []).append(episode)

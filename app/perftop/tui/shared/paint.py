@@ -223,7 +223,7 @@ def repaint(widget: Widget, lines: Mapping[int, Strip], visible_cells: int) -> N
     screen = widget.screen
     if isinstance(screen, DirectScreen) and screen.collected_lines is not None:
         screen.collected_lines.append((widget, lines, visible_cells))
-    elif lines:
+    else:
         widget.refresh(*(Region(0, y, visible_cells, 1) for y in lines))
 
 
