@@ -4,7 +4,6 @@ terminal driver."""
 
 from __future__ import annotations
 
-import gc
 import os
 import select
 import signal
@@ -40,9 +39,6 @@ from perftop.tui.shared import keys
 if TYPE_CHECKING:
     from textual.drivers._writer_thread import WriterThread
 
-GC_THRESHOLD = 10_000
-"""Number of new objects after which the garbage collector runs. With Python's default of 700 it
-would run at each refresh, and take 5 % of the refresh's time."""
 MAX_THEME_BYTES = 100
 
 
@@ -269,7 +265,6 @@ def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lamb
     show. Holds signals that end perftop until the app handles them, so that the terminal is always
     restored. `on_start`: called once signals are held."""
     check_loop()  # fails, if at all, before the app takes over the terminal
-    gc.set_threshold(GC_THRESHOLD)
     app.restore_theme()
     hold_signals()
     on_start()

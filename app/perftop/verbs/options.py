@@ -353,6 +353,12 @@ MIN_MEMORY = (resource.RLIMIT_AS, 128, "-v"), (resource.RLIMIT_DATA, 80, "-d")
 sets it. With less, OpenBLAS ends the process with a message of its own."""
 
 
+GC_THRESHOLD = 10_000
+"""Number of new objects after which the garbage collector runs. With Python's default of 700 it
+would run at each refresh of a screen and for each record of a big machine's tasks, and take 5 % of
+the time."""
+
+
 @contextmanager
 def fast_imports() -> Iterator[None]:
     """A block for imports of large modules. The garbage collector never scans their objects, which
@@ -378,4 +384,5 @@ def fast_imports() -> Iterator[None]:
         if ours:
             del os.environ[_THREADS_VARIABLE]
         gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
         gc.enable()
