@@ -16,7 +16,7 @@ from sim_streams import SAMPLE_NS, messages_lasting
 
 from perfprobe import wire
 from perftop import cli
-from perftop.output.export.forms import NOTHING_MISSING
+from perftop.output.export.tables import NOTHING_MISSING
 
 Row = dict[str, str]
 

@@ -58,6 +58,8 @@ class Interval:
     """The tasks on each CPU at the end; empty if there is no recent record."""
     machine: dict[str, float]
     """Numbers of the machine, such as power, temperature and pressure, if they are counted."""
+    cores: Cores
+    """The cores of the arrays by core."""
     core_power_w: Floats
     """Power by core in W; NaN where unknown."""
     caches: dict[str, Floats]
@@ -215,6 +217,7 @@ class Span:
             counts=counts,
             ceilings=ceilings,
             machine=totals.numbers(rates),
+            cores=reader.cores,
             core_power_w=totals.core_power_w(rates, reader.cores.block_row),
             caches=totals.l3_values(rates, values["util"]),
             packages=totals.package_values(rates),
@@ -229,8 +232,9 @@ class Span:
         )
 
     def _evaluate(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:
-        if self._only_sample is not None and self._only_sample[2] == reader.online.tobytes():
-            batch, index, _ = self._only_sample
+        batch, index, online = self._only_sample or (None, 0, b"")
+        is_current = online == reader.online.tobytes()
+        if batch is not None and batch.cores is reader.cores and is_current:
             return batch.values.samples(index), batch.split[index], batch.ceilings[index]
         values = self.values(reader)
         trusted_delta, trusted_values = self.delta, values

@@ -400,7 +400,7 @@ class Reasons:
         """Returns why the SMT states of the CPU's core are missing."""
         if not interval.online[row]:
             return CPU_OFF_REASON
-        core = int(self._session.reader.cores.core_by_cpu[row])
+        core = int(interval.cores.core_by_cpu[row])
         method = interval.split.method[core] if core >= 0 else None
         if method is None:
             return "its core is not known"
@@ -461,7 +461,7 @@ def unknown_reason(session: Session, interval: Interval, rows: Sequence[int], ke
 
 def state_reasons(session: Session, interval: Interval, core: int) -> dict[str, str]:
     """Returns why a core's SMT states are missing, by key; {} if they or bounds are known."""
-    split, cpus = interval.split, session.cores[core]
+    split, cpus = interval.split, interval.cores.lists[core]
     method = split.method[core]
     is_known_by_key = {"smt": all(map(isfinite, split.shares(core).values())),
              "smt_method": method is not None,

@@ -275,8 +275,9 @@ def run_export(args: argparse.Namespace) -> int:
     with fast_imports():
         from perftop.base import files
         from perftop.output.export.fields import chosen_fields, with_events
-        from perftop.output.export.forms import CsvTable, JsonLines, Parquet, pyarrow
+        from perftop.output.export.forms import JsonLines
         from perftop.output.export.openmetrics import OpenMetrics
+        from perftop.output.export.tables import CsvTable, Parquet, pyarrow
         from perftop.recording.file import UNCHECKED_NOTICE, open_source, report_damage
 
     formats: dict[str, Callable[..., ExportFormat]] = dict(

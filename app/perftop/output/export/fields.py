@@ -7,16 +7,16 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Codes, Floats, Ints
+from perftop.base.arrays import Codes, Floats, Ints
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.model import numbers
-from perftop.model.counters import packages, with_extra_column
-from perftop.model.delta import any_by_sample
+from perftop.model.counters import Cores, packages, with_extra_column
 from perftop.model.evaluation import COUNTER_BY_NAME
 from perftop.model.numbers import (
     COUNTS,
@@ -29,113 +29,191 @@ from perftop.model.numbers import (
     Scope,
     is_event_key,
 )
-from perftop.model.smt import BOUNDS, STATES
+from perftop.model.smt import BOUNDS, METHODS, STATES
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import L3_FIELDS, PACKAGE_FIELDS, cpu_values
+from perftop.session.values import L3_FIELDS, PACKAGE_FIELDS, cpu_values, doubt_texts
 
-ColumnValues = Floats | Bools | Sequence[str | None]
-"""The values of a column: one for each row, or a single one for all rows. Unknown numbers are NaN,
-unknown texts None."""
-UNKNOWN: Floats = np.full(1, math.nan)
+Column = np.ndarray[Any, Any]
+"""The values of a field in several intervals, (intervals, owners): by exported CPU, by core or by
+package, depending on the scope of the field. An axis has length 1 if all its values are equal.
+Unknown numbers are NaN, unknown texts None."""
+UNKNOWN: Floats = np.full((1, 1), math.nan)
 """The column of a number that is unknown in all rows."""
+_NO_SUSPECT_COUNTERS: Floats = np.zeros((1, 1))
+_NO_TEXT = np.array([[""]], object)
+OWNER_SCOPES = "core", "package"
+_ARRAY_OF_CORES = {
+    "turbo_ceiling_hz": "ceilings.hz", "turbo_ceiling_low_hz": "ceilings.low_hz",
+    "turbo_ceiling_high_hz": "ceilings.high_hz", "active_threads": "split.active_threads",
+    "core_power_w": "core_power_w",
+}  # fmt: skip
+"""By key of a core's number, the attribute of an interval that has its values by core."""
 
 
-class IntervalRows:
-    """The exported CPUs of a session, in one interval. Methods return columns. A column that is the
-    same object as in the previous interval is not formatted again."""
-
-    interval: Interval
+class RowBlock:
+    """The exported CPUs of a session, in consecutive intervals with the same cores. Its methods
+    return columns; one that has not changed since the previous block is the same object."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.rows = session, session.selected
         self._index: Ints = np.array(self.rows, int)
         self._has_all = self.rows == [*range(len(session.topology))]
         self._packages: Ints = packages(session.hello)[self._index]
-        self._places: dict[str, Floats] = {}
+        self._topology_columns: dict[str, Floats] = {}
         self._snapshot: TaskSnapshot | None = None
+        self.clear()
 
-    def set_interval(self, interval: Interval) -> IntervalRows:
-        self.interval = interval
-        self.cores: Ints = self.session.reader.cores.core_by_cpu[self._index]
-        """Index of the core of each row; -1 if unknown."""
-        return self
+    def clear(self) -> None:
+        self.intervals: list[Interval] = []
+        self._frame_counts: list[tuple[int, int]] = []
+        """Numbers of dropped and of late frames up to the end of each interval."""
+        self._arrays: dict[str, Column] = {}
+        self._tasks: list[dict[str, Column]] = []
+        """For each interval, the columns of `first_task_column`."""
 
-    def values(self, number: Number) -> Floats:
+    def add(self, interval: Interval) -> None:
+        """Adds the interval that has just ended."""
+        self.intervals.append(interval)
+        self._frame_counts.append((self.session.dropped_frames, self.session.late_samples))
+
+    @property
+    def cores(self) -> Cores:
+        return self.intervals[0].cores
+
+    def array(self, name: str) -> Column:
+        """Returns an attribute of the intervals as one array, (intervals, ...)."""
+        if name not in self._arrays:
+            self._arrays[name] = np.array([*map(attrgetter(name), self.intervals)])
+        return self._arrays[name]
+
+    def owners(self, scope: Scope) -> Ints:
+        """Returns the index in a column of each row's core or package, and otherwise of its CPU."""
+        if scope == "core":
+            return np.asarray(self.cores.core_by_cpu[self._index])
+        return self._packages if scope == "package" else np.arange(len(self.rows))
+
+    def by_row(self, column: Column, scope: Scope) -> Column:
+        """Returns the values of a column by exported CPU."""
+        has_owners = scope in OWNER_SCOPES and column.shape[1] > 1
+        return column.take(self.owners(scope), axis=1) if has_owners else column
+
+    def values(self, number: Number) -> Column:
         """Returns the values of a number whose key is in `NUMBERS`."""
-        key, interval = number.key, self.interval
+        key, session = number.key, self.session
         if number.scope == "machine":
-            return self.machine_column(interval.machine.get(key, math.nan))
+            return self.machine_column(i.machine.get(key) for i in self.intervals)
         if number.scope == "package":
-            rates = interval.packages.get(PACKAGE_FIELDS[key])
-            if rates is None:
+            rates = self._stacked(lambda i: i.packages.get(PACKAGE_FIELDS[key]))
+            return rates if rates is UNKNOWN else with_extra_column(rates, math.nan)
+        if number.scope == "l3":
+            by_reader = [i.caches.get(L3_FIELDS[key], UNKNOWN) for i in self.intervals]
+            if not any(np.isfinite(values).any() for values in by_reader):
                 return UNKNOWN
-            return np.asarray(with_extra_column(rates, np.nan)[self._packages])
-        counted = interval.caches.get(L3_FIELDS[key], UNKNOWN) if number.scope == "l3" else None
-        if counted is not None and not np.isfinite(counted).any():
+            return self.cpu_column(lambda interval: cpu_values(session, interval, key))
+        if key in STATES:
+            return self.core_column(self.array("split.states")[..., STATES.index(key)])
+        if key in _ARRAY_OF_CORES:
+            return self.core_column(self.array(_ARRAY_OF_CORES[key]))
+        values = self.array("values.all")[:, session.evaluator.registry.index[key]]
+        return values if self._has_all else values.take(self._index, axis=1)
+
+    def machine_column(self, values: Iterable[float | None]) -> Column:
+        """Returns the column of a number that all rows of an interval share."""
+        numbers = [math.nan if v is None or math.isinf(v) else v for v in values]
+        is_known = any(number == number for number in numbers)  # noqa: PLR0124
+        return np.array(numbers, float)[:, None] if is_known else UNKNOWN
+
+    def cpu_column(self, values: Callable[[Interval], Floats | None]) -> Column:
+        """Returns a column from an interval's values by CPU, which are None if unknown."""
+        column = self._stacked(values)
+        return column if self._has_all or column is UNKNOWN else column.take(self._index, axis=1)
+
+    def core_column(self, values: Floats) -> Column:
+        """Returns a column from values (intervals, cores)."""
+        return with_extra_column(values, math.nan)  # for CPUs in no core
+
+    def _stacked(self, values: Callable[[Interval], Floats | None]) -> Column:
+        arrays = [*map(values, self.intervals)]
+        known = next((array for array in arrays if array is not None), None)
+        if known is None:
             return UNKNOWN
-        return self.cpu_column(cpu_values(self.session, interval, key))
+        unknown = np.full(len(known), math.nan)
+        return np.array([unknown if array is None else array for array in arrays], float)
 
-    def machine_column(self, value: float) -> Floats:
-        return np.array([value], float) if math.isfinite(value) else UNKNOWN
+    def doubts(self) -> Codes | None:
+        """Returns the codes of doubts, (intervals, rows, counters); None without any doubt."""
+        if not any(np.count_nonzero(interval.doubts) for interval in self.intervals):
+            return None  # the usual case
+        return self.array("doubts")[:, self._index]
 
-    def cpu_column(self, values: Floats | None) -> Floats:
-        if values is None or self._has_all:
-            return UNKNOWN if values is None else values
-        return np.asarray(values.take(self._index))
+    def suspect_counts(self) -> Column:
+        """Returns the number of counters with left-out samples."""
+        doubts = self.doubts()
+        return _NO_SUSPECT_COUNTERS if doubts is None else np.count_nonzero(doubts, axis=2)
 
-    def core_column(self, values: Floats) -> Floats:
-        return np.asarray(with_extra_column(values, np.nan)[self.cores])
+    def suspects(self) -> Column:
+        """Returns texts on why samples were left out."""
+        doubts = self.doubts()
+        if doubts is None:
+            return _NO_TEXT
+        texts = np.full(doubts.shape[:2], "", object)
+        for index, row in np.argwhere(doubts.any(axis=2)).tolist():
+            texts[index, row] = "; ".join(doubt_texts(self.intervals[index], self.rows[row]))
+        return texts
 
-    def is_doubted(self) -> list[bool]:
-        is_doubted: list[bool] = any_by_sample(self.interval.doubts[self._index] != 0).tolist()
-        return is_doubted
-
-    def suspect_counts(self) -> Floats:
-        """Returns by CPU the number of counters with left-out samples."""
-        doubts = self.interval.doubts
-        if not np.count_nonzero(doubts):  # the usual case
-            return np.zeros(1)
-        return np.asarray(np.count_nonzero(doubts[self._index], axis=1), float)
-
-    def methods(self) -> list[str | None]:
-        """Returns, for each row, the method that computed the SMT states of its core."""
-        methods = [*self.interval.split.method, None]
-        return [methods[core] for core in self.cores.tolist()]
+    def methods(self) -> Column:
+        """Returns the method that computed the SMT states of each core."""
+        codes = np.append(self.array("split.method_codes"), [[0]] * len(self.intervals), axis=1)
+        return np.array(METHODS, object).take(codes)
 
     def topology_numbers(self, name: str) -> Floats:
-        """Returns a number of each CPU's topology, such as its package; NaN where unknown."""
-        if name not in self._places:
-            numbers = (getattr(self.session.topology[row], name) for row in self.rows)
-            self._places[name] = np.array([math.nan if n is None else n for n in numbers], float)
-        return self._places[name]
+        """Returns a number of each CPU's topology, such as its package."""
+        if name not in self._topology_columns:
+            numbers = [getattr(self.session.topology[row], name) for row in self.rows]
+            self._topology_columns[name] = np.array([numbers], float)
+        return self._topology_columns[name]
 
-    def first_task_column(self, name: str) -> ColumnValues:
+    def first_task_column(self, name: str) -> Column:
         """Returns an attribute of the task that ran longest on each CPU."""
-        snapshot = self.interval.snapshot
-        if snapshot is not self._snapshot:
-            self._snapshot = snapshot
-            cpus = [str(self.session.topology[row].cpu) for row in self.rows]
-            tasks = snapshot.columns(cpus)
-            rows, first_tasks = np.unique(tasks.cpus, return_index=True)
-            names: list[str | None] = [None] * len(cpus)
-            for row, first_task in zip(rows.tolist(), first_tasks.tolist(), strict=True):
-                names[row] = tasks.names[first_task] or None
-            pids, shares = np.full((2, len(cpus)), np.nan)
-            pids[rows], shares[rows] = np.array(tasks.pids)[first_tasks], tasks.shares[first_tasks]
-            self._tasks: dict[str, ColumnValues] = {"comm": names, "pid": pids, "share": shares}
-        return self._tasks[name]
+        if not self._tasks:
+            for interval in self.intervals:
+                if interval.snapshot is not self._snapshot:
+                    self._snapshot = interval.snapshot
+                    self._newest_tasks = self._first_tasks(interval.snapshot)
+                self._tasks.append(self._newest_tasks)
+        columns = [tasks[name] for tasks in self._tasks]
+        is_unchanged = all(column is columns[0] for column in columns)
+        return columns[0] if is_unchanged else np.concatenate(columns)
 
-    def job_column(self, name: str) -> Floats:
-        activity = self.interval.watched
-        return UNKNOWN if activity is None else self.machine_column(getattr(activity, name))
+    def _first_tasks(self, snapshot: TaskSnapshot) -> dict[str, Column]:
+        cpus = [str(self.session.topology[row].cpu) for row in self.rows]
+        tasks = snapshot.columns(cpus)
+        rows, first_tasks = np.unique(tasks.cpus, return_index=True)
+        names = np.full((1, len(cpus)), None)
+        for row, first_task in zip(rows.tolist(), first_tasks.tolist(), strict=True):
+            names[0, row] = tasks.names[first_task] or None
+        pids, shares = np.full((2, 1, len(cpus)), np.nan)
+        pids[0, rows] = np.array(tasks.pids)[first_tasks]
+        shares[0, rows] = tasks.shares[first_tasks]
+        return {"comm": names, "pid": pids, "share": shares}
+
+    def job_column(self, name: str) -> Column:
+        activities = (interval.watched for interval in self.intervals)
+        return self.machine_column(None if a is None else getattr(a, name) for a in activities)
+
+    def lost_frames(self) -> Column:
+        return self.machine_column(lost for lost, _ in self._frame_counts)
+
+    def late_frames(self) -> Column:
+        return self.machine_column(late for _, late in self._frame_counts)
 
 
 FieldKind = Literal["number", "exact", "whole", "count", "total", "boolean", "text"]
 """`number`: printed with seven digits; `exact`: with all digits; `whole`: an integer; `count`:
 events in the interval; `total`: events since the start."""
-ColumnGetter = Callable[[IntervalRows], ColumnValues]
+ColumnGetter = Callable[[RowBlock], Column]
 
 
 @dataclass(frozen=True)
@@ -153,35 +231,36 @@ class Field:
 
 TIME = Field(
     "time_unix_s", "End of the interval, Unix time.",
-    lambda rows: rows.machine_column(rows.interval.time), kind="exact", scope="machine",
+    lambda block: block.machine_column(i.time for i in block.intervals), kind="exact",
+    scope="machine",
 )  # fmt: skip
 ELAPSED = Field(
     "elapsed_s", "Length of the interval.",
-    lambda rows: rows.machine_column(rows.interval.elapsed_s), scope="machine",
+    lambda block: block.machine_column(i.elapsed_s for i in block.intervals), scope="machine",
 )  # fmt: skip
 TOPOLOGY_FIELDS = (
-    Field("package", "Package of the CPU.", lambda rows: rows.topology_numbers("package"),
+    Field("package", "Package of the CPU.", lambda block: block.topology_numbers("package"),
           kind="count", has_reasons=False),
     Field("core", "Core of the CPU, by the kernel's number within the package.",
-          lambda rows: rows.topology_numbers("core"), kind="count", has_reasons=False),
-    Field("cpu", "Number of the CPU.", lambda rows: rows.topology_numbers("cpu"), kind="count"),
+          lambda block: block.topology_numbers("core"), kind="count", has_reasons=False),
+    Field("cpu", "Number of the CPU.", lambda block: block.topology_numbers("cpu"), kind="count"),
 )  # fmt: skip
 ONLINE = Field(
     "online", "Whether the CPU was online at the end.",
-    lambda rows: rows.interval.online[rows.rows], kind="boolean",
+    lambda block: block.array("online")[:, block.rows], kind="boolean",
 )  # fmt: skip
 RELIABILITY_FIELDS = (
     Field(
         "lost_frames_total", "Frames dropped so far.",
-        lambda rows: rows.machine_column(rows.session.dropped_frames), "lost", "total", "machine",
+        RowBlock.lost_frames, "lost", "total", "machine",
     ),
     Field(
         "late_frames_total", "Frames so far for which every CPU was read late.",
-        lambda rows: rows.machine_column(rows.session.late_samples), "late", "total", "machine",
+        RowBlock.late_frames, "late", "total", "machine",
     ),
     Field(
         "suspect_counters", "Number of counters of which samples of the interval were left out.",
-        IntervalRows.suspect_counts, "suspect", "whole",
+        RowBlock.suspect_counts, "suspect", "whole",
     ),
 )  # fmt: skip
 """Columns about the reliability of an interval, in every export."""
@@ -194,19 +273,19 @@ def _field_of(number: Number, key: str = "") -> Field:
     """Returns the column of a number. `key`: its key in a JSON line, if that differs."""
     name = f"machine_{number.column}" if number.scope == "machine" else number.column
     return Field(
-        name, number.help, lambda rows: rows.values(number), key or number.key, scope=number.scope
+        name, number.help, lambda block: block.values(number), key or number.key, scope=number.scope
     )
 
 
 def _bound_fields(end: str, description: str) -> Iterable[Field]:
     """Yields the columns of lower or upper bounds of SMT states, from the method `bounds`."""
 
-    def values(i: int, rows: IntervalRows) -> Floats:
-        split = rows.interval.split
-        is_bounded = split.method_codes == BOUNDS
+    def values(i: int, block: RowBlock) -> Column:
+        is_bounded = block.array("split.method_codes") == BOUNDS
         if not np.count_nonzero(is_bounded):
             return UNKNOWN
-        return rows.core_column(np.where(is_bounded, getattr(split, end)[:, i], np.nan))
+        bounds = block.array(f"split.{end}")[..., i]
+        return block.core_column(np.where(is_bounded, bounds, np.nan))
 
     for i, state in enumerate(STATES):
         yield Field(
@@ -220,7 +299,7 @@ def _count_field(key: str) -> Field:
     return Field(
         f"{key}_count",
         text,
-        lambda rows: rows.cpu_column(rows.interval.counts.get(key)),
+        lambda block: block.cpu_column(lambda interval: interval.counts.get(key)),
         key,
         "count",
     )
@@ -228,28 +307,29 @@ def _count_field(key: str) -> Field:
 
 MEASURES = (
     *map(_field_of, METRICS.values()),
-    Field("smt_method", "How the states of its core were measured.", IntervalRows.methods,
+    Field("smt_method", "How the states of its core were measured.", RowBlock.methods,
           "smt_method", "text", "core"),
     *(_field_of(NUMBERS[state], "smt") for state in STATES),
     *_bound_fields("low", "Lower"), *_bound_fields("high", "Upper"),
     *(_field_of(number) for key, number in numbers.CORE.items() if key not in STATES),
     *map(_count_field, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time in which counters were active, if multiplexed.",
-          lambda rows: rows.cpu_column(rows.interval.counted_share), "counted", has_reasons=False),
+          lambda block: block.cpu_column(attrgetter("counted_share")), "counted",
+          has_reasons=False),
     *(_field_of(NUMBERS[key])
       for key in (*COUNTER_BY_NAME, *numbers.PACKAGE, *numbers.L3)),
-    Field("task", "Name of the task that ran most.", lambda rows: rows.first_task_column("comm"),
+    Field("task", "Name of the task that ran most.", lambda block: block.first_task_column("comm"),
           "task", "text", has_reasons=False),
-    Field("task_pid", "PID of that task.", lambda rows: rows.first_task_column("pid"), "task",
+    Field("task_pid", "PID of that task.", lambda block: block.first_task_column("pid"), "task",
           "whole", has_reasons=False),
     Field("task_ratio", "Share of the time in which that task ran.",
-          lambda rows: rows.first_task_column("share"), "task", "exact", has_reasons=False),
-    Field("job_run_s", "Time that the watched job ran.", lambda rows: rows.job_column("run_s"),
+          lambda block: block.first_task_column("share"), "task", "exact", has_reasons=False),
+    Field("job_run_s", "Time that the watched job ran.", lambda block: block.job_column("run_s"),
           "watched", scope="machine", has_reasons=False),
-    Field("job_wait_s", "Time that it waited for a CPU.", lambda rows: rows.job_column("wait_s"),
+    Field("job_wait_s", "Time that it waited for a CPU.", lambda block: block.job_column("wait_s"),
           "watched", scope="machine", has_reasons=False),
     Field("job_preemptions", "Number of times that it was preempted.",
-          lambda rows: rows.job_column("involuntary"), "watched", scope="machine",
+          lambda block: block.job_column("involuntary"), "watched", scope="machine",
           has_reasons=False),
 )  # fmt: skip
 
@@ -262,7 +342,7 @@ def _fields_of_event(session: Session, key: str) -> tuple[Field, ...]:
                 help=f"Events {name} per thousand instructions."),
         _count_field(key),
         Field(f"{key}_counted_ratio", f"Share of the time in which {name} was counted.",
-              lambda rows: rows.cpu_column(rows.interval.event_counted_shares.get(key)), key,
+              lambda block: block.cpu_column(lambda i: i.event_counted_shares.get(key)), key,
               has_reasons=False),
     )  # fmt: skip
 
@@ -309,139 +389,3 @@ def with_events(
             available = ", ".join(counters) or "none (choose them with -e)"
             raise Failed(f"--metrics: no event {name!r} here; counted: {available}", USAGE)
     return (*measures, *_named_fields(events, names))
-
-
-# --- Columns as cells. Cells are an array of bytes with a row for each cell, padded with NUL bytes
-# that are dropped on output. Digits are looked up in tables that have the text of every number of
-# four digits.
-
-MAX_FORMATTED_VALUES = 1 << 12
-"""Maximum number of values that are formatted at once. More do not fit into the caches of a CPU."""
-_MAX_SAFE_DISTANCE = 0.4999
-"""Maximum distance of a scaled number from the nearest integer for it to be rounded safely. A
-number closer to a half is formatted by `repr`."""
-_MIN_EXPONENT, _MAX_EXPONENT = -16, 11
-"""Decimal exponents for which seven digits of a number can be scaled precisely."""
-_EXPONENTS = np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1)
-_LAST_PLACE = np.where(_EXPONENTS < -4, -6, _EXPONENTS - 6)
-"""Exponent of the seventh and last printed digit of a number, by the number's exponent. Numbers
-below 1e-4 are printed in scientific notation."""
-_SCALE_UP, _SCALE_DOWN, _UNITS_OF_ONE, _ONES_OF_UNIT, _DECIMALS_OF_UNIT = (
-    10.0 ** np.maximum(powers, 0)
-    for powers in (6 - _EXPONENTS, _EXPONENTS - 6, -_LAST_PLACE, _LAST_PLACE, 12 + _LAST_PLACE)
-)
-"""Powers of ten by exponent: the factor and the divisor that move a number's decimal point to just
-after its seventh digit; and, for units of 10 ** _LAST_PLACE: the units in one, the ones in a unit,
-and the last printed decimals in a unit."""
-_PRINTED_EXPONENTS = np.array(
-    [b"e-%02d" % -e if e < -4 else b"" for e in _EXPONENTS.tolist()], "S4"
-).view(np.uint32)
-_FOURS, _PLACE_VALUES = np.arange(10_000)[:, None], np.array([1000, 100, 10, 1])
-_ALL_DIGITS = _FOURS // _PLACE_VALUES % 10 + ord("0")
-_HIGHEST_DIGITS = np.where(_FOURS < _PLACE_VALUES, 0, _ALL_DIGITS)
-_LOWEST_DIGITS = np.where(_FOURS % (10 * _PLACE_VALUES) == 0, 0, _ALL_DIGITS)
-
-
-def _table(*digits: Ints) -> np.ndarray:
-    return np.concatenate(digits).astype(np.uint8).view(np.uint32).ravel()
-
-
-_ZERO = np.array([[ord("0"), 0, 0, 0]])
-_WHOLE_TABLES = (
-    *[_table(_ALL_DIGITS, _HIGHEST_DIGITS)] * 3,
-    _table(_ALL_DIGITS, _ZERO, _HIGHEST_DIGITS[1:]),
-)
-"""Texts of the groups of four digits of an integer below 10**16: with all digits, and without
-leading zeros for the first group."""
-_DECIMAL_TABLES = (
-    _table(_ALL_DIGITS, _ZERO, _LOWEST_DIGITS[1:]),
-    *[_table(_ALL_DIGITS, _LOWEST_DIGITS)] * 2,
-)
-"""Texts of the groups of four of twelve decimals: with all digits, and without trailing zeros."""
-
-
-def _write_whole_numbers(cells: np.ndarray, values: Floats) -> None:
-    rest = above = values.astype(np.int64)
-    columns = cells.shape[1]
-    for index, table in enumerate(_WHOLE_TABLES[-columns:]):
-        digits = rest // 10 ** (4 * (columns - 1 - index))
-        place = digits - 10_000 * above + 10_000 * (above == 0) if index else digits + 10_000
-        cells[:, index] = table.take(place)
-        above = digits
-
-
-def _write_decimals(cells: np.ndarray, values: Floats) -> None:
-    rest = values.astype(np.int64)
-    for index, table in enumerate(_DECIMAL_TABLES):
-        unit = 10 ** (8 - 4 * index)
-        digits = rest // unit
-        rest -= digits * unit
-        cells[:, index] = table.take(digits + 10_000 * (rest == 0))
-
-
-def number_cells(values: Floats) -> Codes:
-    """Returns `repr(json_number(value))` of each value; an empty cell where it is not finite."""
-    cells = np.zeros((len(values), 9), np.uint32)
-    for first in range(0, len(values), MAX_FORMATTED_VALUES):
-        part = slice(first, first + MAX_FORMATTED_VALUES)
-        _write_numbers(cells[part], values[part])
-    return cells.view(np.uint8)
-
-
-def _write_numbers(cells: np.ndarray, values: Floats) -> None:
-    is_finite, magnitude = np.isfinite(values), np.abs(values)
-    is_plain = (magnitude >= 10.0**_MIN_EXPONENT) & (magnitude < 10.0 ** (_MAX_EXPONENT + 1))
-    magnitude = np.where(is_plain, magnitude, 1.0)
-    exponent = np.floor(np.log10(magnitude)).astype(np.intp) - _MIN_EXPONENT
-    scaled = magnitude * _SCALE_UP.take(exponent) / _SCALE_DOWN.take(exponent)
-    units = np.rint(scaled)
-    is_plain &= (np.abs(scaled - units) <= _MAX_SAFE_DISTANCE) & (units < 1e7)
-    units *= is_plain
-    units_of_one = _UNITS_OF_ONE.take(exponent)
-    whole = np.floor(units / units_of_one)
-    decimals = (units - whole * units_of_one) * _DECIMALS_OF_UNIT.take(exponent)
-    cells[:, 0], cells[:, 4] = np.where(values < 0, ord("-"), 0), ord(".")
-    _write_whole_numbers(cells[:, 1:4], whole * _ONES_OF_UNIT.take(exponent))
-    _write_decimals(cells[:, 5:8], decimals)
-    cells[:, 8] = _PRINTED_EXPONENTS.take(exponent)
-    # Setting a few rows by index takes a tenth of the time of setting them by mask.
-    cells[np.flatnonzero((cells[:, 8] != 0) & (decimals == 0)), 4:6] = 0
-    cells[np.flatnonzero(~is_finite)] = 0
-    for index in np.flatnonzero(is_finite & ~is_plain & (values != 0)).tolist():
-        text = repr(float(f"{values[index]:.7g}")).encode()
-        cells[index] = np.frombuffer(text.ljust(cells.shape[1] * 4, b"\0"), np.uint32)
-
-
-def whole_cells(values: Floats) -> Codes:
-    """Returns the text of each integer; an empty cell where it is unknown."""
-    is_known = np.isfinite(values)
-    known_values = np.where(is_known, values, 0.0)
-    if not np.logical_and.reduce((known_values >= 0) & (known_values < 1e16)):
-        return text_cells(f"{int(v)}" if v == v else "" for v in values.tolist())  # noqa: PLR0124
-    cells = np.zeros((len(values), 4), np.uint32)
-    _write_whole_numbers(cells, known_values)
-    cells[~is_known] = 0
-    return cells.view(np.uint8)
-
-
-def exact_cells(values: Floats) -> Codes:
-    """Returns the shortest text that identifies each number exactly; '' where unknown."""
-    return text_cells("" if v != v else repr(v) for v in values.tolist())  # noqa: PLR0124
-
-
-def boolean_cells(values: Floats) -> Codes:
-    cells: Codes = text_cells(["false", "true"])[values.astype(int)]
-    return cells
-
-
-def text_cells(texts: Iterable[str]) -> Codes:
-    encoded = np.array([text.encode() for text in texts], np.bytes_)
-    cells = encoded.astype(f"S{-(-encoded.itemsize // 4) * 4}")  # as wide as whole words
-    return np.asarray(cells.view(np.uint8).reshape(len(cells), cells.itemsize))
-
-
-def rounded_numbers(values: Floats) -> Floats:
-    """Returns `json_number(value)` of each value; NaN where it is not finite."""
-    texts = ("%.7g " * values.size % tuple(values.ravel().tolist())).split()
-    numbers = np.array([*map(float, texts)]).reshape(values.shape)
-    return np.where(np.isfinite(numbers), numbers, np.nan)

@@ -15,17 +15,17 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import escaped, ranges
+from perftop.model.counters import Cores
 from perftop.model.numbers import EVENT_PREFIX
+from perftop.output.export.cells import rounded_numbers
 from perftop.output.export.fields import (
     ELAPSED,
     ONLINE,
     RELIABILITY_FIELDS,
     Field,
-    IntervalRows,
-    rounded_numbers,
+    RowBlock,
 )
-from perftop.output.export.forms import ExportFormat, Output
-from perftop.session.interval import Interval
+from perftop.output.export.forms import BlockFormat, Output
 from perftop.session.session import Session
 
 # --- Names, labels and headings in that text, which is OpenMetrics or the older format.
@@ -92,7 +92,7 @@ READ_BYTES = 16 << 20
 """Maximum bytes of the temporary file that are read at once."""
 
 
-class OpenMetrics(ExportFormat):
+class OpenMetrics(BlockFormat):
     """OpenMetrics text with gauges, and with counters that are 0 at the start of the recording."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
@@ -101,28 +101,27 @@ class OpenMetrics(ExportFormat):
         # The samples of a family must be adjacent; the families of chosen events are last.
         fields.sort(key=lambda field: _suffix(field) if field.key.startswith(EVENT_PREFIX) else "")
         self._fields = [ELAPSED, ONLINE, *fields, *RELIABILITY_FIELDS]
-        self._rows = IntervalRows(session)
+        super().__init__(session, self._fields)
         self._counts = np.zeros((len(self._fields), len(session.selected)))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the object
         self._times: list[float] = []
 
-    def write_interval(self, interval: Interval) -> None:
-        rows = self._rows.set_interval(interval)
-        values = np.empty(self._counts.shape)
+    def _write_block(self, block: RowBlock) -> None:
+        values = np.empty((len(block.intervals), *self._counts.shape))
         for i, field in enumerate(self._fields):
-            values[i] = field.values(rows)
+            values[:, i] = block.by_row(field.values(block), field.scope)
         is_rounded = [field.kind == "number" for field in self._fields]
-        values[is_rounded] = rounded_numbers(values[is_rounded])
-        scopes = "core", "package", "l3"
-        first = {scope: _is_first_of_owner(self._owners(scope)) for scope in scopes}
+        values[:, is_rounded] = rounded_numbers(values[:, is_rounded])
         for i, field in enumerate(self._fields):
-            # only the row of its first CPU has the value of a core, package or L3
-            if field.scope in first:
-                values[i, ~first[field.scope]] = np.nan
+            if field.scope in {"core", "package", "l3"}:
+                # only the row of its first CPU has the value of a core, package or L3
+                is_first = _is_first_of_owner(self._owners(block.cores, field.scope))
+                values[:, i, ~is_first] = np.nan
             elif field.kind == "count":
-                self._counts[i] += np.nan_to_num(values[i])
-                values[i] = np.where(np.isnan(values[i]), np.nan, self._counts[i])
-        self._times.append(interval.time)
+                counts = self._counts[i] + np.nan_to_num(values[:, i]).cumsum(axis=0)
+                self._counts[i] = counts[-1]
+                values[:, i] = np.where(np.isnan(values[:, i]), np.nan, counts)
+        self._times += [interval.time for interval in block.intervals]
         try:
             self._file.write(values.tobytes())
             self._file.flush()
@@ -132,6 +131,7 @@ class OpenMetrics(ExportFormat):
             raise Failed(text) from None
 
     def finish(self) -> None:
+        self.flush()
         session, hello = self._session, self._session.hello
         info = labels(
             version=hello.perftop, host=hello.host, source=hello.source,
@@ -146,7 +146,8 @@ class OpenMetrics(ExportFormat):
             "machine": [labels(host=hello.host)],
             "cpu": [labels(**_cpu_labels(session, row)) for row in session.selected],
             "core": self._core_labels(),
-            **{scope: [labels(host=hello.host, **{scope: owner}) for owner in self._owners(scope)]
+            **{scope: [labels(host=hello.host, **{scope: owner})
+                       for owner in self._owners(session.reader.cores, scope)]
                for scope in ("package", "l3")},
         }  # fmt: skip
         with self._file:
@@ -158,17 +159,17 @@ class OpenMetrics(ExportFormat):
         with contextlib.suppress(OSError):
             self._file.close()
 
-    def _owners(self, scope: str) -> list[int | None]:
+    def _owners(self, cores: Cores, scope: str) -> list[int | None]:
         """Returns each row's core, package or L3."""
         if scope == "core":
-            return [*self._session.reader.cores.core_by_cpu[self._session.selected].tolist()]
+            return [*cores.core_by_cpu[self._session.selected].tolist()]
         return [getattr(self._session.topology[row], scope) for row in self._session.selected]
 
     def _core_labels(self) -> list[str]:
         """Returns the labels of each row's core. The label `cpus` distinguishes cores whose kernel
         number is equal or unknown."""
         session, cores = self._session, self._session.reader.cores
-        owners, places = self._owners("core"), []
+        owners, places = self._owners(cores, "core"), []
         first = _is_first_of_owner(owners).tolist()
         for core, row, is_first in zip(owners, session.selected, first, strict=True):
             cpus = [session.topology[row].cpu]

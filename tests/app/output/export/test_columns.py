@@ -19,14 +19,14 @@ from sim_streams import SAMPLE_NS, messages
 
 from perfprobe import wire
 from perftop.model.delta import Doubt
-from perftop.output.export.fields import (
-    MEASURES,
+from perftop.output.export.cells import (
     exact_cells,
     number_cells,
     rounded_numbers,
     whole_cells,
 )
-from perftop.output.export.forms import CsvTable
+from perftop.output.export.fields import MEASURES
+from perftop.output.export.tables import CsvTable
 from perftop.output.stat_lines import json_number
 from perftop.session.interval import Interval
 from perftop.session.packing import TimedMessage
@@ -44,6 +44,8 @@ numbers = st.one_of(st.floats(), decimals, halves, edges)
 
 
 def texts(cells: np.ndarray) -> list[str]:
+    size = cells.itemsize
+    cells = cells.view(np.uint8).reshape(-1, size)
     return [row.tobytes().replace(b"\0", b"").decode() for row in cells]
 
 
@@ -75,8 +77,9 @@ class UncachedFormat(CsvTable):
     """Formats each interval by itself, without a cache."""
 
     def write_interval(self, interval: object) -> None:
-        self._contents = [[] for _ in self._contents]
-        self._table._reason_cache, self._table._state = {}, b""
+        self._columns = [np.zeros((0, 0))] * len(self._columns)
+        self._uniform_values = [None] * len(self._uniform_values)
+        self._table._cores = None
         super().write_interval(interval)  # type: ignore[arg-type]
         self.flush()
 

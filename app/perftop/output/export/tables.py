@@ -1,0 +1,402 @@
+"""Tables with a row for each CPU and interval, as CSV or Parquet."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+import numpy as np
+
+from perftop.base.arrays import Bools, Codes, Floats
+from perftop.base.errors import UNAVAILABLE, Failed
+from perftop.base.text import escaped
+from perftop.model.counters import MIN_COUNTED_SHARE, Cores
+from perftop.model.numbers import INDEX
+from perftop.output.export.cells import (
+    Cells,
+    boolean_cells,
+    exact_cells,
+    number_cells,
+    rounded_numbers,
+    text_cells,
+    whole_cells,
+)
+from perftop.output.export.fields import (
+    ELAPSED,
+    ONLINE,
+    RELIABILITY_FIELDS,
+    TIME,
+    TOPOLOGY_FIELDS,
+    Column,
+    Field,
+    RowBlock,
+)
+from perftop.output.export.forms import BlockFormat, Output
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.session.values import Reasons
+
+NO_VALUE = np.array(None)
+MAX_REASON_TEXTS = 1 << 14
+"""Maximum number of cached texts of `why`."""
+
+
+class ExportTable:
+    """The columns of a table. The last column, `why`, explains missing values of the others."""
+
+    def __init__(self, session: Session, measures: Sequence[Field]) -> None:
+        self._session, self._reasons = session, Reasons(session)
+        # These columns identify the machine and the run, so that tables of several runs can be
+        # joined.
+        labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
+        named = {"host": session.hello.host, **labels}
+        self.fields = (
+            TIME, ELAPSED, *TOPOLOGY_FIELDS, ONLINE, *measures, *RELIABILITY_FIELDS,
+            *(_constant(name, text) for name, text in named.items()),
+            Field("suspect", "Why samples were left out.", RowBlock.suspects, "suspect", "text",
+                  has_reasons=False),
+        )  # fmt: skip
+        """The fields in column order, without `why`."""
+        self.names = [*(field.name for field in self.fields), "why"]
+        self._reason_cache: dict[tuple[int, bytes], str] = {}
+        """Cached texts of `why`, by row and the state that they depend on, which rarely changes."""
+        self._cores: Cores | None = None
+        self._texts: list[str] = []
+        """The texts of `why` in the newest interval. The arrays have what they depend on."""
+        self._missing_before: Bools = np.zeros(0, bool)
+        self._states_before: Codes = np.zeros(0, np.uint8)
+        self._keys: Codes | None = None
+
+    def columns(self, block: RowBlock) -> list[Column]:
+        """Returns the columns in the order of `fields`."""
+        return [field.values(block) for field in self.fields]
+
+    def reasons(self, block: RowBlock, columns: Sequence[Column]) -> list[list[str]]:
+        """Returns by interval and row the reasons for missing values, each after the names of its
+        fields. If nothing has changed, the list is the same as that of the previous interval."""
+        missing, states = self._missing(block, columns), _reason_states(block)
+        if self._cores is not block.cores:
+            self._cores, self._reason_cache, self._keys = block.cores, {}, None
+        elif (missing == self._missing_before).all() and (states == self._states_before).all():
+            return [self._texts] * len(block.intervals)  # the usual case
+        texts = []
+        for index, interval in enumerate(block.intervals):
+            self._update_texts(block, interval, missing[:, index], states[index])
+            texts.append(self._texts)
+        self._missing_before, self._states_before = missing[:, -1:].copy(), states[-1].copy()
+        return texts
+
+    def _missing(self, block: RowBlock, columns: Sequence[Column]) -> Bools:
+        """Returns a mask (fields, intervals, rows) of the missing values that have a reason."""
+        missing = np.zeros((len(self.fields), len(block.intervals), len(block.rows)), bool)
+        for mask, field, column in zip(missing, self.fields, columns, strict=True):
+            if not field.has_reasons or field.kind == "boolean":
+                continue
+            is_missing = column == NO_VALUE if field.kind == "text" else np.isnan(column)
+            mask[:] = block.by_row(is_missing, field.scope)
+        return missing
+
+    def _update_texts(
+        self, block: RowBlock, interval: Interval, missing: Bools, states: Codes
+    ) -> None:
+        """Updates the texts of the rows that have changed in this interval. `missing`: mask
+        (fields, rows)."""
+        states = _with_siblings(block.cores, states)[block.rows]
+        before, self._keys = self._keys, np.concatenate([missing.T, states], axis=1)
+        changed_rows: Sequence[int] = range(len(block.rows))
+        if before is not None:
+            changed_rows = np.flatnonzero((self._keys != before).any(axis=1)).tolist()
+        if not changed_rows:
+            return
+        if len(self._reason_cache) > MAX_REASON_TEXTS:
+            self._reason_cache = {}
+        self._texts = [""] * len(block.rows) if before is None else self._texts[:]
+        for row in changed_rows:
+            key = row, self._keys[row].tobytes()
+            why = self._reason_cache.get(key)
+            if why is None:
+                why = self._reason_text(interval, block.rows[row], missing[:, row])
+                self._reason_cache[key] = why
+            self._texts[row] = why
+
+    def _reason_text(self, interval: Interval, row: int, missing: Bools) -> str:
+        names: dict[str, list[str]] = {}
+        for index in np.flatnonzero(missing).tolist():
+            field = self.fields[index]
+            names.setdefault(self._reason(field, interval, row), []).append(field.name)
+        parts = (f"{','.join(keys)}={' '.join(reason.split())}" for reason, keys in names.items())
+        return "; ".join(parts)
+
+    def _reason(self, field: Field, interval: Interval, row: int) -> str:
+        if field.scope in {"machine", "package"}:
+            return self._reasons.machine_reason(field.key.removeprefix("package_"))
+        if field.scope == "l3":
+            return self._reasons.l3_reason(field.key.removeprefix("l3_"))
+        if field.key in {"smt", "smt_method", "active_threads"}:
+            return self._reasons.states_reason(interval, row)
+        # hello has one reason for all three ceilings
+        key = "turbo_ceiling_hz" if field.key.startswith("turbo_ceiling") else field.key
+        return self._reasons.cpu_reason(key, interval, row, count=field.kind == "count")
+
+
+def _constant(name: str, text: str) -> Field:
+    description, column = f"The {name.replace('_', ' ')}.", np.array([[text]], object)
+    return Field(name, description, lambda _: column, name, "text", has_reasons=False)
+
+
+def _reason_states(block: RowBlock) -> Codes:
+    """Returns the states of each CPU and its core that explain missing values, (intervals, CPUs,
+    states)."""
+    util, first = block.array("values.all")[:, INDEX["util"]], block.intervals[0]
+    parts = [block.array("online"), util == 0, np.isnan(util)]
+    shares = [] if first.counted_share is None else [block.array("counted_share")]
+    for key in first.event_counted_shares:
+        shares += [np.array([i.event_counted_shares[key] for i in block.intervals])]
+    for share in shares:
+        parts += [share < MIN_COUNTED_SHARE, share == 0, np.isnan(share)]
+    codes = np.append(block.array("split.method_codes"), [[0]] * len(util), axis=1)
+    parts.append(codes[:, block.cores.core_by_cpu])
+    states = np.stack(parts, axis=2).astype(np.uint8)
+    return np.concatenate([states, block.array("doubts")], axis=2)
+
+
+def _with_siblings(cores: Cores, states: Codes) -> Codes:
+    """Returns for each CPU its states and those of its core's CPUs."""
+    padded = np.concatenate([states, np.zeros((1, states.shape[1]), np.uint8)])
+    padded_rows = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])
+    siblings = padded_rows[cores.core_by_cpu]
+    return np.concatenate([states, padded[siblings].reshape(len(states), -1)], axis=1)
+
+
+NOTHING_MISSING = "-"
+"""Value of `why` in the first row of a CPU in which no value is missing any longer."""
+_CELLS_OF_KIND: dict[str, Callable[[Floats], Cells]] = {
+    "number": number_cells, "exact": exact_cells, "whole": whole_cells, "count": whole_cells,
+    "total": whole_cells, "boolean": boolean_cells,
+}  # fmt: skip
+
+
+class CsvTable(BlockFormat):
+    """A header line, then a row for each CPU and interval. Unknown values are empty. To keep the
+    file small, `why` is only in a CPU's first row and where it has changed."""
+
+    def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
+        self._out, self._table = out, ExportTable(session, measures)
+        super().__init__(session, self._table.fields)
+        self._texts: Sequence[str] = ()
+        """The values of `why` in the previous interval."""
+        self._columns: list[Column] = [np.zeros((0, 0))] * len(self._table.fields)
+        """The columns of the previous block."""
+        self._uniform_values: list[object] = [None] * len(self._table.fields)
+        """The value that each column had in all rows of the previous block; None for a column with
+        different values."""
+        self._widths = [1] * len(self._table.fields)
+        """Number of bytes of each column's widest cell so far."""
+        self._lines = _empty_lines((self._max_intervals, len(session.selected)), self._widths)
+        """(intervals, rows): lines without `why`. The cells of columns that are equal in all
+        intervals are in the lines of all intervals."""
+        out.write(f"{','.join(map(_cell, self._table.names))}\n".encode())
+
+    def _write_block(self, block: RowBlock) -> None:
+        columns = self._table.columns(block)
+        self._place_cells(self._new_cells(block, columns), len(block.intervals))
+        lines, width = self._lines[: len(block.intervals)].tobytes(), self._lines.itemsize
+        begin = 0
+        for row, why in self._changed_reasons(self._table.reasons(block, columns)):
+            end = (row + 1) * width - 1
+            self._out.write(lines[begin:end].translate(None, b"\0") + _cell(why).encode())
+            begin = end
+        self._out.write(lines[begin:].translate(None, b"\0"))
+
+    def finish(self) -> None:
+        self.flush()
+
+    def _new_cells(self, block: RowBlock, columns: list[Column]) -> dict[int, Cells]:
+        """Returns the cells of the columns whose cells are not in all lines yet, by field. They are
+        arrays (intervals, rows), in which an axis may have length 1."""
+        cells: dict[int, Cells] = {}
+        numbers: dict[Callable[[Floats], Cells], dict[int, Column]] = {}
+        for index, (field, column) in enumerate(zip(self._table.fields, columns, strict=True)):
+            if column is self._columns[index]:
+                continue
+            value, before = _uniform_value(column), self._uniform_values[index]
+            self._uniform_values[index] = value
+            if value is not None and value == before:
+                continue
+            distinct = column if value is None else column[:1, :1]
+            if field.kind == "text":
+                texts = [_cell(text) if text else "" for text in distinct.ravel().tolist()]
+                cells[index] = text_cells(texts).reshape(distinct.shape)
+            else:
+                numbers.setdefault(_CELLS_OF_KIND[field.kind], {})[index] = distinct
+        self._columns = columns
+        for cells_of_kind, columns_of_kind in numbers.items():
+            cells |= _formatted(cells_of_kind, columns_of_kind)
+        fields = self._table.fields
+        return {i: block.by_row(column, fields[i].scope) for i, column in cells.items()}
+
+    def _place_cells(self, new_cells: Mapping[int, Cells], intervals: int) -> None:
+        """Puts cells into the lines."""
+        widths = {index: cells.itemsize for index, cells in new_cells.items()}
+        if any(width > self._widths[index] for index, width in widths.items()):
+            before = self._lines
+            self._widths = [max(w, widths.get(i, 0)) for i, w in enumerate(self._widths)]
+            self._lines = _empty_lines(before.shape, self._widths)
+            for name in before.dtype.names or ():
+                self._lines[name] = before[name]
+        for index, cells in new_cells.items():
+            lines = self._lines if len(cells) == 1 else self._lines[:intervals]
+            lines[f"{index}"] = cells
+
+    def _changed_reasons(self, reasons: Iterable[Sequence[str]]) -> list[tuple[int, str]]:
+        """Returns the values of `why` that differ from those of the previous interval, each with
+        the number of its row in the block."""
+        changed = []
+        for index, texts in enumerate(reasons):
+            before, self._texts = self._texts, texts
+            if texts is before:
+                continue
+            for row, why in enumerate(texts):
+                why_before = before[row] if before else ""
+                if why != why_before:
+                    changed.append((index * len(texts) + row, why or NOTHING_MISSING))
+        return changed
+
+
+def _empty_lines(shape: tuple[int, ...], widths: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Returns lines with empty cells of these widths, each after its index as field name."""
+    starts = [0, *accumulate(width + 1 for width in widths)]
+    names, formats = [f"{i}" for i in range(len(widths))], [f"S{width}" for width in widths]
+    layout: Any = {
+        "names": names,
+        "formats": formats,
+        "offsets": starts[:-1],
+        "itemsize": starts[-1] + 1,
+    }
+    text = bytearray(starts[-1]) + b"\n"
+    for start in starts[1:]:
+        text[start - 1] = ord(",")
+    return np.frombuffer(text * math.prod(shape), np.dtype(layout)).reshape(shape)
+
+
+def _uniform_value(column: Column) -> object:
+    """Returns the only value of a column, as an integer or text; None if it has several."""
+    values = column.view(np.int64) if column.dtype == float else column
+    first = values[0, 0]
+    is_uniform = first == values[-1, -1] and (values == first).all()
+    return ("" if first is None else first) if is_uniform else None
+
+
+def _formatted(
+    cells_of_kind: Callable[[Floats], Cells], columns: Mapping[int, Column]
+) -> dict[int, Cells]:
+    """Returns the cells of columns of one kind, which are formatted together."""
+    values = np.concatenate([column.ravel() for column in columns.values()])
+    cells = cells_of_kind(values)
+    starts = [0, *accumulate(column.size for column in columns.values())]
+    words = cells.view(np.uint32).reshape(len(values), -1)
+    used_bytes = np.bitwise_or.reduceat(words, starts[:-1]).view(np.uint8)
+    result = {}
+    for (index, column), (first, last), used in zip(
+        columns.items(), pairwise(starts), used_bytes, strict=True
+    ):
+        places = np.flatnonzero(used)  # narrow cells are written faster
+        begin, end = (places[0], places[-1] + 1) if len(places) else (0, 1)
+        part: Any = {"names": ["used"], "formats": [f"S{end - begin}"], "offsets": [begin],
+                     "itemsize": cells.itemsize}  # fmt: skip
+        result[index] = cells[first:last].view(np.dtype(part))["used"].reshape(column.shape)
+    return result
+
+
+@lru_cache(maxsize=1 << 12)
+def _cell(text: str) -> str:
+    """Returns a text as a cell of a line."""
+    cell = escaped(text)
+    return cell if _PLAIN(cell) else '"' + cell.replace('"', '""') + '"'
+
+
+_PLAIN = re.compile(r'[^,"\r\n]*').fullmatch
+
+
+_WHOLE_KINDS = {"whole", "count", "total"}
+MIN_GROUP_ROWS = 1 << 16
+"""Minimum number of rows in a row group, for good compression. It takes some tens of MB."""
+
+
+def pyarrow() -> Any:
+    """Returns the module pyarrow, an optional dependency. Raises Failed if it is not installed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet
+    except ImportError:
+        text = "parquet needs pyarrow: pip install pyarrow, or pipx inject perftop pyarrow"
+        raise Failed(text, UNAVAILABLE) from None
+    return pa
+
+
+class Parquet(BlockFormat):
+    """Writes the table of `CsvTable` in row groups; the file is readable only after `finish`."""
+
+    def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
+        self._arrow, hello = pyarrow(), session.hello
+        self._table = ExportTable(session, measures)
+        super().__init__(session, self._table.fields)
+        types = {"number": "float64", "exact": "float64", "boolean": "bool_", "text": "string"}
+        metadata = {
+            "host": hello.host, "start_unix_s": f"{session.unix(hello.raw_ns):.3f}",
+            "model": hello.identity.name, "kernel": hello.kernel, "source": hello.source,
+            "perftop": hello.perftop, "command": shlex.join(hello.command),
+            "labels": json.dumps(hello.labels),
+        }  # fmt: skip
+        names = [types.get(field.kind, "int64") for field in self._table.fields] + ["string"]
+        columns = zip(self._table.names, names, strict=True)
+        fields = [(column, getattr(self._arrow, name)()) for column, name in columns]
+        self._schema = self._arrow.schema(fields, metadata=metadata)
+        self._writer = self._arrow.parquet.ParquetWriter(out, self._schema, compression="zstd")
+        self._batches: list[Any] = []
+        self._rows = 0
+
+    def _write_block(self, block: RowBlock) -> None:
+        columns = self._table.columns(block)
+        shape = len(block.intervals), len(block.rows)
+        arrays = []
+        for field, column, name in zip(
+            self._table.fields, columns, self._table.names, strict=False
+        ):
+            values = np.broadcast_to(block.by_row(column, field.scope), shape).ravel()
+            arrays.append(self._array(field, values, self._schema.field(name).type))
+        arrays.append(self._arrow.array(chain(*self._table.reasons(block, columns))))
+        self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))
+        self._rows += self._batches[-1].num_rows
+        if self._rows >= MIN_GROUP_ROWS:
+            self._write_group()
+
+    def _array(self, field: Field, values: Column, target: Any) -> Any:
+        if field.kind == "text":
+            return self._arrow.array(values.tolist(), target)
+        if field.kind in _WHOLE_KINDS:
+            missing = np.isnan(values)
+            whole_values = np.where(missing, 0, values).astype(np.int64)
+            return self._arrow.array(whole_values, target, mask=missing)
+        if field.kind == "number":
+            values = rounded_numbers(values)
+        return self._arrow.array(values, target, from_pandas=field.kind != "boolean")
+
+    def finish(self) -> None:
+        self.flush()
+        self._write_group()
+        self._writer.close()
+
+    def drop(self) -> None:
+        self._writer.is_open = False  # otherwise the writer would try to finish the file and fail
+
+    def _write_group(self) -> None:
+        if self._batches:
+            self._writer.write_table(self._arrow.Table.from_batches(self._batches, self._schema))
+        self._batches, self._rows = [], 0
