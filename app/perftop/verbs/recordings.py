@@ -275,20 +275,13 @@ def run_export(args: argparse.Namespace) -> int:
     with fast_imports():
         from perftop.base import files
         from perftop.output.export.fields import chosen_fields, with_events
-        from perftop.output.export.forms import JsonLines
-        from perftop.output.export.openmetrics import OpenMetrics
-        from perftop.output.export.tables import CsvTable, Parquet, pyarrow
         from perftop.recording.file import UNCHECKED_NOTICE, open_source, report_damage
 
-    formats: dict[str, Callable[..., ExportFormat]] = dict(
-        zip(FORMATS, (CsvTable, JsonLines, Parquet, OpenMetrics), strict=True)
-    )
     path = None if str(args.file) == "-" else args.file
     output = None if args.output == "-" else Path(args.output)
     format_name = args.format or FORMATS_BY_SUFFIX.get(Path(args.output).suffix.lower(), "csv")
     fields = chosen_fields(args.metrics)
-    if format_name == "parquet":
-        pyarrow()
+    create_format = _format_class(format_name)
     with open_source(path) as source:
         export = Export(_interval_length_ns(args.every, source.hello), args.cpus, format_name)
         export.process([source.hello])
@@ -298,7 +291,7 @@ def run_export(args: argparse.Namespace) -> int:
             with _export_output(path, output, format_name, force=args.force) as output_file:
                 file_status = None if output is None else os.fstat(output_file.fileno())
                 fields = with_events(session, fields, args.metrics)
-                export.export_format = formats[format_name](session, fields, output_file)
+                export.export_format = create_format(session, fields, output_file)
                 try:
                     quiet, name = output is None and sys.stdout.isatty(), path or "stdin"
                     with headless.read_with_progress(source, name, quiet=quiet) as messages:
@@ -319,6 +312,24 @@ def run_export(args: argparse.Namespace) -> int:
     if not source.checked:
         print_error(f"{path or 'stdin'}: {UNCHECKED_NOTICE}")
     return report_damage(path or "stdin", source)
+
+
+def _format_class(name: str) -> Callable[..., ExportFormat]:
+    """Imports one of FORMATS. Raises Failed if it needs a module that is not installed."""
+    if name == "jsonl":
+        from perftop.output.export.json_lines import JsonLines
+
+        return JsonLines
+    if name == "openmetrics":
+        from perftop.output.export.openmetrics import OpenMetrics
+
+        return OpenMetrics
+    from perftop.output.export.tables import CsvTable, Parquet, pyarrow
+
+    if name == "csv":
+        return CsvTable
+    pyarrow()
+    return Parquet
 
 
 class Export(Follower):
@@ -357,7 +368,6 @@ class Export(Follower):
     def on_hello(self, hello: wire.Hello) -> Session:
         from dataclasses import replace
 
-        from perftop.output.export.forms import RecordedCommand
         from perftop.session.session import Session
 
         session = Session(hello, summarises=self._summarises, kinds=self._kinds)
@@ -366,7 +376,6 @@ class Export(Follower):
             self._cpus = frozenset(cpus)
             hello = replace(hello, selected=cpus)
             session = Session(hello, summarises=self._summarises, kinds=self._kinds)
-        self._command = RecordedCommand(session)
         return session
 
     def on_episode_end(self, episode: Episode) -> None:
@@ -383,11 +392,7 @@ class Export(Follower):
         self.export_format.write_interval(interval)
 
     def on_message(self, message: wire.Message) -> bool:
-        from perfprobe import wire
-
-        self._command.on_message(message)
-        if isinstance(message, wire.Note) and message.kind == "mark":
-            self.export_format.write_mark(self.session.marks[-1])
+        self.export_format.read_message(message)
         return False
 
     def on_end(self) -> None:
@@ -398,7 +403,7 @@ class Export(Follower):
             for episode in self.session.running:
                 self.on_episode_end(episode)
             elapsed_s = (self.session.now_ns - self.first_ns) / 1e9
-            self.export_format.write_summary(self._tally.counts_by_cause, elapsed_s, self._command)
+            self.export_format.write_summary(self._tally.counts_by_cause, elapsed_s)
         self.export_format.finish()
 
     def _is_chosen(self, episode: Episode) -> bool:

@@ -176,7 +176,7 @@ class Stat(MeasuredConsumer):
 
     def on_interval(self, interval: Interval) -> None:
         from perftop.output import stat_lines
-        from perftop.output.export.forms import only_measures
+        from perftop.output.export.json_lines import only_measures
 
         if self._args.json:
             line = stat_lines.interval_line(self.session, interval)
@@ -186,7 +186,7 @@ class Stat(MeasuredConsumer):
 
     def on_end(self) -> None:
         from perftop.output import stat_text
-        from perftop.output.export.forms import only_measures
+        from perftop.output.export.json_lines import only_measures
 
         if not self.is_measured:
             return

@@ -14,13 +14,14 @@ from perftop.base.arrays import Floats
 
 Cells = np.ndarray[Any, np.dtype[np.bytes_]]
 """The length of a cell is a multiple of WORD_BYTES."""
-WORD_BYTES = 4
+WORD_BYTES = 8
 
 # --- Integers: groups of four digits.
 
 _FOURS, _PLACE_VALUES = np.arange(10_000)[:, None], np.array([1000, 100, 10, 1])
 _ALL_DIGITS = (_FOURS // _PLACE_VALUES % 10 + ord("0")).astype(np.uint8)
 _HIGHEST_DIGITS = np.where(_FOURS < _PLACE_VALUES, 0, _ALL_DIGITS).astype(np.uint8)
+_LOWEST_DIGITS = np.where(_FOURS % (10 * _PLACE_VALUES) == 0, 0, _ALL_DIGITS).astype(np.uint8)
 _LAST_GROUP = np.concatenate([_ALL_DIGITS, [[0, 0, 0, ord("0")]], _HIGHEST_DIGITS[1:]])
 _GROUP_TABLES = [
     table.astype(np.uint8).view(np.uint32).ravel()
@@ -69,15 +70,11 @@ _SCALE_UP, _SCALE_DOWN = (
     10.0 ** np.maximum(powers, 0) for powers in (_DIGITS - 1 - _EXPONENTS, _EXPONENTS - _DIGITS + 1)
 )
 """Factor and divisor, by exponent, that move the decimal point to just after the seventh digit."""
-_FIRST_DIGITS = np.concatenate([
-    [int.from_bytes(f"{n:03}".encode(), "little") for n in range(1000)],
-    [int.from_bytes(f"{n:03}".rstrip("0").encode(), "little") for n in range(1000)],
-]).astype(np.uint64)  # fmt: skip
-"""The first three digits as bytes: all of them, and without trailing zeros."""
-_LAST_DIGITS = np.array(
-    [int.from_bytes(f"{n:04}".rstrip("0").encode(), "little") << 24 for n in range(10_000)],
-    np.uint64,
-)
+_LAST_DIGITS = (_LOWEST_DIGITS.view(np.uint32).ravel().astype(np.uint64)) << 24
+_FIRST_DIGITS = np.concatenate([_ALL_DIGITS[:1000], _LOWEST_DIGITS[:1000]])
+_FIRST_DIGITS = _FIRST_DIGITS.view(np.uint32).ravel().astype(np.uint64) >> 8
+"""Texts of the first three of seven digits and of the last four, without trailing zeros, as bytes
+at their place. The second half of _FIRST_DIGITS is for numbers without last digits."""
 
 
 def _parts_of_exponent(exponent: int) -> tuple[int, int, int, int, int]:

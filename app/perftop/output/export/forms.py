@@ -1,4 +1,4 @@
-"""What all export formats have in common, and JSON lines."""
+"""What all export formats have in common."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from typing import Protocol
 
 from perfprobe import wire
 from perftop.model.kinds import Episode
-from perftop.model.numbers import is_event_key
-from perftop.model.tasks import WatchedJob
-from perftop.output import run_summary, stat_lines
-from perftop.output.export.fields import MEASURES, Field, RowBlock
-from perftop.output.run_summary import run_time_fields
-from perftop.output.stat_lines import Line
-from perftop.process.command_window import WindowBounds
-from perftop.process.job import RESOURCE_KEYS
+from perftop.output.export.fields import Field, RowBlock
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.task_times import JobFootprint
 
 EpisodeCounts = dict[str, dict[str, int]]
 
@@ -39,12 +31,10 @@ class ExportFormat(Protocol):
 
     def write_episode(self, episode: Episode) -> None: ...
 
-    def write_mark(self, mark: Episode) -> None:
-        """Writes a mark, which is a time that the user labelled."""
+    def read_message(self, message: wire.Message) -> None:
+        """Called for each message that the session has applied."""
 
-    def write_summary(
-        self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand
-    ) -> None: ...
+    def write_summary(self, counted: EpisodeCounts, elapsed_s: float) -> None: ...
 
     def flush(self) -> None: ...
 
@@ -81,139 +71,3 @@ class BlockFormat(ExportFormat):
 
     @abstractmethod
     def _write_block(self, block: RowBlock) -> None: ...
-
-
-# --- the recorded command
-
-
-class RecordedCommand:
-    """The report of `stat` on the recorded command, reconstructed from notes on its start and end.
-    Notes are untrusted."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        watch = session.hello.watch or ""
-        self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
-        """PID that the probe watched from the start; 0 if none."""
-        self._footprint = JobFootprint(self._pid)
-        self._separate_job = WatchedJob("", "command")
-        """The command, as a second job beside the one that the probe watched."""
-        self._separate_footprint: JobFootprint | None = None
-        self._start_note: wire.Note | None = None
-        self._end_note: wire.Note | None = None
-
-    def on_message(self, message: wire.Message) -> None:
-        """Processes a message that the session has applied."""
-        if isinstance(message, wire.Frame):
-            self._footprint.add_record(self._session.neighbours.watched_job, message.time_ns)
-            job = self._separate_job
-            if job.read_record(message.records, message.time_ns) and job.last_threads:
-                # The first record has only the command, which is not started yet.
-                footprint = self._separate_footprint or JobFootprint(job.last_threads[0].pid)
-                footprint.add_record(job, message.time_ns)
-                self._separate_footprint = footprint
-        elif isinstance(message, wire.Note) and message.kind == "run-start":
-            self._start_note = message
-        elif isinstance(message, wire.Note) and message.kind == "run-end":
-            self._end_note = message
-
-    @property
-    def footprint(self) -> JobFootprint | None:
-        """The CPUs on which the command ran; None if the probe did not watch it."""
-        pid = None if self._start_note is None else self._start_note.data.get("pid")
-        if pid is not None and pid == self._pid:
-            return self._footprint
-        footprint = self._separate_footprint
-        return footprint if footprint is not None and pid == footprint.root else None
-
-    def line(self) -> Line | None:
-        """Returns the `run` part of the summary; None if no end of a command was recorded."""
-        start, end = self._start_note, self._end_note
-        if start is None or end is None:
-            return None
-        data = end.data
-        line: Line = {key: _whole_number(data.get(key)) for key in ("pid", "status")}
-        for key in ("wall_s", "late_s", "user_s", "sys_s"):
-            value = data.get(key)
-            line[key] = value if type(value) is float and 0 <= value < 1e12 else None
-        line |= {key: _whole_number(data.get(key)) for key in RESOURCE_KEYS}
-        ranges = []
-        for key in ("first_ns", "last_ns"):
-            match data.get(key):
-                case [int(first), int(last)] if 0 <= first <= last < wire.LATEST_NS:
-                    ranges.append((first, last))
-        bounds = WindowBounds(*ranges) if len(ranges) == 2 else None
-        line |= run_time_fields(self._session, start.time_ns, end.time_ns, bounds)
-        missed_cpus = data.get("missed")
-        is_valid = isinstance(missed_cpus, list) and all(type(cpu) is int for cpu in missed_cpus)
-        return line | {"missed": missed_cpus if is_valid else None}
-
-
-def _whole_number(value: object) -> int | None:
-    return value if type(value) is int else None
-
-
-# --- JSON lines
-
-_KEYS = {field.key for field in MEASURES if field.kind != "count"}
-
-
-class JsonLines(ExportFormat):
-    """With all measures, the lines equal the output of `stat` byte for byte, except for marks,
-    which `stat` does not have."""
-
-    def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
-        self._session, self._measures, self._out = session, measures, out
-        self._write_line(stat_lines.hello_line(session))
-
-    def write_interval(self, interval: Interval) -> None:
-        self._write_line(
-            only_measures(stat_lines.interval_line(self._session, interval), self._measures)
-        )
-
-    def write_beginning(self, episode: Episode) -> None:
-        self._write_line(stat_lines.beginning_line(self._session, episode))
-
-    def write_episode(self, episode: Episode) -> None:
-        self._write_line(stat_lines.episode_line(self._session, episode))
-
-    def write_mark(self, mark: Episode) -> None:
-        time = self._session.unix(mark.start_ns)
-        self._write_line({"type": "mark", "time": time, "label": mark.evidence["label"]})
-
-    def write_summary(
-        self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand
-    ) -> None:
-        run, footprint = command.line(), command.footprint
-        line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
-        self._write_line(only_measures(line, self._measures))
-
-    def _write_line(self, line: stat_lines.Line) -> None:
-        self._out.write(f"{stat_lines.line_text(line)}\n".encode())
-
-
-def only_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_lines.Line:
-    """Returns the line of an interval or summary with only the chosen measures."""
-    if len(measures) >= len(MEASURES):
-        return line
-    chosen_keys = {field.key for field in measures if field.kind != "count"}
-    events = {key for row in line["cpus"] for key in row if is_event_key(key)}
-    left_out = (_KEYS | events) - chosen_keys
-    counts = {field.key for field in measures if field.kind == "count"}
-    for part in ("machine", "job", "rest"):
-        if line.get(part):
-            line[part] = _without_keys(line[part], left_out)
-    for part in ("packages", "cpus", "cores"):
-        if part in line:  # a summary has no packages
-            line[part] = [_without_keys(row, left_out) for row in line[part]]
-    for row in line["cpus"]:
-        if "counts" in row:
-            row["counts"] = {key: n for key, n in row["counts"].items() if key in counts}
-    if "why" in line:
-        line["why"] = _without_keys(line["why"], left_out)
-    return line
-
-
-def _without_keys(row: stat_lines.Line, keys: set[str]) -> stat_lines.Line:
-    row = {key: value for key, value in row.items() if key not in keys}
-    return row | {"why": _without_keys(row["why"], keys)} if "why" in row else row

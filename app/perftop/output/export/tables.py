@@ -33,6 +33,7 @@ from perftop.output.export.fields import (
     RELIABILITY_FIELDS,
     TIME,
     TOPOLOGY_FIELDS,
+    UNKNOWN,
     Column,
     Field,
     RowBlock,
@@ -68,10 +69,9 @@ class ExportTable:
         """Cached texts of `why`, by row and the state that they depend on, which rarely changes."""
         self._cores: Cores | None = None
         self._texts: list[str] = []
-        """The texts of `why` in the newest interval. The arrays have what they depend on."""
-        self._missing_before: Bools = np.zeros(0, bool)
-        self._states_before: Codes = np.zeros(0, np.uint8)
-        self._keys: Codes | None = None
+        """The texts of `why` in the newest interval, and the states that they depend on: of all
+        CPUs, and by row."""
+        self._state, self._keys = b"", np.zeros((0, 0), np.uint8)
 
     def columns(self, block: RowBlock) -> list[Column]:
         """Returns the columns in the order of `fields`."""
@@ -80,26 +80,27 @@ class ExportTable:
     def reasons(self, block: RowBlock, columns: Sequence[Column]) -> list[list[str]]:
         """Returns by interval and row the reasons for missing values, each after the names of its
         fields. If nothing has changed, the list is the same as that of the previous interval."""
-        missing, states = self._missing(block, columns), _reason_states(block)
         if self._cores is not block.cores:
-            self._cores, self._reason_cache, self._keys = block.cores, {}, None
-        elif (missing == self._missing_before).all() and (states == self._states_before).all():
-            return [self._texts] * len(block.intervals)  # the usual case
+            self._cores, self._reason_cache, self._state = block.cores, {}, b""
+        missing, states = self._missing(block, columns), _reason_states(block)
         texts = []
         for index, interval in enumerate(block.intervals):
-            self._update_texts(block, interval, missing[:, index], states[index])
+            state = missing[index].tobytes() + states[index].tobytes()
+            if state != self._state:
+                self._update_texts(block, interval, missing[index], states[index])
+                self._state = state
             texts.append(self._texts)
-        self._missing_before, self._states_before = missing[:, -1:].copy(), states[-1].copy()
         return texts
 
     def _missing(self, block: RowBlock, columns: Sequence[Column]) -> Bools:
-        """Returns a mask (fields, intervals, rows) of the missing values that have a reason."""
-        missing = np.zeros((len(self.fields), len(block.intervals), len(block.rows)), bool)
-        for mask, field, column in zip(missing, self.fields, columns, strict=True):
-            if not field.has_reasons or field.kind == "boolean":
-                continue
-            is_missing = column == NO_VALUE if field.kind == "text" else np.isnan(column)
-            mask[:] = block.by_row(is_missing, field.scope)
+        """Returns a mask (intervals, fields, rows) of the missing values that have a reason."""
+        missing = np.zeros((len(block.intervals), len(self.fields), len(block.rows)), bool)
+        for index, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
+            if column is UNKNOWN and field.has_reasons:
+                missing[:, index] = True
+            elif field.has_reasons and field.kind != "boolean":
+                is_missing = column == NO_VALUE if field.kind == "text" else np.isnan(column)
+                missing[:, index] = block.by_row(is_missing, field.scope)
         return missing
 
     def _update_texts(
@@ -108,22 +109,21 @@ class ExportTable:
         """Updates the texts of the rows that have changed in this interval. `missing`: mask
         (fields, rows)."""
         states = _with_siblings(block.cores, states)[block.rows]
-        before, self._keys = self._keys, np.concatenate([missing.T, states], axis=1)
-        changed_rows: Sequence[int] = range(len(block.rows))
-        if before is not None:
-            changed_rows = np.flatnonzero((self._keys != before).any(axis=1)).tolist()
-        if not changed_rows:
-            return
+        keys = np.concatenate([missing.T, states], axis=1)
+        changed_rows: Sequence[int] = range(len(keys))
+        if self._state:
+            changed_rows = np.flatnonzero((keys != self._keys).any(axis=1)).tolist()
         if len(self._reason_cache) > MAX_REASON_TEXTS:
             self._reason_cache = {}
-        self._texts = [""] * len(block.rows) if before is None else self._texts[:]
+        self._texts = self._texts[:] if self._state else [""] * len(keys)
         for row in changed_rows:
-            key = row, self._keys[row].tobytes()
+            key = row, keys[row].tobytes()
             why = self._reason_cache.get(key)
             if why is None:
                 why = self._reason_text(interval, block.rows[row], missing[:, row])
                 self._reason_cache[key] = why
             self._texts[row] = why
+        self._keys = keys
 
     def _reason_text(self, interval: Interval, row: int, missing: Bools) -> str:
         names: dict[str, list[str]] = {}
@@ -300,7 +300,7 @@ def _formatted(
     values = np.concatenate([column.ravel() for column in columns.values()])
     cells = cells_of_kind(values)
     starts = [0, *accumulate(column.size for column in columns.values())]
-    words = cells.view(np.uint32).reshape(len(values), -1)
+    words = cells.view(np.uint64).reshape(len(values), -1)
     used_bytes = np.bitwise_or.reduceat(words, starts[:-1]).view(np.uint8)
     result = {}
     for (index, column), (first, last), used in zip(

@@ -17,7 +17,7 @@ from sim_streams import SAMPLE_NS
 
 from perfprobe import wire
 from perftop import cli
-from perftop.output.export.forms import RecordedCommand
+from perftop.output.export.json_lines import RecordedCommand
 from perftop.session.session import Session
 from perftop.verbs import stat
 
@@ -113,7 +113,7 @@ def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
 def test_cpus_of_a_watched_command_are_known(watch: str, are_known: bool) -> None:
     command = RecordedCommand(Session(synth.hello(watch=watch)))
     assert command.footprint is None
-    command.on_message(wire.Note("run-start", 1, data={"pid": 7}))
+    command.read_message(wire.Note("run-start", 1, data={"pid": 7}))
     assert (command.footprint is not None) is are_known
 
 
@@ -125,12 +125,14 @@ def test_cpus_of_the_command_are_known_while_another_job_is_watched() -> None:
     other = {"threads": {"9": [9, "lmp", 3, 10**9, 0, 0, 0]}, "more": 0}
     for seq, (cpu, run_ns) in enumerate([(0, 10**6), (1, 10**6 + 5 * 10**8), (1, 10**9 + 10**6)]):
         own = {"threads": {"7": [7, "job", cpu, run_ns, 0, 0, 0]}, "more": 0}
-        command.on_message(synth.frame(hello, seq, {}, records={"watched": other, "command": own}))
+        command.read_message(
+            synth.frame(hello, seq, {}, records={"watched": other, "command": own})
+        )
         assert command.footprint is None
-    command.on_message(wire.Note("run-start", 1, data={"pid": 7}))
+    command.read_message(wire.Note("run-start", 1, data={"pid": 7}))
     assert command.footprint is not None
     assert command.footprint.seconds == {1: pytest.approx(1.0)}, "not what lmp did"
-    command.on_message(wire.Note("run-start", 1, data={"pid": 8}))
+    command.read_message(wire.Note("run-start", 1, data={"pid": 8}))
     assert command.footprint is None
 
 
