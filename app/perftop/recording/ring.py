@@ -126,14 +126,14 @@ class Ring:
     def _write(self, message: TimedMessage) -> None:
         if isinstance(message, wire.Note) and message.kind == "hotplug":
             wire.apply_hotplug(self._topology, message)
-        if self._writer is None or self.begins_part(message):
+        if self._writer is None or self._begins_part(message):
             self._next_part(message.time_ns)
         assert self._writer is not None
         self.frames += isinstance(message, wire.Frame)
         self._writer.write(message)
 
-    def begins_part(self, message: TimedMessage) -> bool:
-        """Returns whether this message will begin a new part."""
+    def _begins_part(self, message: TimedMessage) -> bool:
+        """Returns whether this message begins a new part."""
         since_ns = self._parts[-1].begin_ns if self._parts else -self._part_ns
         return isinstance(message, wire.Frame) and message.time_ns - since_ns >= self._part_ns
 

@@ -218,8 +218,6 @@ class StreamRecorder(Follower):
             return False
         self._write_marks()
         ring, trigger = self._ring, self._trigger
-        if ring is not None and trigger is not None and ring.begins_part(message):
-            trigger.keep(ring)  # the oldest part may be removed next
         self._write(message)
         if ring is not None and ring.is_open:
             if trigger is not None and trigger.is_due(message):

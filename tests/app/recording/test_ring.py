@@ -10,8 +10,6 @@ import synth
 from nightly import cases_by_day
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
-from perfprobe.sources.sim.truth import truth
 from perftop.base.errors import Failed
 from perftop.model.kinds import Episode
 from perftop.recording import ring as black_box
@@ -237,34 +235,6 @@ def test_a_part_begins_with_the_online_cpus(tmp_path: Path) -> None:
     box.end()
     with RecordingDirectory(tmp_path / "box") as parts:
         assert [row.online for row in parts.hello.topology] == [True, False]
-
-
-def test_episodes_are_kept_with_some_time_before_and_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A scripted drop from 8.0 to 12.1 s."""
-    assert black_box.KEEP_MARGIN_NS == 30 * S
-    monkeypatch.setattr(black_box, "KEEP_MARGIN_NS", 5 * S)
-    spec = "sim:turbo-drop,cpus=2"
-    (drop,) = (line for line in truth(spec, 20.0) if line.get("kind") == "turbo-drop")
-    source = open_sim(f"{spec},speed=max", 2 * SAMPLE)
-    hello = source.hello
-    box, session = Ring(tmp_path / "box", hello, LENGTH, ROOM), Session(hello)
-    cursor = 0
-    while session.now_ns < hello.raw_ns + 25 * S:
-        for message in source.poll():
-            session.apply(message)
-            box.write(message)
-            ended, cursor = session.log.since(cursor)
-            for episode in (*ended, *session.running):
-                for request in black_box.spans_to_keep(episode, session.now_ns, LENGTH):
-                    if episode.cause == "power-pl1":
-                        box.keep_span(*request)
-    (path,) = kept_spans(tmp_path / "box")
-    assert path.stem.endswith("-turbo-drop")
-    first, last = ((time_ns - hello.raw_ns) / S for time_ns in (times(path)[0], times(path)[-1]))
-    assert drop["start"] - 5 - PART / S - 0.5 <= first <= drop["start"] - 5 + 0.5
-    assert drop["end"] + 5 - 0.5 <= last <= drop["end"] + 5 + PART / S + 1.5
 
 
 def test_a_long_episode_is_kept_at_both_ends() -> None:

@@ -14,17 +14,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+import pytest
 import synth
 from command import argv, children, run, run_in_process
 from recording_files import read_messages
+from sim_streams import messages
 from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
 from perftop import cli
 from perftop.process.job import Job, raw_ns
-from perftop.recording.file import Recording
+from perftop.recording import ring
+from perftop.recording.file import Recording, RecordingDirectory
 from perftop.session.session import MAX_BATCH
-from perftop.verbs.record import CommandSummary, StreamRecorder
+from perftop.verbs.record import CommandSummary, StreamRecorder, episode_kinds
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
 CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
@@ -230,6 +233,25 @@ def test_signals_are_passed_to_the_command(tmp_path: Path) -> None:
     assert (it.returncode, out) == (9, "handled\n")
     assert words.startswith("perftop: recorded ")
     assert notes(tmp_path / "a")["run-end"].data["status"] == 9
+
+
+def test_an_episode_is_kept_with_some_time_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scripted drop from 8.0 to 12.1 s, and parts of 2 s."""
+    monkeypatch.setattr(ring, "KEEP_MARGIN_NS", 5_000_000_000)
+    hello, result = messages("sim:turbo-drop,cpus=2", 250)
+    options = cli._parse_arguments(["record", "--ring", "1m", "--on", "power-pl1,smi"])
+    options.on = episode_kinds(options.on)
+    record = StreamRecorder(options, tmp_path / "box")
+    record.process([hello, *result])
+    record.on_end()
+    (path,) = (tmp_path / "box/kept").iterdir()
+    assert path.stem.endswith("-turbo-drop")
+    with RecordingDirectory(path) as parts:
+        times_s = [(message.time_ns - hello.raw_ns) / 1e9 for message in parts.messages()]
+    assert 2.0 <= times_s[0] <= 3.0
+    assert 17.0 <= times_s[-1] <= 19.0
 
 
 def test_a_missing_program_creates_and_replaces_no_file(tmp_path: Path) -> None:
