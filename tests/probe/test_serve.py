@@ -114,11 +114,15 @@ def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
     reader = Reader(FakeSource(frames=300, size=200_000))  # 60 MB; the limit of the queue is 8 MB
     reader.start()
     wait_for(lambda: reader.source.sent_frames == 300, "300 frames")
+    os.write(reader.stdin_w, b"echo 41\nbatch 200000000\n")
+    wait_for(lambda: reader.source.paces, "the orders")
     data = b""
     while BIG_VALUES[:100] not in data[-200:] or messages(data)[-1].seq < 300:  # type: ignore[union-attr]
         data += os.read(reader.out_r, 1 << 20)
     os.close(reader.stdin_w)
-    frames = [m for m in messages(data + reader.read_remaining()) if isinstance(m, Frame)]
+    received = messages(data + reader.read_remaining())
+    assert not any(isinstance(message, Note) for message in received), "the queue was full"
+    frames = [message for message in received if isinstance(message, Frame)]
     seqs = [f.seq for f in frames]
     assert seqs == sorted(set(seqs))
     assert seqs[-1] == 300

@@ -123,8 +123,7 @@ class WatchedJob:
         due = round((now_ns - self._recorded_ns) / READ_INTERVAL_NS)
         if self._threads and not due:
             return None
-        all_due = due >= len(self._threads)
-        self._recorded_ns = now_ns if all_due else self._recorded_ns + due * READ_INTERVAL_NS
+        self._recorded_ns += due * READ_INTERVAL_NS
         threads, disk, states = {}, {}, {}
         for tid in list(islice(self._threads, due)):
             thread = self._threads.pop(tid)

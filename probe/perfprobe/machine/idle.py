@@ -84,20 +84,19 @@ class TracedPart:
         self.scope, self.counters = scope, counters
         self.missing: list[Missing] = []
         self._trace, self._slots = trace, slots
-        self._offline_cpus: set[int] = set()
-        """CPUs that are counted as idle because they are offline."""
+        self._once_offline: set[int] = set()
+        """CPUs that are or were offline, and then counted as idle."""
         for cpu in offline:
             self.close_cpu(cpu)
 
     def open(self, cpu: int) -> list[Slot]:
-        if self._trace is not None and cpu in self._offline_cpus:
-            self._offline_cpus.discard(cpu)
+        if self._trace is not None and cpu in self._once_offline:
             self._trace.learn_states([cpu])  # a CPU that stays busy has no idle transition
         return self._slots.get(cpu, [])
 
     def close_cpu(self, cpu: int) -> None:
         if self._trace is not None and cpu in self._slots:
-            self._offline_cpus.add(cpu)
+            self._once_offline.add(cpu)
             self._trace.mark_offline(cpu)  # going offline is no idle transition
 
     def close(self) -> None:

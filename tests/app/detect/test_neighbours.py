@@ -124,13 +124,13 @@ def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
     ]  # fmt: skip
 
 
-def test_a_sibling_that_starts_within_a_sample_is_blamed() -> None:
+def test_a_sibling_that_starts_within_two_samples_is_blamed() -> None:
     """The start changes the IPC in two steps of more than a tenth."""
     play = Play()
     play.loads(**ALONE)
     play.run(41, tasks={"0": LMP})
     play.loads(c0=CpuLoad(1.0, ipc=1.7), c2=CpuLoad(0.6, ipc=0.4))
-    play.run(1)
+    play.run(2)
     play.loads(**TOGETHER)
     play.run(30, tasks={"0": LMP, "2": STREAM})
     (result,) = play.running

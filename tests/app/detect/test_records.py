@@ -292,6 +292,12 @@ def test_a_group_at_its_limit_reports_the_stall_time_of_its_tasks() -> None:
     assert words == "The memory limit of pod 0a1b2c3d stopped its tasks for 30 % of the time"
 
 
+def test_the_stall_time_of_a_group_does_not_count_for_the_machine_too() -> None:
+    _, found = episodes(None, AT_LIMIT | {"counts": {"allocstall_normal": 40}})
+    depths = {episode.cause: episode.depth for episode in found}
+    assert depths == {"memory-limit": pytest.approx(0.3), "reclaim": pytest.approx(0.1)}
+
+
 @pytest.mark.parametrize(("cause", "counts", "evidence"), [
     ("reclaim", {"allocstall_normal": 40, "pgscan_direct": 5000}, {"direct_reclaims": 40}),
     ("reclaim", {"allocstall_dma": 4, "allocstall_normal": 5, "compact_stall": 9},

@@ -233,12 +233,14 @@ def test_old_entries_are_removed(
     directory.mkdir(parents=True)
     for name in (f"{1:040}", f"{2:040}", f".{3:040}.0123456789abcdef", "of another program"):
         (directory / name).write_bytes(b"")
-    entry = player.cache_name(recordings["drops"])
-    player.write_cache_entry(recordings["drops"], entry, b"new")
+    entry, of_another_state = player.cache_name(recordings["drops"]), f"{4:040}"
+    for name in (of_another_state, entry):
+        player.write_cache_entry(recordings["drops"], name, b"new")
     remaining = {path.name for path in directory.iterdir()}
     assert len(remaining) == 3
     assert "of another program" in remaining
     assert entry in remaining
+    assert of_another_state not in remaining
 
 
 def test_a_failed_indexing_is_reported(

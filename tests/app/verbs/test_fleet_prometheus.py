@@ -29,7 +29,7 @@ from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perftop.base.errors import Failed
 from perftop.session.fleet import FleetQueries
-from perftop.session.fleet_machine import UNKNOWN_NUMBERS
+from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine
 from perftop.verbs import fleet_sources
 from perftop.verbs.fleet_sources import PrometheusServer, PrometheusSource
 
@@ -149,10 +149,14 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
 
     with server_address(answer) as url:
         source = PrometheusSource(url, clock=lambda: NOW)
+        missing = Machine("k3:9917")
+        missing.fall_silent(NOW - 5, "")
+        source.fleet.add(missing)
         source.move_in_time(-4)
-        run_until(source, lambda: times and source.fleet.machines)
+        run_until(source, lambda: len(source.fleet.machines) == 3)
     assert times[0] == NOW + 100 - 60
     assert source.shown_time_s == NOW - 60
+    assert source.fleet.machines[missing.name].silent_since == NOW - 60
     assert source.shown_time_text
     source.move_in_time(10)
     assert source.shown_time_text == ""

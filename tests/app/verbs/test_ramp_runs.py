@@ -91,6 +91,17 @@ def test_the_cost_of_time_stamps_is_subtracted() -> None:
     assert [gap.length_s for gap in gaps] == pytest.approx([it[1] for it in HALTS], abs=0.1e-6)
 
 
+def test_time_for_counting_switches_is_not_the_chains() -> None:
+    whole = run(AT_3_GHZ)
+    chunks = {key: np.array(values) for key, values in whole["chunks"].items() if values}
+    chunks["aside"] = (chunks["end"] - chunks["begin"]) // 10
+    before = np.cumsum(chunks["aside"]) - chunks["aside"]
+    for key, late in (("begin", before), ("longest_at", before), ("end", before + chunks["aside"])):
+        chunks[key] = chunks[key] + late
+    whole["chunks"] |= {key: values.tolist() for key, values in chunks.items()}
+    assert evaluated(whole).levels[0].hz == pytest.approx(3e9, rel=1e-3)
+
+
 def test_a_late_drop_does_not_prolong_the_ramp() -> None:
     clock = [(4e-3, 2e9), (0.1, 3e9), (0.13, 2.5e9), (0.18, 3e9), (0.2, 2.5e9), (1.0, 3e9)]
     result = evaluated(run(clock))
