@@ -129,7 +129,7 @@ def test_a_sibling_that_starts_within_two_samples_is_blamed() -> None:
     play = Play()
     play.loads(**ALONE)
     play.run(41, tasks={"0": LMP})
-    play.loads(c0=CpuLoad(1.0, ipc=1.7), c2=CpuLoad(0.6, ipc=0.4))
+    play.loads(c0=CpuLoad(1.0, ipc=1.7), c2=CpuLoad(0.3, ipc=0.4))
     play.run(2)
     play.loads(**TOGETHER)
     play.run(30, tasks={"0": LMP, "2": STREAM})
