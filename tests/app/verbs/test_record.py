@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synth
-from command import argv, children, run, run_in_process
+from command import argv, children, python, run, run_in_process
 from recording_files import read_messages
 from sim_streams import messages
 from waiting import MAX_WAIT_S, wait_for
@@ -275,6 +275,21 @@ def test_an_ended_probe_does_not_end_the_command(tmp_path: Path) -> None:
     assert it.returncode == 5
     assert words.splitlines()[-1] == "perftop: the probe ended by signal 9 without an error message"
     assert notes(path)["run-end"].data["status"] == 5
+
+
+def test_a_recording_that_fails_does_not_end_the_command(tmp_path: Path) -> None:
+    arguments = ["record", "-o", str(tmp_path / "a"), "--sample", "20ms", "--source",
+                 "sim:smt-mix,cpus=64", "--", "sh", "-c", "sleep 1; echo over"]  # fmt: skip
+    result = python(
+        "import resource, sys; from perftop.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n"
+        f"sys.exit(main({arguments}))",
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (1, "over\n")
+    first, *summary = result.stderr.splitlines()
+    assert first.startswith("perftop: recording has stopped: File too large; ")
+    assert any(line.startswith("sh ") for line in summary), summary
 
 
 def _name(pid: int) -> str:
