@@ -234,8 +234,8 @@ def test_old_entries_are_removed(
     for name in (f"{1:040}", f"{2:040}", f".{3:040}.0123456789abcdef", "of another program"):
         (directory / name).write_bytes(b"")
     entry, of_another_state = player.cache_name(recordings["drops"]), f"{4:040}"
-    for name in (of_another_state, entry):
-        player.write_cache_entry(recordings["drops"], name, b"new")
+    player.write_cache_entry(recordings["drops"], of_another_state, b"old")
+    player.write_cache_entry(recordings["drops"], entry, b"new")
     remaining = {path.name for path in directory.iterdir()}
     assert len(remaining) == 3
     assert "of another program" in remaining
