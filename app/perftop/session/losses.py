@@ -271,8 +271,8 @@ class Losses:
     @property
     def unsettled_ns(self) -> int:
         """Raw time in ns of the oldest unsettled sample; 0 if there is none."""
-        since_ns = _join_samples([*self._open_samples, *self._unsplit_samples]).since_ns
-        return int(since_ns.min()) if len(since_ns) else 0
+        samples = (*self._open_samples, *self._unsplit_samples)
+        return min((int(part.since_ns[0]) for part in samples if len(part.since_ns)), default=0)
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
         """Returns the sums so far, by the causes known now. `episodes`: those since

@@ -391,14 +391,12 @@ class TileHistory:
         inputs = interval.time_ns // redraw_ns, step_ns, size, rows, layout
         if inputs == self._drawn_lines[0]:
             return self._drawn_lines[1]
-        keys = [*self._metrics, *self._others]
-        newest, history = -(-interval.time_ns // step_ns), self._session.history
-        table = np.zeros((size, len(keys)))
-        if history is not None:
-            self._bins.read(history, Axis(newest * step_ns, step_ns, size, interval.time_ns))
-            table = self._bins["tiles"]
-        if not columns:
+        history = self._session.history
+        if not columns or history is None:
             return [[] for _ in range(rows)]
+        keys, end_ns = [*self._metrics, *self._others], -(-interval.time_ns // step_ns) * step_ns
+        self._bins.read(history, Axis(end_ns, step_ns, size, interval.time_ns))
+        table = self._bins["tiles"]
         pasts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
         values, lengths = np.concatenate(pasts), [*map(len, pasts)]
         highest = np.maximum.reduceat(values, [0, *accumulate(lengths[:-1])]).tolist()

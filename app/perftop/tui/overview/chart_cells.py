@@ -447,7 +447,7 @@ class TaskLanes:
         with np.errstate(divide="ignore", invalid="ignore"):
             self._scale = np.where(known > util, util / known, np.where(np.isnan(util), nan, 1.0))
         shares *= self._scale[..., None]
-        shares[..., _UNSEEN_INDEX] = np.maximum(0.0, util - shares.sum(axis=2))
+        shares[..., _UNSEEN_INDEX] = np.maximum(0.0, util - known * self._scale)
         self._shares = shares
         first_ns, last_ns = span_ns
         inside_ns = np.minimum(ends_ns, last_ns) - np.maximum(ends_ns - axis.bin_ns, first_ns)
