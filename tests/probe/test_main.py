@@ -81,6 +81,18 @@ def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
         os.close(fd)
 
 
+def test_a_stream_into_a_full_file_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
+    monkeypatch.setattr(command, "_discard_stdout", lambda: None)
+    with Path("/dev/full").open("wb") as full:
+        monkeypatch.setattr(serve, "STDOUT", full.fileno())
+        assert command.main(["stream", "--source", "sim"]) == 1
+    error = "perfprobe: cannot write stdout: No space left on device\n"
+    assert capsys.readouterr().err == error
+
+
 def test_only_a_wrong_option_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

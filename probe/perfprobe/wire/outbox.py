@@ -4,6 +4,7 @@ frames are dropped and counted."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections import deque
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
+from perfprobe.errors import OutputError
 from perfprobe.wire.encoding import encode
 from perfprobe.wire.messages import Bytes, Frame, Message
 
@@ -22,6 +24,8 @@ MAX_LOST = 1 << 62
 """Upper bound of `lost` in a frame: the source's own count plus the frames dropped here."""
 MAX_PARTS = 512
 """Maximum number of messages in one writev(2); Linux allows 1024."""
+FILE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""Errors of a file that cannot grow. All other errors of a write mean that the reader is gone."""
 
 
 class EndedError(Exception):
@@ -75,7 +79,8 @@ class Outbox:
             self.lost += 1
 
     def flush(self) -> None:
-        """Writes what the descriptor accepts of the queue. Raises EndedError without a reader."""
+        """Writes what the descriptor accepts of the queue. Raises EndedError without a reader, and
+        OutputError if the descriptor is a file that cannot grow."""
         while self._queue:
             parts: list[Bytes] = [data for _, data in islice(self._queue, MAX_PARTS)]
             parts[0] = memoryview(parts[0])[self._sent :]
@@ -84,6 +89,8 @@ class Outbox:
             except BlockingIOError:
                 return
             except OSError as error:
+                if error.errno in FILE_ERRNOS:
+                    raise OutputError(f"cannot write stdout: {error.strerror}") from None
                 raise EndedError(f"the reader is gone ({error.strerror})") from None
 
     def _remove_written(self, written: int) -> None:
