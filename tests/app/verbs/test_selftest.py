@@ -220,7 +220,9 @@ def test_an_unwritable_path_is_reported(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/self")
     assert verb({**ANSWER, "wrong": []}, 0, "--json") == 0
-    assert "the result was not saved" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "the result was not saved" in error
+    assert "cannot write /proc/self/perftop/selftest.json: " in error
 
 
 def test_a_full_disk_is_reported_with_the_file_name(
