@@ -48,6 +48,9 @@ MIN_WAITED_S = 0.02
 """Minimum waiting time in s of a reported loss. Two simultaneous wake-ups may cost a time slice."""
 MIN_TASK_SHARE = 0.02
 """Minimum share of the CPU's time that a task must use to be blamed for the waits."""
+MIN_OWN_SHARE = 0.5
+"""Minimum share of the waiting time for which the job's own threads must run on a CPU to be blamed
+for it."""
 CLOCK_START, CLOCK_END = 0.02, 0.01
 """Shares of the clock at which a loss starts and below which it ends. The smallest step of turbo is
 100 MHz, of less than 5 GHz."""
@@ -149,13 +152,21 @@ class JobWaits:
     def _crowded_cpus(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
         """Returns evidence about the CPUs on which threads of the job wait for each other. Records
         of processes do not show this: they assign a process to the CPU of its first thread."""
-        ran: dict[int, list[float]] = {}
+        by_cpu: dict[int, list[ThreadActivity]] = {}
         for thread in self._job.threads.values():
             activity = thread.activity(ACTIVITY_SPAN_NS)
             if activity.run_s > 0 and activity.elapsed_s > 0:
-                ran.setdefault(thread.cpu, []).append(activity.run_s / activity.elapsed_s)
-        crowded = [cpu for cpu in cpus if sum(sorted(ran.get(cpu, ()))[:-1]) >= MIN_TASK_SHARE]
-        return {"self": [CrowdedCpu(len(ran[cpu]), cpu) for cpu in crowded]} if crowded else {}
+                by_cpu.setdefault(thread.cpu, []).append(activity)
+        crowded = [cpu for cpu in cpus if _wait_for_each_other(by_cpu.get(cpu, []))]
+        return {"self": [CrowdedCpu(len(by_cpu[cpu]), cpu) for cpu in crowded]} if crowded else {}
+
+
+def _wait_for_each_other(threads: list[ThreadActivity]) -> bool:
+    """Returns whether threads on one CPU wait mainly for each other, and not for other tasks."""
+    total = sum(threads, ThreadActivity())
+    ran = sorted(thread.run_s / thread.elapsed_s for thread in threads)
+    explained_s = MIN_OWN_SHARE * min(total.elapsed_s, total.wait_s)
+    return sum(ran[:-1]) >= MIN_TASK_SHARE and total.run_s >= explained_s
 
 
 @dataclass(slots=True)

@@ -36,6 +36,9 @@ waiting time, to be named."""
 MIN_CROWDED_CPUS = 1.05
 """Minimum demand in CPUs of a group's tasks on one CPU that proves that they compete. Tasks with
 less demand may have run one after the other."""
+MIN_OWN_SHARE = 0.25
+"""Minimum running time of a group's own tasks, as a share of their waiting time, for them to have
+waited for each other."""
 MAX_WAIT_DIFFERENCE = 0.1
 """Maximum difference between the waiting shares of two tasks that are said to wait equally."""
 MIN_TRUNCATED_SHARE = 0.25
@@ -269,10 +272,17 @@ def _find_competitors(
     cpus, total = waiters.cpus, waiters.total_times
     run_times = run_times_of_others(placed_tasks, cpus, waiters.pids)
     ran_s = dict(sorted(run_times.items(), key=lambda item: -item[1]))
-    neighbours = [task for task, s in ran_s.items() if s >= MIN_BLAME_SHARE * total.wait_s]
+    # However many tasks wait for a CPU, one task that always runs there explains their wait.
+    wait_s = min(total.wait_s, covered_s * len(cpus))
+    neighbours = [task for task, s in ran_s.items() if s >= MIN_BLAME_SHARE * wait_s]
+    min_run_s = MIN_EXPLAINED_SHARE * wait_s
     busiest_s = max(total.by_cpu[cpu] for cpu in cpus)
-    are_members = len(waiters.members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
-    min_run_s = MIN_EXPLAINED_SHARE * total.wait_s
+    placed = [task for task in waiters.members.values() if task.by_cpu]
+    own_s = sum(t.run_s for t in placed if max(t.by_cpu, key=t.by_cpu.__getitem__) in cpus)
+    are_members = (
+        len(waiters.members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
+        and own_s >= MIN_OWN_SHARE * wait_s and own_s + sum(ran_s.values()) >= min_run_s
+    )  # fmt: skip
     rivals = _Competitors(ran_s, min_run_s, neighbours, are_members, short_lived=None)
     if rivals.are_unknown:
         unseen = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)

@@ -351,6 +351,18 @@ def test_a_job_with_more_threads_than_cpus_waits_for_itself() -> None:
     assert "who" not in result.evidence
 
 
+def test_threads_that_hardly_run_do_not_wait_for_each_other() -> None:
+    play = Play(changes={"watch": "lmp"})
+    play.loads(c0=CpuLoad(1.0))
+    for _ in range(12):
+        ns = play.seq * SAMPLE_NS
+        two = {str(4000 + i): [4000, "lmp", 0, ns // 10, 9 * ns // 10, 0, 0] for i in range(2)}
+        play.run(1, frames_per_record=1, watched={"threads": two, "more": 0}, tasks={"0": LMP})
+    (result,) = play.running
+    assert {"self", "who"}.isdisjoint(result.evidence)
+    assert result.confidence == "inferred"
+
+
 def test_threads_of_one_process_wait_for_each_other() -> None:
     play = Play(changes={"watch": "lmp"})
     play.loads(c0=CpuLoad(1.0), c1=CpuLoad(1.0))

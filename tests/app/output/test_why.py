@@ -358,6 +358,7 @@ def task_times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> Ta
 BLOCKED = {(1, 1): task_times("job", 0.2, 0.3)}
 CROWDED = {(1, tid): task_times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
 EVERYWHERE = {(1, cpu): task_times("job", 0.2, 0.3, cpu) for cpu in range(4)}
+DISPLACED = {(1, tid): task_times("job", 0.05, 0.45) for tid in (1, 2)}
 IN_TURN = {(1, tid): task_times("job", 0.1, 0.1) for tid in (1, 2)}
 BOTH = "2 threads of job wait for each other and hog[7] on CPU 0"
 
@@ -375,6 +376,9 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
     (BLOCKED, hog(0.5, cpu=1), "job waits for CPU 0", None),  # `hog` ran on another CPU
     (CROWDED, {}, "2 threads of job wait for each other on CPU 0", "its own threads"),
     (IN_TURN, {}, "2 threads of job wait for CPU 0", None),
+    # the two threads together ran for a fifth of the time
+    (DISPLACED, {}, "2 threads of job wait for CPU 0", None),
+    (DISPLACED, hog(0.4), "2 threads of job wait behind hog[7] on CPU 0", "hog"),
     (CROWDED, hog(0.1), BOTH, "its own threads"),
     (CROWDED, hog(0.3), BOTH, "hog"),  # without it, no more than two of five parts would remain
     (CROWDED, hog(2.0), BOTH, "hog"),
