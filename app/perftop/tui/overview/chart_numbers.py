@@ -119,8 +119,8 @@ class UnitReader:
         return _marker_run(next(shared, None))
 
     def unit_values(self, unit: ChartUnit, *, is_selected: bool) -> UnitValues:
-        of_rows = self._row_numbers
-        row = unit.positions[of_rows.busiest[unit.row] if unit.is_pair else 0]
+        row_numbers = self._row_numbers
+        row = unit.positions[row_numbers.busiest[unit.row] if unit.is_pair else 0]
         episodes = [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
         is_package_wide = self._row_episodes.is_package_wide
         own_episodes = [e for e in episodes if not is_package_wide(e, unit.positions[0])]
@@ -132,7 +132,7 @@ class UnitReader:
         ipc_row = row if losing_cpu is None else unit.positions[losing_cpu]
         util, hz, _ = self._util_clock_ipc(row)
         is_below_ceiling = "clock" in lowered_names or (
-            not isnan(hz) and bool(of_rows.is_below_ceiling[unit.row])
+            not isnan(hz) and bool(row_numbers.is_below_ceiling[unit.row])
         )
         *_, ipc = self._util_clock_ipc(ipc_row)
         # The IPC is that of one CPU, so the tasks of that CPU come first.
@@ -148,7 +148,7 @@ class UnitReader:
             shares, frozenset(filter(None, map(lowered_metric_name, own_episodes))),
             self._doubtful_shares(unit, shares),
             _marker_run(worst), names, hz,
-            float(of_rows.ceiling_hz[unit.row]),
+            float(row_numbers.ceiling_hz[unit.row]),
             (theme.DROP_SIGN, "alarm") if is_below_ceiling else (" ", "text"),
             ipc, _marker_run(ipc_episode), any(self._online[row] for row in unit.positions),
             self._share_texts(unit) if unit.is_pair else {},
