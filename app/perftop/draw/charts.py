@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, repeat
 from math import isnan
 from typing import Literal, NamedTuple
 
@@ -121,10 +121,8 @@ def _to_eighths(shares: Floats, rows: int) -> Ints:
 def _draw_columns(
     draw: Callable[..., ChartColumn], columns: Ints, rows: int, glyphs: Glyphs
 ) -> list[ChartColumn]:
-    """Returns what `draw` makes of each column of numbers, (columns, numbers)."""
-    numbers = [*map(tuple, columns.tolist())]
-    drawn = {column: draw(column, rows, glyphs) for column in {*numbers}}  # many are equal
-    return [drawn[column] for column in numbers]
+    """Returns what `draw`, which is cached, makes of each column of numbers, (columns, numbers)."""
+    return [*map(draw, map(tuple, columns.tolist()), repeat(rows), repeat(glyphs))]
 
 
 def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
