@@ -106,10 +106,10 @@ class RowBlock:
             return self.machine_column(i.machine.get(key) for i in self.intervals)
         if number.scope == "package":
             rates = self._stacked(lambda i: i.packages.get(PACKAGE_FIELDS[key]))
-            return rates if rates is UNKNOWN else with_extra_column(rates, math.nan)
+            return rates if rates is UNKNOWN else self._with_unknown_owner(rates, "package")
         if number.scope == "l3":
-            by_reader = [i.caches.get(L3_FIELDS[key], UNKNOWN) for i in self.intervals]
-            if not any(np.isfinite(values).any() for values in by_reader):
+            known = (i.caches[name] for i in self.intervals if (name := L3_FIELDS[key]) in i.caches)
+            if not any(np.isfinite(values).any() for values in known):
                 return UNKNOWN
             return self.cpu_column(lambda interval: cpu_values(session, interval, key))
         if key in STATES:
@@ -132,7 +132,12 @@ class RowBlock:
 
     def core_column(self, values: Floats) -> Column:
         """Returns a column from values (intervals, cores)."""
-        return with_extra_column(values, math.nan)  # for CPUs in no core
+        return self._with_unknown_owner(values, "core")
+
+    def _with_unknown_owner(self, values: Column, scope: Scope) -> Column:
+        """Appends a column of NaN if a row belongs to no core or package."""
+        has_unknown = np.count_nonzero(self.owners(scope) < 0)
+        return with_extra_column(values, math.nan) if has_unknown else values
 
     def _stacked(self, values: Callable[[Interval], Floats | None]) -> Column:
         arrays = [*map(values, self.intervals)]
@@ -144,9 +149,8 @@ class RowBlock:
 
     def doubts(self) -> Codes | None:
         """Returns the codes of doubts, (intervals, rows, counters); None without any doubt."""
-        if not any(np.count_nonzero(interval.doubts) for interval in self.intervals):
-            return None  # the usual case
-        return self.array("doubts")[:, self._index]
+        doubts = self.array("doubts")
+        return doubts.take(self._index, axis=1) if np.count_nonzero(doubts) else None
 
     def suspect_counts(self) -> Column:
         """Returns the number of counters with left-out samples."""
@@ -165,7 +169,7 @@ class RowBlock:
 
     def methods(self) -> Column:
         """Returns the method that computed the SMT states of each core."""
-        codes = np.append(self.array("split.method_codes"), [[0]] * len(self.intervals), axis=1)
+        codes = np.nan_to_num(self.core_column(self.array("split.method_codes")), nan=0).astype(int)
         return np.array(METHODS, object).take(codes)
 
     def topology_numbers(self, name: str) -> Floats:
@@ -192,8 +196,7 @@ class RowBlock:
         tasks = snapshot.columns(cpus)
         rows, first_tasks = np.unique(tasks.cpus, return_index=True)
         names = np.full((1, len(cpus)), None)
-        for row, first_task in zip(rows.tolist(), first_tasks.tolist(), strict=True):
-            names[0, row] = tasks.names[first_task] or None
+        names[0, rows] = [tasks.names[index] or None for index in first_tasks.tolist()]
         pids, shares = np.full((2, 1, len(cpus)), np.nan)
         pids[0, rows] = np.array(tasks.pids)[first_tasks]
         shares[0, rows] = tasks.shares[first_tasks]

@@ -44,9 +44,9 @@ class ExportFormat(Protocol):
         """Releases resources. Called if `finish` has failed or will not be called."""
 
 
-MAX_BLOCK_CELLS = 1 << 17
+MAX_BLOCK_CELLS = 1 << 18
 """Maximum number of cells, over several intervals, that are computed and formatted together. More
-do not fit into the caches of a CPU."""
+would gain little."""
 
 
 class BlockFormat(ExportFormat):

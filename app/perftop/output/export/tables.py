@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -299,19 +299,21 @@ def _formatted(
     """Returns the cells of columns of one kind, which are formatted together."""
     values = np.concatenate([column.ravel() for column in columns.values()])
     cells = cells_of_kind(values)
+    size = cells.itemsize
     starts = [0, *accumulate(column.size for column in columns.values())]
     words = cells.view(np.uint64).reshape(len(values), -1)
-    used_bytes = np.bitwise_or.reduceat(words, starts[:-1]).view(np.uint8)
-    result = {}
-    for (index, column), (first, last), used in zip(
-        columns.items(), pairwise(starts), used_bytes, strict=True
-    ):
-        places = np.flatnonzero(used)  # narrow cells are written faster
-        begin, end = (places[0], places[-1] + 1) if len(places) else (0, 1)
-        part: Any = {"names": ["used"], "formats": [f"S{end - begin}"], "offsets": [begin],
-                     "itemsize": cells.itemsize}  # fmt: skip
-        result[index] = cells[first:last].view(np.dtype(part))["used"].reshape(column.shape)
-    return result
+    is_used = np.bitwise_or.reduceat(words, starts[:-1]).view(np.uint8) != 0
+    # Only the used bytes of a column's cells are written, because narrow cells are written faster.
+    begins = is_used.argmax(axis=1)
+    ends = np.where(is_used.any(axis=1), size - is_used[:, ::-1].argmax(axis=1), 1)
+    spans = zip(columns.items(), starts, begins.tolist(), ends.tolist(), strict=False)
+    return {
+        index: np.ndarray(
+            column.shape, f"S{end - begin}", cells, start * size + begin,
+            (column.shape[1] * size, size),
+        )
+        for (index, column), start, begin, end in spans
+    }  # fmt: skip
 
 
 @lru_cache(maxsize=1 << 12)
