@@ -10,8 +10,8 @@ from math import isfinite, nan
 import numpy as np
 
 from perftop.base.text import count_noun, percent, short_duration
-from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode
+from perftop.model.machine_totals import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.output.evidence import job_mean
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE, Cause, Totals

@@ -12,14 +12,14 @@ from perfprobe import wire
 from perftop.base.text import GHZ, clock_time, escaped, percent, safe_text, whole_percent
 from perftop.draw.columns import Column, join_columns, plain_text
 from perftop.model.counters import MIN_COUNTED_SHARE
-from perftop.model.evaluation import (
+from perftop.model.kinds import Episode
+from perftop.model.machine_totals import (
     COUNTER_BY_NAME,
     L3_COUNTERS,
     MEMORY_COUNTERS,
     MEMORY_SHARE,
     PACKAGE_NAMES,
 )
-from perftop.model.kinds import Episode
 from perftop.model.numbers import COUNTS, EVENT_PREFIX, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity, is_group, short_owner

@@ -18,10 +18,10 @@ from perftop.base.text import ClockUnit, printable, ranges
 from perftop.model import numbers
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.delta import Doubt, doubts_by_cpu
-from perftop.model.evaluation import (
+from perftop.model.evaluation import LOST_RATIO
+from perftop.model.machine_totals import (
     COUNTER_BY_NAME,
     L3_COUNTERS,
-    LOST_RATIO,
     MEMORY_COUNTERS,
     MEMORY_SHARE,
     PACKAGE_NAMES,

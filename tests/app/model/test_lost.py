@@ -17,10 +17,7 @@ from nightly import cases_by_day
 from sim_truth import PLAYED_S, SMALL, found_episodes
 
 from perftop.base.arrays import Floats
-from perftop.model.evaluation import (
-    distribute_steal,
-    resting_cpus,
-)
+from perftop.model.evaluation import distribute_steal, resting_cpus
 from perftop.model.numbers import INDEX
 
 SAMPLE_NS = 100_000_000

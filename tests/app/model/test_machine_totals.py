@@ -12,7 +12,7 @@ from fakes import Machine, observe
 
 from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.model.counters import Counters
-from perftop.model.evaluation import BestTraffic, MachineTotals
+from perftop.model.machine_totals import BestTraffic, MachineTotals
 from perftop.session.interval import Interval
 
 

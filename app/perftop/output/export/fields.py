@@ -17,7 +17,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.model import numbers
 from perftop.model.counters import Cores, packages, with_extra_column
-from perftop.model.evaluation import COUNTER_BY_NAME
+from perftop.model.machine_totals import COUNTER_BY_NAME
 from perftop.model.numbers import (
     COUNTS,
     EVENT_PREFIX,
