@@ -253,7 +253,7 @@ def sentence(
     by_size = [fields | _task_fields(worst, names, size) for size in _NAME_SIZES]
     if (short := cause_of(worst.cause).short_text).isupper():
         by_size[1]["{cause}"] = SentencePart(short)
-    if worst.kind == "mark":
+    if "{label}" in fields:
         return _fill_phrase("{label}", by_size[0], "", past_tense=past_tense)
     known_fields = by_size[0].keys()
     phrases = [p for p in kind_of(worst).sentences if _fields_of(p) <= known_fields]

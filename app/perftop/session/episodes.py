@@ -48,8 +48,10 @@ class EpisodeLog:
         """Episodes from the pass over the whole recording; None if no recording is played."""
         self._ended: list[Episode] = []
         """The newest ended episodes, newest last."""
-        self._dropped_count = 0
+        self.dropped_count = 0
         """Number of ended episodes that were removed from the start of `_ended`."""
+        self._losses: list[Episode] = []
+        """Ended losses that the verdict named although no detector reports them."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
         """State of the log during a pass over a recording, and the value of `ended` for it."""
@@ -64,14 +66,21 @@ class EpisodeLog:
 
     @property
     def ended(self) -> list[Episode]:
-        """Ended episodes, newest last: all of a recording, the last MAX_ENDED of a live stream."""
+        """Ended episodes, newest last: all of a recording, the last MAX_ENDED of a live stream with
+        the losses that only the verdict found."""
         recording, detected = self.recording, self._ended
-        if recording is None or recording.is_complete:
-            return detected if recording is None else recording.ended
-        state = len(recording.ended), recording.until_ns, len(detected), *map(id, detected[-1:])
+        if recording is not None and recording.is_complete:
+            return recording.ended
+        if recording is None and not self._losses:
+            return detected
+        known, until_ns = self._losses, 0
+        if recording is not None:
+            known, until_ns = recording.ended, recording.until_ns
+        state = len(known), until_ns, self.dropped_count, len(detected)
         if state != self._merged_episodes[0]:
-            episodes = [*recording.ended, *recording.missing_episodes(detected)]
-            self._merged_episodes = state, sorted(episodes, key=lambda e: e.end_ns or 0)
+            new_episodes = detected if recording is None else recording.missing_episodes(detected)
+            episodes = sorted([*known, *new_episodes], key=lambda e: e.end_ns or 0)
+            self._merged_episodes = state, episodes
         return self._merged_episodes[1]
 
     @property
@@ -103,14 +112,23 @@ class EpisodeLog:
     def since(self, cursor: int) -> tuple[list[Episode], int]:
         """Returns the episodes that ended since the call that returned `cursor` (0: all), and the
         cursor for the next call. Returns at most the newest MAX_ENDED episodes."""
-        new_episodes = self._ended[max(0, cursor - self._dropped_count) :]
-        return new_episodes, self._dropped_count + len(self._ended)
+        new_episodes = self._ended[max(0, cursor - self.dropped_count) :]
+        return new_episodes, self.dropped_count + len(self._ended)
 
     def add_ended(self, episodes: list[Episode]) -> None:
         if episodes:
             self._ended += episodes
-            self._dropped_count += max(0, len(self._ended) - MAX_ENDED)
+            self.dropped_count += max(0, len(self._ended) - MAX_ENDED)
             del self._ended[:-MAX_ENDED]
+
+    def add_loss(self, loss: Episode) -> None:
+        """Adds an ended loss that no detector reports. It is listed and drawn, but `between` does
+        not return it, as losses are not computed from it."""
+        self._losses = [*self._losses, loss][-MAX_MARKS:]
+
+    def losses_between(self, since_ns: int, until_ns: int) -> list[Episode]:
+        """Returns the losses of `add_loss` that overlap this span."""
+        return [e for e in self._losses if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
 
     def add_mark(self, at_ns: int, text: str) -> None:
         self._marks = [*self._marks, new_mark(at_ns, text)][-MAX_MARKS:]

@@ -142,7 +142,7 @@ def episode_groups(
     past.sort(key=lambda e: -e.start_ns)
     older_count = ended_count + mark_count - len(past)
     if session.log.recording is None:  # the log has dropped old episodes
-        older_count += session.log.since(1 << 62)[1] - len(ended)
+        older_count += session.log.dropped_count
     running = session.episodes(now_ns, now_ns)
     if cpus is not None:
         running, past = (

@@ -23,11 +23,11 @@ from perftop.base.text import (
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
-from perftop.model.kinds import KINDS, cause_of, kind_of
+from perftop.model.kinds import KINDS, Episode, cause_of, kind_of
 from perftop.output.sentences import total_cost
+from perftop.session.losses import WAIT_CAUSE
 
 if TYPE_CHECKING:
-    from perftop.model.kinds import Episode
     from perftop.model.tasks import TaskSnapshot
     from perftop.output.why_report import Finding, Report
     from perftop.session.interval import Interval
@@ -136,11 +136,12 @@ class _VerdictCache:
         """Seconds for which tasks had waited in this session at the last verdict."""
         self._running: tuple[list[Episode], int] = [], 0
         """The running episodes, and the monotonic time in ns at which they last changed."""
-        self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
-        """Cause of the last verdict with a loss, and the monotonic time in ns since which it has
-        been the costliest."""
-        self._last_loss: tuple[str, int] = "", -MAX_LAST_CAUSE_NS
-        """Text of the last verdict with a loss, and the last monotonic ns at which it was true."""
+        self._worst_since_ns = 0
+        """Monotonic time in ns since which the cause of the present loss has been the costliest."""
+        self._worst: Verdict | None = None
+        """The verdict of the greatest severity on the present loss; None if nothing is lost."""
+        self._last_loss: tuple[tuple[str, str], str, int] = ("", ""), "", -MAX_LAST_CAUSE_NS
+        """Cause of the last loss, a text on it with its duration, and its end (monotonic ns)."""
         self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)
         """Monotonic times in ns, with the seconds that tasks wanted and lost in the session until
         then: one for each HISTORY_STEP_NS, and the latest."""
@@ -175,7 +176,7 @@ class _VerdictCache:
         is_calm = not (verdict.level or waited_s > MIN_WARNING_SHARE * verdict.wanted_s)
         if has_changed or not verdict.span_s or not (is_calm or (verdict.level and waited_s)):
             return VERDICT_STEP_NS
-        was_calm = self._until_ns - self._last_loss[1] >= MAX_LAST_CAUSE_NS
+        was_calm = self._until_ns - self._last_loss[2] >= MAX_LAST_CAUSE_NS
         is_full = 1e9 * verdict.span_s >= VERDICT_SPAN_NS
         return MIN_CALM_STEP_NS if is_calm and was_calm and is_full else MIN_STEADY_STEP_NS
 
@@ -232,21 +233,49 @@ class _VerdictCache:
             recent_losses = totals.losses.since(earlier_totals[-1].losses)
             if not recent_losses.share(verdict.cause) >= MIN_WARNING_SHARE:
                 verdict = _verdict(session, totals.since(earlier_totals[-1]), tasks)
+        if self._worst is not None and (not verdict.level or verdict.cause != self._worst.cause):
+            self._end_loss(self._worst, session, totals)
         if not verdict.level:
-            text, end_ns = self._last_loss
-            self._worst_since = ("", ""), 0
+            _, text, end_ns = self._last_loss
             if now_ns - end_ns >= MAX_LAST_CAUSE_NS:
                 return verdict
             ago = running_time((now_ns - end_ns) // 10**9)
-            return verdict.with_first_evidence(f"{ago} ago: {text}")
-        if self._worst_since[0] != verdict.cause:
-            self._worst_since = verdict.cause, now_ns - verdict.active_ns
-        self._last_loss = verdict.text, now_ns
-        lasted_s = (now_ns - self._worst_since[1]) // 10**9
+            return verdict.with_first_evidence(f"{ago} ago {text}")
+        if self._worst is None:
+            last_cause, _, end_ns = self._last_loss
+            start_ns = now_ns - verdict.active_ns
+            is_same = verdict.cause == last_cause
+            self._worst_since_ns = max(start_ns, end_ns) if is_same else start_ns
+        if self._worst is None or verdict.severity > self._worst.severity:
+            self._worst = verdict
+        lasted_s = (now_ns - self._worst_since_ns) // 10**9
         if not lasted_s:
             return verdict
         duration_text = f"for {running_time(lasted_s)}"
         return replace(verdict, duration_text=duration_text).with_first_evidence(duration_text)
+
+    def _end_loss(self, worst: Verdict, session: Session, totals: Totals) -> None:
+        """Stores the sentence on a loss that has ended. `worst`: its verdict of the greatest
+        severity. Waiting tasks are listed as an episode, unless a detector does that, which it does
+        for a watched job."""
+        assert worst.report is not None
+        start_ns, end_ns = self._worst_since_ns, session.now_ns
+        for state in reversed(self._recent_totals):
+            if totals.losses.since(state.losses).share(worst.cause) >= MIN_WARNING_SHARE:
+                break
+            end_ns = state.end_ns
+        past = _verdict(session, worst.report.totals, session.snapshot, is_past=True)
+        lasted = running_time(max(1, (end_ns - start_ns) // 10**9))
+        self._worst = None
+        self._last_loss = worst.cause, f"for {lasted}: {past.text}", end_ns
+        is_listed = worst.cause != WAIT_CAUSE or session.neighbours.watched_job.name is not None
+        if worst.level == 2 and end_ns > start_ns and not is_listed:
+            first = worst.report.named_findings[0]
+            evidence = {"label": past.text, "measured": " · ".join(first.evidence)}
+            session.log.add_loss(Episode(
+                WAIT_CAUSE[0], first.cpus, start_ns, end_ns, worst.severity, WAIT_CAUSE[1],
+                evidence, first.confidence,
+            ))  # fmt: skip
 
 
 _CACHES: WeakKeyDictionary[Session, _VerdictCache] = WeakKeyDictionary()

@@ -25,6 +25,7 @@ from perftop.recording.file import open_recording
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import Recorder
+from perftop.session.selection import nearest_moment, reachable_episodes
 from perftop.session.session import Session
 from perftop.tui.frame.top import AppStatus, TopLines, alert_line
 from perftop.tui.replay import ReplaySource
@@ -140,17 +141,25 @@ def test_a_sentence_is_always_shown() -> None:
 
 
 def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
-    """The tasks stop after 14 s, and are named as the last cause for a minute."""
+    """The tasks stop after 14 s, and are named as the last cause for a minute. From then on, the
+    list of episodes shows when they waited; no detector reports waiting tasks."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     quiet: list[wire.Message] = [machine.frame(seq) for seq in range(800)]
-    _, verdicts = session_and_verdicts([*messages_of_two_hogs(), *quiet[141:]])
+    session, verdicts = session_and_verdicts([*messages_of_two_hogs(), *quiet[141:]])
     levels = [verdict.level for _, verdict in verdicts]
     assert levels == [0, 0, *([2] * 14), *([0] * 64)]
     computed = [a is not b for (_, a), (_, b) in pairwise(verdicts[4:14])]
     assert computed in ([True, False] * 4 + [True], [False, True] * 4 + [False]), "every 2 s"
     assert not any("for 0 s" in verdict.evidence for _, verdict in verdicts)
-    assert verdicts[18][1].evidence[0].startswith("3 s ago: hogA[11] and hogB[12] share CPU 1")
+    sentence_on_loss = "hogA[11] and hogB[12] shared CPU 1: each waited 50 % of its time"
+    assert verdicts[18][1].evidence[0] == f"5 s ago for 14 s: {sentence_on_loss}"
     assert not any("hogA" in piece for piece in verdicts[-1][1].evidence)
+    (loss,) = session.ended
+    assert (loss.start_ns, loss.end_ns) == pytest.approx((0, 14 * SECOND), abs=SECOND)
+    assert text(ended_sentence(session, [loss])) == sentence_on_loss
+    assert not session.episodes(0, session.now_ns), "losses are not computed from it"
+    moment_ns = nearest_moment(session, session.take_interval(), reachable_episodes(session), -1)
+    assert moment_ns == pytest.approx(SECOND, abs=SECOND)
 
 
 def ended_job() -> Iterator[wire.Message]:
