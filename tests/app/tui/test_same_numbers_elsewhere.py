@@ -51,7 +51,7 @@ _SELECTED = {
 }  # fmt: skip
 """Names in the panel of the selected core."""
 _NAMES_ON_PAGE = {name: key for name, (key, _) in _SELECTED.items()}
-_STATE_NAMES = {"both": "both", "lp0 only": "lp0", "lp1 only": "lp1", "neither": "neither"}
+_STATE_NAMES = {"both active": "both", "lp0 only": "lp0", "lp1 only": "lp1", "neither": "neither"}
 
 
 def header_errors(lines: list[str], message: Line) -> Iterator[str]:
@@ -88,8 +88,8 @@ def core_page_errors(lines: list[str], message: Line) -> Iterator[str]:
     numbers = [int(name) for name in re.findall(r"\d+", heading[2])]
     rows = [row for row in message["cpus"] if row["cpu"] in numbers]
     core = next(core for core in message["cores"] if core["cpus"] == numbers)
-    keys = {m.label: key for key, m in METRICS.items()} | _NAMES_ON_PAGE
-    first = heading.start() + 2 + 18
+    keys = {m.plain_name: key for key, m in METRICS.items()} | _NAMES_ON_PAGE
+    first = heading.start() + 2 + 20
     found_count = 0
     for line in lines[top + 2 :]:
         label = line[heading.start() + 2 : first].strip()
@@ -115,8 +115,8 @@ def selected_core_errors(lines: list[str], message: Line) -> Iterator[str]:
         return
     rows = [cpus[int(name)] for name in re.findall(r"CPU (\d+)", lines[title_line + 1][:45])]
     for line in lines[title_line + 2 :]:
-        label = line[3:21].strip()
-        cells = line[21:45].split()[: len(rows)]
+        label = line[3:23].strip()
+        cells = line[23:47].split()[: len(rows)]
         key, factor = _SELECTED.get(label, ("", 1.0))
         for text, row in zip(cells, rows, strict=False):
             if key and not agrees(text, row[key], factor):

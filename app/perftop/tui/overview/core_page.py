@@ -396,7 +396,7 @@ def _task_cell(
         case "last" if is_unseen:
             return "", "dim"
         case "command" if is_unseen:
-            return "not in any scan of the tasks", "dim"
+            return "in no scan of tasks", "dim"
         case "last":
             is_running = task.last_ns == newest_ns
             return "now" if is_running else time_of_day(session.unix(task.last_ns)), "dim"

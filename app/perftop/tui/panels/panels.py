@@ -233,14 +233,12 @@ def cause_lines(
 
 # --- the selected core
 
-_NAME_WIDTH, _UNIT_WIDTH = 18, 4
+_NAME_WIDTH, _UNIT_WIDTH = 20, 4
 _VALUE_WIDTHS = 7, 12
 NUMBER_KEYS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
          "involuntary", "steal", "runs")  # fmt: skip
-_NUMBER_NAMES = {
-    "kernel_cycles": "kernel cycles", "idle": "halts, idle", "involuntary": "halts, involuntary",
-}  # fmt: skip
-"""Names of numbers by key, where they are not shown by their label."""
+_NUMBER_NAMES = {"util": "busy", "idle": "halts, idle", "involuntary": "halts, involuntary"}
+"""Names of numbers by key, where they differ from the plain name."""
 
 
 def core_panel(
@@ -300,7 +298,7 @@ def number_line(
 ) -> list[Run]:  # fmt: skip
     """Returns a line with a number of each CPU, or a single number if the CPUs share it. `episode`:
     the one that makes it worse."""
-    name = fit(_NUMBER_NAMES.get(number.key, number.label), _NAME_WIDTH)
+    name = fit(_NUMBER_NAMES.get(number.key, number.plain_name), _NAME_WIDTH)
     marker, alarm_cpus = _episode_marker_and_cpus(episode)
     column = number_column_of(number, clock, size)
     shown_cpus = cpus if number.scope == "cpu" else cpus[:1]

@@ -162,7 +162,8 @@ def flow_columns(size: int) -> list[Column]:
         Column("bar", "", 16, is_left=True, gap=1, max_width=60, weight=3),
         Column("lost", "CPU s", 8, digits=1),
         Column("victim", "from", 17, is_left=True, gap=2, max_width=25),
-        Column("share", "lost %", 8, scale=100.0), Column("cause", "", 13, is_left=True, gap=2),
+        Column("wanted", "of CPU s", 10, digits=1, rank=1),
+        Column("share", "% of time", 12, scale=100.0), Column("cause", "", 13, is_left=True, gap=2),
         Column("cpus", "CPUs", 18, is_left=True, gap=2, rank=1, max_width=30),
     ], size)  # fmt: skip
 
@@ -179,6 +180,8 @@ def flow_cells(flow: Flow, table_columns: Sequence[Column], max_s: float) -> lis
         "share": by_key["share"].cell(flow.share if flow.wanted_s else nan, style),
         "cpus": (ranges(sorted(flow.cpus)), "dim"),
     }  # fmt: skip
+    if "wanted" in by_key:
+        cells["wanted"] = by_key["wanted"].cell(sum(flow.wanted_s.values()) or nan, "dim")
     return [cells[column.key] for column in table_columns]
 
 

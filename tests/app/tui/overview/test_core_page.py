@@ -172,8 +172,8 @@ async def test_events_and_traffic_are_shown_with_their_history() -> None:
         lines = page_lines(run)
     assert any(sign in line(lines, "branches") for sign in "▁▂▃▄▅▆▇█")
     moved = float(interval.packages["memory_read_bytes_per_s"][0])
-    assert f"{moved / 1e9:.1f}G" in line(lines, "mem rd")
-    assert any(sign in line(lines, "mem rd") for sign in "▁▂▃▄▅▆▇█")
+    assert f"{moved / 1e9:.1f}G" in line(lines, "memory reads")
+    assert any(sign in line(lines, "memory reads") for sign in "▁▂▃▄▅▆▇█")
 
 
 async def test_a_narrow_page_shows_counters_that_are_not_metrics() -> None:

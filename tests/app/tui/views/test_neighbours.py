@@ -48,7 +48,7 @@ async def test_each_task_has_its_own_loss() -> None:
         await wait_for_text(run, "hypervisor")
         rows = [line for line in lines(run) if line[1:2] == "╳"]
         assert [row.split()[4:6] for row in rows] == [["lmp", "4000"], ["stream", "4001"]]
-        shares = [float(row.split()[6]) for row in rows]
+        shares = [float(row.split()[7]) for row in rows]
         assert shares == pytest.approx([30, 10], abs=1), "of the time that each wanted"
 
 
