@@ -139,11 +139,13 @@ FIXED_LINES = 3
 MAX_LANE_HEIGHT = 8
 
 
-def panel_height(cpus: int, room: int) -> int:
-    """Returns the height of the panel for this number of CPUs, so that no line is blank; 0 if
-    `room` lines are too few for a lane of each CPU."""
-    lane_height = min(MAX_LANE_HEIGHT, (room - FIXED_LINES) // max(1, cpus))
-    return FIXED_LINES + cpus * lane_height if cpus and lane_height > 0 else 0
+def panel_height(cores: Sequence[Core], room: int) -> int:
+    """Returns the height of the panel for these cores, so that no line is blank; 0 if `room` lines
+    are too few for a line of each core. A line has at most two CPUs."""
+    cpus, room = sum(len(core.cpus) for core in cores), room - FIXED_LINES
+    if not cpus or room < len(cores) or cpus > max(2 * len(cores), room):
+        return 0
+    return FIXED_LINES + (cpus * min(MAX_LANE_HEIGHT, room // cpus) or len(cores))
 
 
 def lanes_panel(
@@ -168,7 +170,14 @@ def lanes_panel(
     lines: list[PanelLine] = [(panel_title("over time", scale_text, width, key), None)]
     cpus = [(row, lane, cpu) for row, core in enumerate(cores)
             for lane, cpu in enumerate(core.cpus[:1] if field.of_core else core.cpus)]  # fmt: skip
-    lane_height = max(1, min(MAX_LANE_HEIGHT, (height - FIXED_LINES) // max(1, len(cpus))))
+    lane_height = min(MAX_LANE_HEIGHT, max(0, height - FIXED_LINES) // max(1, len(cpus)))
+    if not lane_height:  # the CPUs of a core share a line, in the colours of the heat ramp
+        for row, core in enumerate(cores):
+            name = fit(f"  {','.join(map(str, core.cpus))}", LABEL_WIDTH)
+            style = "text" if settings.cpu in core.cpus else "dim"
+            runs = lanes.flat_lane(row, range(len(lanes.values[row])))
+            lines.append(([(name, style), *faded_lane(runs, axis, settings)], core.cpus[0]))
+        cpus = []
     area_height = lane_height - (lane_height > 2)  # an empty line separates tall lanes
     for row, lane, cpu in cpus:
         name = fit(f"  CPU {cpu}", LABEL_WIDTH), "text" if cpu == settings.cpu else "dim"

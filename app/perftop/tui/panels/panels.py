@@ -532,7 +532,7 @@ class PaneledView(Canvas):
     def _lane_lines(self, room: int) -> list[Line]:
         """Returns a blank line and the CPUs over time in at most `room` lines, or [] without
         room."""
-        height = lanes.panel_height(sum(len(core.cpus) for core in self.cores.rows), room - 1)
+        height = lanes.panel_height(self.cores.rows, room - 1)
         if not height:
             self._drawn_lanes = None
             return []

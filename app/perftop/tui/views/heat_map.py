@@ -13,7 +13,7 @@ from textual.binding import BindingType
 
 from perftop.base.text import MISSING, ClockUnit, ranges
 from perftop.draw import theme
-from perftop.draw.columns import DOUBTED_SIGN, Run, cut
+from perftop.draw.columns import DOUBTED_SIGN, Run, cut, fit
 from perftop.draw.strips import (
     OFFLINE_LEVEL,
     Line,
@@ -23,15 +23,17 @@ from perftop.draw.strips import (
     justify,
     level_cell,
     level_pair_cells,
+    panel_title,
     safe_cells,
     width,
+    wrap_line,
 )
 from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
 from perftop.tui.panels.panels import PaneledView, PanelKind, core_number_pieces, core_panel
-from perftop.tui.panels.tables import CoreLoss, losing_cores, worst_core_lines
+from perftop.tui.panels.tables import CoreLoss, losing_cores, title_key, worst_core_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.cores import Core, Cores
@@ -45,7 +47,7 @@ from perftop.tui.shared.row_numbers import (
     session_clock_unit,
     value_unit,
 )
-from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past
+from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past, verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 from perftop.tui.views.heat_layout import (
     CellSize,
@@ -61,9 +63,9 @@ HEADER_LINES, FOOTER_LINES = 2, 1
 MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
 """Minimum width of a screen with the worst cores beside the map, in cells; the share of the width
 that they get; and the number of blank cells before them."""
-MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 35, 14
-"""Minimum number of lines beside the map at which the numbers of the selected core are shown there,
-and the number of lines that they get."""
+MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES, REMEDY_LINES = 35, 14, 4
+"""Minimum number of lines beside the map at which the remedy for the verdict and the numbers of the
+selected core are shown there, and the numbers of lines that these two get."""
 NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
 LOSSES_WIDTH, MARKERS_WIDTH = 52, 42
@@ -367,8 +369,9 @@ class HeatMap(PaneledView):
             return
         numbers, room = list[PanelLine](), height
         if height >= MIN_HEIGHT_FOR_NUMBERS:
-            room = height - NUMBER_LINES
+            room = height - NUMBER_LINES - REMEDY_LINES
             numbers = core_panel(self.session, self.interval, self.settings, size, NUMBER_LINES)
+            numbers = [*self._remedy_lines(size), *numbers]
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns
         shown = [(loss.row, loss.is_running) for loss in self._losses]
@@ -381,6 +384,19 @@ class HeatMap(PaneledView):
         lines = [*lines, *[([], None)] * (room - len(lines)), *numbers]
         self.side_lines = [[(" " * SIDE_GAP, "text"), *runs] for runs, _ in lines]
         self._side_targets = [target for _, target in lines]
+
+    def _remedy_lines(self, size: int) -> list[PanelLine]:
+        """Returns the remedy for the verdict under a title; blank lines if none is known."""
+        is_range = self.settings.range_ns is not None
+        verdict = verdict_at(self.session, self.interval, is_range=is_range)
+        lines: list[PanelLine] = []
+        if verdict is not None and verdict.remedy:
+            key = title_key(self.settings.captions["try"], "copy", size)
+            lines.append((panel_title("try", "", size, key), None))
+            first, *rest = wrap_line(safe_cells(verdict.remedy), size - 2)
+            texts = [first, fit(" ".join(rest), size - 2)]  # the key shows a longer one in full
+            lines += [([(f"  {text}", "key")], None) for text in texts]
+        return [*lines, *[([], None)] * REMEDY_LINES][:REMEDY_LINES]
 
     def _hidden_text(self) -> str:
         """Returns a text with the number of cores that are not visible, and of those among them

@@ -8,6 +8,7 @@ from fakes import CpuLoad, Machine
 from played_apps import Run, running_app
 
 from perftop.draw import theme
+from perftop.tui.frame.top import TopLines
 from perftop.tui.views.heat_map import HeatMap
 
 
@@ -69,3 +70,18 @@ async def test_cells_too_small_for_rings_have_the_sign_of_the_episode() -> None:
         drawn = text(run)[2 : 2 + view(run).height]
         assert sum(line.count("╳") for line in drawn) == 1
         assert text(run)[1].rstrip().endswith("CPU 3 −30")
+
+
+async def test_spare_lines_show_the_remedy_and_the_cpus_over_time() -> None:
+    """With too few lines for a lane of each CPU, the CPUs of a core share a line."""
+    does = {3: CpuLoad(0.7, steal=0.3)}
+    async with running_app(Machine(cores=18, loads=does), (240, 70)) as run:
+        await run.pilot.press("2")
+        await run.intervals(20)
+        lines = text(run)
+        names = [line[:9].strip() for line in lines]
+        start = next(y for y, line in enumerate(lines) if line.startswith(" over time"))
+        assert names[start + 1 : start + 19] == [f"{cpu},{cpu + 18}" for cpu in range(18)]
+        verdict = run.app.screen_stack[0].query_one(TopLines).verdict
+        assert verdict is not None
+        assert any(verdict.remedy in line for line in lines)
