@@ -159,11 +159,11 @@ def flow_columns(size: int) -> list[Column]:
     return fit_columns([
         Column("sign", "", INDENT, is_left=True, gap=0),
         Column("taker", "who takes", 16, is_left=True, gap=0, max_width=24),
-        Column("bar", "", 16, is_left=True, gap=1, max_width=60, weight=3),
+        Column("bar", "", 13, is_left=True, gap=1, max_width=60, weight=3),
         Column("lost", "CPU s", 8, digits=1),
         Column("victim", "from", 17, is_left=True, gap=2, max_width=25),
         Column("wanted", "of CPU s", 10, digits=1, rank=1),
-        Column("share", "% of time", 12, scale=100.0), Column("cause", "", 13, is_left=True, gap=2),
+        Column("share", "% of time", 11, scale=100.0), Column("cause", "", 13, is_left=True, gap=2),
         Column("cpus", "CPUs", 18, is_left=True, gap=2, rank=1, max_width=30),
     ], size)  # fmt: skip
 
