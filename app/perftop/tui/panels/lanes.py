@@ -173,10 +173,10 @@ def lanes_panel(
     lane_height = min(MAX_LANE_HEIGHT, max(0, height - FIXED_LINES) // max(1, len(cpus)))
     if not lane_height:  # the CPUs of a core share a line, in the colours of the heat ramp
         for row, core in enumerate(cores):
-            name = fit(f"  {','.join(map(str, core.cpus))}", LABEL_WIDTH)
+            label = fit(f"  {','.join(map(str, core.cpus))}", LABEL_WIDTH)
             style = "text" if settings.cpu in core.cpus else "dim"
             runs = lanes.flat_lane(row, range(len(lanes.values[row])))
-            lines.append(([(name, style), *faded_lane(runs, axis, settings)], core.cpus[0]))
+            lines.append(([(label, style), *faded_lane(runs, axis, settings)], core.cpus[0]))
         cpus = []
     area_height = lane_height - (lane_height > 2)  # an empty line separates tall lanes
     for row, lane, cpu in cpus:
