@@ -24,11 +24,12 @@ from perftop.detect.engine import (
     max_gap_ns,
 )
 from perftop.model.confidence import confidence
+from perftop.model.control_groups import Quota, Quotas, owner
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleReader
-from perftop.model.tasks import Quota, Quotas, TaskSnapshot, owner
+from perftop.model.tasks import TaskSnapshot
 
 # --- CPU time that tasks lose to interrupts and softirqs.
 #

@@ -11,6 +11,7 @@ from typing import Any
 from perfprobe import wire
 from perftop.base.text import GHZ, clock_time, escaped, percent, safe_text, whole_percent
 from perftop.draw.columns import Column, join_columns, plain_text
+from perftop.model.control_groups import is_group, short_owner
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import (
@@ -22,7 +23,7 @@ from perftop.model.machine_totals import (
 )
 from perftop.model.numbers import COUNTS, EVENT_PREFIX, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
-from perftop.model.tasks import ThreadActivity, is_group, short_owner
+from perftop.model.tasks import ThreadActivity
 from perftop.output.evidence import evidence_json
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -19,8 +19,8 @@ from perftop.base.text import (
     whole_percent,
 )
 from perftop.model.confidence import Confidence, confidence
+from perftop.model.control_groups import process_owner
 from perftop.model.kinds import cause_of
-from perftop.model.tasks import process_owner
 from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE, Totals

@@ -13,6 +13,7 @@ import numpy as np
 
 from perftop.base.text import count_noun, long_duration, percent, ranges, safe_text
 from perftop.model.confidence import ClockCap, Confidence, combined_confidence, confidence
+from perftop.model.control_groups import is_group, short_owner
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
     BANDWIDTH_CAPS,
@@ -23,7 +24,7 @@ from perftop.model.kinds import (
     Episode,
     cause_of,
 )
-from perftop.model.tasks import STOP_REASONS, is_group, short_owner
+from perftop.model.tasks import STOP_REASONS
 from perftop.output.checks import (
     MIN_SHARE,
     Check,

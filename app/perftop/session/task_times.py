@@ -19,8 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.model.control_groups import Quota, Quotas
 from perftop.model.delta import add_samples
-from perftop.model.tasks import STOP_REASONS, Quota, Quotas, TaskSnapshot, Thread, WatchedJob
+from perftop.model.tasks import STOP_REASONS, TaskSnapshot, Thread, WatchedJob
 
 MAX_THREADS = 1 << 14
 """Maximum number of the job's threads with stored times. The oldest are dropped."""

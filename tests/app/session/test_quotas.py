@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perftop.model.control_groups import Quotas, owner, short_owner
 from perftop.model.kinds import STEAL_CAUSE
-from perftop.model.tasks import Quotas, owner, short_owner
 from perftop.session.losses import QUOTA_CAUSE, WAIT_CAUSE, LossSums
 from perftop.session.task_times import RunTimes, TaskTimes
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
+from perftop.model.control_groups import process_owner
 from perftop.model.counters import Cores, packages
 from perftop.model.delta import Delta, Doubt, distinct
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
 from perftop.model.smt import STATES
-from perftop.model.tasks import process_owner
 from perftop.session.episodes import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session
 

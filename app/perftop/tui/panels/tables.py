@@ -26,8 +26,9 @@ from perftop.draw.columns import (
 )
 from perftop.draw.strips import join_cells, panel_title, safe_cells, wrap_line
 from perftop.draw.strips import width as text_width
+from perftop.model.control_groups import process_owner
 from perftop.model.kinds import Episode
-from perftop.model.tasks import TaskSnapshot, process_owner
+from perftop.model.tasks import TaskSnapshot
 from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import sentence
 from perftop.output.sentences import victims as names_of_victims

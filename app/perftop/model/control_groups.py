@@ -1,0 +1,161 @@
+"""Control groups: owners, CPU quotas, and the time for which quotas stopped the tasks of a group.
+
+For each group with a quota, the kernel counts the periods in which the quota was used up, and the
+time for which the run queues of CPUs were throttled. A throttled task counts as waiting for a CPU.
+Without these counts, it would seem to wait for other tasks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import isfinite
+
+from perftop.base.text import safe_text
+from perftop.model.tasks import MAX_NAME_LENGTH
+
+MAX_GROUPS, MAX_PIDS = 1024, 4096
+MAX_PATH = 256
+
+
+@dataclass(slots=True)
+class Quota:
+    """A control group with a quota, and the kernel's counts since the group's first record."""
+
+    group: str
+    cpus: float
+    """The quota, as a number of CPUs."""
+    period_count: int = 0
+    throttled_count: int = 0
+    """Number of periods in which the quota was used up."""
+    throttled_s: float = 0.0
+    """Time in s for which the group's tasks were throttled, summed over CPUs."""
+    newest_s: float = 0.0
+    """Part of `throttled_s` that the newest record added."""
+    newest_periods: tuple[int, int] = 0, 0
+    """Periods and throttled periods that the newest record added."""
+    _last_counts: tuple[int, int, int] | None = field(default=None, init=False)
+
+    def add_record(self, cpus: float, counts: tuple[int, int, int]) -> None:
+        """Adds a record of cumulative counts: periods, throttled periods, throttled time in us."""
+        self.cpus, self.newest_s, self.newest_periods = cpus, 0.0, (0, 0)
+        before = self._last_counts or counts
+        added = [count - last for count, last in zip(counts, before, strict=True)]
+        periods, throttled, throttled_us = added
+        if min(added) >= 0:
+            self.period_count += periods
+            self.throttled_count += throttled
+            self.newest_s, self.newest_periods = throttled_us / 1e6, (periods, throttled)
+            self.throttled_s += self.newest_s
+        self._last_counts = counts
+
+    @property
+    def owner(self) -> str:
+        return owner(self.group)
+
+
+class Quotas:
+    """The CPU quotas in a stream, and the processes to which they apply."""
+
+    def __init__(self) -> None:
+        self.by_group: dict[str, Quota] = {}
+        self._groups: dict[int, list[str]] = {}
+        """By PID, the groups whose quotas apply, innermost first."""
+        self.newest_pids: dict[str, list[int]] = {}
+        """For each group in the newest record, the PIDs to which its quota applies."""
+
+    def read_records(self, records: Mapping[str, object]) -> None:
+        """Reads a frame's records, which are untrusted."""
+        if "quotas" in records or "tasks" in records:
+            self.newest_pids = {}
+        match records.get("quotas"):
+            case {"groups": dict() as groups, "pids": dict() as pids}:
+                for group, counts in groups.items():
+                    self._read_group(group, counts)
+                for pid, names in pids.items():
+                    if isinstance(names, list) and re.fullmatch("[0-9]{1,10}", str(pid)):
+                        known_groups = [
+                            n for n in names if isinstance(n, str) and n in self.by_group
+                        ]
+                        self._groups.pop(int(pid), None)
+                        self._groups[int(pid)] = known_groups
+                        for group in known_groups:
+                            self.newest_pids.setdefault(group, []).append(int(pid))
+                while len(self._groups) > MAX_PIDS:
+                    del self._groups[next(iter(self._groups))]
+
+    def _read_group(self, group: object, counts: object) -> None:
+        match counts:
+            case [int() | float() as cpus, int() as periods, int() as throttled, int() as us]:
+                if not isinstance(group, str) or not isfinite(cpus) or cpus <= 0:
+                    return
+                if group not in self.by_group and len(self.by_group) >= MAX_GROUPS:
+                    return
+                empty = Quota(safe_text(group, MAX_PATH), float(cpus))
+                quota = self.by_group.setdefault(group, empty)
+                quota.add_record(float(cpus), (periods, throttled, us))
+
+    def copy(self) -> Quotas:
+        return self.since(Quotas())
+
+    def since(self, earlier: Quotas) -> Quotas:
+        """Returns the quotas with only the counts after `earlier`."""
+        difference = Quotas()
+        difference._groups = self._groups.copy()
+        for group, quota in self.by_group.items():
+            difference.by_group[group] = now = replace(quota)
+            if (before := earlier.by_group.get(group)) is not None:
+                now.period_count -= before.period_count
+                now.throttled_count -= before.throttled_count
+                now.throttled_s -= before.throttled_s
+        return difference
+
+    def most_limiting_quota(self, pid: int) -> Quota | None:
+        """Returns the quota that stopped a process for the longest time; None without one."""
+        quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
+        worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)
+        return worst_quota if worst_quota is not None and worst_quota.throttled_s > 0 else None
+
+
+_OWNERS = (
+    (re.compile(r"/job_(\d+)"), "Slurm job {}"),
+    (re.compile(r"pod([0-9a-f]{8})[0-9a-f_-]*"), "pod {}"),
+    (
+        re.compile(r"(?:docker|libpod|crio|cri-containerd)[-/]([0-9a-f]{12})[0-9a-f]*"),
+        "container {}",
+    ),
+    (re.compile(r"/lxc(?:\.payload\.|/)([^/]+)"), "container {}"),
+    (re.compile(r".*/(?!user@)([^/]+\.(?:service|scope))"), "{}"),
+    (re.compile(r".*/([^/]+\.slice)"), "{}"),
+)
+"""Patterns of a control group's path, and the owner's name, which includes the match."""
+_LONG_ID = re.compile(r"(?<![0-9a-z])([0-9a-f]{12})[0-9a-f]{8,}(?![0-9a-z])")
+
+
+def is_group(watched: str) -> bool:
+    """Returns whether the watched job is a control group or a unit, not a process."""
+    return watched.startswith("/") or watched.endswith((".service", ".scope", ".slice"))
+
+
+@lru_cache(maxsize=256)
+def owner(group: str) -> str:
+    """Returns the owner of a control group: a job, a pod, a container or a unit. Without one,
+    returns the path, with long identifiers cut to twelve digits, as container engines do."""
+    for pattern, words in _OWNERS:
+        if match := pattern.search(group):
+            return words.format(match[1])
+    return "this container" if group == "/" else _LONG_ID.sub(r"\1", group)
+
+
+def short_owner(group: str) -> str:
+    """Returns `owner`, but only the last part of a path."""
+    return owner(group).rpartition("/")[2] or group
+
+
+def process_owner(details: Mapping[str, object]) -> str:
+    """Returns the `owner` of a process's control group; '' if the group is unknown or the root
+    group. `details`: the untrusted record of the process."""
+    group = details.get("group")
+    return safe_text(owner(group), MAX_NAME_LENGTH) if isinstance(group, str) and group else ""
