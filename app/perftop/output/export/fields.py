@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from perfprobe.wire import Cpu
 from perftop.base.arrays import Codes, Floats, Ints
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
@@ -56,11 +57,14 @@ class RowBlock:
     """The exported CPUs of a session, in consecutive intervals with the same cores. Its methods
     return columns; one that has not changed since the previous block is the same object."""
 
+    cores: Cores
+
     def __init__(self, session: Session) -> None:
         self.session, self.rows = session, session.selected
         self._index: Ints = np.array(self.rows, int)
         self._has_all = self.rows == [*range(len(session.topology))]
         self._packages: Ints = packages(session.hello)[self._index]
+        self._topology: list[Cpu] = []
         self._topology_columns: dict[str, Floats] = {}
         self._snapshot: TaskSnapshot | None = None
         self.clear()
@@ -74,13 +78,12 @@ class RowBlock:
         """For each interval, the columns of `first_task_column`."""
 
     def add(self, interval: Interval) -> None:
-        """Adds the interval that has just ended."""
+        """Adds the interval that has just ended. All intervals of a block have the same cores."""
+        if not self._topology or interval.cores is not self.cores:
+            self.cores, self._topology_columns = interval.cores, {}
+            self._topology = [self.session.topology[row] for row in self.rows]
         self.intervals.append(interval)
         self._frame_counts.append((self.session.dropped_frames, self.session.late_samples))
-
-    @property
-    def cores(self) -> Cores:
-        return self.intervals[0].cores
 
     def array(self, name: str) -> Column:
         """Returns an attribute of the intervals as one array, (intervals, ...)."""
@@ -155,7 +158,9 @@ class RowBlock:
     def suspect_counts(self) -> Column:
         """Returns the number of counters with left-out samples."""
         doubts = self.doubts()
-        return _NO_SUSPECT_COUNTERS if doubts is None else np.count_nonzero(doubts, axis=2)
+        if doubts is None:
+            return _NO_SUSPECT_COUNTERS
+        return np.asarray(np.count_nonzero(doubts, axis=2), float)
 
     def suspects(self) -> Column:
         """Returns texts on why samples were left out."""
@@ -175,7 +180,7 @@ class RowBlock:
     def topology_numbers(self, name: str) -> Floats:
         """Returns a number of each CPU's topology, such as its package."""
         if name not in self._topology_columns:
-            numbers = [getattr(self.session.topology[row], name) for row in self.rows]
+            numbers = [getattr(place, name) for place in self._topology]
             self._topology_columns[name] = np.array([numbers], float)
         return self._topology_columns[name]
 
@@ -192,7 +197,7 @@ class RowBlock:
         return columns[0] if is_unchanged else np.concatenate(columns)
 
     def _first_tasks(self, snapshot: TaskSnapshot) -> dict[str, Column]:
-        cpus = [str(self.session.topology[row].cpu) for row in self.rows]
+        cpus = [str(place.cpu) for place in self._topology]
         tasks = snapshot.columns(cpus)
         rows, first_tasks = np.unique(tasks.cpus, return_index=True)
         names = np.full((1, len(cpus)), None)

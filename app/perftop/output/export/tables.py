@@ -44,6 +44,7 @@ from perftop.session.session import Session
 from perftop.session.values import Reasons
 
 NO_VALUE = np.array(None)
+"""Unknown text, as an array, with which texts are compared one by one."""
 MAX_REASON_TEXTS = 1 << 14
 """Maximum number of cached texts of `why`."""
 
@@ -273,12 +274,8 @@ def _empty_lines(shape: tuple[int, ...], widths: Sequence[int]) -> np.ndarray[An
     """Returns lines with empty cells of these widths, each after its index as field name."""
     starts = [0, *accumulate(width + 1 for width in widths)]
     names, formats = [f"{i}" for i in range(len(widths))], [f"S{width}" for width in widths]
-    layout: Any = {
-        "names": names,
-        "formats": formats,
-        "offsets": starts[:-1],
-        "itemsize": starts[-1] + 1,
-    }
+    layout: Any = {"names": names, "formats": formats, "offsets": starts[:-1],
+                   "itemsize": starts[-1] + 1}  # fmt: skip
     text = bytearray(starts[-1]) + b"\n"
     for start in starts[1:]:
         text[start - 1] = ord(",")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import synth
 from disturbances import with_disturbances
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,3 +125,26 @@ def test_a_reason_may_change_while_the_same_values_are_missing() -> None:
 
     assert cached == uncached
     assert sum(DOUBT_TEXTS[Doubt.TAKEN] in line.split(",,")[-1] for line in cached) > 0
+
+
+def test_a_core_that_appears_between_two_intervals_does_not_change_earlier_ones() -> None:
+    topology = synth.topology(3, 1)
+    topology[1] = wire.Cpu(1, online=False)
+    hello = synth.hello([synth.REF], cores=3, threads=1)
+    session = Session(dataclasses.replace(hello, topology=topology, cores=[[0], [2]]))
+    data = {"cpu": 1, "online": True, "row": {"package": 0, "core": 1, "siblings": [1]}}
+
+    def intervals() -> Iterator[Interval]:
+        for seq in range(6):
+            if seq == 4:
+                session.apply(wire.Note("hotplug", seq * SAMPLE_NS - 1, data=data))
+            is_on = wire.ROW_SAMPLED if seq >= 4 else wire.ROW_OFFLINE
+            ref, flags = [seq * 10**7] * 3, [wire.ROW_SAMPLED, is_on, wire.ROW_SAMPLED]
+            session.apply(synth.frame(session.hello, seq, {"ref": ref}, flags=flags))
+            if seq:
+                yield session.take_interval()
+
+    cached, uncached = lines(session, intervals())
+
+    assert cached == uncached
+    assert [line.split(",")[5] for line in cached[2::3]] == [*["false"] * 3, *["true"] * 2]
