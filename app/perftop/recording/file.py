@@ -282,12 +282,22 @@ class Recording:
             start = match.start() if match is not None else len(data) - PREFIX_BYTES
             for first, width in _LENGTH_BYTES.items():
                 head = start - 1 - width
-                if match is not None and data[head] == first:
-                    length = int.from_bytes(data[head + 1 : start], "big")
-                    if length >> (4 * width):  # smaller lengths have a shorter head
-                        return offset + head
+                # a byte of a longer length may look like the first byte of a shorter head
+                if match is not None and data[head] == first and self._is_intact(offset + head):
+                    return offset + head
             offset += start
         return None
+
+    def _is_intact(self, offset: int) -> bool:
+        """Returns whether an intact message begins at this offset, which is that of a head."""
+        head = self._bytes(offset, 5)
+        begin = 1 + _LENGTH_BYTES[head[0]]
+        length = int.from_bytes(head[1:begin], "big")
+        try:
+            self._decoder().decode(self._bytes(offset + begin, length))
+        except wire.WireError:
+            return False
+        return True
 
 
 def _open_file(path: Path) -> BinaryIO:

@@ -7,6 +7,7 @@ import os
 import random
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -87,6 +88,20 @@ def test_reading_continues_with_the_next_undamaged_block(tmp_path: Path, data: b
     assert results[first : first + len(missing)] == missing
     assert "damaged at byte" in str(recording.damage)
     assert result[-1] == results[-1]
+
+
+def test_a_message_after_damage_is_found_whatever_its_length(tmp_path: Path) -> None:
+    """The high byte of its length is the first byte of a shorter head."""
+    first, second, third = [message for message in FOUND if isinstance(message, wire.Frame)][:3]
+    size = 50_000
+    for _ in range(2):  # the first one only shows how many bytes to add
+        encoded = wire.encode(replace(second, records={"x": bytes(size)}))
+        size += 0xC4C8 + 3 - len(encoded)
+    assert encoded[:3] == b"\xc5\xc4\xc8"
+    data = wire.encode(HELLO) + b"\0" + wire.encode(first)[1:] + encoded + wire.encode(third)
+    with open_recording(tmp_path, data) as recording:
+        times = [message.time_ns for message in recording.messages()]
+    assert times == [second.time_ns, third.time_ns]
 
 
 def test_damage_is_counted_once(tmp_path: Path) -> None:
