@@ -231,6 +231,9 @@ def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
     assert state.last_echo is not None
     state.on_echo(wire.Note("echo", 6, data={"number": "x"}))
     assert state.last_echo.remote_ns == 5
+    for _ in range(100):
+        state.ping()
+    assert len(remote.requested_echoes) == link.MAX_UNANSWERED + 2, "the first one is lost"
 
 
 def test_a_probe_that_lost_some_echoes_gets_another_request(
