@@ -80,15 +80,16 @@ def test_states_are_computed_from_the_siblings_counter() -> None:
 STAT = [counter(f"stat_{name}_s", "s", scale=0.01) for name in ("idle", "iowait", "steal")]
 
 
-@pytest.mark.parametrize(("busy_ns", "idle_ticks", "suspect"), [
-    (0, 0, True),  # the CPU is idle by its transitions, and busy by /proc/stat
-    (100_000_000, 10, True),
-    (0, 10, False),
-    (100_000_000, 0, False),
-    (60_000_000, 8, False),  # the CPU works for a short time between two ticks
+@pytest.mark.parametrize(("busy_ns", "idle_ticks", "late_s", "suspect"), [
+    (0, 0, 0.0, True),  # the CPU is idle by its transitions, and busy by /proc/stat
+    (100_000_000, 10, 0.0, True),
+    (0, 10, 0.0, False),
+    (100_000_000, 0, 0.0, False),
+    (60_000_000, 8, 0.0, False),  # the CPU works for a short time between two ticks
+    (0, 0, 0.1, False),  # /proc/stat was read so late that the spans differ
 ])  # fmt: skip
 def test_idle_transitions_are_compared_with_proc_stat(
-    busy_ns: int, idle_ticks: int, *, suspect: bool
+    busy_ns: int, idle_ticks: int, late_s: float, *, suspect: bool
 ) -> None:
     hello = synth.hello([counter("busy_s", "s", scale=1e-9)], stat=STAT)
     reader = SampleReader(hello)
@@ -96,7 +97,10 @@ def test_idle_transitions_are_compared_with_proc_stat(
         values = {key: [0, 0] for key in ("stat_iowait_s", "stat_steal_s")}
         values["busy_s"] = [seq * busy_ns, seq * 50_000_000]
         values["stat_idle_s"] = [seq * idle_ticks, seq * 5]
-        result = samples(reader, [synth.frame(hello, seq, values)])
+        frame, stat_s = synth.frame(hello, seq, values), seq / 10 + late_s * (seq == 2)
+        later = synth.frame(hello, seq, values, stamps=[int(stat_s * synth.TSC_HZ)] * 2)
+        blocks = frame.blocks | {"stat": later.blocks["stat"]}
+        result = samples(reader, [dataclasses.replace(frame, blocks=blocks)])
     (sample,) = result
     assert sample.delta.suspect_counters == ({0: {("busy_s", Doubt.IDLE)}} if suspect else {})
     assert np.isnan(sample.values["util"]).tolist() == [suspect, False]
