@@ -147,9 +147,7 @@ def _has_unread_cpu(session: Session, interval: Interval) -> bool:
 
 def _mean_clocks(session: Session, interval: Interval) -> str:
     """Returns the mean clock and ceiling of the busy cores; '' if no core was busy."""
-    cores = session.reader.cores
-    if len(interval.ceilings.low_hz) != len(cores.lists):
-        return ""
+    cores = interval.cores
     ceiling = cores.by_cpu(interval.ceilings.low_hz)
     busy, util = interval.values["busy_hz"], interval.values["util"]
     known = np.isfinite(busy) & np.isfinite(ceiling)

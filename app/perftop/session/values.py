@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from math import isfinite, isnan, nan
+from operator import attrgetter
 
 import numpy as np
 
@@ -40,6 +41,12 @@ PACKAGE_FIELDS = dict(zip(numbers.PACKAGE, PACKAGE_NAMES, strict=True))
 """By key of a package's number, its name in JSON output."""
 L3_FIELDS = dict(zip(numbers.L3, L3_COUNTERS, strict=True))
 """By key of an L3's number, its name in JSON output."""
+CORE_ARRAYS = {
+    "turbo_ceiling_hz": "ceilings.hz", "turbo_ceiling_low_hz": "ceilings.low_hz",
+    "turbo_ceiling_high_hz": "ceilings.high_hz", "active_threads": "split.active_threads",
+    "core_power_w": "core_power_w",
+}  # fmt: skip
+"""By key of a core's number, the attribute of an interval that has its values by core."""
 
 
 def is_possible_column(key: str) -> bool:
@@ -60,18 +67,9 @@ def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
     if key in session.evaluator.metrics:
         return interval.values[key]
     if key in STATES:
-        return spread_to_cpus(session, interval.split.states[:, STATES.index(key)])
-    match key:
-        case "turbo_ceiling_hz":
-            return spread_to_cpus(session, interval.ceilings.hz)
-        case "turbo_ceiling_low_hz":
-            return spread_to_cpus(session, interval.ceilings.low_hz)
-        case "turbo_ceiling_high_hz":
-            return spread_to_cpus(session, interval.ceilings.high_hz)
-        case "active_threads":
-            return spread_to_cpus(session, interval.split.active_threads)
-        case "core_power_w":
-            return spread_to_cpus(session, interval.core_power_w)
+        return interval.cores.by_cpu(interval.split.states[:, STATES.index(key)])
+    if key in CORE_ARRAYS:
+        return interval.cores.by_cpu(attrgetter(CORE_ARRAYS[key])(interval))
     values = np.full(len(session.topology), nan)
     if key in PACKAGE_FIELDS:
         rows = interval.packages.get(PACKAGE_FIELDS[key], np.zeros(0))
@@ -104,15 +102,6 @@ def displayed_values(column: Number, session: Session, interval: Interval) -> Fl
     """Returns `cpu_values`, but NaN for a CPU at rest if the number is per running time."""
     values = cpu_values(session, interval, column.key)
     return np.where(interval.is_at_rest, nan, values) if column.while_running else values
-
-
-def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
-    """Converts values by core to values by CPU; NaN where unknown or if the core list is
-    outdated."""
-    cores = session.reader.cores
-    if len(by_core) != len(cores.lists):
-        return np.full(len(cores.core_by_cpu), nan)
-    return cores.by_cpu(by_core)
 
 
 def mean_ceiling(ceilings: Floats, util: Floats) -> float:

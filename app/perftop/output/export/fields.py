@@ -34,7 +34,7 @@ from perftop.model.smt import BOUNDS, METHODS, STATES
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import L3_FIELDS, PACKAGE_FIELDS, cpu_values, doubt_texts
+from perftop.session.values import CORE_ARRAYS, L3_FIELDS, PACKAGE_FIELDS, cpu_values, doubt_texts
 
 Column = np.ndarray[Any, Any]
 """The values of a field in several intervals, (intervals, owners): by exported CPU, by core or by
@@ -45,12 +45,6 @@ UNKNOWN: Floats = np.full((1, 1), math.nan)
 _NO_SUSPECT_COUNTERS: Floats = np.zeros((1, 1))
 _NO_TEXT = np.array([[""]], object)
 OWNER_SCOPES = "core", "package"
-_ARRAY_OF_CORES = {
-    "turbo_ceiling_hz": "ceilings.hz", "turbo_ceiling_low_hz": "ceilings.low_hz",
-    "turbo_ceiling_high_hz": "ceilings.high_hz", "active_threads": "split.active_threads",
-    "core_power_w": "core_power_w",
-}  # fmt: skip
-"""By key of a core's number, the attribute of an interval that has its values by core."""
 
 
 class RowBlock:
@@ -117,8 +111,8 @@ class RowBlock:
             return self.cpu_column(lambda interval: cpu_values(session, interval, key))
         if key in STATES:
             return self.core_column(self.array("split.states")[..., STATES.index(key)])
-        if key in _ARRAY_OF_CORES:
-            return self.core_column(self.array(_ARRAY_OF_CORES[key]))
+        if key in CORE_ARRAYS:
+            return self.core_column(self.array(CORE_ARRAYS[key]))
         values = self.array("values.all")[:, session.evaluator.registry.index[key]]
         return values if self._has_all else values.take(self._index, axis=1)
 

@@ -32,7 +32,7 @@ from perftop.model.numbers import METRICS, NUMBERS
 from perftop.session.history import History, Times
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import mean_ceiling, spread_to_cpus
+from perftop.session.values import mean_ceiling
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.time_axis import MIN_CELL_NS, REDRAW_PERIOD_NS, Axis, BinValues
@@ -111,7 +111,7 @@ def machine_line(
     if "busy_hz" in values_by_key:
         marker, cpus = lowering.get("busy_hz", ""), shown_cpus(session).cpus
         ceiling_hz = mean_ceiling(
-            spread_to_cpus(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus]
+            interval.cores.by_cpu(interval.ceiling_hz)[cpus], interval.values["util"][cpus]
         )
         clock = number_run(values_by_key["busy_hz"] / 1e9, 2, 0, "alarm" if marker else "bright")
         runs: list[Run] = [("clock ", "dim"), (f"{marker} " if marker else "", "alarm"), clock]
