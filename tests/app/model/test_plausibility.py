@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import synth
+from fakes import with_suspect_counter
 from sampling import samples
 from synth import counter
 
@@ -18,6 +19,7 @@ from perftop.model.numbers import INDEX, METRICS
 from perftop.model.sample_reader import Sample, SampleReader
 from perftop.output import stat_lines
 from perftop.session.session import Session
+from perftop.session.values import suspect_rows
 
 TICKS = int(synth.TSC_HZ / 10)
 KEYS = "ref", "cycles", "aperf", "mperf"
@@ -169,6 +171,8 @@ def test_metrics_and_states_are_computed_with_a_tsc_counter() -> None:
     )
     (row, _) = stat_lines.interval_line(result, interval)["cpus"]
     assert row["counts"]["tsc"] == TICKS
+    marked = with_suspect_counter(interval, 1, "tsc")
+    assert suspect_rows("util", result, marked).tolist() == [False, True]
 
 
 def test_ratios_to_the_tsc_are_unknown_without_it() -> None:
