@@ -13,6 +13,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.confidence import confidence
 from perftop.model.counters import BlockCounter, Cores
 from perftop.model.delta import distinct, first_true
+from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
@@ -70,6 +71,49 @@ def has_task_records(batch: SampleBatch) -> Bools:
     return np.array([not {"tasks", "quotas"}.isdisjoint(f.records) for f in batch.frames], bool)
 
 
+MIN_BUSY = 0.5
+"""Minimum busy share of a CPU, including steal. The losses of a less busy CPU do not matter."""
+
+
+def wanted_share(batch: SampleBatch) -> Floats:
+    """Returns the share of the time in which each CPU was busy or stolen, (samples, CPUs)."""
+    stolen = batch.values["steal"]
+    return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
+
+
+def busy_cpus(batch: SampleBatch) -> Bools:
+    return np.asarray(batch.cached(wanted_share) >= MIN_BUSY)
+
+
+class CpuWork(NamedTuple):
+    """The work of each CPU. For several samples, arrays have a leading axis."""
+
+    util: Floats
+    """Utilisation; 0 for CPUs that are left out."""
+    counted: Bools
+    """Mask of the CPUs whose IPC is known."""
+    cycles: Floats
+    """Cycles; 0 where the IPC is unknown."""
+    ipc: Floats
+    sums: Floats
+    """(3, ...): terms of the first three sums in `UndisturbedPrograms.learned_sums`."""
+
+
+def cpu_work(values: Values, busy: Bools) -> CpuWork:
+    """Returns the utilisation, cycles and IPC of each CPU. Only CPUs in the mask `busy` count."""
+    i = INDEX["ipc"]
+    top, bottom = values.numerators[..., i, :], values.denominators[..., i, :]
+    util = np.where(busy, values["util"], 0.0)
+    counted = np.isfinite(top) & (bottom > 0) & (util > 0)
+    cycles = np.where(counted, bottom, 0.0)
+    ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counted)
+    return CpuWork(util, counted, cycles, ipc, np.array([ipc * cycles, cycles, ipc**2 * cycles]))
+
+
+def busy_work(batch: SampleBatch) -> CpuWork:
+    return cpu_work(batch.values, batch.cached(busy_cpus))
+
+
 class HighestValues(NamedTuple):
     """Maxima over all CPUs in each sample; 0 if all are unknown. Used to skip samples."""
 
@@ -82,10 +126,8 @@ class HighestValues(NamedTuple):
 
 def highest_values(batch: SampleBatch) -> HighestValues:
     values = batch.values
-    steal = values["steal"]
-    busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
-    stolen_s = values.numerators[:, INDEX["steal"]]
-    maxima = np.array([stolen_s, steal, busy, values["involuntary"]])
+    stolen_s, busy = values.numerators[:, INDEX["steal"]], batch.cached(wanted_share)
+    maxima = np.array([stolen_s, values["steal"], busy, values["involuntary"]])
     return HighestValues(*np.fmax.reduce(maxima, axis=-1, initial=0.0))
 
 

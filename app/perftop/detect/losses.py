@@ -1,5 +1,5 @@
-"""Code shared by the detectors of losses to neighbours: which CPUs have work, the IPC of their
-programs without a disturbance, and the start and end of losses.
+"""The start and end of losses to neighbours, and the tasks to blame. All detectors of such losses
+use this module.
 
 Other tasks run in short pieces (ticks, time slices), so one sample proves little. A loss is
 reported after several samples have shown it. It starts with the first of them and ends with the
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,29 +26,13 @@ from perftop.detect.engine import (
     max_gap_ns,
 )
 from perftop.model.confidence import TaskOnCpu
-from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode
-from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleBatch
-from perftop.model.tasks import RunningTasks, Task
+from perftop.model.tasks import Task
 
 NEIGHBOUR = "neighbour"
 MIN_LOSS_SAMPLES = 2
 """Minimum number of samples that must show a loss before it is reported. A single sample may
 contain a stray tick, or the start or end of another disturbance."""
-MIN_PRESENT_SHARE = 0.25
-"""Minimum share of the time since a loss started for which a task must have run to be involved."""
-LEARNING_S = 10.0
-"""Running time in s after which a sample's weight is 1/e, because programs have phases."""
-STABLE_S = 10.0
-"""Minimum time in s for which a CPU without task records must have run undisturbed. After that, the
-same program is assumed to run during a loss."""
-CYCLES_ROW = 1
-"""Row of the cycles in the sums of UndisturbedPrograms."""
-MIN_BUSY = 0.5
-"""Minimum busy share of a CPU, including steal. The losses of a less busy CPU do not matter."""
-MIN_JOB_BUSY = 0.1
-"""Minimum busy share of a CPU of a watched job: lower, because the user asked about the job."""
 
 
 @dataclass(slots=True, eq=False)
@@ -189,14 +172,6 @@ def _total_loss(share: HighShare) -> Floats:
     return np.asarray(share.totals.sums + sum(share.pause_sums))
 
 
-def have_run_since(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
-    """Returns whether the tasks must have run after the loss started, and not only before."""
-    since_ns = max(start_ns, running.since_ns)
-    had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
-    left_ns = had_ns - (since_ns - running.since_ns)
-    return left_ns >= MIN_PRESENT_SHARE * (running.time_ns - since_ns) > 0
-
-
 def blamed_tasks(
     tasks: Sequence[tuple[Task, int]], job_pids: set[int]
 ) -> dict[str, list[TaskOnCpu]]:
@@ -204,113 +179,3 @@ def blamed_tasks(
     ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
     who, selves = [r for r in ran if r.pid not in job_pids], [r for r in ran if r.pid in job_pids]
     return {key: blamed for key, blamed in (("who", who), ("self", selves)) if blamed}
-
-
-class UndisturbedPrograms:
-    """The IPC of the program on each CPU without a disturbance, and whether this program still runs
-    there. Arrays have one column per CPU."""
-
-    def __init__(self, losses: NeighbourLosses, cpu_lists: Sequence[Sequence[int]],
-                 running: RunningTasks, *, learned_rows: int, loss_rows: int) -> None:  # fmt: skip
-        self._losses, self._cpu_lists, self._running = losses, cpu_lists, running
-        self.learned_sums: Floats = np.zeros((learned_rows, len(cpu_lists)))
-        """Sums while the program was undisturbed: instructions, cycles, cycles times IPC squared,
-        and the detector's further rows."""
-        self.loss_sums: Floats = np.zeros((loss_rows, len(cpu_lists)))
-        self.top_task_ids: Ints = np.zeros(len(cpu_lists), np.int64)
-        """ID of the program on each CPU, as in `RunningTasks`."""
-        self.is_proven: Bools = np.zeros(len(cpu_lists), bool)
-        """Mask of the CPUs on which the program that now loses has been measured undisturbed."""
-
-    def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
-        """Returns the learned sums before the first sample and after each sample, (1 + samples,
-        rows, CPUs). `quiet`: mask of the samples to add, (samples, CPUs). `run_s`: running seconds,
-        (samples, CPUs). `parts`: amounts to add, (samples, rows, CPUs)."""
-        weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
-        learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
-        learned[0] = self.learned_sums
-        np.copyto(learned[1:], np.where(quiet[:, None], parts, 0.0))
-        for before, after, weight in zip(learned, learned[1:], weights, strict=False):
-            np.add(after, before * weight, out=after)
-        return learned
-
-    def compare_ipc(self, learned: Floats, ipc: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns three arrays by CPU: the undisturbed IPC; the share by which `ipc` is lower; the
-        relative standard deviation of the undisturbed IPC. `learned`: (..., rows, CPUs)."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            parts = learned[..., :3, :] / learned[..., CYCLES_ROW, None, :]
-            before, squares = parts[..., 0, :], parts[..., 2, :]
-            spread = np.sqrt(np.maximum(squares - before**2, 0.0)) / before
-            return before, np.maximum(1 - ipc / before, 0.0), spread
-
-    def add_losses(self, losing: Bools, *parts: Floats) -> None:
-        """Adds a sample to the sums of losses, which start at 0 with each new loss."""
-        fresh = self._losses.is_new_loss
-        self.loss_sums[:, fresh], self.is_proven[fresh] = 0.0, False
-        self.loss_sums[:, losing] += np.array(parts)[:, losing]
-
-    def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
-        """Returns whether the program on any of the `busy` CPUs has changed. `top_task_ids`: the
-        tasks in a new record, as in `RunningTasks`."""
-        return bool(np.count_nonzero((top_task_ids != self.top_task_ids) & busy))
-
-    def update_programs(self, busy: Bools) -> Ints:
-        """Updates the programs on the `busy` CPUs from a new record of tasks. Returns the positions
-        whose program has changed, and resets their learned sums."""
-        is_new = (self._running.top_task_ids != self.top_task_ids) & busy
-        changed = np.flatnonzero(is_new)
-        if len(changed):
-            self.top_task_ids = np.where(is_new, self._running.top_task_ids, self.top_task_ids)
-            self.learned_sums[:, changed] = 0.0
-        if not self._losses.is_quiet:
-            unproven = self._losses.is_losing & ~self._losses.is_in_episode & busy & ~is_new
-            for i in np.flatnonzero(unproven).tolist():
-                start_ns = self._losses.shares[i].start_ns
-                first_tasks = self._running.tasks_on(self._cpu_lists[i][0])[:1]
-                self.is_proven[i] |= have_run_since(self._running, first_tasks, start_ns)
-        return changed
-
-    def is_same_program(self, undisturbed_s: Floats) -> Bools:
-        """Returns a mask of the positions whose current program was certainly measured undisturbed.
-        Without task records, these are CPUs that were undisturbed for long enough."""
-        known = bool(self._running.time_ns)
-        return self.is_proven if known else np.asarray(undisturbed_s >= STABLE_S)
-
-
-def wanted_share(batch: SampleBatch) -> Floats:
-    """Returns the share of the time in which each CPU was busy or stolen, (samples, CPUs)."""
-    stolen = batch.values["steal"]
-    return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
-
-
-def busy_cpus(batch: SampleBatch) -> Bools:
-    return np.asarray(batch.cached(wanted_share) >= MIN_BUSY)
-
-
-class CpuWork(NamedTuple):
-    """The work of each CPU. For several samples, arrays have a leading axis."""
-
-    util: Floats
-    """Utilisation; 0 for CPUs that are left out."""
-    counted: Bools
-    """Mask of the CPUs whose IPC is known."""
-    cycles: Floats
-    """Cycles; 0 where the IPC is unknown."""
-    ipc: Floats
-    sums: Floats
-    """(3, ...): terms of the first three sums in `UndisturbedPrograms.learned_sums`."""
-
-
-def cpu_work(values: Values, busy: Bools) -> CpuWork:
-    """Returns the utilisation, cycles and IPC of each CPU. Only CPUs in the mask `busy` count."""
-    i = INDEX["ipc"]
-    top, bottom = values.numerators[..., i, :], values.denominators[..., i, :]
-    util = np.where(busy, values["util"], 0.0)
-    counted = np.isfinite(top) & (bottom > 0) & (util > 0)
-    cycles = np.where(counted, bottom, 0.0)
-    ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counted)
-    return CpuWork(util, counted, cycles, ipc, np.array([ipc * cycles, cycles, ipc**2 * cycles]))
-
-
-def busy_work(batch: SampleBatch) -> CpuWork:
-    return cpu_work(batch.values, batch.cached(busy_cpus))

@@ -16,17 +16,16 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
-from perftop.detect.engine import DetectorInput, RunningEpisodes
-from perftop.detect.losses import (
+from perftop.detect.engine import (
     CpuWork,
-    NeighbourLoss,
-    NeighbourLosses,
-    UndisturbedPrograms,
-    blamed_tasks,
+    DetectorInput,
+    RunningEpisodes,
     busy_cpus,
     busy_work,
     cpu_work,
 )
+from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
+from perftop.detect.siblings import UndisturbedPrograms
 from perftop.model.confidence import GroupTraffic, confidence
 from perftop.model.counters import Cores, with_extra_column
 from perftop.model.delta import Delta, first_true

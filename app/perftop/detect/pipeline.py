@@ -11,13 +11,16 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Ints
 from perftop.detect.engine import (
+    MIN_BUSY,
     Detector,
     DetectorInput,
     RunningEpisodes,
+    busy_cpus,
     highest_values,
     max_gap_ns,
+    wanted_share,
 )
-from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
+from perftop.detect.losses import NeighbourLosses
 from perftop.detect.memory_pressure import L3_RECORD, CacheLosses, L3Groups, MemoryLosses
 from perftop.detect.ramps import Ramps
 from perftop.detect.siblings import SiblingLosses
@@ -240,6 +243,8 @@ HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
 """Shares of the time at which a loss starts and below which it ends. Hosts themselves use up to 5
 %. Most steal is counted in ticks, so an occasional tick continues a loss."""
 _RECORDS = {"tasks", "watched", L3_RECORD}
+MIN_JOB_BUSY = 0.1
+"""Minimum busy share of a CPU of a watched job: lower, because the user asked about the job."""
 MIN_STOLEN_S = 0.03
 """Minimum stolen time in s of a reported loss: three ticks of 10 ms. One may be due to rounding."""
 

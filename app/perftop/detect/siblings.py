@@ -8,30 +8,22 @@ alone; and its IPC changes when the sibling starts and stops (see `SiblingHistor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import DetectorInput, RunningEpisodes
-from perftop.detect.losses import (
-    CYCLES_ROW,
-    CpuWork,
-    NeighbourLoss,
-    NeighbourLosses,
-    UndisturbedPrograms,
-    blamed_tasks,
-    busy_work,
-    cpu_work,
-)
+from perftop.detect.engine import CpuWork, DetectorInput, RunningEpisodes, busy_work, cpu_work
+from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.model.confidence import ValueWithMax, confidence
 from perftop.model.counters import Cores
 from perftop.model.delta import add_samples, first_true, latest_known_values
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
-from perftop.model.tasks import RunningTasks
+from perftop.model.tasks import RunningTasks, Task
 
 LOSS_START, LOSS_END = 0.1, 0.05
 """Shares of the IPC while alone at which a loss starts and below which it ends. IPC varies by some
@@ -277,6 +269,99 @@ class SiblingLosses:
                      for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
             episode.evidence |= blamed_tasks(tasks, job_pids)
         episode.evidence["changes_with_sibling"] = ValueWithMax(fits, edges)
+
+
+# --- The IPC of undisturbed programs, with which losses to siblings, memory traffic and the L3 are
+# compared.
+
+MIN_PRESENT_SHARE = 0.25
+"""Minimum share of the time since a loss started for which a task must have run to be involved."""
+LEARNING_S = 10.0
+"""Running time in s after which a sample's weight is 1/e, because programs have phases."""
+STABLE_S = 10.0
+"""Minimum time in s for which a CPU without task records must have run undisturbed. After that, the
+same program is assumed to run during a loss."""
+CYCLES_ROW = 1
+"""Row of the cycles in the sums of UndisturbedPrograms."""
+
+
+class UndisturbedPrograms:
+    """The IPC of the program on each CPU without a disturbance, and whether this program still runs
+    there. Arrays have one column per CPU."""
+
+    def __init__(self, losses: NeighbourLosses, cpu_lists: Sequence[Sequence[int]],
+                 running: RunningTasks, *, learned_rows: int, loss_rows: int) -> None:  # fmt: skip
+        self._losses, self._cpu_lists, self._running = losses, cpu_lists, running
+        self.learned_sums: Floats = np.zeros((learned_rows, len(cpu_lists)))
+        """Sums while the program was undisturbed: instructions, cycles, cycles times IPC squared,
+        and the detector's further rows."""
+        self.loss_sums: Floats = np.zeros((loss_rows, len(cpu_lists)))
+        self.top_task_ids: Ints = np.zeros(len(cpu_lists), np.int64)
+        """ID of the program on each CPU, as in `RunningTasks`."""
+        self.is_proven: Bools = np.zeros(len(cpu_lists), bool)
+        """Mask of the CPUs on which the program that now loses has been measured undisturbed."""
+
+    def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
+        """Returns the learned sums before the first sample and after each sample, (1 + samples,
+        rows, CPUs). `quiet`: mask of the samples to add, (samples, CPUs). `run_s`: running seconds,
+        (samples, CPUs). `parts`: amounts to add, (samples, rows, CPUs)."""
+        weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
+        learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
+        learned[0] = self.learned_sums
+        np.copyto(learned[1:], np.where(quiet[:, None], parts, 0.0))
+        for before, after, weight in zip(learned, learned[1:], weights, strict=False):
+            np.add(after, before * weight, out=after)
+        return learned
+
+    def compare_ipc(self, learned: Floats, ipc: Floats) -> tuple[Floats, Floats, Floats]:
+        """Returns three arrays by CPU: the undisturbed IPC; the share by which `ipc` is lower; the
+        relative standard deviation of the undisturbed IPC. `learned`: (..., rows, CPUs)."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            parts = learned[..., :3, :] / learned[..., CYCLES_ROW, None, :]
+            before, squares = parts[..., 0, :], parts[..., 2, :]
+            spread = np.sqrt(np.maximum(squares - before**2, 0.0)) / before
+            return before, np.maximum(1 - ipc / before, 0.0), spread
+
+    def add_losses(self, losing: Bools, *parts: Floats) -> None:
+        """Adds a sample to the sums of losses, which start at 0 with each new loss."""
+        fresh = self._losses.is_new_loss
+        self.loss_sums[:, fresh], self.is_proven[fresh] = 0.0, False
+        self.loss_sums[:, losing] += np.array(parts)[:, losing]
+
+    def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
+        """Returns whether the program on any of the `busy` CPUs has changed. `top_task_ids`: the
+        tasks in a new record, as in `RunningTasks`."""
+        return bool(np.count_nonzero((top_task_ids != self.top_task_ids) & busy))
+
+    def update_programs(self, busy: Bools) -> Ints:
+        """Updates the programs on the `busy` CPUs from a new record of tasks. Returns the positions
+        whose program has changed, and resets their learned sums."""
+        is_new = (self._running.top_task_ids != self.top_task_ids) & busy
+        changed = np.flatnonzero(is_new)
+        if len(changed):
+            self.top_task_ids = np.where(is_new, self._running.top_task_ids, self.top_task_ids)
+            self.learned_sums[:, changed] = 0.0
+        if not self._losses.is_quiet:
+            unproven = self._losses.is_losing & ~self._losses.is_in_episode & busy & ~is_new
+            for i in np.flatnonzero(unproven).tolist():
+                start_ns = self._losses.shares[i].start_ns
+                first_tasks = self._running.tasks_on(self._cpu_lists[i][0])[:1]
+                self.is_proven[i] |= have_run_since(self._running, first_tasks, start_ns)
+        return changed
+
+    def is_same_program(self, undisturbed_s: Floats) -> Bools:
+        """Returns a mask of the positions whose current program was certainly measured undisturbed.
+        Without task records, these are CPUs that were undisturbed for long enough."""
+        known = bool(self._running.time_ns)
+        return self.is_proven if known else np.asarray(undisturbed_s >= STABLE_S)
+
+
+def have_run_since(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
+    """Returns whether the tasks must have run after the loss started, and not only before."""
+    since_ns = max(start_ns, running.since_ns)
+    had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
+    left_ns = had_ns - (since_ns - running.since_ns)
+    return left_ns >= MIN_PRESENT_SHARE * (running.time_ns - since_ns) > 0
 
 
 # --- Counts how often each program's IPC changes when its sibling starts or stops, and how often at

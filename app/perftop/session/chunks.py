@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgpack
 import numpy as np
 
 from perfprobe import wire
@@ -20,7 +21,7 @@ from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.model.counters import BlockCounter, Cores, Counters
 from perftop.model.sample_reader import ReaderState, SampleBatch, StackedSamples
 from perftop.model.smt import STATES
-from perftop.session.packing import Packer, packed_records
+from perftop.session.packing import RECORDS_FIELD, Packer
 
 WEIGHT_ROW = len(STATES)
 CEILING_ROW = WEIGHT_ROW + 1
@@ -207,7 +208,8 @@ class Chunk:
     def records(self, index: int) -> Mapping[str, object]:
         """Returns the records of the message with this index."""
         if index < len(self.messages):
-            return packed_records(self.messages[index])
+            records: dict[str, object] = msgpack.unpackb(self.messages[index])[RECORDS_FIELD]
+            return records
         return self._waiting_frames[index - len(self.messages)].records
 
     def pack_if_enough(self) -> None:

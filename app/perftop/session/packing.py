@@ -31,6 +31,8 @@ MAX_LAYOUTS = 64
 MAX_WORDS = 1 << 22
 """Maximum number of words in the newest frames of all forms, and twice that in all layouts. The
 largest frame has 1 << 21 words."""
+RECORDS_FIELD = 4
+"""Index of the records in a packed frame. They can be read without unpacking the counters."""
 UNPACKED_WORDS = 1 << 16
 """Number of words that are unpacked at once. More would not fit into a CPU's caches."""
 
@@ -270,12 +272,6 @@ def _bytes(body: tuple[object, ...]) -> bytes:
     data = msgpack.packb(body)
     assert isinstance(data, bytes)
     return data
-
-
-def packed_records(data: bytes) -> dict[str, object]:
-    """Returns the records of a packed frame, without unpacking its counters."""
-    records: dict[str, object] = msgpack.unpackb(data)[4]
-    return records
 
 
 # --- The format of a recording: messages of the wire, with packed frames and notes.

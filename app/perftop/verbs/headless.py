@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from perfprobe import wire
+    from perftop.output.stat_text import Measurement
     from perftop.process.command_window import CommandStart, CommandWindow
     from perftop.process.job import Job
     from perftop.process.streams import Stream
@@ -68,7 +69,7 @@ class MeasuredConsumer(Follower):
     measurement."""
 
     summarises = True
-    """Whether the session computes percentiles, for which it keeps the distribution of samples."""
+    """Whether the run is summarised. If so, the session keeps the distribution of samples."""
 
     def __init__(
         self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
@@ -77,15 +78,23 @@ class MeasuredConsumer(Follower):
         """`start`: shared by the machines on which one command is measured; None for one machine.
         `read_pause_s`: seconds between two reads of the stream while the command runs; samples are
         then handled in batches."""
-        from perftop.output.stat_text import Measurement
-
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
         self.job, self.each_sample = job, job is not None
-        self.measurement = Measurement(job, start, read_pause_s)
+        self._measurement: Measurement | None = None
+        if job is not None or self.summarises:
+            from perftop.output.stat_text import Measurement
+
+            self._measurement = Measurement(job, start, read_pause_s)
+
+    @property
+    def measurement(self) -> Measurement:
+        """The measurement of the run, if it is one of a command or is summarised."""
+        assert self._measurement is not None
+        return self._measurement
 
     @property
     def command_window(self) -> CommandWindow | None:
-        return self.measurement.command_window
+        return None if self._measurement is None else self._measurement.command_window
 
     @property
     def status(self) -> int:
@@ -101,11 +110,12 @@ class MeasuredConsumer(Follower):
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.session.session import Session
 
-        self.measurement.begin(hello)
+        if self._measurement is not None:
+            self._measurement.begin(hello)
         return Session(hello, summarises=self.summarises)
 
     def accepts(self, message: wire.Message) -> bool:
-        return self.measurement.admit(message)
+        return self._measurement is None or self._measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
         if self.command_window is None:

@@ -16,8 +16,8 @@ from perfprobe import wire
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Load, Script, Stage
 from perftop.base.arrays import Floats
-from perftop.detect.losses import CYCLES_ROW
 from perftop.detect.memory_pressure import BYTES_PER_CLOCK, L3Groups
+from perftop.detect.siblings import CYCLES_ROW
 from perftop.model.confidence import GroupTraffic, TaskOnCpu
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
