@@ -331,7 +331,7 @@ def duration(seconds: float) -> str:
 
 def long_duration(ns: int) -> str:
     """Returns a duration: 4.1 s, 3 min 12 s, 2 h 05 min."""
-    tenths = max(0, ns) // 10**8
+    tenths = round(max(0, ns) / 1e8)
     if tenths < 600:
         return f"{tenths / 10:.1f} s"
     minutes, seconds = divmod(tenths // 10, 60)

@@ -52,6 +52,7 @@ class Detection:
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self.quotas = QuotaStops(reader, episodes)
         self.neighbours = Neighbours(reader, episodes, self.quotas)
+        self.ramps = Ramps(reader)
         # Each detector with the kinds that require it: those that it detects and those whose
         # detectors read its episodes. Detectors of drops and quotas are first, because others read
         # their episodes: time lost in a drop is not counted again, and no task is blamed for time
@@ -59,7 +60,7 @@ class Detection:
         detectors: list[tuple[Detector, set[str]]] = [
             (SuspectCounters(reader, episodes), {"suspect"}),
             (TurboDrops(reader, episodes), {"turbo-drop", "neighbour", "throttle", "license"}),
-            (Ramps(reader), {"ramp"}),
+            (self.ramps, {"ramp"}),
             (self.quotas, {"quota", "neighbour"}),
             (self.neighbours, {"neighbour", "stopped"}),
             (InterruptStorms(reader, episodes), {"interrupt"}),

@@ -107,6 +107,16 @@ class Ramps(Detector):
         clocks = SampleClocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
         return self.step(clocks, data.since_ns, data.time_ns)
 
+    def unfinished_climbs(self) -> list[Episode]:
+        """Returns a ramp for each core that climbs in the newest sample. A climb is reported as a
+        ramp once the clock is steady, but before, it is already the likely cause of a low clock."""
+        climbs = []
+        for core in np.flatnonzero(self._woke != NEVER).tolist():
+            woke = int(self._woke[core])
+            start_ns = self._end_ns[woke] - int(self._read_interval_ns[woke][core])
+            climbs.append(Episode("ramp", self._cores.lists[core], start_ns, cause="-"))
+        return climbs
+
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if batch.cores is not self._cores:
             self._reset(batch.cores)

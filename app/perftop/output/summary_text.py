@@ -20,7 +20,7 @@ from perftop.base.text import (
 from perftop.draw.columns import Column, fit
 from perftop.model.kinds import KINDS, Episode
 from perftop.model.numbers import NUMBERS, PER_KI, Number
-from perftop.output.checks import MIN_SHARE
+from perftop.output.evidence import MIN_SHARE
 from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, Finding, Report, report
@@ -79,7 +79,7 @@ def phase(session: Session, label: str) -> Phase:
     episodes, tally = session.episodes(first_ns, now_ns), EpisodeTally()
     for episode in episodes:
         tally.add(episode, now_ns)
-    why, extremes = report(session, first_ns, is_past=True), session.distribution.finish()
+    why, extremes = report(session, is_past=True), session.distribution.finish()
     line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
     worst = []
     for finding in why.named_findings[:MAX_CAUSES]:

@@ -25,20 +25,18 @@ from perftop.model.kinds import (
     cause_of,
 )
 from perftop.model.tasks import STOP_REASONS
-from perftop.output.checks import (
-    MIN_SHARE,
-    Check,
-    UnmeasuredLoss,
-    measured_losses,
-    unmeasured_losses,
-)
 from perftop.output.evidence import (
     MAX_OWNER,
     MAX_SPARE_UTIL,
+    MIN_SHARE,
+    Check,
     Clue,
+    UnmeasuredLoss,
     clues,
     evidence_json,
     evidence_pieces,
+    measured_losses,
+    unmeasured_losses,
 )
 from perftop.output.sentences import command_name, culprits, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
@@ -163,24 +161,21 @@ class Report:
                 and (f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE)]  # fmt: skip
 
 
-def report(
-    session: Session, first_ns: int, argv: Sequence[str] = (), *, is_past: bool = False
-) -> Report:
+def report(session: Session, argv: Sequence[str] = (), *, is_past: bool = False) -> Report:
     """Returns the report on a session. The arguments are those of `brief_report`."""
-    return with_checks(session, brief_report(session, first_ns, argv, is_past=is_past))
+    return with_checks(session, brief_report(session, argv, is_past=is_past))
 
 
 def brief_report(
-    session: Session, first_ns: int, argv: Sequence[str] = (), *, is_past: bool = False,
+    session: Session, argv: Sequence[str] = (), *, is_past: bool = False,
     totals: Totals | None = None, interval: Interval | None = None,
 ) -> Report:  # fmt: skip
     """Returns the report on a session, or on the part with these `totals` and this `interval`,
-    without the results of `with_checks`. `first_ns`: raw time of the first frame. `argv`: the
-    command that perftop ran, which has ended. `is_past`: whether the span is over."""
+    without the results of `with_checks`. `argv`: the command that perftop ran, which has ended.
+    `is_past`: whether the span is over."""
     is_whole_run = totals is None
     past_tense = is_past or bool(argv)
-    if totals is None:
-        totals = replace(session.totals(), start_ns=first_ns)
+    totals = totals or session.totals()
     interval = interval or session.run_interval()
     job = _job_name(session, argv or session.command, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)

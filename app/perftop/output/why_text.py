@@ -22,7 +22,7 @@ from perftop.base.text import (
 from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.control_groups import is_group
 from perftop.model.kinds import KINDS, STEAL_CAUSE
-from perftop.output.checks import MIN_SHARE
+from perftop.output.evidence import MIN_SHARE
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number

@@ -92,7 +92,8 @@ class Session:
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
         self._detection = Detection(self.reader, self.detector, kinds, is_shown=history is not None)
-        self.neighbours, self.quotas = self._detection.neighbours, self._detection.quotas.quotas
+        self.neighbours, self.ramps = self._detection.neighbours, self._detection.ramps
+        self.quotas = self._detection.quotas.quotas
         self.warnings: list[str] = []
         """Warnings from the probe and this session, newest last. Each creates a new list."""
         self.last_warning_ns = 0
@@ -214,7 +215,7 @@ class Session:
         self._notice_suspension(frame)
         if self.history is not None:
             self.history.keep_baseline(frame, self.reader)
-        self._span.start_ns = frame.time_ns
+        self._span.start_ns = self.run.start_ns = frame.time_ns
 
     def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
         """Applies samples of a batch, from `first` to the end of a part. Returns the next index."""
@@ -420,7 +421,7 @@ class Session:
                 self._moments.add_moment(now_ns, self.run_times)
         losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
         if (oldest_ns := losses.oldest_due_ns(now_ns)) is not None:
-            losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
+            losses.settle(self._causes_since(oldest_ns), now_ns)
 
     def totals(self) -> Totals:
         """Returns the totals since the start. Requires `track_losses` at the start."""
@@ -450,7 +451,7 @@ class Session:
         """Returns the losses since the start, by cause, of the watched job or, without a job, of
         the selected CPUs. Requires `track_losses` at the start."""
         assert self.tracks_losses
-        sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
+        sums = self._losses.sums(self._causes_since(self._losses.unsettled_ns))
         if len(self.selected) < len(self.position) and self.neighbours.watched_job.name is None:
             sums = sums.only_cpus(self.selected)
         times = self.run_times
@@ -472,6 +473,10 @@ class Session:
         split_s = times.split_locks_by_cpu(self.hints.split_lock_tids())
         sums = sums.with_stops(split_s, SPLIT_LOCK_CAUSE)
         return sums.with_blocked(stalled_s, blocked_s)
+
+    def _causes_since(self, since_ns: int) -> list[Episode]:
+        """Returns the episodes since a raw time, and the climbs that will probably be ramps."""
+        return [*self.episodes(since_ns, self.now_ns), *self.ramps.unfinished_climbs()]
 
     # --- Episodes.
 

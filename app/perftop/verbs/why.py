@@ -138,15 +138,14 @@ class Why(MeasuredConsumer):
             print("\x1b[K", end="", file=sys.stderr, flush=True)
         if not self.is_measured:
             return
-        session, first_ns = self.session, self.first_ns
-        assert first_ns is not None
+        session = self.session
         if session.frames < 2:
             print_error("fewer than two samples: no answer is possible")
             return
         self.has_reported = True
         job, watched = self.job, session.neighbours.watched_job.name
         argv = job.argv if job is not None and watched == str(job.pid) else ()
-        findings = why_report.report(session, first_ns, argv, is_past=self._args.file is not None)
+        findings = why_report.report(session, argv, is_past=self._args.file is not None)
         if self._args.json:
             run = None if self.command_window is None else run_line(session, self.command_window)
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]

@@ -129,7 +129,7 @@ def test_a_line_without_a_device_has_its_name_and_its_remedy(line: str, remedy: 
     cpu.machine.loads = {0: CpuLoad(util=1.0)}
     for _ in range(4):
         cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 9000], [line, 4000]], []])
-    result = report(cpu.session, cpu.session.run.start_ns)
+    result = report(cpu.session)
     (first,) = [finding for finding in result.findings if finding.cause == ("interrupt", "irq")]
     assert first.text == f"Interrupt work ({line}) takes 20 % of CPU 0"
     assert first.hint.startswith(remedy)
@@ -141,7 +141,7 @@ def test_a_storm_of_unknown_lines_is_measured_by_softirq_time() -> None:
     cpu.machine.loads = {0: CpuLoad(util=1.0)}
     for _ in range(3):
         cpu.flood([0.6, 0.0, 0.4, [], []])
-    result = report(cpu.session, cpu.session.run.start_ns)
+    result = report(cpu.session)
     output = lines(cpu.session, result, colour=False, unicode=True)
     assert any("measured: the kernel's account of time in softirqs" in line for line in output)
 

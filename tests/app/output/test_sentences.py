@@ -177,7 +177,8 @@ def test_packages_and_cores_are_named_if_all_their_online_cpus_are_affected() ->
 
 
 @pytest.mark.parametrize(("ns", "length_text"), [
-    (0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_999_999_999, "59.9 s"), (60 * S, "1 min 00 s"),
+    (0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_949_999_999, "59.9 s"),
+    (59_999_999_999, "1 min 00 s"), (60 * S, "1 min 00 s"),
     (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s"),
 ])  # fmt: skip
 def test_lengths_have_two_digits_and_a_unit(ns: int, length_text: str) -> None:

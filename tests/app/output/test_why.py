@@ -11,14 +11,14 @@ from fakes import CpuLoad, Machine
 from fakes import observe as sampled
 from nightly import cases_by_day
 from sessions import session_of
+from sim_streams import messages_lasting
 from sim_truth import PLAYED_S, SMALL, found_episodes, play_episodes
 
 from perfprobe.wire import Identity
 from perftop.model.counters import Counters
 from perftop.model.kinds import STEAL_CAUSE, Episode, cause_of
 from perftop.output import why_report
-from perftop.output.checks import MIN_SHARE, measured_losses
-from perftop.output.evidence import Clue, _memory_clues
+from perftop.output.evidence import MIN_SHARE, Clue, _memory_clues, measured_losses
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
 from perftop.output.why_report import (
     MAX_CAUSES,
@@ -79,7 +79,7 @@ def session_and_report(
     scenario: str, seconds: float = PLAYED_S, watch: str | None = None
 ) -> tuple[Session, Report]:
     session, _ = found_episodes(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)
-    return session, report(session, session.run.start_ns)
+    return session, report(session)
 
 
 def printed_report(session: Session, result: Report) -> list[str]:
@@ -122,7 +122,7 @@ def test_a_sibling_is_moved_only_if_another_core_has_room(
     cpus = {cpu for core in session.cores for cpu in core if cpu in result.findings[0].cpus}
     rows = [replace(row, online=row.cpu in cpus) for row in session.topology]
     monkeypatch.setattr(session, "topology", rows)
-    hint = report(session, session.run.start_ns).findings[0].hint
+    hint = report(session).findings[0].hint
     assert hint.startswith("run stream["), "the other cores are offline"
 
 
@@ -133,7 +133,7 @@ def test_a_loss_too_large_for_a_sibling_is_explained_by_a_cap_on_bandwidth(
     monkeypatch.setattr(why_report, "MIN_CAPPED_LOSS", least)
     session, _ = session_and_report("neighbour")
     monkeypatch.setitem(session.hello.settings, "bandwidth_caps", "batch 10")
-    finding = report(session, session.run.start_ns).findings[0]
+    finding = report(session).findings[0]
     assert ("(batch 10)" in " ".join(finding.evidence)) is is_capped
     assert finding.hint.startswith("MB in /sys/fs/resctrl") is is_capped
 
@@ -146,7 +146,7 @@ def test_a_neighbour_is_the_headline_with_the_share_that_the_worst_loses() -> No
 
 def test_the_answer_and_the_cause_name_the_same_cpu() -> None:
     session, _ = found_episodes("neighbour,cpus=64", SAMPLE_NS, 20.0, "lmp")
-    first, *rest = printed_report(session, report(session, session.run.start_ns))
+    first, *rest = printed_report(session, report(session))
     assert "on CPU 16 (+7)." in first
     assert any("on CPU 16 (+7)" in line for line in rest)
 
@@ -180,7 +180,7 @@ def test_the_confidence_in_a_cause_covers_all_substantial_parts_of_its_loss() ->
     def confidence_with(parts: list[Episode]) -> str:
         session.log.running[:] = []
         session.log.ended[:] = [e for e in episodes if e not in drops] + parts
-        return finding_of(report(session, session.run.start_ns), cause).confidence
+        return finding_of(report(session), cause).confidence
 
     for inferred_part, confidence in ((0.0, "measured"), (0.05, "measured"), (0.3, "inferred")):
         parts = []
@@ -212,7 +212,7 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
 @pytest.mark.parametrize("scenario", ["idle", "smt-mix", "steady"])
 def test_a_ten_second_report_on_a_healthy_machine_names_no_cause(scenario: str, seed: int) -> None:
     session, _ = play_episodes(f"{scenario},cpus=8,packages=1,seed={seed}", SAMPLE_NS, 10)
-    assert report(session, session.run.start_ns).named_findings == []
+    assert report(session).named_findings == []
 
 
 def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
 ])  # fmt: skip
 def test_a_command_has_the_name_of_the_program_that_it_starts(argv: list[str], job: str) -> None:
     session, _ = session_and_report("guest", 60, "postgres")
-    result = report(session, session.run.start_ns, argv)
+    result = report(session, argv)
     assert result.job == job
     assert answer(session, result).startswith(f"{job} lost")
 
@@ -264,7 +264,7 @@ def test_only_selected_cpus_count(
     scenario: str, selected: set[int], first: str, kind: Cause | None, share: float
 ) -> None:
     session, _ = play_episodes(f"{scenario},{SMALL}", SAMPLE_NS, 12, selected=selected)
-    result = report(session, session.run.start_ns)
+    result = report(session)
     assert answer(session, result).startswith(first)
     shares = result.sums.shares()
     assert (shares[kind] if kind else sum(shares.values())) == pytest.approx(share, abs=0.01)
@@ -516,7 +516,7 @@ def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, sentence: 
     session.run_times.threads = {(1, 1): task_times("job", 0.01, wait_s)}
     session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
     session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
-    result = report(session, session.run.start_ns, ["job"])
+    result = report(session, ["job"])
     assert answer(session, result) == sentence
     shares = [line for line in printed_report(session, result) if "%" in line.split("seen")[0]]
     assert bool(shares) == (wait_s > 0.1), "no share of so little in the table"
@@ -528,7 +528,7 @@ def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, sentence: st
     session.track_losses()
     session.run_times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
     session.run_times.job_has_waits = True
-    result = report(session, session.run.start_ns, ["job"])
+    result = report(session, ["job"])
     found = next(check.result for check in result.checks if check.key == "wait")
     assert found.partition(" s of 0 s")[2] == sentence
 
@@ -652,7 +652,7 @@ def test_waits_for_tasks_that_were_not_seen_have_an_unknown_cause() -> None:
     session.track_losses()
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
     session.run_times.tasks = {(7, "hog", UNKNOWN_CPU): task_times("hog", 0.2, 0.3)}
-    finding = finding_of(report(session, session.run.start_ns), WAIT_CAUSE)
+    finding = finding_of(report(session), WAIT_CAUSE)
     assert (finding.confidence, finding.evidence) == ("unknown", [UNKNOWN_NEIGHBOUR])
 
 
@@ -674,7 +674,7 @@ def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: st
     for letter in readings:
         job = job.with_state(letter, 0.1, 0.1 * (letter == "R"))
     session = session_of_job(job)
-    result = report(session, session.run.start_ns, ["job"])
+    result = report(session, ["job"])
     assert finding_of(result, STOPPED_CAUSE).confidence == confidence
 
 
@@ -685,7 +685,7 @@ def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: st
 ])  # fmt: skip
 def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint: str) -> None:
     session = session_of_job(TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3}))
-    result = report(session, session.run.start_ns, ["job"])
+    result = report(session, ["job"])
     (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED_CAUSE]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
     assert (first.culprit, first.hint, first.confidence) == (by, hint, "measured")
@@ -710,7 +710,7 @@ def test_the_cost_of_sleeps_after_split_locks_is_inferred(
     job = TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"S": 0.5}, switches=1000, sleeps=sleeps)
     session = session_of_job(job)
     session.hints.read_records({"kernel_log": [["split-lock", name, 1]]})
-    result = report(session, session.run.start_ns, ["job"])
+    result = report(session, ["job"])
     found = {finding.cause: finding for finding in result.findings}
     finding = found.get(("stopped", "split-lock"))
     assert (finding.lost_s if finding else 0.0) == pytest.approx(lost_s)
@@ -736,7 +736,7 @@ def with_quota(throttled_s: float, waited_s: float = 0.0, threads: int = 1) -> S
 
 def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
     session = with_quota(0.3, 0.3)
-    result = report(session, session.run.start_ns, ["job"])
+    result = report(session, ["job"])
     (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
     assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
     assert (first.culprit, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
@@ -762,7 +762,7 @@ def test_the_task_and_the_group_that_a_quota_stopped_most_are_named(name: str, o
         groups = {"/web.service": [1.0, 0, 0, us], "/db": [2.5, 0, 0, us // 6]}
         pids = {"0": ["/web.service"], "1": ["/web.service"], "2": ["/db"]}
         session.quotas.read_records({"quotas": {"groups": groups, "pids": pids}})
-    finding = finding_of(report(session, session.run.start_ns), QUOTA_CAUSE)
+    finding = finding_of(report(session), QUOTA_CAUSE)
     quota = f" (quota{owner})" if owner else ""
     assert finding.text == f"{name} may use no more than 1 CPU{quota}"
     assert finding.headline == f"{name} loses 18 % of its time to a quota of 1 CPU{owner}"
@@ -778,7 +778,7 @@ def test_the_task_and_the_group_that_a_quota_stopped_most_are_named(name: str, o
 def test_stops_by_a_quota_are_inferred_where_they_are_multiplied_by_tasks_per_cpu() -> None:
     """The kernel counted 0.3 s for a CPU, so that two tasks which share it lost up to 0.6 s."""
     session = with_quota(0.3, 0.6, threads=2)
-    finding = finding_of(report(session, session.run.start_ns, ["job"]), QUOTA_CAUSE)
+    finding = finding_of(report(session, ["job"]), QUOTA_CAUSE)
     assert finding.evidence[0] == "job was stopped for 0.60 of 1.0 s"
     assert finding.confidence == "inferred"
 
@@ -806,12 +806,12 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
         threads = {"7": [7, "job", 1, seq * 90_000_000, 0, 0, 0]}
         frames.append(machine.frame(seq, records={"watched": {"threads": threads, "more": 0}}))
     session_of(session, frames)
-    result = report(session, session.run.start_ns)
+    result = report(session)
     (check,) = [check for check in result.checks if check.key == "interrupts"]
     assert (check.result, check.is_ruled_out(0.1)) == (expected_text, is_ruled_out)
     whole = session.run_interval()
     # The interrupts are those of the whole run, so they are not in a report on a part of it.
-    part = brief_report(session, session.run.start_ns, totals=session.totals(), interval=whole)
+    part = brief_report(session, totals=session.totals(), interval=whole)
     part = with_checks(session, part)
     assert "interrupts" not in {check.key for check in part.checks}
 
@@ -845,7 +845,7 @@ def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     setting: dict[str, str], kernel: float, clue_text: str
 ) -> None:
     session = session_in_kernel(setting, util=0.9, kernel=kernel)
-    result = report(session, session.run.start_ns)
+    result = report(session)
     assert [clue.text.startswith(clue_text) for clue in result.clues] == [True] * bool(clue_text)
     first, *rest = printed_report(session, result)
     assert any(line.startswith("clue       ") for line in rest) == bool(clue_text)
@@ -864,7 +864,7 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
     settings: dict[str, str], clue_text: str, share: float
 ) -> None:
     session = session_in_kernel(settings, util=0.9, kernel=0.4)
-    result = report(session, session.run.start_ns)
+    result = report(session)
     (clue,) = result.clues
     assert clue.highest_share == pytest.approx(share, rel=0.02)
     assert clue_text in clue.text
@@ -902,7 +902,7 @@ def test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process(
     """The rows cover a second, in which each of four CPUs worked for a quarter of the time."""
     session = session_in_kernel(settings, util=0.25, kernel=0.4)
     session.hints.read_records({"kernel": {"span_ns": 10**9, "functions": rows}})
-    result = report(session, session.run.start_ns)
+    result = report(session)
     assert [clue.text for clue in result.clues] == texts
     assert answer(session, result).startswith(first)
 
@@ -942,7 +942,7 @@ def test_entries_of_the_kernel_log_are_clues(
     session = Session(machine.hello)
     session.track_losses()
     session_of(session, [machine.frame(0), machine.frame(1, records=records), machine.frame(2)])
-    result = report(session, session.run.start_ns)
+    result = report(session)
     assert [clue.text.split(":")[0] for clue in result.clues] == [
         f"the kernel's log names {name}" for name in clues
     ]
@@ -968,7 +968,7 @@ def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
         session.hints.read_records(
             {"memory": {"stalled_us": 0, "counts": {}, "groups": groups, "pids": pids}}
         )
-    result = report(session, session.run.start_ns, ["job"])
+    result = report(session, ["job"])
     assert [clue.text for clue in result.clues] == [clue_text] * bool(clue_text)
     first, *rest = printed_report(session, result)
     assert first == "job waited for the disk 80 % of its time."
@@ -1025,5 +1025,31 @@ def test_a_lowered_power_limit_hints_at_running_power_managers() -> None:
     for episode in session.episodes(0, session.now_ns):
         episode.evidence["power_limit_before_w"] = 300.0
     session.hints.read_records({"managers": {"812": "thermald"}})
-    hint = report(session, session.run.start_ns).findings[0].hint
+    hint = report(session).findings[0].hint
     assert hint == "find what lowers it at run time: thermald[812] here or the BMC"
+
+
+def test_a_clock_that_still_climbs_explains_its_loss() -> None:
+    """Cores wake up after 8 s. Half a second passes before their clocks are known to be steady."""
+    hello, stream = messages_lasting("sim:demo,cpus=8", 8.3)
+    session = Session(hello)
+    session.track_losses()
+    session_of(session, stream)
+    assert not [*session.running, *session.ended]
+    ramp = report(session).named_findings[0]
+    assert ramp.cause == ("ramp", "-")
+    assert ramp.share > 0.01
+    session_of(session, messages_lasting("sim:demo,cpus=8", 9.0)[1][len(stream) :])
+    assert [e.kind for e in session.ended] == ["ramp"]
+    assert report(session).sums.by_cause["ramp", "-"].sum() == pytest.approx(ramp.lost_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("watch", "why"),
+    [(None, "needs --watch"), ("lmp", "states of threads not known")],
+)
+def test_own_waits_are_said_to_be_counted_for_a_job_with_known_states(
+    watch: str | None, why: str
+) -> None:
+    unmeasured = session_and_report("steady", 3, watch)[1].unmeasured_losses
+    assert unmeasured[0][1] == why

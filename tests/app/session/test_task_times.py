@@ -215,7 +215,7 @@ def test_a_child_counts_from_its_start_if_the_recorder_started_the_job(
             session.apply(wire.Note("run-start", session.now_ns, data=argv))
     assert sum(times.run_s for times in session.run_times.threads.values()) == pytest.approx(run_s)
     session.run_times.threads = {(102, 102): TaskTimes("ld", 9.0)}
-    named = report(session, session.run.start_ns).job
+    named = report(session).job
     assert named == ("make" if watch == str(ROOT) else "ld")
 
 

@@ -70,6 +70,20 @@ def test_phases_begin_at_marks(recording: Path, capsys: pytest.CaptureFixture[st
     assert joules < result["whole"]["energy_j"], "time before the first mark is left out"
 
 
+def test_the_length_of_a_recording_starts_with_its_first_sample(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A probe sends its hello before the first read."""
+    hello, stream = messages(SPEC, 51)
+    path = write_recording(
+        tmp_path / "run", replace(hello, raw_ns=hello.raw_ns - 26_000_000), stream
+    )
+    (line,) = phases(capsys, path).values()
+    assert cli.main(["why", "--json", str(path)]) == 0
+    why_line = json.loads(capsys.readouterr().out)
+    assert line["elapsed_s"] == why_line["seen"]["elapsed_s"] == pytest.approx(5, abs=0.001)
+
+
 def test_a_part_can_be_summarised(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = phases(capsys, recording, "--from", "9s", "--to", "11s")["whole"]
     assert line["elapsed_s"] == pytest.approx(2, abs=0.11)

@@ -117,6 +117,12 @@ class UnitCharts:
     """The title of the CPU seconds by task, at the end of the chart's title."""
 
 
+def _lowered_chart(episode: Episode) -> str:
+    """Returns the name of the chart in which the episode explains low values; '' if there is none.
+    A ramp explains a low clock, although it is no problem."""
+    return "clock" if episode.kind == "ramp" else lowered_metric_name(episode)
+
+
 class ChartDrawer:
     def __init__(self, session: Session, units: Sequence[ChartUnit], *, counted: bool) -> None:
         self._session, self._units, self._counted = session, units, counted
@@ -150,7 +156,7 @@ class ChartDrawer:
         `rate_rows`: lines of the charts of states or CPU time, clock and IPC; 0: no such chart.
         `span_ns`: monotonic times in ns between which lost seconds are summed."""
         unit_charts = [UnitCharts() for _ in self._units]
-        episodes = [e for e in episodes if lowered_metric_name(e)]
+        episodes = [e for e in episodes if _lowered_chart(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
         if self._pairs and area_rows:
             areas = self._state_charts(area_rows, glyphs)
@@ -215,11 +221,11 @@ class ChartDrawer:
         ended_marker: int, running_marker: int,
     ) -> Ints:  # fmt: skip
         """Returns an array (units, columns): `running_marker` and `ended_marker` in the columns of
-        running and ended episodes that make the metric with the name `name` worse, else 0."""
+        running and ended episodes that lower the chart with the name `name`, else 0."""
         axis = self.history.axis
         markers = np.zeros((len(unit_indexes), axis.columns), np.intp)
         for episode in episodes:
-            visible = axis.cells_of(episode) if lowered_metric_name(episode) == name else None
+            visible = axis.cells_of(episode) if _lowered_chart(episode) == name else None
             if visible is None:
                 continue
             value = running_marker if is_running_at(episode, axis.now_ns) else ended_marker

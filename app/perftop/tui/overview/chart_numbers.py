@@ -443,8 +443,9 @@ def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
 RIGHT_WIDTH = 9
 CAUSES_WIDTH, MIN_WIDTH_FOR_CAUSES = 17, 156
 """Width in cells of the list of seconds lost by cause, and minimum width of a screen with it."""
-MIN_LOST_S = 0.05
-"""Minimum loss that is listed, in seconds."""
+MIN_LOST_S, MIN_UNEXPLAINED_S = 0.01, 0.05
+"""Minimum loss that is listed, in seconds: to a known and to an unknown cause. A clock that varies
+by some per cent looks like a small loss to an unknown cause."""
 
 
 def lost_time_lines(
@@ -454,7 +455,10 @@ def lost_time_lines(
     each cause, the largest loss first. `window_s`: seconds over which losses are summed."""
     lines: list[list[Run]] = [[(f"lost in {window_s:.0f} s", "dim")]] if rows > 3 else []
     order = sorted(range(len(lost_s)), key=lost_s.__getitem__, reverse=True)
-    shown = [cause for cause in order if lost_s[cause] >= MIN_LOST_S]
+    min_lost_s = [
+        MIN_LOST_S if name != "unknown" else MIN_UNEXPLAINED_S for name in charts.GAP_CAUSES
+    ]
+    shown = [cause for cause in order if lost_s[cause] >= min_lost_s[cause]]
     for cause in shown[: rows - len(lines)]:
         name, seconds = charts.GAP_CAUSES[cause], lost_s[cause]
         char = charts.GAP_CHARS[cause], f"bright/gap-{name}" if colour else "text"

@@ -144,7 +144,8 @@ class ChartPage:
         if has_moved or inputs != self._inputs:
             self._inputs = inputs
             rows = layout.area_rows, layout.rows, layout.rate_rows
-            self._unit_charts = self._drawer.draw(episodes, *rows, glyphs, span_ns)
+            causes = [*episodes, *session.ramps.unfinished_climbs()]
+            self._unit_charts = self._drawer.draw(causes, *rows, glyphs, span_ns)
             if layout.lane_rows or self._positions is not None:
                 self.lanes.read(past.axis, self._drawer.busy_shares(), span_ns, settings.grouping)
             if layout.lane_rows:

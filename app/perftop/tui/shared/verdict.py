@@ -367,7 +367,7 @@ def _verdict(
         text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)  # fmt: skip
     interval = session.interval_for(totals, snapshot)
-    why = brief_report(session, totals.start_ns, is_past=is_past, totals=totals, interval=interval)
+    why = brief_report(session, is_past=is_past, totals=totals, interval=interval)
     text = answer(session, why).removesuffix(".")
     losses = _losses_by_name(why.findings)
     if not why.named_findings:
@@ -403,6 +403,7 @@ def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
         kind, cause = finding.cause
         short_text = cause_of(cause).short_text
         name = short_text or ("clock" if finding.unit == "cycles" else "halts")
+        name = kind if kind == "ramp" else name
         if kind == "neighbour" and cause != "scheduler":
             name = finding.culprit
         before = losses.get(name, Loss(0.0, _marker(kind), name))

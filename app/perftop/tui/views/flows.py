@@ -20,8 +20,7 @@ from perftop.base.text import (
 from perftop.draw.strips import safe_cells
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import STEAL_CAUSE, Episode
-from perftop.output.checks import MIN_SHARE
-from perftop.output.evidence import evidence_pieces
+from perftop.output.evidence import MIN_SHARE, evidence_pieces
 from perftop.output.sentences import culprits
 from perftop.output.waiting import remedy_against
 from perftop.output.why_report import Finding, Report, remedy

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nightly import cases_by_day
 from sessions import session_of
 from sim_streams import messages as simulated
+from sim_streams import messages_lasting
 from terminal_apps import messages
 
 from perfprobe.wire import Hello, Multiplier
@@ -203,7 +204,7 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
         row_hz = (unit.high_hz - unit.low_hz) / len(unit.clock_lines)
         lost_s += eighths / 8 * row_hz / 3.5e9 * cell_s
         cells_with_gaps += len(gap_runs)
-    (power, *_) = report(session, session.run.start_ns).findings
+    (power, *_) = report(session).findings
     assert power.cause == ("turbo-drop", "power-pl1")
     assert cells_with_gaps > 30
     tolerance_s = cells_with_gaps * row_hz / 16 / 3.5e9 * cell_s
@@ -315,3 +316,18 @@ def test_history_cells_cover_at_least_half_a_second(samples: int, cell_ns: int) 
     assert axis.bin_ns == cell_ns
     assert axis.end_ns % cell_ns == 0
     assert axis.now_ns <= session.now_ns <= axis.end_ns
+
+
+@pytest.mark.parametrize("seconds", [8.3, 9.0], ids=["during the climb", "after the climb"])
+def test_the_loss_of_a_ramp_is_listed_as_one(seconds: float) -> None:
+    hello, stream = messages_lasting("sim:demo,cpus=8", seconds)
+    session = Session(hello, History(hello))
+    session_of(session, stream)
+    result = ChartPage(session, Cores(session))
+    assert result.choose_layout(60, 200)
+    settings = ViewSettings(cpu=0, window_s=30.0)
+    result.make_lines(session.take_interval(), range(4), settings, "colour")
+    ramp_s = [unit.lost_s[GAP_CAUSES.index("ramp")] for unit in result._unit_charts]
+    lost_s = [sum(unit.lost_s) for unit in result._unit_charts]
+    assert ramp_s == pytest.approx(lost_s, abs=0.01)
+    assert any("ramp   " in strips.text(line) for line in result.lines)

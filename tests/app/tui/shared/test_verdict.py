@@ -70,7 +70,7 @@ def why_between(messages: list[wire.Message], start_ns: int, until_ns: int) -> t
     session.track_losses()
     frames = (message for message in messages if isinstance(message, wire.Frame))
     session_of(session, [f for f in frames if start_ns <= f.time_ns <= until_ns])
-    why = report(session, session.run.start_ns)
+    why = report(session)
     return answer(session, why), why
 
 
@@ -228,9 +228,9 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
         session = Session(recording.hello)
         session.track_losses()
         session_of(session, [*recording.messages()])
-        whole_answer = answer(session, report(session, session.run.start_ns, is_past=True))
+        whole_answer = answer(session, report(session, is_past=True))
     assert f"{at_end[0]}." == whole_answer
-    assert at_end[1] == "in all 12.9 s"
+    assert at_end[1] == "in all 13.0 s"
     assert before[1].startswith("10.0 s until ")
     assert before[0] != at_end[0]
 
