@@ -253,6 +253,8 @@ def _fleet_source(args: argparse.Namespace) -> Source:
             option = "-i" if remote is None else "--remote"
             raise Failed(f"{option} is for live machines: {hosts[0]} has recordings", USAGE)
         return sources.RecordingsSource(Path(hosts[0]))
+    if path := next((host for host in hosts if "/" in host and "://" not in host), None):
+        raise Failed(f"no machine or directory {path}; fleet reads only one directory", USAGE)
     return sources.SshSource(host_names(hosts, file), update_s or 1.0, remote=remote)
 
 

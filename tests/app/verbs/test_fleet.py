@@ -53,6 +53,8 @@ def test_more_than_64_hosts_are_refused() -> None:
         (["-i", "2s", "."], "-i is for live machines: . has recordings"),
         (["--remote", "/opt/perftop", "."], "--remote is for live machines: . has recordings"),
         ([], "no machine was named"),
+        (["./none"], "no machine or directory ./none; "),
+        (["./", "./"], "fleet reads only one directory"),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(
