@@ -86,6 +86,8 @@ class Verdict:
     span_s: float = 0.0
     loss_history: tuple[float, ...] = ()
     """Lost shares of HISTORY_CELLS parts of the last ten minutes; NaN where unknown."""
+    remedy: str = ""
+    """What may help against the cause; '' if that is unknown or nothing is lost."""
     report: Report | None = field(default=None, compare=False)
     """The report whose first line is the verdict, without checks; None if there is none."""
 
@@ -95,11 +97,6 @@ class Verdict:
     @property
     def lost_share(self) -> float:
         return sum(loss.share for loss in self.losses)
-
-    @property
-    def remedy(self) -> str:
-        named = self.report.named_findings if self.report is not None else []
-        return named[0].hint if named else ""
 
     @property
     def level(self) -> int:
@@ -383,7 +380,7 @@ def _verdict(
             text, pieces, _marker(first.cause[0]), max(first.share, first.victim_share, running),
             first.lost_s / max(1e-9, why.totals.elapsed_s), first.cause,
             round(1e9 * (why.totals.elapsed_s if first.active_s is None else first.active_s)),
-            has_episodes=has_episodes,
+            has_episodes=has_episodes, remedy=first.hint,
         )  # fmt: skip
     return replace(
         verdict, is_past=is_past, losses=losses, wanted_s=why.sums.whole_s,
