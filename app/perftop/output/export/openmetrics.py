@@ -109,10 +109,9 @@ class OpenMetrics(BlockFormat):
     def _write_block(self, block: RowBlock) -> None:
         values = np.empty((len(block.intervals), *self._counts.shape))
         for i, field in enumerate(self._fields):
-            values[:, i] = block.by_row(field.values(block), field.scope)
-        is_rounded = [field.kind == "number" for field in self._fields]
-        values[:, is_rounded] = rounded_numbers(values[:, is_rounded])
-        for i, field in enumerate(self._fields):
+            column = field.values(block)
+            rounded = rounded_numbers(column) if field.kind == "number" else column
+            values[:, i] = block.by_row(rounded, field.scope)
             if field.scope in {"core", "package", "l3"}:
                 # only the row of its first CPU has the value of a core, package or L3
                 is_first = _is_first_of_owner(self._owners(block.cores, field.scope))

@@ -368,7 +368,8 @@ class Parquet(BlockFormat):
         for field, column, name in zip(
             self._table.fields, columns, self._table.names, strict=False
         ):
-            values = np.broadcast_to(block.by_row(column, field.scope), shape).ravel()
+            rounded = rounded_numbers(column) if field.kind == "number" else column
+            values = np.broadcast_to(block.by_row(rounded, field.scope), shape).ravel()
             arrays.append(self._array(field, values, self._schema.field(name).type))
         arrays.append(self._arrow.array(chain(*self._table.reasons(block, columns))))
         self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))
@@ -383,8 +384,6 @@ class Parquet(BlockFormat):
             missing = np.isnan(values)
             whole_values = np.where(missing, 0, values).astype(np.int64)
             return self._arrow.array(whole_values, target, mask=missing)
-        if field.kind == "number":
-            values = rounded_numbers(values)
         return self._arrow.array(values, target, from_pandas=field.kind != "boolean")
 
     def finish(self) -> None:
