@@ -4,6 +4,7 @@ screen."""
 from __future__ import annotations
 
 import errno
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -332,7 +333,7 @@ async def test_marks_are_not_hidden_by_filters_or_selected_as_episodes() -> None
     async with running_app(Machine(ceiling_hz=3.0e9)) as run:
         await run.intervals(3)
         await run.pilot.press("m", *"here", "enter", "slash", *"0", "enter", "5")
-        await until_true(lambda: "label: here" in view(run), "the mark")
+        await until_true(lambda: re.search(r" mark +here\b", view(run)), "the mark")
         session = run.session
         assert not session.ended
         assert not session.detector.running
