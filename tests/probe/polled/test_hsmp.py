@@ -6,6 +6,7 @@ import ctypes
 import errno
 import fcntl
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
@@ -16,7 +17,6 @@ import trees
 from synth import Clock
 
 from perfprobe.cpu import topology
-from perfprobe.polled import firmware_limits
 from perfprobe.polled.firmware_limits import (
     ANSWER_WORDS,
     FABRIC_CLOCKS,
@@ -208,11 +208,28 @@ def test_firmware_without_a_message_lacks_its_counters(two_packages: Path) -> No
     assert "19h" in source.missing[0].why
 
 
-def test_slow_firmware_is_not_polled(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(firmware_limits, "MAX_ANSWER_NS", -1)
-    source = open_hsmp(two_packages, lambda _socket, _message: 0)
-    assert source.block.counters == []
-    assert "too slow to repeat" in source.missing[0].why
+@pytest.mark.parametrize("slow_answers", [1, 2])
+def test_slow_firmware_is_not_polled(turin: Path, slow_answers: int) -> None:
+    """A single slow answer is no proof: the main thread may have waited for a CPU."""
+    clock, firmware, asked = Clock(), Firmware(), Counter[int]()
+
+    def wait(request: int) -> None:
+        asked[request] += 1
+        clock.now_s += 0.004 if asked[request] <= slow_answers else 0.001
+
+    def answer(_socket: int, message: int) -> int:
+        wait(message)
+        return 0
+
+    def table(socket: int, size: int) -> bytes:
+        wait(-1)
+        return firmware(socket, size)
+
+    rows = [row for row in topology.read_cpus(turin) if not row.package]
+    for source in (Hsmp(turin, rows, answer, clock), HsmpTable(turin, rows, table, clock)):
+        assert bool(source.block.counters) == (slow_answers == 1)
+        assert all("4000 µs: too slow to repeat" in missing.why for missing in source.missing)
+        assert bool(source.missing) == (slow_answers == 2)
 
 
 def test_a_missing_device_is_not_reported(two_packages: Path) -> None:
