@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import takewhile
+from operator import attrgetter
 
 import numpy as np
 
@@ -123,8 +125,17 @@ class EpisodeLog:
 
     def add_loss(self, loss: Episode) -> None:
         """Adds an ended loss that no detector reports. It is listed and drawn, but `between` does
-        not return it, as losses are not computed from it."""
-        self._losses = [*self._losses, loss][-MAX_MARKS:]
+        not return it, as losses are not computed from it. If the previous loss ended after the
+        start of this one, the two become one, described by the greater."""
+        losses, last = self._losses, next(iter(self._losses[-1:]), None)
+        if last is not None and (last.end_ns or 0) >= loss.start_ns:
+            greater = max(last, loss, key=attrgetter("lost_share"))
+            cpus = sorted({*last.cpus, *loss.cpus})
+            start_ns = min(last.start_ns, loss.start_ns)
+            losses = losses[:-1]
+            loss = replace(greater, cpus=cpus, start_ns=start_ns, end_ns=loss.end_ns)
+        self._losses = [*losses, loss][-MAX_MARKS:]
+        self._merged_episodes = None, []
 
     def losses_between(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the losses of `add_loss` that overlap this span."""

@@ -43,6 +43,8 @@ MAX_REREAD_VALUES = 40_000
 """Maximum number of values (samples times CPUs) that are read from the history for one verdict."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
 """Minimum share of their time that victims lose for the line to be orange or red."""
+MIN_PAST_SHARE = 0.2
+"""Minimum share of the worst loss to a cause for a span to include a part of that loss."""
 CAUSE_ENDED_AFTER_NS = 3_000_000_000
 """Time in ns without a loss after which a cause has ended."""
 MAX_LAST_CAUSE_NS = 60_000_000_000
@@ -192,8 +194,8 @@ class _VerdictCache:
 
     def _totals_of_last_seconds(self, session: Session, totals: Totals) -> Totals:
         """Returns the part of the session's `totals` that belongs to the last seconds."""
-        states = self._recent_totals
-        states.append(totals.copy())
+        states, totals = self._recent_totals, totals.copy()  # the session's totals grow
+        states.append(totals)
         while len(states) > 1 and states[1].end_ns <= totals.end_ns - VERDICT_SPAN_NS:
             states.popleft()
         first_ns = totals.end_ns - VERDICT_SPAN_NS
@@ -257,8 +259,11 @@ class _VerdictCache:
         for a watched job."""
         assert worst.report is not None
         start_ns, end_ns = self._worst_since_ns, session.now_ns
+        # Tasks on one of many CPUs can lose much of their time, but little of that of the machine.
+        worst_share = worst.report.named_findings[0].share
+        min_share = min(MIN_WARNING_SHARE, MIN_PAST_SHARE * worst_share)
         for state in reversed(self._recent_totals):
-            if totals.losses.since(state.losses).share(worst.cause) >= MIN_WARNING_SHARE:
+            if totals.losses.since(state.losses).share(worst.cause) >= min_share:
                 break
             end_ns = state.end_ns
         past = _verdict(session, worst.report.totals, session.snapshot, is_past=True)

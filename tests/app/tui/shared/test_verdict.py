@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import groupby, pairwise
+from math import sin
 from pathlib import Path
 
 import exports
@@ -160,6 +161,53 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     assert not session.episodes(0, session.now_ns), "losses are not computed from it"
     moment_ns = nearest_moment(session, session.take_interval(), reachable_episodes(session), -1)
     assert moment_ns == pytest.approx(SECOND, abs=SECOND)
+
+
+def tasks_that_stop_waiting(machine: Machine, waiting_samples: int) -> list[wire.Message]:
+    """Returns the messages of 30 s in which two tasks share CPU 1 at first, and then wait no
+    longer."""
+    free = {"tasks": {"1": [11, "hogA", 1.0], "0": [12, "hogB", 1.0]},
+            "waits": {"1": [[0.0, 1]], "0": [[0.0, 1]]}}  # fmt: skip
+    records = [HOGS if seq <= waiting_samples else free for seq in range(300)]
+    frames = [machine.frame(s, records={} if s % 10 else r) for s, r in enumerate(records)]
+    return [machine.hello, *frames]
+
+
+def test_the_last_loss_of_few_tasks_on_a_big_machine_has_its_real_end() -> None:
+    """They lose less than 1 % of all CPU time. Their loss was once said to have ended 8 s early."""
+    machine = Machine(cores=128, threads=1, ceiling_hz=3.0e9)
+    for cpu in range(128):
+        machine.cpu(cpu).util = 1.0
+    session, verdicts = session_and_verdicts(tasks_that_stop_waiting(machine, 140))
+    (loss,) = session.ended
+    assert (loss.start_ns, loss.end_ns) == pytest.approx((0, 14 * SECOND), abs=SECOND)
+    assert " ago for 14 s: " in verdicts[-1][1].evidence[0]
+
+
+def test_the_last_loss_of_the_first_seconds_is_described_as_it_was_then() -> None:
+    """The times of its tasks once went on growing after the loss."""
+    messages = tasks_that_stop_waiting(Machine(cores=2, threads=1, ceiling_hz=3.0e9), 50)
+    session, verdicts = session_and_verdicts(messages)
+    sentence_on_loss = "hogA[11] and hogB[12] shared CPU 1: each waited 50 % of its time"
+    assert verdicts[-1][1].evidence[0].endswith(f" ago for 6 s: {sentence_on_loss}")
+    assert text(ended_sentence(session, session.ended)) == sentence_on_loss
+
+
+def test_one_long_wait_is_listed_once_although_another_loss_is_at_times_greater() -> None:
+    """Each time, the list once got another episode of about 15 s, which overlapped the last."""
+    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9, changes={"virtualisation": "kvm"})
+    messages: list[wire.Message] = [machine.hello]
+    records = HOGS | {"waits": {"1": [[0.15, 20], [0.15, 20]]}}
+    for seq in range(1000):
+        for cpu in (0, 1):
+            steal = max(0.0, 0.15 + 0.06 * sin(seq / 15))
+            machine.cpu(cpu).steal, machine.cpu(cpu).util = steal, 1 - steal
+        messages.append(machine.frame(seq, records={} if seq % 10 else records))
+    session, verdicts = session_and_verdicts(messages)
+    assert len({verdict.cause for _, verdict in verdicts[4:]}) == 2
+    waits = [episode for episode in session.ended if episode.cause == "scheduler"]
+    assert all(a.end_ns is not None and a.end_ns < b.start_ns for a, b in pairwise(waits))
+    assert len(waits) < 4
 
 
 def ended_job() -> Iterator[wire.Message]:
