@@ -293,6 +293,8 @@ class Recording:
         head = self._bytes(offset, 5)
         begin = 1 + _LENGTH_BYTES[head[0]]
         length = int.from_bytes(head[1:begin], "big")
+        if offset + begin + length > self.size:  # these bytes may be no head
+            return False
         try:
             self._decoder().decode(self._bytes(offset + begin, length))
         except wire.WireError:

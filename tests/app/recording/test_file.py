@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import tracemalloc
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
@@ -102,6 +103,25 @@ def test_a_message_after_damage_is_found_whatever_its_length(tmp_path: Path) -> 
     with open_recording(tmp_path, data) as recording:
         times = [message.time_ns for message in recording.messages()]
     assert times == [second.time_ns, third.time_ns]
+
+
+def test_a_damaged_length_does_not_cause_a_huge_read(tmp_path: Path) -> None:
+    """Before a damaged message, one byte can look like the first of a head with a length of 4
+    GB."""
+    first, second, third = [message for message in FOUND if isinstance(message, wire.Frame)][:3]
+    damaged = wire.encode(replace(second, records={"x": bytes(2000)}))[:-1] + b"\0"
+    assert damaged[:1] == b"\xc5"
+    start = wire.encode(HELLO) + b"\0" + wire.encode(first)[1:]
+    data = start + b"\xc6\xff" + damaged + wire.encode(third)
+    tracemalloc.start()
+    try:
+        with open_recording(tmp_path, data) as recording:
+            times = [message.time_ns for message in recording.messages()]
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert times == [third.time_ns]
+    assert peak_bytes < 10**8
 
 
 def test_damage_is_counted_once(tmp_path: Path) -> None:
