@@ -43,12 +43,6 @@ Glyphs = Literal["colour", "sixteen", "shapes", "ascii"]
 as shapes in the terminal's own 16 colours. "shapes": as shapes without colour."""
 
 
-def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
-    if ascii_ or no_color:
-        return "ascii" if ascii_ else "shapes"
-    return "sixteen" if theme.PALETTES[theme_name].ansi else "colour"
-
-
 def chart_lines(columns: Sequence[ChartColumn]) -> list[list[Run]]:
     """Returns the lines of the chart that consists of these columns, the top line first."""
     chars, styles = "".join([column.chars for column in columns]), [c.styles for c in columns]

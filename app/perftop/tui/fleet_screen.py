@@ -16,7 +16,6 @@ from textual.binding import BindingType
 
 from perftop.base.errors import Failed
 from perftop.base.text import duration, safe_text, supports_unicode
-from perftop.draw.charts import chart_glyphs
 from perftop.draw.columns import column_at
 from perftop.draw.strips import Line
 from perftop.process.job_terminal import next_key
@@ -30,7 +29,7 @@ from perftop.tui.fleet.page import NUMBER_HELP, fleet_page_lines
 from perftop.tui.frame.bottom import KeyPiece, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
-from perftop.tui.shared.canvas import PageWidget
+from perftop.tui.shared.canvas import PageWidget, chart_glyphs
 from perftop.tui.shared.paint import DirectScreen
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
@@ -20,6 +20,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from perftop.draw import theme
+from perftop.draw.charts import Glyphs
 from perftop.draw.columns import Run
 from perftop.draw.strips import BLANK, Line, justify, merge_runs, safe_cells, width
 from perftop.model.kinds import Episode
@@ -30,13 +31,15 @@ from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.paint import RenderedStrip, RunWriter, repaint, run_writer
 from perftop.tui.shared.view_settings import ViewSettings
 
-if TYPE_CHECKING:
-    from perftop.draw.charts import Glyphs
-
-
 ClickTarget = Episode | int | None
 """Target of a click: an episode to open, the number of a CPU to select, or None."""
 PanelLine = tuple[list[Run], ClickTarget]
+
+
+def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
+    if ascii_ or no_color:
+        return "ascii" if ascii_ else "shapes"
+    return "sixteen" if theme.PALETTES[theme_name].ansi else "colour"
 
 
 TOUR_NOTES = (
@@ -305,8 +308,6 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         """Makes all lines again, for another width, order or machine, and draws the canvas."""
         if self._layout_inputs is None or not self.size.width:
             return
-        from perftop.draw.charts import chart_glyphs  # imported late: needs numpy
-
         app, self._theme = self.app, self.app.current_theme.name
         self.glyphs = chart_glyphs(self._theme, no_color=app.no_color, ascii_=self.settings.ascii)
         self._is_laid_out = True
