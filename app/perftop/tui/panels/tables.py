@@ -311,7 +311,7 @@ class TaskRanking:
         """The mean number of tasks that wait on each CPU; empty if waits are unknown."""
         if self.snapshot.waits is None:
             return {}
-        cpus = [self._session.topology[row].cpu for row in self.selected]
+        cpus = [row.cpu for row in self._session.topology]  # also siblings of selected CPUs
         waits = {cpu: [task.wait for task in self.snapshot.activity_on(str(cpu))] for cpu in cpus}
         return {cpu: sum(w for w in waits[cpu] if not isnan(w)) for cpu in cpus}
 

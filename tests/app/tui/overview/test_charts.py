@@ -157,6 +157,27 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     assert printed == (unseen[0] if unseen else "sh:8")
 
 
+def test_the_queue_of_a_core_includes_that_of_a_sibling_outside_the_selection() -> None:
+    """With `--cpus 0`, a core of CPU 0 and 1 once had no queue."""
+    machine = Machine(cores=1, threads=2, changes={"selected": [0]})
+    session = Session(machine.hello, History(machine.hello))
+    names = {"0": [8, "a", 0.5], "1": [9, "b", 0.5]}
+    others, waits = (
+        {cpu: [task] for cpu, task in names.items()},
+        {"0": [[0.5, 20]], "1": [[1.0, 20]]},
+    )
+    records = {"tasks": names, "others": others, "waits": waits}
+    session_of(session, [machine.frame(seq, records=records) for seq in range(20)])
+    interval, cores = session.take_interval(), Cores(session)
+    (unit,) = chart_units(cores, range(len(cores.rows)), counted=True)
+    episodes = RowEpisodes(session)
+    episodes.read(interval)
+    moment = UnitReader(RowReader(session, cores).read(interval), [unit], GHZ, episodes)
+    waiting = sum(t.wait for cpu in "01" for t in interval.snapshot.activity_on(cpu))
+    assert moment.unit_values(unit, is_selected=False).waiting_tasks == pytest.approx(waiting)
+    assert waiting > 0
+
+
 SIZES = [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)]
 CORES = [1, 2, 4, 8, 16, None]
 """Numbers of cores; None: a guest without counters."""
