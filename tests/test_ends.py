@@ -233,7 +233,7 @@ def test_an_existing_file_is_kept(tmp_path: Path, verb: list[str]) -> None:
     out.write_text("precious", encoding="utf-8")
     done = command.run_in_process(*verb, "-o", str(out))
     assert done.returncode == 1
-    assert done.stderr == f"perftop: {out} exists already; --force replaces it\n"
+    assert done.stderr == f"perftop: {out} already exists; --force replaces it\n"
     assert out.read_text(encoding="utf-8") == "precious"
     done = command.run_in_process(*verb, "--source", "sim:no", "-o", str(out), "--force")
     assert done.returncode == 2
@@ -269,7 +269,7 @@ def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: P
         (["stat", "-i", "250ms", "--sample", "100ms"], 2, "must be a multiple of --sample"),
         (["stat", "--watch", "999999999"], 3, "perftop: no process 999999999\n"),
         (["stat", "--source", "sim", "--watch=-16-bytes-of-name"], 2, "of up to 15 bytes"),
-        (["topology", "--sysroot", "/nowhere"], 3, "no CPUs can be found below /nowhere"),
+        (["topology", "--sysroot", "/nowhere"], 3, "no CPUs can be found under /nowhere"),
         (["stat", "-i", "٣"], 2, "invalid duration"),
         (["stat", "-i", "100us"], 2, "at least 1ms"),
         (["stat", "-n", "1", "make", "j8"], 2, "perftop stat [OPTIONS] -- make j8\n"),
@@ -312,7 +312,7 @@ def test_a_full_output_is_reported(arguments: list[str]) -> None:
 def test_doctor_answers_if_no_source_is_readable(tmp_path: Path) -> None:
     done = command.run_in_process("doctor", "--sysroot", str(tmp_path))
     assert done.returncode == 0
-    assert "no CPUs can be found below" in done.stdout
+    assert "no CPUs can be found under" in done.stdout
 
 
 @pytest.mark.parametrize(("verb", "begin"), [

@@ -250,7 +250,7 @@ def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> 
         if not command:
             raise Failed("no command after --", USAGE)
         if any(getattr(args, name, None) is not None for name in ("duration", "count")):
-            raise Failed("a command is measured to its end; to stop it: -- timeout 10 CMD", USAGE)
+            raise Failed("a command is measured until it ends; to stop: -- timeout 10 CMD", USAGE)
     if hasattr(args, "host"):
         args.hosts = list(args.host or [])
         args.host = args.hosts[0] if args.hosts else None
@@ -362,7 +362,7 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
             words.append(_as_milliseconds(word))
         elif name in _COUNT_OPTIONS and verb != "stat":
             how = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
-            raise Failed(f"no option {name} of {verb}; how long: {how}", USAGE)
+            raise Failed(f"{verb} has no option {name}; to set the duration: {how}", USAGE)
         elif name in _RENAMED_OPTIONS:
             words += [_RENAMED_OPTIONS[name], value] if equals else [_RENAMED_OPTIONS[name]]
         elif name in _MS_OPTIONS:
@@ -370,7 +370,7 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
             words += ["--interval", _as_milliseconds(value)] if equals else ["--interval"]
         elif name == "-A" and verb == "stat":
             if {"-B", "-r"}.isdisjoint(rest):
-                raise Failed(f"-A is for -r N and -B 'CMD'; {_ROWS_HINT}", USAGE)
+                raise Failed(f"-A needs -r N and -B 'CMD'; {_ROWS_HINT}", USAGE)
             words.append(word)
         elif name in _OPTION_HINTS:
             raise Failed(f"no option {name}; {_OPTION_HINTS[name]}", USAGE)

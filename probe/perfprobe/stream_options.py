@@ -38,7 +38,7 @@ def sysroot_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
-        help="read from DIR/proc, DIR/sys and DIR/dev only (default: this machine)",
+        help="read only from DIR/proc, DIR/sys and DIR/dev (default: this machine)",
     )  # fmt: skip
     return parser
 

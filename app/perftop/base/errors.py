@@ -57,7 +57,7 @@ def output_failure(error: OSError, output: str = "stdout") -> Failed:
         call, trace = trace.tb_frame.f_code.co_name, trace.tb_next
     why = f"{call}: {error.strerror}" if call else error.strerror
     if error.errno in {errno.EPERM, errno.ENOSYS}:
-        return Failed(f"a system call is refused, perhaps by a seccomp filter ({why})")
+        return Failed(f"a system call was refused, perhaps by a seccomp filter ({why})")
     return Failed(f"a system call failed ({why})")
 
 

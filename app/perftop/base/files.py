@@ -43,7 +43,7 @@ nothing is read or changed."""
 def check_path(path: Path, *, force: bool) -> None:
     """Raises Failed if the file exists. Devices and pipes are allowed: they are not replaced."""
     if path.is_file() and not force:
-        raise Failed(f"{path} exists already; --force replaces it")
+        raise Failed(f"{path} already exists; --force replaces it")
 
 
 def create(path: Path, *, force: bool) -> BinaryIO:
@@ -52,7 +52,7 @@ def create(path: Path, *, force: bool) -> BinaryIO:
     try:
         return io.BufferedWriter(_ReplacedFile(path, "w" if force or path.exists() else "x"))
     except FileExistsError:
-        raise Failed(f"{path} exists already; --force replaces it") from None
+        raise Failed(f"{path} already exists; --force replaces it") from None
     except OSError as error:
         raise failure_to_write(path, error) from None
 

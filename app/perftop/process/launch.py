@@ -83,7 +83,7 @@ def _interpreter() -> str:
 def ask_sudo_password() -> None:
     """Lets sudo ask for the password now, before the screen uses the terminal. Raises Failed."""
     if shutil.which("sudo") is None:
-        raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
+        raise Failed("--sudo: sudo was not found; run perftop as root instead", UNAVAILABLE)
     if subprocess.run(["sudo", "-v"], check=False).returncode:
         refused = "--sudo: sudo did not let the probe run as root"
         raise Failed(f"{refused}; without --sudo you see what your user may read", UNAVAILABLE)
@@ -170,7 +170,7 @@ class Probe:
         import select
 
         remote_name = f"{self.host}: " if self.host else ""
-        late = Failed(f"{remote_name}the probe gave no answer within {MAX_ANSWER_S:.0f} s")
+        late = Failed(f"{remote_name}the probe did not answer within {MAX_ANSWER_S:.0f} s")
         output, until_s, poll = bytearray(), time.monotonic() + MAX_ANSWER_S, select.poll()
         poll.register(self.stdout, select.POLLIN)
         while poll.poll(1e3 * max(0.0, until_s - time.monotonic())):
@@ -398,7 +398,7 @@ FAILURE_PATTERNS = (
     ("key", r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED|host key is known",
      "check the key and accept it once by hand: ssh {host} true"),
     ("login", r"Permission denied|Too many authentication failures|No supported authentication",
-     "perftop asks for no password: ssh-copy-id {host}, or load the key with ssh-add"),
+     "perftop never asks for a password: ssh-copy-id {host}, or load the key with ssh-add"),
     ("connection", r"refused|timed out|No route|unreachable|reset|[Cc]losed|kex_|pipe|respond",
      "is it up, and is sshd running there? ssh {host} true"),
 )  # fmt: skip

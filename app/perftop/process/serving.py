@@ -59,7 +59,7 @@ def inherited_sockets() -> list[socket.socket]:
             text = f"descriptor {fd} of LISTEN_FDS is not a socket: {error.strerror}"
             raise Failed(text) from None
         if not listens or sock.type != socket.SOCK_STREAM:
-            raise Failed(f"descriptor {fd} of LISTEN_FDS does not listen for streams")
+            raise Failed(f"descriptor {fd} of LISTEN_FDS is not a listening stream socket")
         os.set_inheritable(fd, False)
         sock.setblocking(False)
         sockets.append(sock)
@@ -153,7 +153,7 @@ def group_id(name: str) -> int:
     try:
         return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
     except KeyError:
-        raise Failed(f"--group {name}: there is no such group", USAGE) from None
+        raise Failed(f"--group {name}: no such group", USAGE) from None
 
 
 def may_read(peer: socket.socket, group: int | None) -> bool:

@@ -48,7 +48,7 @@ def check_path(path: Path, *, force: bool) -> None:
             hint = f"; name a file in it: -o {path / 'run.perftop'}" if path.is_dir() else ""
             raise Failed(f"cannot record to {path}: it exists and is not a file{hint}")
         if not force:
-            raise Failed(f"{path} exists already; --force replaces it")
+            raise Failed(f"{path} already exists; --force replaces it")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise Failed(f"cannot record to {path}: {path.parent} is not writable")
 
@@ -290,7 +290,7 @@ class ScreenRecorder:
             written_bytes = thread.byte_count
             thread.join(END_S)
             if thread.is_alive() and thread.byte_count == written_bytes:
-                return f"{thread.path} may lack its end: the disk does not answer"
+                return f"{thread.path} may be incomplete: the disk does not respond"
         return thread.failed or f"recorded {thread.extent}"
 
     def _start_thread(self) -> _RecordingThread:

@@ -21,7 +21,7 @@ from perftop.verbs.machine import Answer, fact_lines
 
 PROC, COUNTERS = "/proc", "perf counters"
 PROVIDED_NUMBERS = {
-    PROC: "utilisation, steal, tasks and whom they wait for",
+    PROC: "utilisation, steal, tasks and what they wait for",
     COUNTERS: "clock, IPC, halts",
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
@@ -89,11 +89,11 @@ def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
     the user cannot be checked; else 0."""
     for rule in rules:
         if rule.endswith("="):
-            raise Failed(f"--check: {rule!r} names no state (is a variable not set?)", USAGE)
+            raise Failed(f"--check: {rule!r} has no state (is a variable unset?)", USAGE)
         name, _, state = rule.partition("=")
         if state and state not in STATES.get(name, (state,)):
-            states = " or ".join(f"{name}={known}" for known in STATES[name])
-            raise Failed(f"--check: unknown state {state!r}; it is {states}", USAGE)
+            states = ", ".join(f"{name}={known}" for known in STATES[name])
+            raise Failed(f"--check: unknown state {state!r}; known: {states}", USAGE)
         if name not in RULES:
             rule_names = ", ".join(RULES)
             hint = text.did_you_mean(name, RULES, f"conditions: {rule_names}")

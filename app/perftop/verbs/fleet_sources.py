@@ -539,7 +539,7 @@ def _parse_series(answer: bytes) -> list[Series]:
     if not isinstance(result, list):
         raise Failed("the server's answer has no result: is it a Prometheus?")
     if len(result) > MAX_SERIES:
-        raise Failed(f"the server's answer has more than {MAX_SERIES} series: narrow it by --match")
+        raise Failed(f"the server's answer has over {MAX_SERIES} series: narrow it with --match")
     series = []
     for entry in result:
         if not isinstance(entry, dict) or not isinstance(labels := entry.get("metric"), dict):

@@ -64,8 +64,8 @@ def checked_answer(args: argparse.Namespace) -> Iterator[None]:
         if args.host is None:
             raise
         what = f"{type(error).__name__}: {error}"[:MAX_REASON]
-        text = f"{args.host}: the answer of the probe there cannot be understood ({what})"
-        raise Failed(f"{text}; does perftop have the same version there?", UNAVAILABLE) from None
+        text = f"{args.host}: the probe's answer cannot be parsed ({what})"
+        raise Failed(f"{text}; is the same perftop version installed there?", UNAVAILABLE) from None
 
 
 def ask_and_print(args: argparse.Namespace, draw: FormatAnswer, verb: str, *arguments: str) -> int:

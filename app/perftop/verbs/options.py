@@ -36,7 +36,7 @@ LARGE_BARE_NUMBER_NS = 60_000_000_000
 """Interval in ns above which a number without a unit causes a warning."""
 _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "sec": 10**9, "m": 60 * 10**9,
              "min": 60 * 10**9, "h": 3600 * 10**9}  # fmt: skip
-REMOTE_HELP = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
+REMOTE_HELP = "path of perfprobe on HOST (default: found in PATH there)"
 METRICS_HELP = "print only these numbers: util, busy_hz, smt, power_w … (perftop help numbers)"
 DURATION_HELP = "stop after this time (default: run until Ctrl-C); not with CMD"
 SAMPLE_DEFAULT_HELP = "100ms, less if -i is not a multiple of it"
@@ -128,7 +128,7 @@ def parse_file_path(text: str) -> Path:
     """Parses the name of a file. Refuses an empty name: a shell passes one for an unset
     variable."""
     if not text:
-        raise argparse.ArgumentTypeError("the name is empty (is a shell variable not set?)")
+        raise argparse.ArgumentTypeError("the name is empty (is a shell variable unset?)")
     return Path(text)
 
 

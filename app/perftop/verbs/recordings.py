@@ -106,7 +106,7 @@ def run_diff(args: argparse.Namespace) -> int:
     conditions: list[Condition] = args.fail_if
     for key in (*(metrics or ()), *(condition.key for condition in conditions)):
         if key not in NUMBERS and not is_event_key(key):
-            raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
+            raise Failed(f"unknown metric {key!r}; known: {', '.join(NUMBERS)}", USAGE)
     damages: list[str] = []
     a, b = (
         [replace(reading, file=index) for index, path in enumerate(which)
@@ -186,7 +186,7 @@ def _compared_pairs(
         if of_a and of_b:
             pairs.append((label, of_a, of_b))
     if not pairs and by_mark:
-        raise Failed("A and B have no mark of the same name: leave out --by mark", USAGE)
+        raise Failed("A and B have no mark in common: leave out --by mark", USAGE)
     if not pairs:
         raise Failed("one side has no run, only phases: add --by mark", USAGE)
     return pairs
@@ -209,7 +209,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
         raise Failed(f"{failure_to(f'read {path}', error)}; {hint}") from None
     if not content.startswith(b"{"):
         if content and not path.is_file():
-            raise Failed(f"{path} is a pipe: only JSON can be compared from one", USAGE)
+            raise Failed(f"{path} is a pipe: from a pipe, only JSON can be compared", USAGE)
         return _recorded_readings(path, damages, by_mark=by_mark)
     try:
         readings, why = parse_json_lines(content.decode("utf-8", "replace").splitlines())

@@ -35,7 +35,7 @@ DEMO_TITLES = {
 }
 PANE_HELP = (
     "-- CMD [ARG …] runs a command, measures it, and shows its output below the numbers. "
-    "Ctrl-C goes to the command; q closes the screen but not the command. When the command ends, "
+    "Ctrl-C goes to the command; q only closes the screen. When the command ends, "
     "a summary is printed on stderr. The exit status is the command's."
 )
 
@@ -129,7 +129,7 @@ def run_demo(args: argparse.Namespace) -> int:
     names = [word.strip("`") for topic in DEMO_TITLES for word, _ in _demo_table(topic)[1:]]
     if not settings_only and first_word not in names:
         hint = did_you_mean(first_word, names, "all names: perftop demo list")
-        raise Failed(f"no demo {first_word!r}{hint}", USAGE)
+        raise Failed(f"unknown demo {first_word!r}{hint}", USAGE)
     source = f"sim:demo,{name}" if settings_only else f"sim:{name}"
     if not options.is_at_terminal():
         verb = f"summary demo:{name}" if is_recording else f"stat --source {source}"

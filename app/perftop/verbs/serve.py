@@ -243,7 +243,7 @@ def print_shipped(name: str) -> int:
     is_hidden = any(program.is_relative_to(directory) for directory in HIDDEN_DIRECTORIES)
     if name in {"unit", "recorder"} and is_hidden:
         text = f"{program} is in a home directory, which the service cannot see: install perftop"
-        print_error(f"{text} elsewhere, for instance in /opt")
+        print_error(f"{text} elsewhere, such as /opt")
     sys.stdout.write(shipped_text(name).replace("@PERFTOP@", str(program)))
     return 0
 

@@ -261,9 +261,9 @@ def _is_repeated(args: argparse.Namespace) -> bool:
         args.command = args.commands["A"]
     if args.repeat is None:
         if args.keep_failed:
-            raise Failed("--keep-failed is for -r N: a single run always counts", USAGE)
+            raise Failed("--keep-failed needs -r N: a single run always counts", USAGE)
         if args.warmup:
-            raise Failed("--warmup is for -r N: a single run counts from its start", USAGE)
+            raise Failed("--warmup needs -r N: a single run counts from its start", USAGE)
         return False
     args.commands = args.commands or {None: args.command}
     if args.command is None:

@@ -69,9 +69,9 @@ def _run_on_file(args: argparse.Namespace) -> int:
         raise Failed("a recording or a command, not both", USAGE)
     if args.duration is not None or args.interval is not None:
         option = "-i" if args.duration is None else "--duration"
-        text = f"{option} is for a measurement; part of a recording: perftop summary --from --to"
+        text = f"{option} is only for measuring; part of a recording: perftop summary --from --to"
         raise Failed(text, USAGE)
-    options.refuse_probe_options(args, "is for a measurement; the recording has its own")
+    options.refuse_probe_options(args, "is only for measuring; the recording has its own")
     with fast_imports():
         from perftop.recording.file import open_source, refuse_as_output, report_damage
 
@@ -174,7 +174,8 @@ def add_summary(subparsers: Any) -> None:
     parser.add_argument("--by", choices=("mark",), metavar="mark", help=text)
     for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):
         moment = (
-            f"{text} of the part to summarise: 30s (since the start) or 12:03:05 (default: all)"
+            f"{text} of the part to summarise: 30s (since the start) or 12:03:05 "
+            f"(default: {text} of FILE)"
         )
         parser.add_argument(name, dest=key, type=parse_moment, metavar="TIME", help=moment)
     options.add_json_options(parser, "print one JSON object per phase")
@@ -213,7 +214,7 @@ def run_summary(args: argparse.Namespace) -> int:
             reader.on_end()
     if not whole_phases.phases:
         if args.since is not None or args.until is not None:
-            raise Failed(f"{file} has no sample in that time", USAGE)
+            raise Failed(f"{file} has no samples in that range", USAGE)
         damage = f": {source.damage}" if source.damage else ""
         raise Failed(f"{file} has fewer than two samples{damage}", DAMAGED if damage else 1)
     if by_mark and not marked_phases.phases:

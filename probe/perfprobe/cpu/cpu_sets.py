@@ -64,18 +64,18 @@ def _expand_range(item: str) -> range | list[int]:
         raise UsageError(f"{_quote(item)} is not a CPU number or a range")
     # int() of a long text is slow, and fails for a very long one.
     if any(len(number) > 20 for number in match.groups() if number):
-        raise UsageError(f"{_quote(item)}: CPU numbers end at {MAX_CPU - 1}")
+        raise UsageError(f"{_quote(item)}: the highest CPU number is {MAX_CPU - 1}")
     first, last, used, group = (int(n) if n else None for n in match.groups())
     assert first is not None
     last = first if last is None else last
     if max(first, last) >= MAX_CPU:
-        raise UsageError(f"{_quote(item)}: CPU numbers end at {MAX_CPU - 1}")
+        raise UsageError(f"{_quote(item)}: the highest CPU number is {MAX_CPU - 1}")
     if last < first:
         raise UsageError(f"{_quote(item)} runs backwards")
     if used is None or group is None:
         return range(first, last + 1)
     if not 0 < used <= group:
-        raise UsageError(f"{_quote(item)}: {used} of every {group} CPUs cannot be taken")
+        raise UsageError(f"{_quote(item)}: cannot select {used} of every {group} CPUs")
     return [cpu for cpu in range(first, last + 1) if (cpu - first) % group < used]
 
 
@@ -105,8 +105,7 @@ def _cpus_of_term(term: str, rows: Sequence[Cpu]) -> list[int]:
     match = _PACKAGE_AND_CORE.fullmatch(lower)
     if match is None:
         raise UsageError(
-            f"{_quote(term)} is not understood: CPUs are named like "
-            "0-15, 32, pkg0, core3, pkg1core3 or type:P"
+            f"invalid CPUs {_quote(term)} (try 0-15, 32, pkg0, core3, pkg1core3, type:P)"
         )
     package, core = (int(n) if n else None for n in match.groups())
     scope_text = ""

@@ -53,7 +53,7 @@ def read_cpus(root: Path = Path("/")) -> list[Cpu]:
 
 def no_cpus_message(root: Path) -> str:
     """Returns the message for the user if `root` lists no CPU."""
-    return f"no CPUs can be found below {root}: there is no readable /proc or /sys"
+    return f"no CPUs can be found under {root}: there is no readable /proc or /sys"
 
 
 def cores(rows: Sequence[Cpu]) -> list[list[int]]:

@@ -112,8 +112,8 @@ except Failed as failed:
     ({}, "3 False False"),
     ({"other": 1}, "no socket to listen on; name one: --socket PATH"),
     ({"count": 2}, "is not a socket"),
-    ({"listen": ""}, "does not listen for streams"),
-    ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "does not listen for streams"),
+    ({"listen": ""}, "is not a listening stream socket"),
+    ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "is not a listening stream socket"),
     ({"family": "socket.AF_INET", "address": ("127.0.0.1", 0)},
      "something other than one unix socket"),
 ])  # fmt: skip

@@ -126,8 +126,8 @@ def test_existing_files_are_replaced_with_force_only(tmp_path: Path) -> None:
     path.write_text("precious")
     result = run_in_process("record", "-o", str(path), *SOURCE, "--duration", "200ms")
     assert (result.returncode, result.stderr) == (
-        1, f"perftop: {path} exists already; --force replaces it\n")  # fmt: skip
-    with pytest.raises(Failed, match="exists already"):
+        1, f"perftop: {path} already exists; --force replaces it\n")  # fmt: skip
+    with pytest.raises(Failed, match="already exists"):
         Writer(path, synth.hello([synth.REF]))
     assert path.read_text() == "precious"
     path.chmod(0o644)

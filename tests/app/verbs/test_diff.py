@@ -67,7 +67,7 @@ def test_two_files_of_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFi
     (["cpu_s > 3 %", "run_s < 20 %"], 1, "'run_s < 20 %' is met: run_s differs by +14.6 %"),
     (["run_s > 3 pt"], 2, "--fail-if 'run_s > 3 pt': the unit here is %"),
     (["ipc < -3 %"], 2, "--fail-if 'ipc < -3 %': ipc was not compared"),
-    (["cpus > 3 %"], 2, "unknown number 'cpus'"),
+    (["cpus > 3 %"], 2, "unknown metric 'cpus'"),
     (["run_s > 3"], 2, "--fail-if: invalid condition 'run_s > 3' (try 'cpu_s > 3 %'"),
 ])  # fmt: skip
 def test_a_condition_decides_the_exit_status(

@@ -87,7 +87,7 @@ def test_the_doctor_names_available_metrics_only() -> None:
     have, *_ = doctor.final_sentences({"checks": [limited, check("idle transitions", usable=True)]},
                                 ExaminedMachine())  # fmt: skip
     assert have == (
-        "You have IPC, busy time to the microsecond, utilisation, steal, tasks and whom they wait "
+        "You have IPC, busy time to the microsecond, utilisation, steal, tasks and what they wait "
         "for; missing: clock, halts."
     )
 

@@ -46,7 +46,7 @@ def test_record_writes_a_file_for_each_machine(hosts: fake_ssh.Hosts, tmp_path: 
     assert results == {"n1.perftop": 2, "me@n2.perftop": 4, "n3.perftop": 6}
     again = run_in_process("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert again.returncode == 1
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:

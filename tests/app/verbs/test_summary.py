@@ -135,7 +135,7 @@ def test_a_phase_that_begins_during_an_episode_names_its_culprit(
 
 
 @pytest.mark.parametrize(("more", "why"), [
-    ("--from 100s", "has no sample in that time"),
+    ("--from 100s", "has no samples in that range"),
     ("--from 2s --to 1s", "--to must be later"),
     ("--from 99:00", "invalid time of day '99:00'"),
 ])  # fmt: skip

@@ -329,7 +329,7 @@ def test_an_unclosed_source_is_not_freed(machine: TreeMachine) -> None:
 
 
 def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="no CPUs can be found below"):
+    with pytest.raises(Unavailable, match="no CPUs can be found under"):
         open_os(tmp_path, SAMPLE_NS, None)
 
 
