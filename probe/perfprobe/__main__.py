@@ -140,10 +140,10 @@ def _stream(options: argparse.Namespace) -> int:
     if sys.stdout is None:
         raise OutputError("stdout is closed, so nothing can be written")
     if not 0.001 <= options.sample <= 3600:
-        raise UsageError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
+        raise UsageError(f"--sample {options.sample}: must be from 0.001 to 3600 seconds")
     batch = options.batch
     if batch is not None and not 0.001 <= batch <= 3600:
-        raise UsageError(f"--batch {batch}: from 0.001 to 3600 seconds")
+        raise UsageError(f"--batch {batch}: must be from 0.001 to 3600 seconds")
     if simulated:
         # before numpy starts threads, which would keep the capabilities
         access.drop_capabilities(options.sysroot, options.source)
@@ -260,9 +260,7 @@ def _selftest(options: argparse.Namespace) -> int:
     if options.source.partition(":")[0] == "sim":
         raise UsageError("selftest --source sim: a simulated machine cannot run code")
     if options.sysroot != Path("/"):
-        raise UsageError(
-            "selftest --sysroot: code runs on this machine only, not below a directory"
-        )
+        raise UsageError("selftest --sysroot: code runs on this machine only")
     sample = str(run.SAMPLE_S)
     wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
     with serve.stop_signals() as stop, contextlib.closing(opening.open_source(wanted)) as source:

@@ -80,7 +80,7 @@ def turbo_item(root: Path) -> ConditionItem:
     if on is None:
         return ConditionItem("turbo", "unknown", _why_unknown(root))
     if not on:
-        now = "off: only heat and limits of power lower the clock"
+        now = "off: only heat and power limits lower the clock"
         return ConditionItem("turbo", "ready", now, value="off")
     by_hand = f"echo 0 | sudo tee /{CPU_DIRECTORY}/cpufreq/boost"
     if files.read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo") is not None:

@@ -179,4 +179,4 @@ def _disturbances(
         )
     if stolen := share_of_ticks(before.ticks, after.ticks, cpu, STEAL_FIELDS):
         result = f"{100 * stolen:.0f} % of CPU {cpu}"
-        yield Disturbance("steal", result, "the hypervisor ran others on it")
+        yield Disturbance("steal", result, "the hypervisor ran something else on it")

@@ -61,11 +61,11 @@ def _cpus_check(root: Path) -> Check:
     online = {row.cpu for row in rows if row.online}
     what = "CPUs"
     if root != Path("/"):
-        return Check(what, "usable", f"{len(online)} online, according to the files below {root}")
+        return Check(what, "usable", f"{len(online)} online, according to the files under {root}")
     outside = sorted(online - (access.allowed_cpus(root) or os.sched_getaffinity(0)))
     if outside:
         why = f"CPUs {cpu_sets.format(outside)} are outside perftop's CPU set"
-        lost = "their own counters and idle times; /proc/stat serves in steps of 10 ms"
+        lost = "their own counters and idle times; /proc/stat is used, with a resolution of 10 ms"
         return Check(what, "limited", why, lost, "start perftop outside the container or cpuset")
     return Check(what, "usable", f"{len(online)} online; perftop may run on all of them")
 
@@ -125,7 +125,7 @@ def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[
 
 
 def _memory_check(root: Path) -> Check:
-    what, lost = "memory bandwidth", "memory traffic, and neighbours that use it up"
+    what, lost = "memory bandwidth", "memory traffic, and neighbours that saturate memory"
     controllers = uncore.memory_controllers(root)
     trouble = access.perf_trouble(root) if controllers else uncore.missing_controller_trouble(root)
     if trouble is not None:
@@ -172,7 +172,7 @@ def _trace_check(root: Path) -> Check:
     what = "idle transitions"
     lost = "exact busy times; SMT states of cores without counters are bounds only"
     if root != Path("/"):
-        return Check(what, "not usable", "not below a sysroot", lost)
+        return Check(what, "not usable", "not with --sysroot", lost)
     try:
         IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, learn=False).close()
     except OSError as error:

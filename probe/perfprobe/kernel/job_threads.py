@@ -211,7 +211,7 @@ class WatchedJob:
         if hidden and self._pid is None:
             missing.append(Missing("watch", hidden.why, hidden.fix))
         if not self._accounts_delays:
-            why = "this kernel does not account who waits for a disk (kernel.task_delayacct is 0)"
+            why = "this kernel does not account for disk waits (kernel.task_delayacct is 0)"
             missing.append(Missing("disk_wait", why, "sudo sysctl kernel.task_delayacct=1"))
         pids = [pid for pid in (self._pid, "1", "self") if pid is not None]
         readable = [
@@ -219,7 +219,7 @@ class WatchedJob:
         ]
         texts = [files.read_text(f"{self._proc}/{pid}/schedstat") for pid in readable]
         if readable and not any(parse_times(text.encode()) for text in texts):
-            why = "this kernel does not account who waits for a CPU (/proc/PID/schedstat)"
+            why = "this kernel does not account for waits for a CPU (/proc/PID/schedstat)"
             missing.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))
         return missing
 

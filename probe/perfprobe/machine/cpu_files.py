@@ -62,7 +62,7 @@ def cpuidle_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
     ]
     part = CpuFiles(root, counters, [f"cpuidle/{state}/time" for state in (*idle, *poll)])
     if not idle:
-        why = "no cpuidle driver here: idle times are those of /proc/stat, in steps of 10 ms"
+        why = "no cpuidle driver here: idle times are those of /proc/stat, with 10 ms resolution"
         part.missing.append(Missing("idle_s", why))
     return part
 

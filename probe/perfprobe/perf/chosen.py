@@ -272,7 +272,7 @@ def _event_counter(chosen: ChosenEvent) -> Counter:
 TOPDOWN_LEVEL_1 = {
     "slots": ("slots", "issue slots"),
     "topdown_retiring": ("topdown-retiring", "slots whose work retired"),
-    "topdown_bad_speculation": ("topdown-bad-spec", "slots of work that was thrown away"),
+    "topdown_bad_speculation": ("topdown-bad-spec", "slots of discarded work"),
     "topdown_frontend": ("topdown-fe-bound", "slots without an instruction to issue"),
     "topdown_backend": ("topdown-be-bound", "slots in which the back end was full"),
 }

@@ -46,7 +46,7 @@ def parse_groups(text: str) -> list[list[EventRequest]]:
     groups = [_parse_group(item) for item in _split_at_commas(text)]
     names = [event.name for group in groups for event in group]
     if len(names) > MAX_EVENTS:
-        raise UsageError(f"-e: {len(names)} events; {MAX_EVENTS} at most")
+        raise UsageError(f"-e: {len(names)} events; at most {MAX_EVENTS}")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"-e: {twice} is listed twice")

@@ -90,7 +90,7 @@ def _term_bits(path: str, term: str) -> tuple[str, list[int]]:
     for part in match[2].split(","):
         first, _, last = part.partition("-")
         if not first.isdigit() or not (last or first).isdigit() or int(last or first) > 63:
-            raise TermError(f"the format of {term!r} is not understood")
+            raise TermError(f"cannot parse the format of {term!r}")
         bits |= set(range(int(first), int(last or first) + 1))
     if not bits:
         raise TermError(f"the format of {term!r} has no bits")

@@ -269,7 +269,7 @@ class HsmpTable:
             return f"the firmware's table of metrics cannot be read: {error.strerror}"
         with contextlib.suppress(OSError):
             self._read_table(socket, TABLE_BYTES + 1)
-            return "the firmware's table of metrics has another layout than AMD's library knows"
+            return "the firmware's table of metrics has a layout unknown to AMD's library"
         if min(took_s) > MAX_ANSWER_S:
             return f"the firmware's table takes {1e6 * min(took_s):.0f} µs: too slow to repeat"
         return None
@@ -312,7 +312,7 @@ PLR_BITS = (*COARSE_REASONS, *FINE_REASONS)
 """The driver's names of the bits. Other names, of later kernels, are ignored."""
 PLR_KEY = "plr_reasons"
 PLR_COUNTER = Counter(
-    PLR_KEY, "limit reasons that came on", "1", "TPMI PLR", "flags",
+    PLR_KEY, "limit reasons that were set", "1", "TPMI PLR", "flags",
     columns=1 + len(PLR_BITS), parts=list(PLR_BITS),
 )  # fmt: skip
 READ_PERIOD_S = 1.0

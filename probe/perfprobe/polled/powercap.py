@@ -88,7 +88,7 @@ class Powercap:
             name = _ZONE.fullmatch(files.read_word(f"{path}/name"))
             if name and name["die"]:
                 self._note_missing(
-                    "power_limit_w", "powercap has limits of dies, and none of packages"
+                    "power_limit_w", "powercap has limits for dies, but not for packages"
                 )
             elif name:
                 zones[int(name["package"])] = zone = self._open_zone(path, wanted)
@@ -123,7 +123,7 @@ class Powercap:
                 opened["energy_j"] = files.open_file(f"{path}/energy_uj")
             except PermissionError:
                 self._note_missing(
-                    "energy_j", "powercap shows energy to root alone", "perftop --sudo"
+                    "energy_j", "powercap shows energy only to root", "perftop --sudo"
                 )
             except OSError:
                 pass

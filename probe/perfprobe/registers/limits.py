@@ -25,8 +25,8 @@ HWP_ENABLE, HWP_CAPABILITIES, HWP_REQUEST = 0x770, 0x771, 0x774
 
 HWP_FIELDS = {
     "hwp_epp": ("HWP energy preference", HWP_REQUEST, 24),
-    "hwp_max": ("HWP highest level asked for", HWP_REQUEST, 8),
-    "hwp_highest": ("HWP highest level there is", HWP_CAPABILITIES, 0),
+    "hwp_max": ("highest HWP level requested", HWP_REQUEST, 8),
+    "hwp_highest": ("highest HWP level available", HWP_CAPABILITIES, 0),
 }
 """By counter key: name, register and first bit of an HWP value, which has 8 bits."""
 
@@ -87,12 +87,12 @@ def _unknown_register(key: str, uarch: Uarch) -> Missing:
 def cpu_readings(kind: CpuKind, device: Registers) -> Readings:
     if kind.uarch.vendor != INTEL:
         return []
-    why = "CPUID does not announce clock modulation"
+    why = "CPUID does not report clock modulation"
     modulation: Readings = [Missing("modulation", why)]
     if cpuid.has_feature(kind.leaves, "thermal"):
         modulation = [_field("modulation", "clock modulation", MODULATION, 0, 5)]
     if not cpuid.has_feature(kind.leaves, "hwp"):
-        why = "CPUID does not announce HWP"
+        why = "CPUID does not report HWP"
     elif not (register_content(device, HWP_ENABLE) or 0) & 1:
         why = f"{msr.register_name(HWP_ENABLE)} does not show that HWP is on"
     else:
@@ -137,7 +137,7 @@ def _thermal_readings(kind: CpuKind, scope: Literal["core", "package"]) -> Readi
     if thermal is None or register is None:
         return [_unknown_register(key, kind.uarch)]
     if not cpuid.has_feature(kind.leaves, "thermal"):
-        return [Missing(key, "CPUID does not announce it")]
+        return [Missing(key, "CPUID does not report it")]
     hidden = THRESHOLD_BITS if scope == "core" else THRESHOLD_BITS | CORE_ONLY_BITS
     bits = {bit: name for bit, name, _ in thermal.status_bits if bit not in hidden}
     return [_flags(key, f"{scope} thermal status", register, bits)]
@@ -145,7 +145,7 @@ def _thermal_readings(kind: CpuKind, scope: Literal["core", "package"]) -> Readi
 
 def _limit_reason_readings(uarch: Uarch) -> Readings:
     if uarch.limits is None and uarch.name in TPMI_MODELS:
-        why = "they are in TPMI here: Linux 6.11 and later show them, in debugfs to root"
+        why = "they are in TPMI here, which Linux 6.11 and later show to root in debugfs"
         return [Missing("limit_reasons", why)]
     if uarch.limits is None:
         return [_unknown_register("limit_reasons", uarch)]

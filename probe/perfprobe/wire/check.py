@@ -63,7 +63,7 @@ def check_hello(hello: Hello) -> None:
         if rate is not None and not 1 <= rate.hz < 1e12:
             raise WireError(f"hello: a clock of {rate.hz} Hz")
     if not all(0 < tick.factor < 1e6 for tick in hello.multipliers):
-        raise WireError("hello: a multiplier that cannot be")
+        raise WireError("hello: an impossible multiplier")
     if not 0 < hello.sample_ns < LATEST_NS:
         raise WireError(f"hello: a sampling interval of {hello.sample_ns} ns")
     if not (0 <= hello.raw_ns < LATEST_NS and 0 <= hello.wall_ns < LATEST_NS):
@@ -99,7 +99,7 @@ def frame_bytes(hello: Hello) -> int:
 def _check_cpu(row: Cpu) -> None:
     ids = (row.cpu, row.package, row.die, row.core, row.thread, row.l3, row.node, *row.siblings)
     if row.cpu < 0 or any(number is not None and abs(number) >= 1 << 31 for number in ids):
-        raise WireError(f"CPU {row.cpu}: a number that no kernel gives")
+        raise WireError(f"CPU {row.cpu}: an impossible number")
 
 
 def row_after_hotplug(note: Note, old: Cpu) -> Cpu:
@@ -152,7 +152,7 @@ def check_depth(value: object) -> None:
             containers = (inner for inner in level if type(inner) in _CONTAINERS)
             level = [each.values() if type(each) is dict else each for each in containers]
         level = [*chain.from_iterable(level)]
-    raise WireError("a message whose lists and maps are nested too deep")
+    raise WireError("a message whose lists and maps are nested too deeply")
 
 
 BlockSize = tuple[str, set[int], tuple[int, int]]
@@ -175,9 +175,9 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
     lost, late = body.get("lost", 0), body.get("late", 0)
     given, records = body.get("blocks"), body.get("records", {})
     if not all(type(number) is int for number in (seq, time_ns, lost, late)):
-        raise WireError("frame: seq, time_ns, lost and late are whole numbers")
+        raise WireError("frame: seq, time_ns, lost and late must be whole numbers")
     if not isinstance(given, dict) or not isinstance(records, dict):
-        raise WireError(f"frame {seq}: blocks and records are maps")
+        raise WireError(f"frame {seq}: blocks and records must be maps")
     blocks: dict[str, Rows] = {}
     for name, heads, others in announced:
         data = given.get(name)
@@ -188,7 +188,7 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
         if type(head) is not bytes or type(valid) is not bytes or type(values) is not bytes:
             raise WireError(f"frame {seq}: block {name} is not head, valid and values")
         if len(head) not in heads or (len(valid), len(values)) != others:
-            raise WireError(f"frame {seq}: block {name} has not the size hello gave it")
+            raise WireError(f"frame {seq}: block {name} does not have the size that hello gave")
         blocks[name] = Rows(head, valid, values)
     frame = Frame(seq, time_ns, blocks, lost, late, records)  # type: ignore[arg-type]
     check_frame(frame)

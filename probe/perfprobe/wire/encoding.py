@@ -126,7 +126,7 @@ def _check_count(data: bytes, limit: int) -> None:
             if claimed > limit or text > MAX_TEXT:
                 break
     if offset < end or claimed > limit:
-        raise WireError("a damaged message (more elements or text than any has)")
+        raise WireError("a damaged message (too many elements or too much text)")
 
 
 # --- messages -------------------------------------------------------------------------------------

@@ -423,7 +423,7 @@ def test_haswell_ep_has_reasons_at_another_address_and_no_hwp(tmp_path: Path) ->
     limits = find_counter(hello, "limit_reasons")[2]
     assert (limits.origin, limits.columns) == ("MSR 690H", 17)
     assert limits.parts[7:11] == ["bit 7", "electrical", "bit 9", "multi-core turbo"]
-    assert why["hwp_epp"] == why["hwp_max"] == "CPUID does not announce HWP"
+    assert why["hwp_epp"] == why["hwp_max"] == "CPUID does not report HWP"
     assert len(find_counter(hello, "core_thermal")[2].parts) == 4
 
 

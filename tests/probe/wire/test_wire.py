@@ -165,10 +165,10 @@ DAMAGE = {
         START + msgpack.packb(b"\x82\xa4type\xa5frame\xa6blocks\xdd\x3b\x9a\xca\x00"), "damaged",
     ),
     "a claimed array of a million": (
-        START + msgpack.packb(b"\xdd\x00\x10\x00\x00" + bytes(2 << 20)), "more elements",
+        START + msgpack.packb(b"\xdd\x00\x10\x00\x00" + bytes(2 << 20)), "too many elements",
     ),
     "more text than any has": (
-        START + to_bytes(["x" * (5 << 20), *range(200)]), "more elements or text",
+        START + to_bytes(["x" * (5 << 20), *range(200)]), "too many elements",
     ),
     "nesting of 10^4": (START + msgpack.packb(b"\x91" * 10_000 + b"\xc0"), "damaged"),
 }  # fmt: skip
