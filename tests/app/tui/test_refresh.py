@@ -17,11 +17,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import synth
 from calls import count_calls
+from fakes import Machine
 from nightly import cases_by_day
 from screen_numbers import fed_messages, press_until_shown
 from sim_streams import SAMPLE_NS
-from terminal_apps import Cells, ScriptedApp, TerminalApp, messages, shown_app
+from terminal_apps import (
+    Cells,
+    ScriptedApp,
+    TerminalApp,
+    messages,
+    shown_app,
+    wait_until_drawn,
+)
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip
@@ -29,6 +38,7 @@ from waiting import MAX_WAIT_S, until_quiet, until_true
 
 from perfprobe import wire
 from perftop.model.evaluation import MAX_RESTING_SHARE
+from perftop.model.smt import core_lists
 from perftop.process.streams import ProbeStream, Stream
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import ScreenState
@@ -202,6 +212,40 @@ async def test_a_terminal_that_was_briefly_smaller_is_redrawn() -> None:
         app.terminal.drawn = Cells()
         app.terminal.resize(app.terminal.size)
         await until_true(lambda: not differing_line(app), "the same screen")
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+async def test_a_cpu_that_is_online_for_the_first_time_has_a_place_in_the_shown_interval(
+    threads: int, *, is_paused: bool
+) -> None:
+    """The shown interval had fewer cores than the session, and the app ended at the next key; or it
+    had as many, of which some had changed places."""
+    machine, topology = Machine(cores=3, threads=threads), synth.topology(3, threads)
+    topology[1], row = wire.Cpu(1, online=False), topology[1]
+    hello = dataclasses.replace(machine.hello, topology=topology, cores=core_lists(topology))
+    machine.offline_cpus = {1}
+    frames: list[wire.Message] = [machine.frame(seq) for seq in range(63)]
+    place = {"package": row.package, "die": row.die, "core": row.core}
+    data = {"cpu": 1, "online": True, "row": place}
+    async with shown_app([hello, *frames[:-1]]) as app:
+        source, screen = app.source, app.screen_stack[0]
+        assert isinstance(screen, Monitor)
+        if is_paused:
+            source.show_moment(40 * SAMPLE_NS)
+        before = source.interval
+        source.process([wire.Note("hotplug", 62 * SAMPLE_NS, data=data)])
+        for view in ("heat", "table", "overview"):
+            await screen.action_view(view)
+            await until_quiet()
+        shown = source.interval
+        assert before is not None
+        assert shown is not None
+        assert source.is_paused == is_paused
+        assert (shown.time_ns, shown.seq) == (before.time_ns, before.seq)
+        assert shown.cores.lists == source.session.cores
+        source.process(frames[-1:])
+        await wait_until_drawn(app)
 
 
 async def test_only_changed_rows_are_written() -> None:
