@@ -30,10 +30,10 @@ def check_result(result: int) -> int:
 
 
 REMEDIES = {
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "close files: too many are open in the whole system",
-    errno.EAGAIN: "raise the limit of processes and threads (ulimit -u)",
-    errno.ENOMEM: "raise the limit of memory (ulimit -v)",
+    errno.EAGAIN: "raise the limit on processes and threads (ulimit -u)",
+    errno.ENOMEM: "raise the limit on memory (ulimit -v)",
 }
 
 

@@ -79,9 +79,9 @@ def test_the_size_of_an_answer_is_limited(
 
 
 @pytest.mark.parametrize(("answer", "reason"), [
-    ("", "its output is not an answer of perfprobe"),
-    ("[]", "its output is not an answer of perfprobe"),
-    ("[" * 100_000, "its output is not an answer of perfprobe"),
+    ("", "its output is not a perfprobe answer"),
+    ("[]", "its output is not a perfprobe answer"),
+    ("[" * 100_000, "its output is not a perfprobe answer"),
     ("{}", r"cannot be parsed \(KeyError: 'cpus'\); .*same perftop version"),
     ('{"cpus": 5}', "cannot be parsed"),
     ('{"cpus": [{"cpu": 1e999, "online": true}]}', "cannot be parsed"),

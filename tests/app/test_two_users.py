@@ -136,7 +136,7 @@ def make_kept_of_nobody(mode: int, home_directories: Path) -> None:
     (make_box_of_root, 0o777, r"others can write to it; to prevent that: chmod go-w "),
     (make_box_of_root, 0o770, r"others can write to it; to prevent that: chmod go-w "),
     (make_box_of_root, 0o700, "--ring needs a directory of its own there"),
-    (make_box_link, 0o700, r"box is a symbolic link of another user \(nobody\); give its target"),
+    (make_box_link, 0o700, r"box is a symbolic link owned by another user \(nobody\); give its"),
     (make_part_of_nobody, 0o700, "--ring needs a directory of its own there"),
     (make_part_as_link, 0o700, "--ring needs a directory of its own there"),
     (make_kept_of_nobody, 0o700, r"kept belongs to another user \(nobody\)"),
@@ -236,7 +236,7 @@ def name_pipe_of_nobody(_: Path) -> str:
     return "out"
 
 
-LINK = "is a symbolic link of another user (nobody); give its target"
+LINK = "is a symbolic link owned by another user (nobody); give its target"
 FILE = "belongs to another user, or has other hard links; name a new file"
 RECORD = "record", *SIM, "--duration", "1s"
 STAT = "stat", *SIM, "--duration", "1s"
@@ -291,7 +291,7 @@ def test_the_directory_for_several_machines_is_not_created_behind_a_link_of_anot
     with as_nobody():
         os.symlink(home_directories, "theirs")
     before = sorted(home_directories.iterdir())
-    with pytest.raises(Failed, match="a symbolic link of another user"):
+    with pytest.raises(Failed, match="a symbolic link owned by another user"):
         headless.output_paths(Path("theirs/new"), ["a", "b"])
     assert sorted(home_directories.iterdir()) == before
     assert headless.output_paths(Path("ours"), ["a", "b"])[1] == Path("ours/b.perftop")
@@ -338,7 +338,7 @@ def test_the_text_file_is_written_and_removed_in_its_opened_directory(
         assert Path("theirs/out").read_bytes() == b"numbers"
         swap()
     if attack_time != "at its end":
-        with pytest.raises(Failed, match="is a symbolic link of another user"):
+        with pytest.raises(Failed, match="is a symbolic link owned by another user"):
             one._write_file(FILE_PERIOD_S)
     one.on_end()
 
@@ -387,7 +387,7 @@ def keep_first_start(_: Path) -> None:
 
 
 def keep_findings(_: Path) -> None:
-    with pytest.raises(OSError, match="is a symbolic link of another user"):
+    with pytest.raises(OSError, match="is a symbolic link owned by another user"):
         files.save_findings({"boot_id": "1", "time": 1, "wrong": [], "checks": []})
 
 

@@ -84,6 +84,6 @@ def test_a_closed_stdin_does_not_end_the_stream() -> None:
 
 def test_a_failed_system_call_is_reported_with_file_and_remedy() -> None:
     assert error_sentence(OSError(errno.EMFILE, "Too many open files", "/proc/stat")) == (
-        "/proc/stat: Too many open files; raise the limit of open files (ulimit -n)"
+        "/proc/stat: Too many open files; raise the limit on open files (ulimit -n)"
     )
     assert error_sentence(OSError(errno.EIO, "Input/output error")) == "Input/output error"

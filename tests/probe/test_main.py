@@ -104,7 +104,7 @@ def test_only_a_wrong_option_is_a_usage_error(
     monkeypatch.setattr(opening, "open_source", failed)
     assert command.main(["stream"]) == 1
     assert capsys.readouterr().err == (
-        "perfprobe: /proc/stat: Too many open files; raise the limit of open files (ulimit -n)\n"
+        "perfprobe: /proc/stat: Too many open files; raise the limit on open files (ulimit -n)\n"
     )
     with pytest.raises(ValueError, match="bug"):
         command.main(["stream"])

@@ -31,7 +31,7 @@ def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
     with Recording(path) as recording:
         result = list(recording.messages())
         at = path.stat().st_size
-        assert recording.damage == (None if ended else f"cut at byte {at}: it has no end")
+        assert recording.damage == (None if ended else f"truncated at byte {at}: it has no end")
         return result
 
 

@@ -30,7 +30,7 @@ def failure_to(action: str, error: OSError) -> Failed:
     """Returns the failure for a system error. `action`: what failed, such as `write stdout`."""
     # The limit of open files is reached; this file is not the cause.
     if error.errno in {errno.EMFILE, errno.ENFILE}:
-        return Failed(f"{error.strerror}: raise the limit of open files (ulimit -n)")
+        return Failed(f"{error.strerror}: raise the limit on open files (ulimit -n)")
     return Failed(f"cannot {action}: {error.strerror or error}")
 
 
@@ -74,7 +74,7 @@ def expected_failure(error: BaseException | None, output: str = "stdout") -> Fai
     if isinstance(error, MemoryError):
         return Failed("not enough memory; if it is limited: ulimit -v unlimited")
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
-        return Failed("cannot start a thread: raise the limit of processes and threads (ulimit -u)")
+        return Failed("cannot start a thread: raise the limit on processes and threads (ulimit -u)")
     inner = None if error is None else getattr(error, "error", None)  # Textual's WorkerFailed
     return expected_failure(inner, output) if isinstance(inner, Exception) else None
 

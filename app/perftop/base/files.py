@@ -166,7 +166,7 @@ def _target(fd: int, name: str) -> Path | None:
         if status.st_uid not in _trusted_uids():
             owner = _user_name(status.st_uid)
             raise UnsafePath(
-                f"{name} is a symbolic link of another user ({owner}); give its target"
+                f"{name} is a symbolic link owned by another user ({owner}); give its target"
             )
         return Path(os.readlink("", dir_fd=inode))
     finally:

@@ -400,7 +400,7 @@ def send_mark(name: str) -> None:
     address = os.environ.get(SOCKET_VARIABLE)
     if not address:
         text = f"no mark was set: {SOCKET_VARIABLE} is not set, so no perftop runs this command"
-        raise Failed(f"{text}; start it with perftop record -- CMD, or stat, why")
+        raise Failed(f"{text}; run it under perftop record -- CMD, or stat, why")
     if os.getuid() and not address.startswith(f"perftop-{os.getuid()}-"):
         raise Failed("no mark was set: another user's perftop runs this command")
     try:

@@ -365,7 +365,7 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
                 return answer
         if probe.host and not probe.process.returncode:
             fix = START_FILE_FIX.format(host=probe.host)
-            text = f"{probe.host}: its output is not an answer of perfprobe; {fix}"
+            text = f"{probe.host}: its output is not a perfprobe answer; {fix}"
             raise Failed(text, UNAVAILABLE)
         raise probe.end_failure()
 

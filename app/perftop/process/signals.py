@@ -245,5 +245,7 @@ def write_text(out: TextIO, text: str) -> None:
         elif END_REQUEST.age_s() > GRACE_S:
             discard_writes(fd)
             if out is not sys.stderr:
-                write_text(sys.stderr, "perftop: nobody reads the output; the rest is discarded\n")
+                write_text(
+                    sys.stderr, "perftop: nothing is reading the output; the rest is discarded\n"
+                )
             return

@@ -40,7 +40,7 @@ UNFINISHED_SUFFIX = ".part"
 MAX_PARTS = 4096
 """Maximum number of parts of a directory that are opened, the newest ones."""
 UNCHECKED_NOTICE = "not checked for damage: an older version wrote it, without checksums"
-STILL_WRITTEN_NOTICE = "still being written: this is what was in it when it was opened"
+STILL_WRITTEN_NOTICE = "still being written: read as it was when opened"
 _LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Size in bytes of the length of a message, by the first byte of the message."""
 
@@ -188,7 +188,7 @@ class Recording:
         if offset + length <= self.size and head:
             return length
         if head and not self.is_growing:
-            self._damages[offset] = f"cut at byte {offset}: the last message is incomplete"
+            self._damages[offset] = f"truncated at byte {offset}: the last message is incomplete"
         return None
 
     def _bytes(self, offset: int, count: int) -> bytes:
@@ -218,7 +218,7 @@ class Recording:
             blocks.frombytes(data)
             if self._is_valid_index(blocks, offset):
                 return blocks
-        self._damages[offset] = f"damaged at byte {offset}: its index does not fit it"
+        self._damages[offset] = f"damaged at byte {offset}: its index does not match"
         return None
 
     def _is_valid_index(self, blocks: array[int], end: int) -> bool:
@@ -271,7 +271,7 @@ class Recording:
         fields = _message_fields(last)
         has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX_KIND
         if offset == self.size and not has_end and not self.is_growing:
-            self._damages[offset] = f"cut at byte {offset}: it has no end"
+            self._damages[offset] = f"truncated at byte {offset}: it has no end"
         return blocks
 
     def _next_block(self, offset: int) -> int | None:
@@ -486,9 +486,9 @@ class PipedRecording:
             if not self.offset:
                 raise _start_failure(name, None, start)
             if self._reader.decoder.cut_byte_count:
-                self.damage = f"cut after byte {self.offset}: the last message is incomplete"
+                self.damage = f"truncated after byte {self.offset}: the last message is incomplete"
             elif not self._reader.has_end:
-                self.damage = f"cut after byte {self.offset}: it has no end"
+                self.damage = f"truncated after byte {self.offset}: it has no end"
 
 
 Source = AnyRecording | PipedRecording

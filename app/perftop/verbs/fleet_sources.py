@@ -526,7 +526,7 @@ def _refusal_text(error: urllib.error.HTTPError) -> str:
     except (OSError, ValueError, KeyError, RecursionError, http.client.HTTPException):
         pass
     message = message or f"{error.code} {error.reason}"
-    return f"the server refuses: {safe_text(message, MAX_ERROR_LENGTH)}"
+    return f"the server returned an error: {safe_text(message, MAX_ERROR_LENGTH)}"
 
 
 def _parse_series(answer: bytes) -> list[Series]:

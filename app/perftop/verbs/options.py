@@ -139,7 +139,7 @@ def parse_recording(text: str) -> Path:
     path = shipped_recording(name)
     if path is None:
         names = ", ".join(sorted(path.stem for path in SHIPPED_DIRECTORY.glob("*.perftop")))
-        raise argparse.ArgumentTypeError(f"no recording {text!r} (there are: {names})")
+        raise argparse.ArgumentTypeError(f"unknown recording {text!r} (known: {names})")
     return path
 
 
@@ -224,7 +224,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def add_terminal_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-mouse", action="store_true", help="do not capture the mouse")
-    text = "file of settings (default: ~/.config/perftop/config.toml)"
+    text = "settings file (default: ~/.config/perftop/config.toml)"
     parser.add_argument("--config", type=parse_file_path, metavar="FILE", help=text)
 
 
@@ -369,7 +369,7 @@ def fast_imports() -> Iterator[None]:
     for kind, least_mb, option in MIN_MEMORY:
         limit = resource.getrlimit(kind)[0]
         if 0 <= limit < least_mb * 1_000_000:
-            text = f"the limit of memory, {limit / 1e6:.0f} MB, is too low; at least {least_mb} MB"
+            text = f"the memory limit, {limit / 1e6:.0f} MB, is too low; at least {least_mb} MB"
             raise Failed(f"{text}, better: ulimit {option} unlimited", UNAVAILABLE)
     ours = _THREADS_VARIABLE not in os.environ
     if ours:

@@ -101,7 +101,7 @@ def run_diff(args: argparse.Namespace) -> int:
         paths = [args.a, args.b]
     else:
         hint = "perftop diff A B; for groups: --a FILE … --b FILE …"
-        raise Failed(f"two files are needed: {hint}", USAGE)
+        raise Failed(f"diff needs two files: {hint}", USAGE)
     by_mark, metrics = args.by is not None, args.metrics
     conditions: list[Condition] = args.fail_if
     for key in (*(metrics or ()), *(condition.key for condition in conditions)):
@@ -234,9 +234,9 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
         recorded.on_end()
     readings = recorded.readings
     if not readings:
-        missing_part = "mark with a sample after it" if by_mark else "two samples"
+        missing_part = "no mark with a sample after it" if by_mark else "fewer than two samples"
         damage = f": {source.damage}" if source.damage else ""
-        text = f"{path} has no {missing_part}{damage}; nothing was compared"
+        text = f"{path} has {missing_part}{damage}; nothing was compared"
         raise Failed(text, DAMAGED if damage else USAGE)
     if source.is_growing:
         print_error(f"{path}: {STILL_WRITTEN_NOTICE}")
@@ -307,7 +307,7 @@ def run_export(args: argparse.Namespace) -> int:
             raise
         except OSError as error:
             name, reason = output or "stdout", error.strerror or error
-            text = f"cannot write all of {name}: {reason}; it has only the beginning"
+            text = f"cannot write all of {name}: {reason}; it is incomplete"
             raise Failed(text) from None
     if not source.checked:
         print_error(f"{path or 'stdin'}: {UNCHECKED_NOTICE}")

@@ -269,7 +269,7 @@ def host_names(hosts: Sequence[str], file: Path | None) -> list[str]:
         except OSError as error:
             raise Failed(str(failure_to(f"read {file}", error)), USAGE) from None
         if len(content) > MAX_FILE_BYTES:
-            text = f"{file} is not a file of hosts: it is larger than {MAX_FILE_BYTES >> 20} MB"
+            text = f"{file} is not a hosts file: it is larger than {MAX_FILE_BYTES >> 20} MB"
             raise Failed(text, USAGE)
         for line in content.decode("utf-8", "replace").splitlines():
             names += filter(None, [line.partition("#")[0].strip()])

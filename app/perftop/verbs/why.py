@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_on_file(args: argparse.Namespace) -> int:
     if args.command is not None:
-        raise Failed("a recording or a command, not both", USAGE)
+        raise Failed("give a recording or a command, not both", USAGE)
     if args.duration is not None or args.interval is not None:
         option = "-i" if args.duration is None else "--duration"
         text = f"{option} is only for measuring; part of a recording: perftop summary --from --to"

@@ -59,7 +59,7 @@ class Programmer:
             self.end()
             raise MsrError(
                 f"the registers' values cannot be saved ({error_sentence(error)})",
-                "nothing is programmed, since nothing could be restored after a crash",
+                "nothing is programmed, because nothing could be restored after a crash",
                 "point XDG_RUNTIME_DIR to a directory that only you can write to",
             ) from None
         except MsrError as error:

@@ -63,7 +63,7 @@ def test_a_pipe_cannot_be_removed() -> None:
 @pytest.mark.parametrize(("failed", "text"), [
     (failure_to("read a", OSError(errno.EIO, "bad disk")), "cannot read a: bad disk"),
     (failure_to("read a", OSError("no reason")), "cannot read a: no reason"),
-    (failure_to_write("a", OSError(errno.EMFILE, "full")), "full: raise the limit of open files"),
+    (failure_to_write("a", OSError(errno.EMFILE, "full")), "full: raise the limit on open files"),
     (output_failure(OSError(errno.ENOSPC, "no space")), "cannot write stdout: no space"),
     (output_failure(OSError(errno.EACCES, "no", "/x")), "cannot use /x: no"),
     (output_failure(OSError(errno.ECHILD, "no child")), "a system call failed (no child)"),

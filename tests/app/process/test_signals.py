@@ -254,7 +254,9 @@ def test_unread_output_is_dropped_after_a_request_to_end(
     write_text(out, TEXT)
     write_text(out, TEXT)  # later output is dropped too
     assert TEXT.startswith(os.read(reading, len(TEXT)).decode())
-    assert capsys.readouterr().err == "perftop: nobody reads the output; the rest is discarded\n"
+    assert (
+        capsys.readouterr().err == "perftop: nothing is reading the output; the rest is discarded\n"
+    )
 
 
 def test_files_and_streams_without_a_descriptor_get_all_output(

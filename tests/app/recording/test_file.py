@@ -67,7 +67,7 @@ def test_a_cut_recording_keeps_its_complete_messages(tmp_path: Path, data: bytes
         result = list(recording.messages())
     assert result == [unpacked_message(message) for message in FOUND[: len(result)]]
     assert len(result) >= len(FOUND) - 2 - cut // 50
-    assert "cut at byte" in str(recording.damage)
+    assert "truncated at byte" in str(recording.damage)
 
 
 def test_a_growing_recording_is_read_up_to_its_size_when_opened(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_an_invalid_index_is_reported_and_not_used(
     at = recorder.byte_count
     recorder.end()
     with open_recording(tmp_path, out.data) as recording:
-        assert recording.damage == f"damaged at byte {at}: its index does not fit it"
+        assert recording.damage == f"damaged at byte {at}: its index does not match"
         assert list(recording.messages()) == [unpacked_message(message) for message in FOUND]
         assert len(list(recording.messages(FOUND[-1].time_ns))) <= BLOCK_MESSAGES
 
@@ -312,7 +312,7 @@ def test_a_torn_message_that_ends_like_an_index_is_not_an_index(tmp_path: Path) 
     with open_recording(tmp_path, torn) as recording:
         assert list(recording.messages()) == [unpacked_message(message) for message in FOUND[:-1]]
         assert recording.damage is not None
-        assert recording.damage.startswith(f"cut at byte {at}:")
+        assert recording.damage.startswith(f"truncated at byte {at}:")
 
 
 # --- recordings of older versions, which must remain readable

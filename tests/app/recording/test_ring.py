@@ -188,7 +188,7 @@ def test_a_torn_end_loses_only_the_last_messages(tmp_path: Path, cut: int) -> No
     assert 60 * S - PART <= result[-1] < 61 * S - SAMPLE
     with RecordingDirectory(path) as parts:
         assert len(list(parts.messages())) == len(result)
-        assert (parts.damage or "").startswith("cut at byte "), "after: the recording is"
+        assert (parts.damage or "").startswith("truncated at byte "), "after: the recording is"
         assert (parts.damage or "").endswith(f" ({last.name})")
     last.write_bytes(data[:3])  # even the hello of the part is incomplete
     assert times(path)[-1] == 60 * S - SAMPLE

@@ -40,7 +40,7 @@ def read(path: Path) -> tuple[list[TimedMessage], str | None]:
 
 def unfinished_message(path: Path) -> str:
     """The message about a complete but unfinished recording."""
-    return f"cut at byte {path.stat().st_size}: it has no end"
+    return f"truncated at byte {path.stat().st_size}: it has no end"
 
 
 def frames(result: Sequence[TimedMessage]) -> list[wire.Frame]:
@@ -236,7 +236,9 @@ def test_a_killed_recording_is_readable_up_to_its_last_complete_message(tmp_path
         else:
             assert not lost
             assert damage == unfinished_message(path) or path.stat().st_size % mmap.PAGESIZE == 0
-            assert re.fullmatch(r"cut at byte \d+: (it has no end|.* is incomplete)", damage or "")
+            assert re.fullmatch(
+                r"truncated at byte \d+: (it has no end|.* is incomplete)", damage or ""
+            )
         assert len(numbers) > 20
 
 

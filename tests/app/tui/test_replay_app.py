@@ -249,7 +249,7 @@ async def test_a_cut_file_is_reported_and_ends_with_its_last_complete_frame(
 
     async with viewing(cut, size) as viewer:
         await viewer.wait(1.0)
-        await viewer.wait_for_text("the recording is cut at byte")
+        await viewer.wait_for_text("the recording is truncated at byte")
         await viewer.press("dollar_sign")
         await until_true(lambda: "end" in viewer.header, "the end")
         assert 40 < viewer.at_s < 60
@@ -258,7 +258,7 @@ async def test_a_cut_file_is_reported_and_ends_with_its_last_complete_frame(
 
 @pytest.mark.parametrize(("frames", "cut", "status", "why"), [
     (0, 0, 1, "it has no samples"), (1, 0, 1, "it has no samples"),
-    (2, 9, 4, "it has no samples: cut at byte"),
+    (2, 9, 4, "it has no samples: truncated at byte"),
 ])  # fmt: skip
 def test_a_recording_without_samples_is_refused(
     tmp_path: Path, frames: int, cut: int, status: int, why: str

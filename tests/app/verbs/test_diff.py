@@ -282,10 +282,12 @@ def test_a_recording_cut_before_its_samples_is_reported(
     whole = exports.record(tmp_path / "whole", exports.messages(DROP, 6))
     bare = exports.record(tmp_path / "bare", exports.messages(DROP, 6)[:2])
     assert diff_status(whole, bare) == USAGE
-    assert capsys.readouterr().err.endswith("bare has no two samples; nothing was compared\n")
+    assert capsys.readouterr().err.endswith(
+        "bare has fewer than two samples; nothing was compared\n"
+    )
     bare.write_bytes(bare.read_bytes()[:-10])
     assert diff_status(whole, bare) == DAMAGED
-    assert "bare has no two samples: cut at byte" in capsys.readouterr().err
+    assert "bare has fewer than two samples: truncated at byte" in capsys.readouterr().err
 
 
 def test_different_kinds_of_files_are_compared_by_their_common_metrics(

@@ -218,7 +218,10 @@ def test_a_pipe_that_ends_early_is_reported(path: Path, verb: str) -> None:
     result = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=MAX_WAIT_S)
     assert verb != "export" or result.stdout == export(path, "jsonl")
     assert result.returncode == 4
-    assert result.stderr.decode() == f"perftop: stdin: cut after byte {len(data)}: it has no end\n"
+    assert (
+        result.stderr.decode()
+        == f"perftop: stdin: truncated after byte {len(data)}: it has no end\n"
+    )
 
 
 def test_a_pipe_receives_each_interval_immediately(path: Path) -> None:
@@ -254,7 +257,7 @@ def _flipped(data: bytes, share: float = 2 / 3) -> bytes:
     return data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
 
 
-@pytest.mark.parametrize(("damage", "text"), [(_cut, "cut at byte"), (_torn, "damaged at byte"),
+@pytest.mark.parametrize(("damage", "text"), [(_cut, "truncated at"), (_torn, "damaged at byte"),
                                               (_flipped, "damaged at byte")])  # fmt: skip
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_the_undamaged_part_is_exported(

@@ -163,7 +163,7 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
 
 
 def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:
-    pattern = r"refuses: parse error\?\[2J: no match"
+    pattern = r"returned an error: parse error\?\[2J: no match"
     error_text = "parse error\x1b[2J: no match[]"
     with server_address(lambda *_: error_text) as url, pytest.raises(Failed, match=pattern):
         run_until(PrometheusSource(url), lambda: False)

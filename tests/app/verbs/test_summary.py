@@ -169,7 +169,7 @@ def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "status", "why"), [(True, 1, "$"), (False, 4, ": cut at byte .* no end$")]
+    ("end", "status", "why"), [(True, 1, "$"), (False, 4, ": truncated at byte .* no end$")]
 )
 def test_a_recording_without_samples_is_reported(
     tmp_path: Path, end: bool, status: int, why: str

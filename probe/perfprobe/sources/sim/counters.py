@@ -309,6 +309,6 @@ def _find_event(request: EventRequest) -> SimEvent:
     if request.pmu or request.catalogue_name not in _BY_NAME:
         near = event_names.nearest_names(request.catalogue_name, _BY_NAME) or [*_BY_NAME]
         raise UsageError(
-            f"-e {request.name}: a simulated machine does not have it; {', '.join(near)}"
+            f"-e {request.name}: a simulated machine does not have it; try {', '.join(near)}"
         )
     return _BY_NAME[request.catalogue_name]
