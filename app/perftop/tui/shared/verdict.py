@@ -220,6 +220,7 @@ class _VerdictCache:
         self._loss_sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
+                self._worst = None  # the verdict on the whole job includes this loss
                 verdict = _verdict(session, totals.copy(), tasks, is_past=True)
                 self._job_verdict = verdict.with_first_evidence(_whole_run_text(verdict))
             return self._job_verdict

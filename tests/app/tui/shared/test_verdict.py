@@ -241,6 +241,22 @@ def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     assert past.text == "Process 70 was not running, so nothing is known about it"
 
 
+def test_the_loss_of_an_ended_job_does_not_go_on_until_another_begins() -> None:
+    """When the next process of that name began, the loss was once said to have lasted until
+    then."""
+    machine = Machine(cores=2, ceiling_hz=3.0e9, changes={"watch": "make"})
+    messages: list[wire.Message] = [machine.hello]
+    for seq in range(441):
+        pid, begin = (70, 0) if seq <= 80 else (71, 400)
+        is_alive, ran_ns = seq <= 80 or seq >= begin, (seq - begin) * SECOND // 20
+        threads = {f"{pid}": [pid, "make", 1, ran_ns, ran_ns, 0, 0]} if is_alive else {}
+        records = HOGS | {"watched": {"threads": threads, "more": 0}}
+        messages.append(machine.frame(seq, records={} if seq % 10 else records))
+    _, verdicts = session_and_verdicts(messages)
+    assert verdicts[-1][1].level == 2
+    assert not any(" ago for " in piece for _, verdict in verdicts for piece in verdict.evidence)
+
+
 def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
     """The screen once named the share of the last ten seconds, beside that of `why` for all."""
     path = SHIPPED_DIRECTORY / "queue.perftop"
