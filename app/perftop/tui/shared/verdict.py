@@ -264,7 +264,9 @@ class _VerdictCache:
         worst_share = worst.report.named_findings[0].share
         min_share = min(MIN_WARNING_SHARE, MIN_PAST_SHARE * worst_share)
         for state in reversed(self._recent_totals):
-            if totals.losses.since(state.losses).share(worst.cause) >= min_share:
+            is_lost = totals.losses.since(state.losses).share(worst.cause) >= min_share
+            # After a pause of the screen, it is unknown when the loss ended in that time.
+            if is_lost and end_ns - state.end_ns <= VERDICT_SPAN_NS:
                 break
             end_ns = state.end_ns
         past = _verdict(session, worst.report.totals, session.snapshot, is_past=True)

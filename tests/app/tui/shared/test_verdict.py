@@ -184,6 +184,23 @@ def test_the_last_loss_of_few_tasks_on_a_big_machine_has_its_real_end() -> None:
     assert " ago for 14 s: " in verdicts[-1][1].evidence[0]
 
 
+def test_a_loss_that_ends_while_the_screen_is_paused_does_not_last_until_its_end() -> None:
+    messages = tasks_that_stop_waiting(Machine(cores=2, threads=1, ceiling_hz=3.0e9), 100)
+    session = Session(exports.hello(messages), History(exports.hello(messages)))
+    session.track_losses()
+    for seq, message in enumerate(messages[1:]):
+        session.apply(message)
+        interval = session.take_interval()
+        if 50 < seq < 280:
+            past_interval = session.interval_at(5 * SECOND, SECOND)
+            assert past_interval is not None
+            interval = past_interval
+        if seq and seq % 10 == 0:
+            verdict_at(session, interval)
+    (loss,) = session.ended
+    assert (loss.start_ns, loss.end_ns) == pytest.approx((0, 5 * SECOND), abs=SECOND)
+
+
 def test_the_last_loss_of_the_first_seconds_is_described_as_it_was_then() -> None:
     """The times of its tasks once went on growing after the loss."""
     messages = tasks_that_stop_waiting(Machine(cores=2, threads=1, ceiling_hz=3.0e9), 50)
