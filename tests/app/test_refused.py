@@ -48,8 +48,8 @@ REFUSALS = [
     ("rt_sigaction=EPERM", 1, "a system call was refused"),
     ("uname=EPERM", 1, "a system call was refused"),
     ("clone=EPERM", 126, "cannot start sh: Operation not permitted"),
-    ("AS=80000000", 3, "the limit of memory, 80 MB, is too low"),
-    ("DATA=60000000", 3, "the limit of memory, 60 MB, is too low"),
+    ("AS=80000000", 3, "the memory limit, 80 MB, is too low"),
+    ("DATA=60000000", 3, "the memory limit, 60 MB, is too low"),
     ("NPROC=1", 126, "cannot start sh: Resource temporarily unavailable; see ulimit -u"),
 ]
 BY_DAY = ("sendto=EPERM", "rt_sigaction=EPERM", "clone=EPERM", "AS=80000000", "DATA=60000000")
