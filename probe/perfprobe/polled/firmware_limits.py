@@ -257,16 +257,19 @@ class HsmpTable:
     def _unusable_reason(self) -> str | None:
         """Returns why the table cannot be used, for example an unknown layout; None if it can."""
         socket = next((socket for socket in self._sockets if socket is not None), 0)
-        took_s = []
-        try:
-            for _ in range(2):
-                start_s = self._clock()
+        took_s, failure = [], OSError()
+        for _ in range(2):
+            start_s = self._clock()
+            try:
                 self._read_table(socket, TABLE_BYTES)
+            except OSError as error:
+                failure = error
+            else:
                 took_s.append(self._clock() - start_s)
-        except OSError as error:
-            if error.errno == errno.ENOTTY:
+        if not took_s:
+            if failure.errno == errno.ENOTTY:
                 return "the driver amd_hsmp of this kernel does not return the table of metrics"
-            return f"the firmware's table of metrics cannot be read: {error.strerror}"
+            return f"the firmware's table of metrics cannot be read: {failure.strerror}"
         with contextlib.suppress(OSError):
             self._read_table(socket, TABLE_BYTES + 1)
             return "the firmware's table of metrics has a layout unknown to AMD's library"

@@ -358,6 +358,19 @@ def test_a_driver_without_the_table_is_named(number: int, why: str, turin: Path)
     assert why in source.missing[0].why
 
 
+def test_a_table_that_could_not_be_read_once_is_used(turin: Path) -> None:
+    firmware, failures = Firmware(), [OSError(errno.EBUSY, "made")]
+
+    def busy_at_first(socket: int, size: int) -> bytes:
+        if failures:
+            raise failures.pop()
+        return firmware(socket, size)
+
+    source = HsmpTable(turin, topology.read_cpus(turin), busy_at_first, Clock())
+    assert source.block.counters
+    assert not source.missing
+
+
 def test_only_models_with_a_known_table_are_asked(two_packages: Path) -> None:
     source = HsmpTable(two_packages, topology.read_cpus(two_packages), Firmware())
     assert (source.block.counters, source.missing) == ([], [])
