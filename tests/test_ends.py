@@ -329,10 +329,13 @@ def test_ctrl_c_in_a_terminal_ends_a_reader_and_leaves_nothing_behind(
     with Screen(arguments) as program, places["PIPE"].open("wb", buffering=0) as pipe:
         pipe.write(begin or recording)
 
-        def is_drained() -> bool:
-            return fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) == bytes(4)
+        def waits_for_more() -> bool:
+            """Python notices a signal just before a read only after the read."""
+            is_drained = fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) == bytes(4)
+            state = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            return is_drained and state == "S"
 
-        wait_for(is_drained, "it reads")
+        wait_for(waits_for_more, "it reads")
         os.write(program.fd, b"\x03")
         shown = drained_bytes(program.fd, MAX_WAIT_S)
         wait_for(program.has_ended, "it ends")

@@ -109,7 +109,7 @@ CLAIMS = [
     Claim("Denverton: turbo by groups of cores", PEPC + ": dnv0",
           lambda: turbo(0x5F, 0x181818181818, 0x0C0A08060402), [(12, 2.4)]),
     Claim("top-down is field / slots; the bias is stated", "perfmon metrics of Ice Lake to ADL",
-          lambda: has_words("trust", "PERF_METRICS / slots", "micro-operations", "few percent"),
+          lambda: has_words("trust", "divided by slots", "micro-operations", "few percent"),
           True),
     Claim("AMD's limits by HSMP", "Linux, drivers/platform/x86/amd/hsmp/plat.c",
           lambda: firmware_limits.SOURCE_NAMES,

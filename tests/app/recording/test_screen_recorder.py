@@ -181,7 +181,7 @@ def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         "",
         "recording has stopped: the disk accepts no more data",
     )
-    assert "the disk does not answer" in played.recorder.end()
+    assert "the disk does not respond" in played.recorder.end()
     answers.set()
 
 
