@@ -231,7 +231,7 @@ def _syntax_problem(error: Exception, raw: bytes) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f":{raw[: error.start].count(10) + 1}: not UTF-8"
     if isinstance(error, RecursionError):
-        return ": lists or tables are nested too deeplyly"
+        return ": lists or tables are nested too deeply"
     if not isinstance(error, tomllib.TOMLDecodeError):
         return ": a number has too many digits"
     problem, _, position = str(error).rpartition(" (at ")

@@ -125,7 +125,7 @@ SHARED = "in the same view: change one of them"
     ('units = "GHz"\nunits = "MHz"', 2, "Cannot overwrite a value"),
     (b"# \xff", 1, "not UTF-8"),
     (b"units = 'GHz'\n# \xe9t\xe9", 2, "not UTF-8"),
-    ("a = " + "[" * 9000, None, "lists or tables are nested too deeplyly"),
+    ("a = " + "[" * 9000, None, "lists or tables are nested too deeply"),
     ("a = " + "1" * 9000, None, "a number has too many digits"),
     ('them = "x"', 1, "unknown entry 'them': did you mean theme?"),
     ("[key]\nquit = 'x'", 1, "unknown table 'key': did you mean keys?"),
