@@ -127,7 +127,7 @@ class EpisodeLog:
         """Adds an ended loss that no detector reports. It is listed and drawn, but `between` does
         not return it, as losses are not computed from it. If the previous loss ended after the
         start of this one, the two become one, described by the greater."""
-        losses, last = self._losses, next(iter(self._losses[-1:]), None)
+        losses, last = self._losses, self._losses[-1] if self._losses else None
         if last is not None and (last.end_ns or 0) >= loss.start_ns:
             greater = max(last, loss, key=attrgetter("lost_share"))
             cpus = sorted({*last.cpus, *loss.cpus})
@@ -137,9 +137,10 @@ class EpisodeLog:
         self._losses = [*losses, loss][-MAX_MARKS:]
         self._merged_episodes = None, []
 
-    def losses_between(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Returns the losses of `add_loss` that overlap this span."""
-        return [e for e in self._losses if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
+    def listed_between(self, since_ns: int, until_ns: int) -> list[Episode]:
+        """Returns the episodes of `between`, and the losses of `add_loss` that overlap the span."""
+        losses = (e for e in self._losses if (e.end_ns or 0) > since_ns and e.start_ns <= until_ns)
+        return [*self.between(since_ns, until_ns), *losses]
 
     def add_mark(self, at_ns: int, text: str) -> None:
         self._marks = [*self._marks, new_mark(at_ns, text)][-MAX_MARKS:]
