@@ -362,10 +362,11 @@ the time."""
 @contextmanager
 def fast_imports() -> Iterator[None]:
     """A block for imports of large modules. The garbage collector never scans their objects, which
-    would take a tenth of the time. numpy starts no threads for matrix products; by default it
-    starts one per CPU, and they spin for some ms. The environment of later commands is unchanged.
-    Signals that ask perftop to end are held until the end of the block, because an exception in an
-    import of numpy would become an ImportError. Raises Failed if the memory limit is too low."""
+    would take a tenth of the time; after the block, it runs once in GC_THRESHOLD new objects. numpy
+    starts no threads for matrix products; by default it starts one per CPU, and they spin for some
+    ms. The environment of later commands is unchanged. Signals that ask perftop to end are held
+    until the end of the block, because an exception in an import of numpy would become an
+    ImportError. Raises Failed if the memory limit is too low."""
     for kind, least_mb, option in MIN_MEMORY:
         limit = resource.getrlimit(kind)[0]
         if 0 <= limit < least_mb * 1_000_000:

@@ -108,14 +108,15 @@ class OpenMetrics(BlockFormat):
 
     def _write_block(self, block: RowBlock) -> None:
         values = np.empty((len(block.intervals), *self._counts.shape))
+        scopes = "core", "package", "l3"
+        first = {scope: _is_first_of_owner(self._owners(block.cores, scope)) for scope in scopes}
         for i, field in enumerate(self._fields):
             column = field.values(block)
             rounded = rounded_numbers(column) if field.kind == "number" else column
             values[:, i] = block.by_row(rounded, field.scope)
-            if field.scope in {"core", "package", "l3"}:
+            if field.scope in first:
                 # only the row of its first CPU has the value of a core, package or L3
-                is_first = _is_first_of_owner(self._owners(block.cores, field.scope))
-                values[:, i, ~is_first] = np.nan
+                values[:, i, ~first[field.scope]] = np.nan
             elif field.kind == "count":
                 counts = self._counts[i] + np.nan_to_num(values[:, i]).cumsum(axis=0)
                 self._counts[i] = counts[-1]

@@ -137,7 +137,6 @@ class ChartDrawer:
         cores = [[*unit.cpus] for unit in units]
         self._pairs = [i for i, unit in enumerate(units) if unit.is_pair]
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
-        # `_account_charts` relies on this order.
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups: dict[str, Lookup] = {}
         if counted:  # there are pairs only if clocks are counted
@@ -183,7 +182,9 @@ class ChartDrawer:
         """Returns charts of CPU time by use. The busy time is measured exactly; the user and kernel
         times, which the kernel counts in coarse ticks, only divide it."""
         cpu_indexes = [self._cpus_of_units[i][0] for i in unit_indexes]
-        busy, user, kernel, steal = self.history.cpu_values[:4, cpu_indexes]
+        busy, user, kernel, steal = (
+            self.history.series(key)[cpu_indexes] for key in ("util", "user", "system", "steal")
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             kernel_share = kernel / (user + kernel)
         kernel_share = np.where(np.isfinite(kernel_share), kernel_share, 0.0)
