@@ -18,7 +18,7 @@ import exports
 import pytest
 from nightly import cases_by_day, nightly_case
 from terminal import Screen, drained_bytes
-from waiting import MAX_WAIT_S, wait_for
+from waiting import MAX_WAIT_S, process_state, wait_for
 
 from perftop.__main__ import _end
 from perftop.base import END_SIGNALS
@@ -332,8 +332,7 @@ def test_ctrl_c_in_a_terminal_ends_a_reader_and_leaves_nothing_behind(
         def waits_for_more() -> bool:
             """Python notices a signal just before a read only after the read."""
             is_drained = fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) == bytes(4)
-            state = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
-            return is_drained and state == "S"
+            return is_drained and process_state(program.pid) == "S"
 
         wait_for(waits_for_more, "it reads")
         os.write(program.fd, b"\x03")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfprobe import wire
@@ -30,6 +31,11 @@ class WaitError(AssertionError):
 
     def __init__(self, limit_s: float, description: str) -> None:
         super().__init__(f"waited {limit_s} s for: {description}")
+
+
+def process_state(pid: int) -> str:
+    """Returns the letter of a process's state: "S" while it waits, "T" while it is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def wait_for(

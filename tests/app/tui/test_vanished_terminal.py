@@ -20,7 +20,7 @@ from command import argv, children
 from fakekernel.client import FakeKernel
 from journals import entries_left, swept_directory
 from nightly import cases_by_day
-from waiting import wait_for
+from waiting import process_state, wait_for
 
 MAX_END_S = 60.0
 """Maximum time to end; on an idle machine it takes less than 2 s."""
@@ -55,7 +55,7 @@ class Screen(terminal.Screen):
         """Returns whether the program is stopped; reads its last output, too."""
         if select.select([self.fd], [], [], 0)[0]:
             os.read(self.fd, 4096)
-        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return process_state(self.pid) == "T"
 
 
 def assert_ends(screen: Screen) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from capabilities import CHOWN, has_capabilities
-from waiting import wait_for
+from waiting import process_state, wait_for
 
 from perfprobe.programming import journal
 from perfprobe.programming.counter_plan import Change
@@ -268,7 +268,6 @@ def test_only_a_live_process_has_a_start_time() -> None:
     assert journal.start_time(os.getpid()) == journal.start_time(os.getpid()) != None  # noqa: E711
     assert journal.start_time(2**22 + 1) is None
     child = subprocess.Popen([sys.executable, "-c", ""])
-    stat = Path(f"/proc/{child.pid}/stat")
-    wait_for(lambda: stat.read_text().split()[2] == "Z", "it has ended")
+    wait_for(lambda: process_state(child.pid) == "Z", "it has ended")
     assert journal.start_time(child.pid) is None
     child.wait()
