@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -22,6 +23,7 @@ from waiting import MAX_WAIT_S, process_state, wait_for
 
 from perftop.__main__ import _end
 from perftop.base import END_SIGNALS
+from perftop.process.launch import GRACE_S
 from perftop.verbs.options import fast_imports
 
 
@@ -66,6 +68,18 @@ def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:
     assert lines[-1]["type"] == "summary"
     assert err == ""
     wait_gone(probe)
+
+
+def test_a_probe_that_measures_once_ends_at_once_with_its_reader() -> None:
+    """Its C function ends neither for closed pipes nor for a Python handler of signals."""
+    with command.started_process("ramp", "--seconds", "60") as process:
+        wait_for(lambda: command.children(process.pid), "the probe starts")
+        (probe,) = command.children(process.pid)
+        begun_s = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(MAX_WAIT_S) == 128 + signal.SIGTERM
+        assert time.monotonic() - begun_s < GRACE_S
+    assert has_ended(probe)
 
 
 def test_a_killed_probe_is_reported_after_the_summary() -> None:

@@ -215,6 +215,10 @@ class Probe:
         if process.stdin is not None:
             with suppress(OSError):
                 process.stdin.close()
+        if self.host is None and "stream" not in self._argv:
+            # A probe that measures once reads its stdin only if it may restore registers.
+            with suppress(PermissionError):
+                process.terminate()
         try:
             self._wait(MAX_RESTORE_S if self._programs else GRACE_S)
         except subprocess.TimeoutExpired:
