@@ -120,6 +120,7 @@ WRONG = {
     "stat --attach tcp:1": "invalid address 'tcp:1' (try unix:PATH)",
     "stat --attach unix:/x --host n7": "--host is chosen for all readers",
     "stat --attach unix:/x --source os": "--source is chosen for all readers",
+    "exporter --textfile x.txt": "node_exporter reads only *.prom; try x.prom",
     "serve": "no socket to listen on; name one: --socket PATH",
     "serve --socket /nonexistent/s": "cannot listen on unix:/nonexistent/s",
     "serve --socket /x --group no-such-group": "no such group",
@@ -142,6 +143,13 @@ def test_mistakes_are_reported_with_one_message(
     assert line.startswith("perftop: ")
     assert WRONG[typed] in line
     assert status == STATUSES.get(typed, USAGE)
+
+
+def test_lines_of_help_fit_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    verbs: dict[str, options.Parser] = cli._parser().get_default("verbs")
+    assert [line for verb in verbs.values() for line in verb.format_help().splitlines()
+            if len(line) > 80] == []  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["2026-run.perftop", "10s"])

@@ -9,7 +9,9 @@ import gc
 import os
 import re
 import resource
+import shutil
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,13 +60,19 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 class Parser(argparse.ArgumentParser):
     """A parser that reports an error in one line, and shows `-- CMD` in the usage of verbs that can
-    run a command."""
+    run a command. It wraps a long group of options in the usage, as argparse does from 3.13 on."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _HelpFormatter} | options)
 
     def format_help(self) -> str:
         usage, gap, remainder = super().format_help().partition("\n\n")
+        usage = "\n".join(
+            part for line in usage.splitlines() for part in textwrap.wrap(
+                line, shutil.get_terminal_size().columns - 2, break_long_words=False,
+                break_on_hyphens=False, subsequent_indent=" " * (len(line) - len(line.lstrip())),
+            )
+        )  # fmt: skip
         if self.get_default("runs"):
             usage += f"\n{'':{len(f'usage: {self.prog} ')}}[-- CMD [ARG ...]]"
         return f"{usage}{gap}{remainder}"

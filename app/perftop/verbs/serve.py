@@ -222,6 +222,11 @@ def run_exporter(args: argparse.Namespace) -> int:
     if path is not None and path.exists() and not path.is_file():
         text = f"cannot write {path}: it is not a file; name one, such as perftop.prom"
         raise Failed(text)
+    if path is not None and path.suffix != ".prom":
+        text = (
+            f"--textfile {path}: node_exporter reads only *.prom; try {path.with_suffix('.prom')}"
+        )
+        raise Failed(text, USAGE)
     with contextlib.ExitStack() as stack:
         only_file = path is not None and args.listen is None
         sockets = [] if only_file else stack.enter_context(listening_sockets(args.listen))
