@@ -1,12 +1,12 @@
-"""Widgets that consist of lines of runs, drawn with Textual's Line API; only changed lines become
-strips (Textual's form of a line) and are painted. A `PageWidget` makes all its lines at once. A
-`Canvas` is a view of the main screen, with fixed lines at its top and bottom, and lines between
-them that scroll and can be clicked. A `CursorCanvas` has a cursor that moves from line to line."""
+"""Widgets that consist of lines of runs, drawn with Textual's Line API. A `PageWidget` makes all
+its lines at once. A `Canvas` is a view of the main screen, with fixed lines at its top and bottom,
+and lines between them that scroll and can be clicked. A `CursorCanvas` has a cursor that moves from
+line to line."""
 
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -87,64 +87,92 @@ class AbstractWidgetMeta(_MessagePumpMeta, ABCMeta):
     """The metaclass of widgets and screens with abstract methods."""
 
 
-class StripCache:
-    """Cache of lines as strips (Textual's form of a line)."""
+class LineWidget(Widget, metaclass=AbstractWidgetMeta):
+    """A widget that consists of lines. Only lines that have changed become strips (Textual's form
+    of a line) and are painted."""
 
-    def __init__(self, widget: Widget, *, ascii_: bool) -> None:
-        self._widget, self._ascii = widget, ascii_
-        self._strips: dict[Hashable, tuple[Line, Strip]] = {}
-        self._painted_strips: list[Strip] = []
-        """The strips that were painted last, by line of the widget from the top."""
-        self._writers: dict[theme.LineState, RunWriter] = {}
-        """Writers of runs in the current theme, by state of the line."""
-        self.built = 0
-        """Number of strips made so far, to measure how well the cache works."""
+    _ascii = False
+    _painted: Sequence[tuple[Line, Strip]] = ()
+    """The lines that were painted last, from the top, with their strips."""
+    _writers: Mapping[theme.LineState, RunWriter] = {}
+    """Writers of runs in the current theme, by state of the line."""
+    _theme = ""
+    """Name of the theme in which the lines were made."""
+    built = 0
+    """Number of strips made so far, to measure how many lines are drawn again."""
 
-    def clear(self) -> None:
-        self._strips, self._painted_strips, self._writers = {}, [], {}
+    @abstractmethod
+    def visible_lines(self) -> Sequence[Line]:
+        """Returns the lines from the top of the widget; missing lines are blank."""
 
-    def strip(self, key: Hashable, line: Line, width: int) -> Strip:
-        """Returns the strip of a line. `key`: identity of the line, independent of its text."""
-        cached_strip = self._strips.get(key)
-        if cached_strip is not None and cached_strip[0] == line:
-            return cached_strip[1]
-        self.built += 1
-        runs, state = line
-        writer = self._writers.get(state)
-        if writer is None:
-            writer = self._writers[state] = run_writer(self._widget.app, state)
-        strip = RenderedStrip(runs, writer, width, ascii_=self._ascii)
-        self._strips[key] = line, strip
-        return strip
+    @abstractmethod
+    def redraw(self) -> None:
+        """Makes and draws all lines, for another size or theme."""
 
-    def cropped_strip(self, key: Hashable, line: Line, width: int, crop: Region) -> Strip:
-        """Returns the strip of a line, cut to a region. The strip has its background and needs no
-        borders or filters, which would take most of the time spent on a line."""
-        return self.strip(key, line, width).crop_extend(crop.x, crop.right, None)
-
-    def paint(self, lines: Sequence[tuple[Hashable, Line]], width: int, visible_width: int) -> None:
-        """Paints the lines that have changed. `lines`: all lines of the widget with their keys.
-        `width`: cells of a line, of which the first `visible_width` are visible."""
-        old, strips = self._painted_strips, [self.strip(key, line, width) for key, line in lines]
-        changed_strips = {y: strip for y, strip in enumerate(strips)
-                          if y >= len(old) or strip is not old[y]}  # fmt: skip
-        self._painted_strips = strips
-        self._strips = {key: self._strips[key] for key, _ in lines}
-        if changed_strips:
-            repaint(self._widget, changed_strips, visible_width)
-
-
-class PageWidget(Widget, metaclass=AbstractWidgetMeta):
     @property
     def size(self) -> Size:
         """Returns the size in cells; there are no borders, which Textual would look up."""
         return self.outer_size
 
+    def forget_strips(self) -> None:
+        """Makes the next painting draw all lines, in the current theme."""
+        self._painted, self._writers = [], {}
+        self._theme = self.app.current_theme.name
+
+    def paint(self, visible_width: int) -> None:
+        """Paints the lines that have changed. The first `visible_width` cells are visible."""
+        painted, self._painted = self._painted, self._lines_with_strips(self.size.height)
+        old = [strip for _, strip in painted]
+        changed_strips = {y: strip for y, (_, strip) in enumerate(self._painted)
+                          if y >= len(old) or strip is not old[y]}  # fmt: skip
+        if changed_strips:
+            repaint(self, changed_strips, visible_width)
+
+    def _lines_with_strips(self, count: int) -> list[tuple[Line, Strip]]:
+        """Returns the first lines with their strips. Unchanged lines have the strips painted
+        last."""
+        lines = [*self.visible_lines()][:count]
+        lines += [BLANK] * (count - len(lines))
+        painted, width = self._painted, self.size.width
+        return [
+            painted[y] if y < len(painted) and painted[y][0] == line else
+            (line, self._make_strip(line, width)) for y, line in enumerate(lines)
+        ]  # fmt: skip
+
+    def _make_strip(self, line: Line, width: int) -> Strip:
+        self.built += 1
+        runs, state = line
+        if state not in self._writers:
+            self._writers = {**self._writers, state: run_writer(self.app, state)}
+        return RenderedStrip(runs, self._writers[state], width, ascii_=self._ascii)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Returns the strips of a region. They have their background and need no borders or
+        filters, which would take most of the time spent on a line."""
+        strips = [strip for _, strip in self._lines_with_strips(crop.bottom)]
+        return [strips[y].crop_extend(crop.x, crop.right, None) for y in crop.line_range]
+
+    def render_line(self, y: int) -> Strip:
+        return self._lines_with_strips(y + 1)[y][1]
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def notify_style_update(self) -> None:
+        """Draws all lines if the theme has changed. A hidden widget does so when it is shown."""
+        super().notify_style_update()
+        if self.is_mounted and self.display and self.app.current_theme.name != self._theme:
+            self.redraw()
+
+
+class PageWidget(LineWidget):
+    """A widget that makes all its lines at once."""
+
+    _lines: Sequence[Line] = ()
+
     def __init__(self, *, id: str | None, ascii_: bool) -> None:  # noqa: A002
         super().__init__(id=id)
         self._ascii = ascii_
-        self._lines: Sequence[Line] = []
-        self._strips = StripCache(self, ascii_=ascii_)
 
     @abstractmethod
     def page(self, width: int, height: int) -> Sequence[Line]:
@@ -155,33 +183,17 @@ class PageWidget(Widget, metaclass=AbstractWidgetMeta):
         width, height = self.size
         if width and height:
             self._lines = self.page(width, height)
-            self._strips.paint([(y, self._line(y)) for y in range(height)], width, width)
+            self.paint(width)
 
     def redraw(self) -> None:
-        """Makes and draws all lines."""
-        self._strips.clear()
+        self.forget_strips()
         self.update()
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        width = self.size.width
-        return [self._strips.cropped_strip(y, self._line(y), width, crop) for y in crop.line_range]
-
-    def render_line(self, y: int) -> Strip:
-        return self._strips.strip(y, self._line(y), self.size.width)
-
-    def _line(self, y: int) -> Line:
-        return self._lines[y] if y < len(self._lines) else BLANK
-
-    def on_resize(self) -> None:
-        self.redraw()
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        if self.is_mounted:
-            self.redraw()
+    def visible_lines(self) -> Sequence[Line]:
+        return self._lines
 
 
-class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_bindings=False):
+class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the keys that the last line shows for this view, the most important first."""
 
@@ -207,7 +219,7 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
 
     def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.settings = settings
+        self.settings, self._ascii = settings, settings.ascii
         self.line_count = 0
         self.header_lines: list[list[Run]] = []
         self.footer_lines: list[Line] = []
@@ -215,9 +227,6 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         self.side_width = 0
         self.side_lines: list[list[Run]] = []
         """Fixed lines of `side_width` cells to the right of all lines, from the top."""
-        self._strips = StripCache(self, ascii_=settings.ascii)
-        self._theme = ""
-        """Name of the theme in which the lines are laid out."""
         self.glyphs: Glyphs
         """The way to draw charts on this terminal. Does not exist before lines are laid out."""
         self.cores: Cores
@@ -308,10 +317,9 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         """Makes all lines again, for another width, order or machine, and draws the canvas."""
         if self._layout_inputs is None or not self.size.width:
             return
-        app, self._theme = self.app, self.app.current_theme.name
-        self.glyphs = chart_glyphs(self._theme, no_color=app.no_color, ascii_=self.settings.ascii)
+        self.forget_strips()
+        self.glyphs = chart_glyphs(self._theme, no_color=self.app.no_color, ascii_=self._ascii)
         self._is_laid_out = True
-        self._strips.clear()
         self.make_layout()
         self.draw()
         self.refresh()
@@ -333,11 +341,6 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
     # --- values that a view uses
 
     @property
-    def size(self) -> Size:
-        """Returns the size in cells; there are no borders, which Textual would look up."""
-        return self.outer_size
-
-    @property
     def width(self) -> int:
         """Width of a line in cells, without the scrollbar and the lines beside it."""
         return self.size.width - self.scrollbar_size_vertical - self.side_width
@@ -357,14 +360,13 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         return round(self.scroll_y)  # `scroll_offset.y` is equal to this, but costs twice as much
 
     def _paint(self) -> None:
-        width = self.size.width
-        if not width:
+        if not self.size.width:
             return
         size = Size(self.width + self.side_width, self.line_count + self._fixed_lines)
         if size != self.virtual_size:
             self.virtual_size = size
             self._refresh_scrollbars()  # Textual only refreshes them when the widget's size changes
-        self._strips.paint(self._visible_lines(), width, size.width)
+        self.paint(size.width)
 
     def reveal_lines(self, first: int, last: int) -> None:
         """Scrolls no further than needed to show lines `first` to `last`. If not all of them fit,
@@ -417,9 +419,8 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
 
     # --- the Line API
 
-    def _visible_lines(self) -> list[tuple[Hashable, Line]]:
-        """Returns the visible lines from the top of the widget, each with its key: the kind of line
-        (header, line or footer), and its index."""
+    def visible_lines(self) -> list[Line]:
+        """Returns the visible lines from the top of the widget: header, scrolling, footer."""
         top, height = self.top_line, self.size.height
         # Footer lines that do not fit are cut.
         first_footer = max(len(self.header_lines), height - len(self.footer_lines))
@@ -428,20 +429,15 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
         if not self.line_count:
             lines = [self._no_match_line()]
         lines += [BLANK] * (room - len(lines))
-        visible_lines: list[tuple[Hashable, Line]] = [
-            *[(("header", y), (runs, "calm")) for y, runs in enumerate(self.header_lines)],
-            *[(("line", top + y), line) for y, line in enumerate(lines)],
-            *[(("footer", y), line) for y, line in enumerate(self.footer_lines)],
-        ]
-        side_lines = self.side_lines[: len(visible_lines)]
+        lines = [*((runs, "calm") for runs in self.header_lines), *lines, *self.footer_lines]
         line_width = self.width
-        for y, side in enumerate(side_lines):
-            key, (runs, state) = visible_lines[y]
+        for y, side in enumerate(self.side_lines[: len(lines)]):
+            runs, state = lines[y]
             gap = " " * (line_width - width(runs)), "text"
-            visible_lines[y] = key, ([*runs, gap, *side], state)
+            lines[y] = [*runs, gap, *side], state
         if self.settings.is_stale:
-            visible_lines = [(key, (runs, "stale")) for key, (runs, _) in visible_lines]
-        return visible_lines[:height]
+            return [(runs, "stale") for runs, _ in lines]
+        return lines
 
     def _no_match_line(self) -> Line:
         """Returns the line that is shown if there are no scrolling lines."""
@@ -455,25 +451,8 @@ class Canvas(ScrollView, metaclass=AbstractWidgetMeta, can_focus=True, inherit_b
     def _scroll_to_line(self, y: int) -> None:
         self.scroll_to(y=max(0, y), animate=False, immediate=True)
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        lines = self._visible_lines()
-        lines += [(("line", -1), BLANK)] * (crop.bottom - len(lines))
-        return [
-            self._strips.cropped_strip(*lines[y], self.size.width, crop) for y in crop.line_range
-        ]
-
-    def render_line(self, y: int) -> Strip:
-        (strip,) = self.render_lines(Region(0, y, self.size.width, 1))
-        return strip
-
-    def on_resize(self) -> None:
+    def redraw(self) -> None:
         self.lay_out()
-
-    def notify_style_update(self) -> None:
-        """Lays out the lines again if the theme has changed. A hidden view is laid out later."""
-        super().notify_style_update()
-        if self.is_mounted and self.display and self.app.current_theme.name != self._theme:
-            self.lay_out()
 
 
 class CursorCanvas(Canvas):

@@ -216,7 +216,7 @@ class Table(PaneledView, CursorCanvas):
         self._page.name_columns = name_columns(session)
         # Nothing is drawn before the first layout.
         self._positions_by_line, self.line_count, self.footer_lines = [], 0, []
-        self._strips.clear()
+        self.forget_strips()
 
     def make_layout(self) -> None:
         self._clock = session_clock_unit(self.session, self.settings.units)

@@ -210,10 +210,10 @@ async def test_only_changed_fixed_lines_are_drawn() -> None:
         grid = run.grid
         grid.footer_lines = fixed_lines("first", "second", "third")
         grid._paint()
-        built = grid._strips.built
+        built = grid.built
         grid.footer_lines = fixed_lines("first", "other", "third")
         grid._paint()
-        assert grid._strips.built == built + 1
+        assert grid.built == built + 1
         assert [line.text.rstrip() for line in shown_strips(run)[-3:]] == [
             "first",
             "other",

@@ -129,7 +129,7 @@ async def test_a_replaced_session_leaves_no_old_content_in_a_table_without_width
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Table, "size", Size(0, 0))
             table.show_interval(session, interval)
-        table._strips.clear()  # as if it had been lower before
+        table.forget_strips()  # as if it had been lower before
         assert not any(table_lines(run)[1:])
         table.on_resize()
         assert len(cpus(run)) == len(session.topology)
