@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, isfinite, nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +20,11 @@ from perftop.model.kinds import (
     LOG_CLUES,
     LOST_KERNEL_WORK,
     STEAL_CAUSE,
-    Episode,
     cause_of,
 )
 from perftop.model.machine_totals import MEMORY_COUNTERS, MEMORY_SHARE
-from perftop.session.interval import Interval
-from perftop.session.losses import WAIT_CAUSE, Cause, KernelWork, LossSums, Totals
-from perftop.session.session import Session
+from perftop.output.report import Check, Clue, Report, UnmeasuredLoss
+from perftop.session.losses import WAIT_CAUSE, Cause, KernelWork
 from perftop.session.values import lasting_reasons, names_by_reason, unknown_reason
 
 
@@ -209,31 +206,17 @@ MIN_KERNEL_SHARE = 0.15
 clue. File and network servers spend this much there."""
 
 
-class Clue(NamedTuple):
-    """A likely reason for lost time whose size is not counted."""
-
-    key: str
-    text: str
-    hint: str
-    highest_share: float = nan
-    """Upper bound of the share of the time lost in this way; NaN if unknown."""
-    lost_share: float = nan
-    """Lost share of the time, according to kernel samples; NaN without samples."""
-    activity: str = ""
-    """The words after "spends … of its time" in a sentence on the loss."""
-
-
-def clues(session: Session, interval: Interval, totals: Totals) -> list[Clue]:
+def clues(report: Report) -> list[Clue]:
     """Returns clues from kernel messages, kernel samples, settings that slow programs down, and
     memory counters. A setting that slows only the kernel must cost busy kernel time."""
-    sums, result = totals.losses, _kernel_clues(session, totals)
+    session, values, result = report.session, report.interval.values, _kernel_clues(report)
     for kind, name in session.hints.messages:
         if kind in LOG_CLUES:
             text, remedy = LOG_CLUES[kind]
             result.append(Clue(kind, f"the kernel's log names {name}: {text}", remedy))
-    kernel = job_mean(session, sums, interval.values["kernel_cycles"])
+    kernel = job_mean(report, values["kernel_cycles"])
     if not isfinite(kernel):
-        system, util = (job_mean(session, sums, interval.values[key]) for key in ("system", "util"))
+        system, util = (job_mean(report, values[key]) for key in ("system", "util"))
         kernel = system / util if util > 0 else nan
     for setting in COSTLY_SETTINGS:
         value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
@@ -252,14 +235,14 @@ def clues(session: Session, interval: Interval, totals: Totals) -> list[Clue]:
             text += setting.price_text.format(price) if price else ""
             text += f": up to {whole_percent(share)} of the time" if isfinite(share) else ""
             result.append(Clue(setting.key, text, setting.remedy, share))
-    return [*_memory_limit_clue(session, totals), *result, *_memory_clues(session, interval, sums)]
+    return [*_memory_limit_clue(report), *result, *_memory_clues(report)]
 
 
-def _memory_limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
+def _memory_limit_clue(report: Report) -> Iterator[Clue]:
     """Yields a clue if the watched job waited for the disk while its control group was at its
     memory limit. The kernel counts a wait for a file that is read again as one for the disk."""
-    spent, job_pids = totals.times.job_time(), {pid for pid, _ in totals.times.threads}
-    groups = session.hints.groups_at_limit.values()
+    spent, job_pids = report.job_time, {pid for pid, _ in report.totals.times.threads}
+    groups = report.session.hints.groups_at_limit.values()
     group = next((group for group in groups if not group.pids.isdisjoint(job_pids)), None)
     if group is None or spent is None or spent.disk_s < MIN_WORK_SHARE * sum(spent):
         return
@@ -276,9 +259,10 @@ MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
 """Minimum shares of kernel samples that are a clue: wasted work, and other work in one function."""
 
 
-def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
+def _kernel_clues(report: Report) -> list[Clue]:
     """Returns clues from kernel samples of the watched job or else all tasks: one of each kind."""
-    hints, wanted_s = session.hints, totals.losses.whole_s
+    session, totals, wanted_s = report.session, report.totals, report.sums.whole_s
+    hints = session.hints
     pids = {pid for pid, _ in totals.times.threads}
     if not hints.kernel_span_s or not wanted_s > 0:
         return []
@@ -324,8 +308,9 @@ AMD_FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the 
 """Name of the clock domain, the parts that its clock slows down, and the remedy."""
 
 
-def _memory_clues(session: Session, interval: Interval, sums: LossSums) -> Iterator[Clue]:
+def _memory_clues(report: Report) -> Iterator[Clue]:
     """Yields reasons for slow memory: another node serves it, or the uncore clock was low."""
+    session, interval = report.session, report.interval
     keys = "memory_bytes_per_s", "local_bytes_per_s"
     bytes_per_s, local = (float(np.nansum(interval.caches[key])) if key in interval.caches else nan
                     for key in keys)  # fmt: skip
@@ -339,7 +324,7 @@ def _memory_clues(session: Session, interval: Interval, sums: LossSums) -> Itera
         )
     delta, keys = session.run.delta, ("uncore_hz", "uncore_max_hz")
     clock, highest = (session.counters.rates(delta, key) for key in keys)
-    is_busy = job_mean(session, sums, interval.values["util"]) >= MAX_SPARE_UTIL
+    is_busy = job_mean(report, interval.values["util"]) >= MAX_SPARE_UTIL
     is_amd = session.hello.identity.vendor == "AuthenticAMD"
     name, parts, remedy = AMD_FABRIC if is_amd else UNCORE
     if is_busy and clock is not None and highest is not None:
@@ -353,10 +338,10 @@ def _memory_clues(session: Session, interval: Interval, sums: LossSums) -> Itera
                 )
 
 
-def job_mean(session: Session, sums: LossSums, by_cpu: Floats) -> float:
+def job_mean(report: Report, by_cpu: Floats) -> float:
     """Returns the mean over the watched job's CPUs, weighted by its time on each; without a job,
     over all selected CPUs. NaN where unknown."""
-    weights = np.zeros(len(by_cpu))
+    session, sums, weights = report.session, report.sums, np.zeros(len(by_cpu))
     weights[[*session.selected]] = 1.0
     if session.neighbours.watched_job.name is not None and sums.wanted_s.any():
         weights = np.maximum(sums.wanted_s, 0.0)
@@ -366,8 +351,6 @@ def job_mean(session: Session, sums: LossSums, by_cpu: Floats) -> float:
 
 # --- Losses that were looked for, and losses that cannot be measured here.
 
-MIN_SHARE = 0.01
-"""Minimum cost of a named cause, as a share of the time."""
 MIN_LONG_WAIT_S = 1e-3
 """Minimum length in s of the job's longest wait that is reported beside the sum. A short wait on
 each CPU costs much if thousands of threads wait for the slowest."""
@@ -385,37 +368,10 @@ L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
 """The unmeasured loss for L3 capacity; not listed if a chosen event counts misses."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """A kind of loss that was checked for, and the result."""
-
-    key: str
-    loss_name: str
-    """Name of the loss in the table; '' if only the list of ruled-out losses has it."""
-    result: str
-    share: float
-    """Share of the time that was lost in this way."""
-    brief_result: str
-    """The result in a few words, for the list of ruled-out losses."""
-    measured_share: float = 0.0
-    """Measured share of the time (in interrupts, for example), partly lost; NaN if unknown."""
-
-    def is_ruled_out(self, min_share: float) -> bool:
-        """Returns whether the loss is certainly below `min_share`, and the measured share is below
-        MIN_SHARE or unknown."""
-        return self.share < min_share and not self.measured_share >= MIN_SHARE
-
-
-UnmeasuredLoss = tuple[str, str, str | None]
-"""Name of a loss that cannot be measured here, the reason, and how it could be measured."""
-
-
-def measured_losses(
-    session: Session, totals: Totals, interval: Interval, episodes: Sequence[Episode], *,
-    is_whole_run: bool = True,
-) -> list[Check]:  # fmt: skip
+def measured_losses(report: Report) -> list[Check]:
     """Returns the losses that can be measured here, the costliest first."""
-    sums, chosen = totals.losses, session.evaluator.variants
+    session, totals, interval, sums = report.session, report.totals, report.interval, report.sums
+    chosen = session.evaluator.variants
     shares = sums.shares()
     results: list[Check] = []
 
@@ -437,7 +393,7 @@ def measured_losses(
     def of_kinds(*kinds: str) -> list[Cause]:
         return [cause for cause in shares if cause[0] in kinds]
 
-    if chosen["busy_hz"] and (clocks := _mean_clocks(session, interval)):
+    if chosen["busy_hz"] and (clocks := _mean_clocks(report)):
         slower = of_kinds(*(key for key, kind in KINDS.items() if kind.costs_cycles))
         add("clock", "a clock below its ceiling", clocks, f"clock ({clocks})", *slower)
     if totals.times.has_waits:
@@ -448,8 +404,8 @@ def measured_losses(
             waited += f", once {short_duration(longest_s)} or longer"
         add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
     hard, soft = (session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS)
-    if is_whole_run and hard is not None and soft is not None:
-        interrupt_share = job_mean(session, sums, hard + soft)
+    if report.is_whole_run and hard is not None and soft is not None:
+        interrupt_share = job_mean(report, hard + soft)
         if isfinite(interrupt_share):
             add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")
     pressure = interval.machine.get("pressure_memory", nan)
@@ -466,7 +422,7 @@ def measured_losses(
     if session.has_smt and chosen["ipc"]:
         seen = "no task ran slower than when alone"
         add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
-    is_read = not _has_unread_cpu(session, interval)
+    is_read = not _has_unread_cpu(report)
     if MEMORY_SHARE in interval.machine and chosen["ipc"] and is_read:
         gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
         seen = f"{gb_per_s:.1f} GB/s" if isfinite(gb_per_s) else "not read"
@@ -480,23 +436,23 @@ def measured_losses(
         result = "" if session.hello.virtualisation else "no hypervisor"
         add_share("steal", "steal", "steal", stolen, STEAL_CAUSE[0], result=result)
     heat = interval.machine.get("temperature_c", nan)
-    if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
+    if isfinite(heat) and not any(e.cause == "thermal" for e in report.episodes):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
     return sorted(results, key=lambda check: -check.share)
 
 
-def _has_unread_cpu(session: Session, interval: Interval) -> bool:
+def _has_unread_cpu(report: Report) -> bool:
     """Returns whether some CPU of the selected packages was not read, for example because of
     `--cpus`. Losses to tasks on it would go unnoticed."""
+    session, util = report.session, report.interval.values["util"]
     packages = {session.topology[row].package for row in session.selected}
-    util = interval.values["util"]
     return any(cpu.online and cpu.package in packages and not isfinite(util[row])
                for row, cpu in enumerate(session.topology))  # fmt: skip
 
 
-def _mean_clocks(session: Session, interval: Interval) -> str:
+def _mean_clocks(report: Report) -> str:
     """Returns the mean clock and ceiling of the busy cores; '' if no core was busy."""
-    cores = interval.cores
+    session, interval, cores = report.session, report.interval, report.interval.cores
     ceiling = cores.by_cpu(interval.ceilings.low_hz)
     busy, util = interval.values["busy_hz"], interval.values["util"]
     known = np.isfinite(busy) & np.isfinite(ceiling)
@@ -508,8 +464,9 @@ def _mean_clocks(session: Session, interval: Interval) -> str:
     return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {count_noun(active, 'core')} active"
 
 
-def unmeasured_losses(session: Session, totals: Totals, interval: Interval) -> list[UnmeasuredLoss]:
+def unmeasured_losses(report: Report) -> list[UnmeasuredLoss]:
     """Returns the losses that cannot be measured here, with reasons."""
+    session, times, interval = report.session, report.totals.times, report.interval
     hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
     reasons = names_by_reason(
         lasting_reasons(session),
@@ -517,8 +474,8 @@ def unmeasured_losses(session: Session, totals: Totals, interval: Interval) -> l
     )
     unseen = [(", ".join(names), why, fix) for (why, fix), names in reasons.items()]
     variants = session.evaluator.variants
-    if not totals.times.has_waits:
-        short = "too short to tell" if totals.times.wait_snapshots else ""
+    if not times.has_waits:
+        short = "too short to tell" if times.wait_snapshots else ""
         why = short or "known after 3 s, if the kernel reports it"
         unseen.append(("waiting for a CPU", why, None))
     if variants["involuntary"] and not np.isfinite(
@@ -529,7 +486,7 @@ def unmeasured_losses(session: Session, totals: Totals, interval: Interval) -> l
             unseen.append(
                 ("halts", unknown_reason(session, run, session.selected, "involuntary"), None)
             )
-    if not unseen and totals.times.job_time() is not None:
+    if not unseen and report.job_time is not None:
         unseen = [SLEEP_REASONS]  # the report says for how long the job slept
     elif not unseen:
         is_watched = session.neighbours.watched_job.name is not None
@@ -537,6 +494,6 @@ def unmeasured_losses(session: Session, totals: Totals, interval: Interval) -> l
     if variants["ipc"] and not session.neighbours.cache.is_available:
         is_intel = session.hello.identity.vendor == "GenuineIntel"
         unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
-    if variants["ipc"] and _has_unread_cpu(session, interval):
+    if variants["ipc"] and _has_unread_cpu(report):
         unseen.append(("losses to others in the package", "not all of its CPUs are read", None))
     return unseen

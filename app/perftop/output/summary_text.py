@@ -20,10 +20,10 @@ from perftop.base.text import (
 from perftop.draw.columns import Column, fit
 from perftop.model.kinds import KINDS, Episode
 from perftop.model.numbers import NUMBERS, PER_KI, Number
-from perftop.output.evidence import MIN_SHARE
+from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
 from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
-from perftop.output.why_report import MAX_CAUSES, Finding, Report, report
+from perftop.output.why_report import report
 from perftop.output.why_text import MIN_WANTED_SHARE, SHORT_TASKS, answer
 from perftop.session.episodes import EpisodeTally, mark_label
 from perftop.session.follow import Follower
@@ -97,7 +97,7 @@ def phase(session: Session, label: str) -> Phase:
     other_parts = {key: value for key, value in line.items() if key not in {"type", "run"}}
     line = {
         "type": "phase", "label": label, "start": session.unix(first_ns),
-        "answer": answer(session, why), **other_parts, "machine": machine,
+        "answer": answer(why), **other_parts, "machine": machine,
         "lost_to_causes_ratio": json_number(why.lost_ratio),
         "samples": why.totals.sample_count,
     }  # fmt: skip

@@ -21,9 +21,10 @@ from perftop.base.text import (
 from perftop.model.confidence import Confidence, confidence
 from perftop.model.control_groups import process_owner
 from perftop.model.kinds import cause_of
+from perftop.output.report import Finding, Report
 from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text
 from perftop.session.interval import Interval
-from perftop.session.losses import WAIT_CAUSE, Totals
+from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes
 
@@ -72,23 +73,6 @@ VM_THREAD = "thread"
 UNKNOWN_NEIGHBOUR = "what ran there is unknown"
 
 
-@dataclass(frozen=True)
-class WaitingLoss:
-    """The part of a `why_report.Finding` about the tasks that waited most."""
-
-    text: str
-    culprit: str
-    evidence: list[str]
-    hint: str
-    cpus: list[int]
-    confidence: Confidence
-    """`measured`: the tasks that they waited for ran on the same CPUs. `inferred`: the CPUs of
-    those tasks are unknown. `unknown`: those tasks are unknown."""
-    headline: str
-    victim_share: float
-    """Share of their own time that the tasks waited; 0 if they needed little CPU time."""
-
-
 Tasks = Mapping[tuple[int, str, int], TaskTimes]
 """Run and wait times of tasks by PID, name and CPU."""
 
@@ -123,11 +107,12 @@ class _WaitReason:
     confidence: Confidence
 
 
-def waiting_loss(
-    session: Session, job: str | None, totals: Totals, interval: Interval, *, past_tense: bool
-) -> WaitingLoss | None:
-    """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job,
-    or None to search all tasks for the group of one name that waited most."""
+def waiting_finding(report: Report, finding: Finding) -> Finding | None:
+    """Returns the finding on waits for a CPU, with the tasks that waited most: those of the watched
+    job, or without one the group of one name. None if no task waited. Its confidence is `measured`
+    if they waited for tasks that ran on the same CPUs, `inferred` if the CPUs of those tasks are
+    unknown, and `unknown` if the tasks are."""
+    session, job, totals = report.session, report.job, report.totals
     times, span_s = totals.times, totals.elapsed_s
     tasks = _without_quotas(times, times.tasks)
     threads = _without_quotas(times, times.threads)
@@ -140,7 +125,7 @@ def waiting_loss(
     if waiters is None:
         return None
     covered_s = span_s if job is not None else min(span_s, times.covered_s)
-    reason = _find_reason(session, waiters, placed_tasks, tasks, interval, covered_s)
+    reason = _find_reason(session, waiters, placed_tasks, tasks, report.interval, covered_s)
     total, cpus, one_waits = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
 
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
@@ -154,7 +139,7 @@ def waiting_loss(
         evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
 
     subject = _waiters_text(waiters, with_threads=job is not None)
-    verb = "waited" if past_tense else "waits" if one_waits else "wait"
+    verb = "waited" if report.past_tense else "waits" if one_waits else "wait"
     place = short_cpus_text(session.topology, cpus, cpus[0])
     is_everywhere = len(cpus) == len(session.selected)
     ends = ["for a CPU" if is_everywhere else f"for {place}"]
@@ -169,13 +154,15 @@ def waiting_loss(
     if job is None and len(cpus) == 1:
         pair = _names_of_equal_pair(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
     if pair:
-        shared, waited = ("shared", "waited") if past_tense else ("share", "waits")
+        shared, waited = ("shared", "waited") if report.past_tense else ("share", "waits")
         headlines = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
-    return WaitingLoss(
-        f"{subject} {verb} {ends[0]}", reason.culprit if job is not None else waiters.name,
-        evidence, reason.hint, cpus, reason.confidence,
-        next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
-        victim_share(total.wait_s, total.wanted_s, span_s),
+    return replace(
+        finding, text=f"{subject} {verb} {ends[0]}",
+        culprit=reason.culprit if job is not None else waiters.name, evidence=evidence,
+        hint=reason.hint, cpus=cpus, first_cpu=cpus[0], confidence=reason.confidence,
+        active_s=min(times.waiting_s, report.span_ns / 1e9) if job is None else finding.active_s,
+        headline=next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
+        victim_share=victim_share(total.wait_s, total.wanted_s, span_s),
     )  # fmt: skip
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from math import nan
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from perftop.base.text import count_noun, long_duration, percent, ranges, safe_text
-from perftop.model.confidence import ClockCap, Confidence, combined_confidence, confidence
+from perftop.model.confidence import ClockCap, combined_confidence, confidence
 from perftop.model.control_groups import is_group, short_owner
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
@@ -28,16 +26,13 @@ from perftop.model.tasks import STOP_REASONS
 from perftop.output.evidence import (
     MAX_OWNER,
     MAX_SPARE_UTIL,
-    MIN_SHARE,
-    Check,
-    Clue,
-    UnmeasuredLoss,
     clues,
     evidence_json,
     evidence_pieces,
     measured_losses,
     unmeasured_losses,
 )
+from perftop.output.report import Finding, Report
 from perftop.output.sentences import command_name, culprits, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import (
@@ -45,7 +40,7 @@ from perftop.output.waiting import (
     UNKNOWN_NEIGHBOUR,
     lost_percent,
     victim_share,
-    waiting_loss,
+    waiting_finding,
 )
 from perftop.session.interval import Interval
 from perftop.session.losses import (
@@ -54,19 +49,11 @@ from perftop.session.losses import (
     UNEXPLAINED,
     WAIT_CAUSE,
     Cause,
-    LossSums,
     Totals,
 )
 from perftop.session.session import Session
-from perftop.session.task_times import JobTime, RunTimes
+from perftop.session.task_times import RunTimes
 
-MIN_VICTIM_SHARE = 0.05
-"""Minimum share of their own time that tasks must lose to a cause below MIN_SHARE to be named."""
-MIN_WANTED_S = 0.1
-"""Minimum time in s that a job must have run or waited for a CPU for its losses to be given as
-shares. It is the time between two task records, which can miss short-lived tasks."""
-MAX_CAUSES = 4
-"""Maximum number of causes that are named. Further ones are only counted."""
 MIN_ALWAYS_SHARE = 0.97
 """Minimum share of the observed time in which a cause was active "all the time"."""
 MAX_STILL_ACTIVE_NS = 1_000_000_000
@@ -80,90 +67,9 @@ MAX_LISTED_STEAL_CPUS = 3
 """Maximum number of CPUs for which stolen time is listed by CPU."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    cause: Cause
-    share: float
-    lost_s: float
-    text: str
-    culprit: str
-    """The cause in a few words, for use inside a sentence."""
-    cpus: list[int]
-    first_cpu: int | None
-    """The CPU that a short text names."""
-    active_s: float | None
-    """Seconds of the observed time in which the cause was active; None if unknown."""
-    is_running: bool
-    confidence: Confidence
-    evidence: list[str]
-    hint: str
-    """A remedy; '' if none is known."""
-    details: dict[str, Any] = field(default_factory=dict)
-    """The evidence, as in an episode's JSON line."""
-    headline: str = ""
-    """A sentence on who loses how much to what, and where, without a full stop. If it is '', the
-    answer gives the cause's share of the whole time."""
-    victim_share: float = 0.0
-    """Share of their own time that the headline's tasks lose; 0 if they needed little CPU time."""
-
-    @property
-    def unit(self) -> str:
-        kind = KINDS.get(self.cause[0])
-        return "cycles" if kind is not None and kind.costs_cycles else "time"
-
-
-@dataclass(frozen=True)
-class Report:
-    job: str | None
-    """Name of the watched job; None if the report is about all busy CPUs."""
-    totals: Totals
-    findings: list[Finding]
-    """All causes of losses, the costliest first."""
-    checks: list[Check]
-    clues: list[Clue]
-    """Empty in a brief report with named findings, whose answer needs no clue."""
-    unmeasured_losses: list[UnmeasuredLoss]
-    interval: Interval
-    """The numbers of the span."""
-    job_time: JobTime | None
-    """Times of the job's threads by use; None if no job is watched, or if they are unknown."""
-    confusion_sentence: str
-    """A sentence on losses that look like others because a measurement is missing, or ''."""
-    is_over: bool
-    """Whether the span is over. Sentences on it are then in the past tense."""
-    is_whole_run: bool
-
-    @property
-    def sums(self) -> LossSums:
-        return self.totals.losses
-
-    @property
-    def is_too_short(self) -> bool:
-        """Whether the job ran or waited for a CPU for too short a time to report shares of it."""
-        return self.job is not None and 0 < self.sums.whole_s < MIN_WANTED_S
-
-    @property
-    def disk_share(self) -> float:
-        """Share of the time for which the job's threads waited for the disk; 0 if unknown."""
-        spent = self.job_time
-        return spent.disk_s / sum(spent) if spent is not None and sum(spent) > 0 else 0.0
-
-    @property
-    def lost_ratio(self) -> float:
-        """Share of the wanted time that all causes took; NaN where unknown."""
-        return nan if self.is_too_short else self.sums.lost_ratio
-
-    @property
-    def named_findings(self) -> list[Finding]:
-        """The causes that cost at least MIN_SHARE, or whose victims lose MIN_VICTIM_SHARE; [] if
-        the time is too short for shares."""
-        return [f for f in self.findings if not self.is_too_short
-                and (f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE)]  # fmt: skip
-
-
 def report(session: Session, argv: Sequence[str] = (), *, is_past: bool = False) -> Report:
     """Returns the report on a session. The arguments are those of `brief_report`."""
-    return with_checks(session, brief_report(session, argv, is_past=is_past))
+    return with_checks(brief_report(session, argv, is_past=is_past))
 
 
 def brief_report(
@@ -174,40 +80,25 @@ def brief_report(
     without the results of `with_checks`. `argv`: the command that perftop ran, which has ended.
     `is_past`: whether the span is over."""
     is_whole_run = totals is None
-    past_tense = is_past or bool(argv)
     totals = totals or session.totals()
-    interval = interval or session.run_interval()
-    job = _job_name(session, argv or session.command, totals.times)
-    episodes = session.episodes(totals.start_ns, totals.end_ns)
-    span = _Span(session, totals, interval, episodes, job, is_past, past_tense)
-    shares = totals.losses.shares()
-    findings = [_finding(span, cause) for cause, share in shares.items() if share > 0]
-    spent, variants = totals.times.job_time(), session.evaluator.variants
-    confusion_sentence = ""
-    if not variants["busy_hz"]:
-        outside = "" if session.hello.virtualisation is None else " or a busy sibling outside"
-        confusion_sentence = f"A low clock{outside} would look like slow code here."
-    elif not session.reader.turbo.cpus.any():
-        confusion_sentence = "No turbo table is known: clocks are compared with the base clock."
-    brief = Report(
-        job, totals, findings, [], [], [], interval, spent, confusion_sentence, past_tense,
-        is_whole_run,
+    empty = Report(
+        session, totals, interval or session.run_interval(),
+        session.episodes(totals.start_ns, totals.end_ns),
+        _job_name(session, argv or session.command, totals.times), is_past,
+        is_past or bool(argv), is_whole_run,
     )  # fmt: skip
-    return brief if brief.named_findings else replace(brief, clues=clues(session, interval, totals))
+    shares = totals.losses.shares()
+    findings = [_finding(empty, cause) for cause, share in shares.items() if share > 0]
+    brief = replace(empty, findings=findings)
+    return brief if brief.named_findings else replace(brief, clues=clues(brief))
 
 
-def with_checks(session: Session, brief: Report) -> Report:
+def with_checks(brief: Report) -> Report:
     """Returns the report with its checks, clues and unmeasured losses."""
-    totals, interval = brief.totals, brief.interval
-    episodes = session.episodes(totals.start_ns, totals.end_ns)
     return replace(
-        brief,
-        checks=measured_losses(
-            session, totals, interval, episodes, is_whole_run=brief.is_whole_run
-        ),
-        clues=brief.clues or clues(session, interval, totals),
-        unmeasured_losses=unmeasured_losses(session, totals, interval),
-    )
+        brief, checks=measured_losses(brief), clues=brief.clues or clues(brief),
+        unmeasured_losses=unmeasured_losses(brief),
+    )  # fmt: skip
 
 
 def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:
@@ -230,98 +121,75 @@ def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | N
 # --- findings on causes
 
 
-@dataclass(frozen=True)
-class _Span:
-    """The part of a session that a report is about."""
-
-    session: Session
-    totals: Totals
-    interval: Interval
-    """The numbers of the span."""
-    episodes: list[Episode]
-    job: str | None
-    is_past: bool
-    """Whether the span is over, so that causes are no longer active."""
-    past_tense: bool
-
-    @property
-    def now_ns(self) -> int:
-        return self.totals.end_ns
-
-    @property
-    def span_ns(self) -> int:
-        return self.totals.end_ns - self.totals.start_ns
-
-    def episodes_of(self, cause: Cause, cpus: Sequence[int]) -> list[Episode]:
-        """Returns the episodes of a cause, the costliest first."""
-        causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
-        found = [e for e in self.episodes if (e.kind, e.cause) in causes]
-        if cause[0] == "interrupt":  # such an episode concerns one CPU, where the job may not run
-            found = [e for e in found if not {*cpus}.isdisjoint(e.cpus)]
-        return sorted(found, key=lambda e: -e.lost_s(self.now_ns))
+def _episodes_of(report: Report, cause: Cause, cpus: Sequence[int]) -> list[Episode]:
+    """Returns the episodes of a cause, the costliest first."""
+    causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
+    found = [e for e in report.episodes if (e.kind, e.cause) in causes]
+    if cause[0] == "interrupt":  # such an episode concerns one CPU, where the job may not run
+        found = [e for e in found if not {*cpus}.isdisjoint(e.cpus)]
+    return sorted(found, key=lambda e: -e.lost_s(report.totals.end_ns))
 
 
-def _finding(span: _Span, cause: Cause) -> Finding:
+def _finding(report: Report, cause: Cause) -> Finding:
     """Returns the finding on a cause, from its episodes and `_add_details`."""
-    session, now_ns, sums = span.session, span.now_ns, span.totals.losses
+    session, sums = report.session, report.totals.losses
+    start_ns, now_ns = report.totals.start_ns, report.totals.end_ns
     lost_s = sums.by_cause[cause]
     rows = np.flatnonzero(lost_s > 0.05 * lost_s.max()).tolist()
     cpus = [session.topology[row].cpu for row in rows]
-    episodes = span.episodes_of(cause, cpus)
+    episodes = _episodes_of(report, cause, cpus)
     worst = episodes[0] if episodes else None
     active_since_ns = now_ns - MAX_STILL_ACTIVE_NS
     is_active = any(e.end_ns is None or e.end_ns > active_since_ns for e in episodes)
-    running = not span.is_past and (is_active or not episodes)
+    running = not report.is_past and (is_active or not episodes)
     described = episodes or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
     if cause[0] == "interrupt" and worst is not None:
         ran_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in episodes)
         mean_depth = sum(e.lost_s(now_ns) for e in episodes) / ran_s if ran_s > 0 else 0.0
         described = [replace(worst, cpus=cpus, depth=mean_depth)]
-    names = [span.job] if span.job else victims(session, described, span.interval.tasks)
-    past_tense = span.past_tense or not running
+    names = [report.job] if report.job else victims(session, described, report.interval.tasks)
+    past_tense = report.past_tense or not running
     sentence_text = text(sentence(session.topology, described, names, past_tense=past_tense))
     # The sentence already contains the clocks.
     is_cycles = cause[0] in KINDS and KINDS[cause[0]].costs_cycles
     implied_keys = {"busy_hz", "ceiling_hz"} if is_cycles else {"owner", "line"}
     evidence = {} if worst is None else worst.evidence
     further_evidence = {k: value for k, value in evidence.items() if k not in implied_keys}
-    start_ns = span.totals.start_ns
     lost_parts = [(e.confidence, e.lost_share * len(e.cpus) * e.span_s(start_ns, now_ns))
                   for e in episodes]  # fmt: skip
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), sentence_text, _culprit_name(cause, worst),
         cpus, next(iter(max(described, key=lambda e: e.depth or 0.0).cpus), None),
-        _active_s(episodes, now_ns, span.span_ns), running,
+        _active_s(episodes, now_ns, now_ns - start_ns), running,
         combined_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
         evidence_pieces(cause[1], further_evidence),
         remedy(session, cause, worst, cpus), evidence_json(evidence),
     )  # fmt: skip
-    return _add_details(span, finding, worst)
+    return _add_details(report, finding, worst)
 
 
-def _add_details(span: _Span, finding: Finding, worst: Episode | None) -> Finding:
+def _add_details(report: Report, finding: Finding, worst: Episode | None) -> Finding:
     """Returns the finding with the details that the episodes of its cause do not contain."""
-    session, times, job, cause = span.session, span.totals.times, span.job, finding.cause
+    session, times, job, cause = report.session, report.totals.times, report.job, finding.cause
     if cause[1] == UNEXPLAINED:
         pieces = ["no active limit was found"]
         rows = sorted(
             {session.position[cpu] for cpu in finding.cpus}.intersection(session.selected)
         )
-        if cause[0] == "turbo-drop" and span.interval.values.mean("util", rows) < MAX_SPARE_UTIL:
+        if cause[0] == "turbo-drop" and report.interval.values.mean("util", rows) < MAX_SPARE_UTIL:
             pieces.append("the CPUs were mostly idle, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=pieces)
     if cause == STEAL_CAUSE:
         how = confidence(*STEAL_CAUSE, error=TICK_S, effect=finding.lost_s)
-        return replace(finding, confidence=how, evidence=[_stolen_text(span, finding.cpus)])
+        return replace(finding, confidence=how, evidence=[_stolen_text(report, finding.cpus)])
     if cause == QUOTA_CAUSE:
-        return _quota_finding(span, finding)
+        return _quota_finding(report, finding)
     if cause == STOPPED_CAUSE and times.threads:
         return _stopped_finding(finding, times, job)
     if cause == WAIT_CAUSE:
-        waits = waiting_loss(session, job, span.totals, span.interval, past_tense=span.past_tense)
+        waits = waiting_finding(report, finding)
         if waits is not None:
-            active_s = finding.active_s if job else min(times.waiting_s, span.span_ns / 1e9)
-            return replace(finding, active_s=active_s, first_cpu=waits.cpus[0], **vars(waits))
+            return waits
         if worst is None:
             return replace(finding, confidence="unknown", evidence=[UNKNOWN_NEIGHBOUR])
     caps = safe_text(session.hello.settings.get(BANDWIDTH_CAPS.key, ""), MAX_OWNER)
@@ -336,18 +204,18 @@ def _add_details(span: _Span, finding: Finding, worst: Episode | None) -> Findin
     return finding
 
 
-def _stolen_text(span: _Span, cpus: Sequence[int]) -> str:
-    lost_s = span.totals.losses.by_cause[STEAL_CAUSE]
+def _stolen_text(report: Report, cpus: Sequence[int]) -> str:
+    lost_s = report.totals.losses.by_cause[STEAL_CAUSE]
     stolen = f"{lost_s.sum():.2f} s on {count_noun(len(cpus), 'CPU')}"
     if len(cpus) <= MAX_LISTED_STEAL_CPUS:
-        position = span.session.position
+        position = report.session.position
         stolen = " and ".join(f"{lost_s[position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus)
-    return f"steal {stolen}, in {long_duration(span.span_ns)}"
+    return f"steal {stolen}, in {long_duration(report.span_ns)}"
 
 
-def _quota_finding(span: _Span, finding: Finding) -> Finding:
+def _quota_finding(report: Report, finding: Finding) -> Finding:
     """Returns the finding on CPU quotas, with the group that lost most."""
-    times, job = span.totals.times, span.job
+    times, job = report.totals.times, report.job
     tasks = times.threads if job is not None else times.tasks
     throttled = times.throttled_tasks(tasks)
     if not throttled:
@@ -360,7 +228,7 @@ def _quota_finding(span: _Span, finding: Finding) -> Finding:
     who = job or safe_text(names.most_common(1)[0][0], MAX_NAME)
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
     owner = "" if quota.owner == who else f" of {safe_text(quota.owner, MAX_OWNER)}"
-    owner_text, verb = owner and f" (quota{owner})", "lost" if span.past_tense else "loses"
+    owner_text, verb = owner and f" (quota{owner})", "lost" if report.past_tense else "loses"
     evidence = [f"{who} was stopped for {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.period_count:
         share = percent(quota.throttled_count / quota.period_count)
@@ -376,7 +244,7 @@ def _quota_finding(span: _Span, finding: Finding) -> Finding:
         evidence=evidence, confidence=combined_confidence(beliefs), details=details,
         headline=f"{who} {verb} {lost_percent(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
-        victim_share=victim_share(worst.wait_s, worst.wanted_s, span.totals.elapsed_s),
+        victim_share=victim_share(worst.wait_s, worst.wanted_s, report.totals.elapsed_s),
     )  # fmt: skip
 
 

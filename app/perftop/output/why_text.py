@@ -22,12 +22,11 @@ from perftop.base.text import (
 from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.control_groups import is_group
 from perftop.model.kinds import KINDS, STEAL_CAUSE
-from perftop.output.evidence import MIN_SHARE
+from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
-from perftop.output.why_report import MAX_CAUSES, MIN_ALWAYS_SHARE, Finding, Report
-from perftop.session.session import Session
+from perftop.output.why_report import MIN_ALWAYS_SHARE
 
 WIDTH = 78
 """Width in columns: 80 without the margin of the screen."""
@@ -48,18 +47,19 @@ MAX_UNMEASURED_LOSSES = 4
 # --- the answer in one sentence
 
 
-def answer(session: Session, report: Report) -> str:
+def answer(report: Report) -> str:
     """Returns a sentence that says what slows the job or the machine down: the most detailed
     wording that fits on one line."""
-    wordings = _Answer(session, report).wordings()
+    wordings = _Answer(report).wordings()
     return next((text for text in wordings if len(text) <= MAX_SENTENCE), wordings[-1])
 
 
 class _Answer:
     """The wordings of the answer. A method for each situation returns them, most detailed first."""
 
-    def __init__(self, session: Session, report: Report) -> None:
-        self.session, self.report = session, report
+    def __init__(self, report: Report) -> None:
+        self.session = session = report.session
+        self.report = report
         self.machine = "this VM" if session.hello.virtualisation is not None else "this machine"
         self.who = report.job or self.machine
         self.subject = self.who
@@ -70,7 +70,7 @@ class _Answer:
         self.no_clock = "" if has_clock else " Clocks cannot be read here."
 
     def verb(self, present: str, past: str) -> str:
-        return past if self.report.is_over else present
+        return past if self.report.past_tense else present
 
     def wordings(self) -> list[str]:
         report = self.report
@@ -214,11 +214,11 @@ class Part(NamedTuple):
 TextLine = list[Part]
 
 
-def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> list[str]:
+def lines(report: Report, *, colour: bool, unicode: bool) -> list[str]:
     """Returns the lines of the report. `colour`: add escape sequences for colours. `unicode`: allow
     characters outside ASCII."""
     drawn = []
-    for row in rows(session, report):
+    for row in rows(report):
         line = "".join(
             terminal_text(part.text, _ANSI.get(part.role, "") if colour else "", unicode=unicode)
             for part in row
@@ -227,9 +227,9 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
     return drawn
 
 
-def rows(session: Session, report: Report) -> list[TextLine]:
+def rows(report: Report) -> list[TextLine]:
     """Returns the lines of the report, each as parts with a role."""
-    rows: list[TextLine] = [[Part(answer(session, report), "answer")], []]
+    rows: list[TextLine] = [[Part(answer(report), "answer")], []]
     if report.named_findings:
         rows.append([Part(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
         for finding in report.named_findings[:MAX_CAUSES]:
@@ -243,7 +243,7 @@ def rows(session: Session, report: Report) -> list[TextLine]:
     elif report.is_too_short:
         rows += [[Part(f"{SHORT_TASKS} Measure a longer run.")], []]
     else:
-        rows += [*_healthy_lines(session, report), []]
+        rows += [*_healthy_lines(report), []]
     remedies = {finding.hint for finding in report.named_findings[:MAX_CAUSES]}
     for clue in report.clues:
         rows += _labelled_lines("clue", clue.text)
@@ -254,9 +254,14 @@ def rows(session: Session, report: Report) -> list[TextLine]:
     for i, (what, why, fix) in enumerate(report.unmeasured_losses[:MAX_UNMEASURED_LOSSES]):
         text = f"{what}: {why}" + (f" ({fix})" if fix else "")
         rows += _labelled_lines("not seen" if i == 0 else "", text)
-    if report.confusion_sentence:
-        rows += _labelled_lines("", report.confusion_sentence)
-    return rows + _labelled_lines("seen", _basis_sentence(session, report), "dim")
+    if not report.session.evaluator.variants["busy_hz"]:
+        is_vm = report.session.hello.virtualisation is not None
+        outside = " or a busy sibling outside" if is_vm else ""
+        rows += _labelled_lines("", f"A low clock{outside} would look like slow code here.")
+    elif not report.session.reader.turbo.cpus.any():
+        text = "No turbo table is known: clocks are compared with the base clock."
+        rows += _labelled_lines("", text)
+    return rows + _labelled_lines("seen", _basis_sentence(report), "dim")
 
 
 def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
@@ -294,7 +299,7 @@ def _try_lines(hint: list[str], indent: int) -> list[TextLine]:
     ]
 
 
-def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
+def _healthy_lines(report: Report) -> list[TextLine]:
     """Returns the report without a costly cause: measured losses, and how busy CPUs were."""
     rows: list[TextLine] = []
     if report.checks:
@@ -303,7 +308,7 @@ def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
         if check.loss_name:
             share = f"{percent(check.share):>5} %"
             rows.append([Part(f"{share}  {check.loss_name:<28}{check.result}")])
-    if works := _working_sentence(session, report):
+    if works := _working_sentence(report):
         rows += [[], [Part(works)]]
     is_own = report.totals.times.has_waits and report.disk_share < MIN_DISK_SHARE
     if isfinite(report.sums.lost_ratio) and is_own:
@@ -312,9 +317,9 @@ def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
     return rows
 
 
-def _working_sentence(session: Session, report: Report) -> str:
+def _working_sentence(report: Report) -> str:
     """Returns a sentence on how busy the machine was; '' if that is unknown."""
-    interval = report.interval
+    session, interval = report.session, report.interval
     keys = "util", "ipc", "kernel_cycles"
     util, ipc, kernel = (interval.values.mean(key, session.selected) for key in keys)
     both = interval.split.mean("both")
@@ -333,7 +338,8 @@ def _working_sentence(session: Session, report: Report) -> str:
     return text if len(text) <= WIDTH else text.replace(" of a core", "")
 
 
-def _basis_sentence(session: Session, report: Report) -> str:
+def _basis_sentence(report: Report) -> str:
+    session = report.session
     virtualisation = session.hello.virtualisation
     parts = [printable(session.hello.host) or "this machine"]
     if virtualisation:
@@ -363,9 +369,10 @@ def _labelled_lines(label: str, text: str, role: Role = "text") -> list[TextLine
 # --- the report as JSON
 
 
-def why_json(session: Session, report: Report, run: Line | None) -> Line:
+def why_json(report: Report, run: Line | None) -> Line:
     """Returns the object that `perftop help json` explains. Later versions may add keys."""
-    hello, totals, end = session.hello, report.totals, session.unix(session.now_ns)
+    session, totals = report.session, report.totals
+    hello, end = session.hello, session.unix(session.now_ns)
     causes = [
         {
             "kind": f.cause[0], "cause": f.cause[1], "lost_ratio": json_number(f.share),
@@ -395,7 +402,7 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
         "lost": session.dropped_frames,
     }  # fmt: skip
     return {
-        "type": "why", "answer": answer(session, report), "job": report.job,
+        "type": "why", "answer": answer(report), "job": report.job,
         "lost_ratio": json_number(report.sums.lost_ratio),
         "wanted_s": json_number(report.sums.whole_s), "causes": causes, "clues": clues,
         "looked_for": looked_for,

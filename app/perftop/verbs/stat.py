@@ -203,7 +203,7 @@ class Stat(MeasuredConsumer):
             from perftop.output.why_report import report
             from perftop.output.why_text import answer
 
-            lines = ["", answer(self.session, report(self.session)), *lines]
+            lines = ["", answer(report(self.session)), *lines]
         if not self._lines:
             lines += ["", stat_text.heading(self.session)[0]]
         self._print([*self._heading(), *lines, *stat_text.missing_lines(self.session)])

@@ -148,10 +148,10 @@ class Why(MeasuredConsumer):
         findings = why_report.report(session, argv, is_past=self._args.file is not None)
         if self._args.json:
             run = None if self.command_window is None else run_line(session, self.command_window)
-            lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]
+            lines = [stat_lines.line_text(why_text.why_json(findings, run))]
         else:
             colour, unicode = supports_colour(self.out), supports_unicode()
-            lines = why_text.lines(session, findings, colour=colour, unicode=unicode)
+            lines = why_text.lines(findings, colour=colour, unicode=unicode)
             bar = time_use_lines(session.run_phases(), unicode=unicode) if job is not None else []
             lines[1:1] = ["", *bar] if bar else []
         self.out.write("".join(f"{line}\n" for line in lines))

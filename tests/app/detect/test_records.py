@@ -142,7 +142,7 @@ def test_a_storm_of_unknown_lines_is_measured_by_softirq_time() -> None:
     for _ in range(3):
         cpu.flood([0.6, 0.0, 0.4, [], []])
     result = report(cpu.session)
-    output = lines(cpu.session, result, colour=False, unicode=True)
+    output = lines(result, colour=False, unicode=True)
     assert any("measured: the kernel's account of time in softirqs" in line for line in output)
 
 

@@ -18,17 +18,10 @@ from perfprobe.wire import Identity
 from perftop.model.counters import Counters
 from perftop.model.kinds import STEAL_CAUSE, Episode, cause_of
 from perftop.output import why_report
-from perftop.output.evidence import MIN_SHARE, Clue, _memory_clues, measured_losses
-from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
-from perftop.output.why_report import (
-    MAX_CAUSES,
-    Finding,
-    Report,
-    _active_s,
-    brief_report,
-    report,
-    with_checks,
-)
+from perftop.output.evidence import _memory_clues, measured_losses
+from perftop.output.report import MAX_CAUSES, MIN_SHARE, Clue, Finding, Report
+from perftop.output.waiting import UNKNOWN_NEIGHBOUR, waiting_finding
+from perftop.output.why_report import _active_s, brief_report, report, with_checks
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import (
     MAX_NAMES,
@@ -64,13 +57,25 @@ ALL_CASES = [
 ]
 
 
-def waits_of(session: Session, job: str | None) -> WaitingLoss:
-    """Returns the wait of the job's tasks over the whole run."""
-    losses = LossSums(np.zeros(2), np.zeros(2), {})
+def empty_report(session: Session, job: str | None = None) -> Report:
+    """Returns a report on the whole run, in which nothing was lost."""
+    nothing = np.zeros(len(session.topology))
+    losses = LossSums(nothing, nothing, {})
     totals = Totals(
         session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0, session.run
     )
-    result = waiting_loss(session, job, totals, session.run_interval(), past_tense=False)
+    return Report(
+        session, totals, session.run_interval(), [], job, is_past=False, past_tense=False,
+        is_whole_run=True,
+    )  # fmt: skip
+
+
+NO_FINDING = Finding(WAIT_CAUSE, 0.0, 0.0, "", "", [], None, None, False, "unknown", [], "")
+
+
+def waits_of(session: Session, job: str | None) -> Finding:
+    """Returns the wait of the job's tasks over the whole run."""
+    result = waiting_finding(empty_report(session, job), NO_FINDING)
     assert result is not None
     return result
 
@@ -82,8 +87,8 @@ def session_and_report(
     return session, report(session)
 
 
-def printed_report(session: Session, result: Report) -> list[str]:
-    return lines(session, result, colour=False, unicode=True)
+def printed_report(result: Report) -> list[str]:
+    return lines(result, colour=False, unicode=True)
 
 
 def finding_of(result: Report, cause: Cause) -> Finding:
@@ -100,11 +105,11 @@ def assert_checks_cover_all_losses(result: Report) -> None:
 def test_the_scripted_cause_is_first(
     scenario: str, watch: str | None, seconds: float, cause: Cause
 ) -> None:
-    session, result = session_and_report(scenario, seconds, watch)
+    _, result = session_and_report(scenario, seconds, watch)
     assert result.findings[0].cause == cause
     assert result.findings[0].share >= MIN_SHARE
     assert_checks_cover_all_losses(result)
-    first = printed_report(session, result)[0]
+    first = printed_report(result)[0]
     name = watch or (result.findings[0].culprit if cause[0] == "neighbour" else "This machine")
     assert name in first
     assert result.findings[0].culprit in first
@@ -146,17 +151,17 @@ def test_a_neighbour_is_the_headline_with_the_share_that_the_worst_loses() -> No
 
 def test_the_answer_and_the_cause_name_the_same_cpu() -> None:
     session, _ = found_episodes("neighbour,cpus=64", SAMPLE_NS, 20.0, "lmp")
-    first, *rest = printed_report(session, report(session))
+    first, *rest = printed_report(report(session))
     assert "on CPU 16 (+7)." in first
     assert any("on CPU 16 (+7)" in line for line in rest)
 
 
 def test_a_command_stays_on_one_line() -> None:
-    session, result = session_and_report("neighbour")
+    _, result = session_and_report("neighbour")
     command = f"taskset -acp {','.join(map(str, range(0, 128, 2)))} 4016"
     first = replace(result.named_findings[0], hint=command)
     report_of_first = replace(result, findings=[first])
-    assert any(line.endswith(command) for line in printed_report(session, report_of_first))
+    assert any(line.endswith(command) for line in printed_report(report_of_first))
 
 
 @pytest.mark.parametrize(("tick_s", "confidence"), [(0.01, "measured"), (1000.0, "inferred")])
@@ -195,12 +200,12 @@ def test_the_confidence_in_a_cause_covers_all_substantial_parts_of_its_loss() ->
 
 @pytest.mark.parametrize("scenario", cases_by_day(HEALTHY, HEALTHY_BY_DAY))
 def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
-    session, result = session_and_report(scenario)
+    _, result = session_and_report(scenario)
     assert result.named_findings == []
-    assert answer(session, result).startswith(
+    assert answer(result).startswith(
         ("Nothing is slowing this machine down", "This machine was idle")
     )
-    assert not any("ruled out" in line for line in printed_report(session, result))
+    assert not any("ruled out" in line for line in printed_report(result))
     if scenario == "warmup":
         assert finding_of(result, ("turbo-drop", UNEXPLAINED)).evidence == [
             "no active limit was found",
@@ -222,25 +227,25 @@ def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatc
     none = np.zeros(8)
     totals = replace(result.totals, losses=LossSums(none, none, {}))
     unread = replace(result, totals=totals, interval=whole)
-    first, *rest = printed_report(session, unread)
+    first, *rest = printed_report(unread)
     assert first == "Whether this machine had work is not known: CPU utilisation cannot be read."
     assert not any(line.startswith("Idle") for line in rest)
     unsampled = replace(unread, totals=replace(totals, sample_count=2, suspect_count=2))
-    assert "no good sample" in answer(session, unsampled)
-    assert "steal" not in {check.key for check in measured_losses(session, totals, whole, [])}
+    assert "no good sample" in answer(unsampled)
+    assert "steal" not in {check.key for check in measured_losses(unread)}
 
 
 def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     """The name of a job may be mistyped; a PID that existed at the start has ended."""
     session, result = session_and_report("steady", 3, "lmpp")
-    first, *rest = printed_report(session, result)
+    first, *rest = printed_report(result)
     assert first.startswith("No process named lmpp was found")
     assert not any(line.startswith("Working") for line in rest), "only the machine works"
     session.neighbours.watched_job.name = "web.service"
     result = replace(result, job="web.service")
-    assert answer(session, result).startswith("No process in web.service was found")
+    assert answer(result).startswith("No process in web.service was found")
     session.neighbours.watched_job.name = "4711"
-    assert answer(session, replace(result, job="process 4711")).startswith("Process 4711 ended")
+    assert answer(replace(result, job="process 4711")).startswith("Process 4711 ended")
 
 
 @pytest.mark.parametrize(("argv", "job"), [
@@ -251,7 +256,7 @@ def test_a_command_has_the_name_of_the_program_that_it_starts(argv: list[str], j
     session, _ = session_and_report("guest", 60, "postgres")
     result = report(session, argv)
     assert result.job == job
-    assert answer(session, result).startswith(f"{job} lost")
+    assert answer(result).startswith(f"{job} lost")
 
 
 @pytest.mark.parametrize(("scenario", "selected", "first", "kind", "share"), [
@@ -265,7 +270,7 @@ def test_only_selected_cpus_count(
 ) -> None:
     session, _ = play_episodes(f"{scenario},{SMALL}", SAMPLE_NS, 12, selected=selected)
     result = report(session)
-    assert answer(session, result).startswith(first)
+    assert answer(result).startswith(first)
     shares = result.sums.shares()
     assert (shares[kind] if kind else sum(shares.values())) == pytest.approx(share, abs=0.01)
     assert "memory" not in {check.key for check in result.checks}
@@ -285,11 +290,11 @@ def test_unreported_waits_are_unknown_instead_of_zero() -> None:
     """Waits are unknown in a short measurement, so the report must not say that all is well."""
     session, result = session_and_report("steady")
     snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
-    first, *rest = printed_report(session, result)
+    first, *rest = printed_report(result)
     assert first.endswith("was found; how long tasks waited is not known.")
     assert not any("its own code" in line for line in rest)
     session.run_times.wait_snapshots = snapshots
-    assert answer(session, result).startswith("Nothing is slowing this machine down")
+    assert answer(result).startswith("Nothing is slowing this machine down")
 
 
 def test_halts_below_one_percent_are_the_first_named_cause() -> None:
@@ -301,33 +306,33 @@ def test_halts_below_one_percent_are_the_first_named_cause() -> None:
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), ALL_CASES)
 def test_all_lines_fit_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
-    session, result = session_and_report(scenario, seconds, watch)
-    output = printed_report(session, result)
+    _, result = session_and_report(scenario, seconds, watch)
+    output = printed_report(result)
     assert max(map(len, output)) <= 80
     assert output[1] == ""
     labels = [line.split("  ")[0] for line in output]
     assert {"not seen", "seen"} <= {*labels}
     assert ("ruled out" in labels) == bool(result.named_findings)
-    plain = lines(session, result, colour=False, unicode=False)
+    plain = lines(result, colour=False, unicode=False)
     assert all(line.isascii() for line in plain)
 
 
 def test_only_running_causes_are_red() -> None:
-    session, result = session_and_report("turbo-drop", 10)
+    _, result = session_and_report("turbo-drop", 10)
     assert result.findings[0].is_running
-    output = lines(session, result, colour=True, unicode=True)
+    output = lines(result, colour=True, unicode=True)
     assert output[0].startswith("\x1b[1m")
     assert any(line.startswith("\x1b[31m▼") for line in output)
     assert any("\x1b[34m" in line for line in output if "try:" in line)
-    over, result = session_and_report("turbo-drop")
-    assert not any("\x1b[31m" in line for line in lines(over, result, colour=True, unicode=True))
+    _, result = session_and_report("turbo-drop")
+    assert not any("\x1b[31m" in line for line in lines(result, colour=True, unicode=True))
 
 
 def test_more_than_four_causes_are_counted() -> None:
-    session, result = session_and_report("neighbour")
+    _, result = session_and_report("neighbour")
     many = Report(**{key: getattr(result, key) for key in Report.__match_args__} | {
         "findings": result.findings[:1] * (MAX_CAUSES + 2)})  # fmt: skip
-    assert any(line.strip() == "+ 2 more" for line in printed_report(session, many))
+    assert any(line.strip() == "+ 2 more" for line in printed_report(many))
 
 
 # --- waiting for a CPU
@@ -341,7 +346,7 @@ def waits(
     job: str | None = "job",
     details: dict[str, dict[str, object]] | None = None,
     machine: Machine | None = None,
-) -> WaitingLoss:
+) -> Finding:
     """Returns the wait of these tasks on a machine of two cores, idle by default."""
     session: Session = sampled(machine or Machine(cores=2))[0]
     session.run_times.threads = threads or {}
@@ -517,8 +522,8 @@ def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, sentence: 
     session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
     session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
     result = report(session, ["job"])
-    assert answer(session, result) == sentence
-    shares = [line for line in printed_report(session, result) if "%" in line.split("seen")[0]]
+    assert answer(result) == sentence
+    shares = [line for line in printed_report(result) if "%" in line.split("seen")[0]]
     assert bool(shares) == (wait_s > 0.1), "no share of so little in the table"
 
 
@@ -632,8 +637,7 @@ def test_a_wait_on_no_cpu_names_nobody() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.track_losses()
     session.run_times.threads = {(1, 1): rest}
-    totals, whole = session.totals(), session.run_interval()
-    assert waiting_loss(session, "job", totals, whole, past_tense=False) is None
+    assert waiting_finding(empty_report(session, "job"), NO_FINDING) is None
 
 
 def test_programs_that_share_a_cpu_are_all_named() -> None:
@@ -693,9 +697,8 @@ def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint
         f"state of job[1]: {'D, its group is frozen' if state == 'F' else state}"
     ]
     assert first.lost_s == pytest.approx(0.2)
-    assert "spent      ran 0.3 s, was stopped 0.2 s (all threads together)" in printed_report(
-        session, result
-    )
+    spent = "spent      ran 0.3 s, was stopped 0.2 s (all threads together)"
+    assert spent in printed_report(result)
     assert next(check for check in result.checks if check.key == "wait").result.startswith("0.0 s")
 
 
@@ -812,7 +815,7 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     whole = session.run_interval()
     # The interrupts are those of the whole run, so they are not in a report on a part of it.
     part = brief_report(session, totals=session.totals(), interval=whole)
-    part = with_checks(session, part)
+    part = with_checks(part)
     assert "interrupts" not in {check.key for check in part.checks}
 
 
@@ -847,7 +850,7 @@ def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     session = session_in_kernel(setting, util=0.9, kernel=kernel)
     result = report(session)
     assert [clue.text.startswith(clue_text) for clue in result.clues] == [True] * bool(clue_text)
-    first, *rest = printed_report(session, result)
+    first, *rest = printed_report(result)
     assert any(line.startswith("clue       ") for line in rest) == bool(clue_text)
     assert first.startswith(
         "Nothing measured is slowing" if clue_text else "No slowdown of this machine"
@@ -870,7 +873,7 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
     assert clue_text in clue.text
     bound = f"up to {100 * clue.highest_share:.0f} %"
     assert clue.text.endswith(f"{bound} of the time")
-    assert f"but the clue below may cost {bound}." in answer(session, result)
+    assert f"but the clue below may cost {bound}." in answer(result)
 
 
 @pytest.mark.parametrize(("rows", "settings", "texts", "first"), [
@@ -904,15 +907,15 @@ def test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process(
     session.hints.read_records({"kernel": {"span_ns": 10**9, "functions": rows}})
     result = report(session)
     assert [clue.text for clue in result.clues] == texts
-    assert answer(session, result).startswith(first)
+    assert answer(result).startswith(first)
 
 
 def test_a_remedy_of_a_cause_and_of_a_clue_is_printed_once() -> None:
-    session, result = session_and_report("throttle")
+    _, result = session_and_report("throttle")
     for hint, more in ((result.findings[0].hint, 0), ("another remedy", 1)):
         with_clue = replace(result, clues=[Clue("key", "a clue", hint)])
         before, after = (
-            sum("try:" in line for line in printed_report(session, each))
+            sum("try:" in line for line in printed_report(each))
             for each in (replace(result, clues=[]), with_clue)
         )
         assert after - before == more
@@ -970,7 +973,7 @@ def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
         )
     result = report(session, ["job"])
     assert [clue.text for clue in result.clues] == [clue_text] * bool(clue_text)
-    first, *rest = printed_report(session, result)
+    first, *rest = printed_report(result)
     assert first == "job waited for the disk 80 % of its time."
     assert not any("perf record" in line for line in rest), "its own code is not the cause"
 
@@ -1007,16 +1010,16 @@ def test_slow_memory_is_a_clue(
     keys = "memory_bytes_per_s", "local_bytes_per_s"
     caches = {k: np.array([gb * 1e9]) for k, gb in zip(keys, caches_gb or (), strict=False)}
     whole = replace(session.run_interval(), caches=caches)
-    sums = LossSums(np.zeros(4), np.zeros(4), {})
+    result = replace(empty_report(session), interval=whole)
     clocks = dict(zip(("uncore_hz", "uncore_max_hz"), uncore_ghz or (), strict=False))
     monkeypatch.setattr(
         Counters, "rates",
         lambda _, __, key: np.array([clocks[key] * 1e9]) if key in clocks else None,
     )  # fmt: skip
-    found = [clue.text.split(",")[0] for clue in _memory_clues(session, whole, sums)]
+    found = [clue.text.split(",")[0] for clue in _memory_clues(result)]
     assert found == clue_text
     session.hello = replace(session.hello, identity=Identity(vendor="AuthenticAMD"))
-    found = [clue.text.split(",")[0] for clue in _memory_clues(session, whole, sums)]
+    found = [clue.text.split(",")[0] for clue in _memory_clues(result)]
     assert found == [word.replace("uncore", "data fabric") for word in clue_text]
 
 

@@ -236,9 +236,9 @@ def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> It
     if verdict is None or verdict.report is None:
         yield "no verdict"
         return
-    report = with_checks(session, verdict.report)
-    line = why_json(session, report, None)
-    first = why_text.lines(session, report, colour=False, unicode=True)[0]
+    report = with_checks(verdict.report)
+    line = why_json(report, None)
+    first = why_text.lines(report, colour=False, unicode=True)[0]
     if first.rstrip(".") != verdict.text or line["answer"] != first:
         yield f"verdict: {verdict.text} is shown, {first} and {line['answer']} are in JSON"
     if verdict.lost_share != pytest.approx(line["lost_ratio"] or 0.0, abs=1e-4):

@@ -22,7 +22,7 @@ from waiting import MAX_WAIT_S
 from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import USAGE, Failed
-from perftop.output import summary_text, why_report
+from perftop.output import report, summary_text
 from perftop.output.why_text import SHORT_TASKS
 from perftop.verbs import why
 
@@ -155,7 +155,7 @@ def test_a_phase_seen_too_little_has_no_share(
     lines = printed_summary(capsys, path, *BY_MARK)
     loss = "lost 10.1 % of the 6.0 s that it wanted to stream."
     assert " ".join(lines[:2]).strip() == f"one hardly wanted a CPU; two {loss}"
-    monkeypatch.setattr(why_report.Report, "is_too_short", True)
+    monkeypatch.setattr(report.Report, "is_too_short", True)
     lines = printed_summary(capsys, path, *BY_MARK)
     text = " ".join(lines[:2])
     assert text == f"Too little CPU time for a share: one, two. {SHORT_TASKS}"

@@ -326,8 +326,8 @@ class Monitor(DirectScreen):
         if session is None or verdict is None or verdict.report is None:
             self._controls.show_notice("no verdict yet")
         else:
-            report = with_checks(session, verdict.report)
-            self.app.push_screen(WhyScreen(session, report, ascii_=self.settings.ascii))
+            report = with_checks(verdict.report)
+            self.app.push_screen(WhyScreen(report, ascii_=self.settings.ascii))
 
     def action_try(self) -> None:
         """Shows the remedy for the loss selected in the view, or for the worst loss; when repeated,

@@ -45,7 +45,7 @@ from perftop.tui.shared.row_numbers import metric_fields
 from perftop.tui.shared.view_settings import ViewSettings
 
 if TYPE_CHECKING:
-    from perftop.output.why_report import Report
+    from perftop.output.report import Report
 
 Result = TypeVar("Result")
 Options = Sequence[tuple[str, str]]
@@ -383,14 +383,14 @@ class HelpScreen(TextScreen):
 class WhyScreen(TextScreen):
     """The report of `perftop why` for the time that the verdict covers."""
 
-    def __init__(self, session: Session, report: Report, *, ascii_: bool = False) -> None:
+    def __init__(self, report: Report, *, ascii_: bool = False) -> None:
         from perftop.output import why_text
 
         styles = {"answer": "bright", "lost": "alarm", "dim": "dim", "try": "key", "text": "text"}
         title: Line = [(" why", "key"), ("   esc back", "dim")]
         lines: list[Line] = [
             [(" ", "text"), *((safe_cells(part.text), styles[part.role]) for part in row)]
-            for row in why_text.rows(session, report)
+            for row in why_text.rows(report)
         ]
         super().__init__(lambda _: [title, [], *lines], ascii_=ascii_)
 

@@ -29,7 +29,7 @@ from perftop.session.losses import WAIT_CAUSE
 
 if TYPE_CHECKING:
     from perftop.model.tasks import TaskSnapshot
-    from perftop.output.why_report import Finding, Report
+    from perftop.output.report import Finding, Report
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
     from perftop.session.session import Session
@@ -373,7 +373,7 @@ def _verdict(
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)  # fmt: skip
     interval = session.interval_for(totals, snapshot)
     why = brief_report(session, is_past=is_past, totals=totals, interval=interval)
-    text = answer(session, why).removesuffix(".")
+    text = answer(why).removesuffix(".")
     losses = _losses_by_name(why.findings)
     if not why.named_findings:
         sign = CALM_SIGN if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"

@@ -20,10 +20,11 @@ from perftop.base.text import (
 from perftop.draw.strips import safe_cells
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import STEAL_CAUSE, Episode
-from perftop.output.evidence import MIN_SHARE, evidence_pieces
+from perftop.output.evidence import evidence_pieces
+from perftop.output.report import MIN_SHARE, Finding, Report
 from perftop.output.sentences import culprits
 from perftop.output.waiting import remedy_against
-from perftop.output.why_report import Finding, Report, remedy
+from perftop.output.why_report import remedy
 from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, TaskTimes

@@ -25,7 +25,8 @@ from perftop.draw.strips import (
 )
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import ACTIVITY_SPAN_NS, Thread, WatchedJob
-from perftop.output.why_report import Report, with_checks
+from perftop.output.report import Report
+from perftop.output.why_report import with_checks
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView
@@ -316,7 +317,7 @@ class Neighbours(PaneledView, CursorCanvas):
                 positions = self.shown_positions
                 flows = find_flows(self.session, report, positions, folded=self._folded)
             if report is not self._report:
-                self._checked_report = report and with_checks(self.session, report)
+                self._checked_report = report and with_checks(report)
             self._report, self._flows = report, (inputs, flows)
         return self._flows[1]
 

@@ -19,8 +19,9 @@ from waiting import until_true
 from perfprobe import wire
 from perftop.draw import strips
 from perftop.model.kinds import Episode
+from perftop.output.report import Report
 from perftop.output.sentences import sentence, text
-from perftop.output.why_report import Report, report
+from perftop.output.why_report import report
 from perftop.output.why_text import answer
 from perftop.recording.file import open_recording
 from perftop.session.episodes import RecordingEpisodes
@@ -72,7 +73,7 @@ def why_between(messages: list[wire.Message], start_ns: int, until_ns: int) -> t
     frames = (message for message in messages if isinstance(message, wire.Frame))
     session_of(session, [f for f in frames if start_ns <= f.time_ns <= until_ns])
     why = report(session)
-    return answer(session, why), why
+    return answer(why), why
 
 
 @pytest.mark.parametrize("spec", ["", "sim:guest,cpus=4", "sim:steady,cpus=4", "sim:idle,cpus=2"])
@@ -309,7 +310,7 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
         session = Session(recording.hello)
         session.track_losses()
         session_of(session, [*recording.messages()])
-        whole_answer = answer(session, report(session, is_past=True))
+        whole_answer = answer(report(session, is_past=True))
     assert f"{at_end[0]}." == whole_answer
     assert at_end[1] == "in all 13.0 s"
     assert before[1].startswith("10.0 s until ")

@@ -13,7 +13,7 @@ from waiting import until_true
 
 from perftop.draw.strips import cut_runs, text
 from perftop.model.kinds import Episode
-from perftop.output.why_report import Report
+from perftop.output.report import Report
 from perftop.output.why_text import why_json
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details
@@ -197,7 +197,7 @@ async def test_flows_have_the_times_of_why() -> None:
         await queue(run)
         view = neighbours_of(run)
         report = report_of(view)
-        line = why_json(view.session, report, None)
+        line = why_json(report, None)
         for folded in (True, False):
             result = find_flows(view.session, report, view.session.selected, folded=folded)
             lost_s = sum(it["lost_s"] for it in line["causes"] if it["kind"] == "neighbour")
