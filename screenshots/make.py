@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import fleets
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import SimSource
 from perftop.process.link import LinkState
 from perftop.process.streams import Stream
 from perftop.recording.file import Recording
@@ -130,7 +130,7 @@ PICTURES = [
 def capture(scenario: str, seconds: float, watch: str | None, seed: int = 7) -> list[wire.Message]:
     """The stream of a simulated machine up to the moment of the picture."""
     spec = f"sim:{scenario},seed={seed},speed=max"
-    source = open_sim(spec, SAMPLE_NS, watch=watch)
+    source = SimSource(spec, SAMPLE_NS, watch=watch)
     found: list[wire.Message] = [source.hello]
     end_ns = source.hello.raw_ns + int(seconds * 1e9)
     while True:

@@ -80,17 +80,11 @@ def _open_sim(options: argparse.Namespace) -> Source:
         raise UsageError("--sysroot is for real sources: a simulated machine has no files")
     if options.watch_tree is not None:
         raise UsageError("--watch-tree is for real sources: no process runs in a simulation")
-    from perfprobe.cpu import cpu_sets
-    from perfprobe.sources.sim.source import open_sim
+    from perfprobe.sources.sim.source import SimSource
 
-    request = options.cpus
-    return open_sim(
-        options.source,
-        round(options.sample * 1e9),
-        None if request is None else lambda rows: cpu_sets.select(request, rows),
-        options.watch,
-        options.events,
-        multiplex=not options.no_multiplex,
+    sample_ns, multiplex = round(options.sample * 1e9), not options.no_multiplex
+    return SimSource(
+        options.source, sample_ns, options.cpus, options.watch, options.events, multiplex=multiplex
     )
 
 

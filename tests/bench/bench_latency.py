@@ -25,13 +25,13 @@ def run_app(cpus: int, report: int) -> None:
     """Runs the app in this process on a simulated machine, and reports the arrival time of each
     frame."""
     from perfprobe import wire
-    from perfprobe.sources.sim.source import open_sim
+    from perfprobe.sources.sim.source import SimSource
     from perftop.process.streams import Stream
     from perftop.tui.app import PerfTopApp
     from perftop.tui.stream import LiveSource
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
-        source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", PERIOD_NS)
+        source = SimSource(f"sim:smt-mix,cpus={cpus},speed=max", PERIOD_NS)
         yield [source.hello]
         due = time.monotonic()
         while True:

@@ -27,7 +27,7 @@ from read_back import check_recording, faults
 from terminal import Screen
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import SimSource
 
 PERFTOP = [sys.executable, "-m", "perftop"]
 SAMPLES = 48
@@ -121,7 +121,7 @@ class Run:
 def bytes_a_second(spec: str) -> float:
     """Returns the bytes that the probe writes in a simulated second, from which the progress of a
     run is computed."""
-    source = open_sim(spec, SAMPLE_NS)
+    source = SimSource(spec, SAMPLE_NS)
     written, end_ns, now_ns = 0, source.hello.raw_ns + 60 * 10**9, 0
     while now_ns < end_ns:
         for message in source.poll():

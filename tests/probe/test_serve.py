@@ -259,7 +259,7 @@ def test_the_loop_wakes_and_writes_once_a_batch(
     rounds: int, cpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample_ns = 100_000_000
-    source = sim.open_sim(f"sim:smt-mix,cpus={cpus}", sample_ns)
+    source = sim.SimSource(f"sim:smt-mix,cpus={cpus}", sample_ns)
     source.set_batch_length(rounds * sample_ns)
     clock = Clock(monkeypatch)
     clock.now_ns = source._start_ns  # opening 256 CPUs takes long on a busy machine

@@ -14,7 +14,7 @@ import numpy as np
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import Ints, SimMachine, parse_spec
 from perfprobe.sources.sim.schedule import Schedule, ScheduleCursor
-from perfprobe.sources.sim.source import SimSource, open_sim
+from perfprobe.sources.sim.source import SimSource
 from perfprobe.wire import Frame, Hello, Note
 
 SAMPLE_NS = 100_000_000
@@ -25,8 +25,8 @@ Timed = Frame | Note
 def messages(
     spec: str, count: int, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, Sequence[Timed]]:
-    """The hello and the next `count` messages; `asked` are further arguments of open_sim."""
-    source = open_sim(f"{spec},speed=max", sample_ns, **asked)
+    """The hello and the next `count` messages; `asked` are further arguments of SimSource."""
+    source = SimSource(f"{spec},speed=max", sample_ns, **asked)
     return source.hello, [*islice(poll_all(source), count)]
 
 
@@ -35,7 +35,7 @@ def messages_lasting(
     spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, Sequence[Timed]]:
     """The hello, and the messages of `seconds` seconds."""
-    source = open_sim(f"{spec},speed=max", sample_ns, **asked)
+    source = SimSource(f"{spec},speed=max", sample_ns, **asked)
     end_ns = source.hello.raw_ns + int(seconds * 1e9)
     return source.hello, [*takewhile(lambda message: message.time_ns <= end_ns, poll_all(source))]
 

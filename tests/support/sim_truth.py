@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import SimSource
 from perfprobe.sources.sim.truth import truth
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
@@ -38,10 +38,10 @@ def _found(*arguments: Any) -> PlayedEpisodes:
 
 def play_episodes(
     spec: str, sample_ns: int, seconds: float, watch: str | None = None, events: str = "",
-    selected: set[int] | None = None,
+    selected: str | None = None,
 ) -> PlayedEpisodes:  # fmt: skip
     """Like `found_episodes`, without the cache."""
-    source = open_sim(f"{spec},speed=max", sample_ns, selected, watch, events or None)
+    source = SimSource(f"{spec},speed=max", sample_ns, selected, watch, events or None)
     session = Session(source.hello)
     session.track_losses()
     over: list[Episode] = []

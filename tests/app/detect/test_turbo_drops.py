@@ -16,7 +16,7 @@ from sessions import session_of
 from sim_truth import SECOND, found_episodes, scripted
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import SimSource
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.turbo_drops import SampleClocks, TurboDrops
 from perftop.model.confidence import ClockCap
@@ -301,7 +301,7 @@ def test_a_power_limit_that_is_lowered_at_run_time_is_reported(
     previous_factor: float, is_reported: bool
 ) -> None:
     """The simulated limit is constant; the test raises its value in a part of the first batch."""
-    source = open_sim("turbo-drop,cpus=8,packages=1,seed=1,speed=max", 100_000_000, None, None)
+    source = SimSource("turbo-drop,cpus=8,packages=1,seed=1,speed=max", 100_000_000, None, None)
     session = Session(source.hello)
     while session.now_ns < source.hello.raw_ns + 16 * 1_000_000_000:
         session_of(

@@ -14,7 +14,7 @@ from sessions import TICKS, session_of
 from synth import frame
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import SimSource
 from perftop.model.sample_reader import StackedSamples
 from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.output import run_summary, stat_lines
@@ -259,7 +259,7 @@ S = 1_000_000_000
 @pytest.fixture(scope="module")
 def lines() -> list[stat_lines.Line]:
     """Six seconds of a job that has CPU 0 to itself."""
-    source = open_sim("sim:neighbour,cpus=4,speed=max", S // 5, watch="lmp")
+    source = SimSource("sim:neighbour,cpus=4,speed=max", S // 5, watch="lmp")
     session = Session(source.hello)
     results: list[stat_lines.Line] = []
     while len(results) < 6:

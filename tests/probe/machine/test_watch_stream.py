@@ -20,7 +20,7 @@ from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import WatchedJob
 from perfprobe.opening import open_os
 from perfprobe.sources.sim.schedule import Row
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import SimSource
 
 MS = 1_000_000
 S = 1000 * MS
@@ -131,9 +131,9 @@ def test_a_simulated_pid_selects_its_process() -> None:
     assert counts == [0] * 80 + [1] * 21
     for pid in ("4001", "4711"):
         with pytest.raises(Unavailable, match=f"^no process {pid}$"):
-            open_sim("sim:neighbour", S, None, pid)
+            SimSource("sim:neighbour", S, None, pid)
     with pytest.raises(ValueError, match="a PID, or a name"):
-        open_sim("sim:neighbour", S, None, "")
+        SimSource("sim:neighbour", S, None, "")
 
 
 def test_a_simulated_job_has_its_thread_limit() -> None:

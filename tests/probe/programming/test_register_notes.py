@@ -12,14 +12,14 @@ from perfprobe import wire
 from perfprobe.programming import source as msr_source
 from perfprobe.programming.programmer import PlanCheck, Programmer
 from perfprobe.programming.source import PERIOD_NS, RegisterCheck
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import SimSource
 
 
 class Bench:
     """A register check of two CPUs. Times are in ns since its start."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        source = open_sim("sim:steady,cpus=2,packages=1,speed=max", 100_000_000)
+        source = SimSource("sim:steady,cpus=2,packages=1,speed=max", 100_000_000)
         self.hello = source.hello
         self._rows = next(m for m in source.poll() if isinstance(m, wire.Frame)).blocks
         self._now_ns = 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 import perfprobe
+from perfprobe.cpu import cpu_sets
 from perfprobe.errors import UsageError
 from perfprobe.native.batches import BatchSchedule
 from perfprobe.sources.sim import machine as hw
@@ -33,7 +33,6 @@ from perfprobe.wire import (
     ROW_SAMPLED,
     Block,
     Counter,
-    Cpu,
     Frame,
     Hello,
     Identity,
@@ -48,7 +47,6 @@ from perfprobe.wire import (
 
 EPOCH_S = 1_700_000_000
 START_RAW_NS = 86_400_000_000_000
-SelectCpus = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | None
 
 
 def make_hello(
@@ -104,13 +102,16 @@ STAT_WIDTH_NS = 30_000
 
 
 class SimSource:
-    """A simulated `Source`. `select` has the selected CPUs or returns them for a topology (None:
-    all). `watch` is the watched job's PID or name, `events` the argument of -e."""
+    """A simulated `Source`, which `text`, the argument of --source, specifies."""
 
     def __init__(
-        self, spec: Spec, sample_ns: int, select: SelectCpus = None, watch: str | None = None,
+        self, text: str, sample_ns: int, cpus: str | None = None, watch: str | None = None,
         events: str | None = None, *, multiplex: bool = True,
     ) -> None:  # fmt: skip
+        """`cpus` names the selected CPUs (None: all), `watch` is the watched job's PID or name,
+        `events` the argument of -e. Raises ValueError with a message for the user, and Unavailable
+        for events that cannot be counted."""
+        spec = parse_spec(text)
         if sample_ns < MIN_SAMPLE_NS:
             raise UsageError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
         self._spec = spec
@@ -151,13 +152,7 @@ class SimSource:
         blocks = [block("cpu", columns), *more, block("stat", stat), *shared]
         self._watched = None if watch is None else SimWatchedJob(self._schedule, watch)
         topology = [machine.row(cpu) for cpu in range(machine.cpus)]
-        selected = select(topology) if callable(select) else select
-        if selected is not None:
-            selected = sorted(set(selected))
-            if unknown := [cpu for cpu in selected if not 0 <= cpu < machine.cpus]:
-                raise UsageError(
-                    f"sim: there is no CPU {unknown[0]}; there are 0-{machine.cpus - 1}"
-                )
+        selected = None if cpus is None else cpu_sets.select(cpus, topology)
         hello = make_hello(spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, selected)
         missing_events = [] if chosen is None else chosen.missing
         self.hello = replace(hello, watch=watch, missing=[*hello.missing, *missing_events])
@@ -319,12 +314,3 @@ class SimSource:
         shares = np.minimum((totals[Row.BUSY] - base[Row.BUSY]) / span_ns, 1.0)
         sleeps = (totals[Row.ENTRIES] - base[Row.ENTRIES]) / (span_ns / 1e9)
         return self._tasks.records(tasks[stage], shares, sleeps)
-
-
-def open_sim(
-    text: str, sample_ns: int, select: SelectCpus = None, watch: str | None = None,
-    events: str | None = None, *, multiplex: bool = True,
-) -> SimSource:  # fmt: skip
-    """Opens the simulated source that the argument of --source specifies. Raises ValueError with a
-    message for the user, and Unavailable for events that cannot be counted."""
-    return SimSource(parse_spec(text), sample_ns, select, watch, events, multiplex=multiplex)

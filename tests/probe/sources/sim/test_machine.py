@@ -6,7 +6,7 @@ import pytest
 from sim_streams import SAMPLE_NS
 
 from perfprobe.sources.sim.machine import Spec, parse_spec
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import SimSource
 
 
 def test_omitted_parameters_have_defaults() -> None:
@@ -50,6 +50,6 @@ def test_a_mistake_is_named_in_one_line(text: str, message: str) -> None:
 
 def test_impossible_samples_and_cpus_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 ms"):
-        open_sim("sim", 1000)
-    with pytest.raises(ValueError, match="no CPU 16; there are 0-15"):
-        open_sim("sim", SAMPLE_NS, [0, 16])
+        SimSource("sim", 1000)
+    with pytest.raises(ValueError, match="no CPU 16 here; there are 0-15"):
+        SimSource("sim", SAMPLE_NS, "0,16")

@@ -27,7 +27,7 @@ from sim_streams import (
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perfprobe.sources.sim.schedule import Row
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import SimSource
 from perfprobe.wire import (
     ROW_OFFLINE,
     ROW_REBASED,
@@ -89,7 +89,7 @@ def test_simulations_are_reproducible() -> None:
     """Byte for byte, except for the CPU time of this process."""
 
     def stream(text: str) -> list[bytes]:
-        source = open_sim(text, SAMPLE_NS)
+        source = SimSource(text, SAMPLE_NS)
         sent: list[Message] = [source.hello, *islice(poll_all(source), 99)]
         for message in sent:
             if isinstance(message, Frame):
@@ -150,7 +150,7 @@ def test_details_of_new_tasks_are_sent() -> None:
 
 
 def test_memory_does_not_grow() -> None:
-    sent = poll_all(open_sim("sim:hotplug,cpus=8,speed=max", SAMPLE_NS))
+    sent = poll_all(SimSource("sim:hotplug,cpus=8,speed=max", SAMPLE_NS))
 
     def peak(count: int) -> int:
         tracemalloc.reset_peak()
@@ -184,7 +184,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_frames_are_due_in_real_time(clock: SimpleNamespace) -> None:
-    source = open_sim("sim:idle", SAMPLE_NS)
+    source = SimSource("sim:idle", SAMPLE_NS)
     assert source.hello.wall_ns == 1_800_000_000_000_000_000
     assert source.hello.raw_ns == 123_456_789_000
     assert source.due() == 100.0
@@ -200,7 +200,7 @@ def test_frames_are_due_in_real_time(clock: SimpleNamespace) -> None:
 def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed: int) -> None:
     """Except for blocks that are read once per batch, which are in its last frame."""
     rng = random.Random(seed)
-    one, other = (open_sim("sim:hotplug,epoch=1000", SAMPLE_NS) for _ in range(2))
+    one, other = (SimSource("sim:hotplug,epoch=1000", SAMPLE_NS) for _ in range(2))
     results: list[list[Message]] = [[], []]
     while len(results[0]) < 200:
         if rng.random() < 0.3:
@@ -227,16 +227,16 @@ def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed
 
 
 def test_simulated_time_may_run_faster(clock: SimpleNamespace) -> None:
-    source = open_sim("sim:idle,speed=10,epoch=1000", SAMPLE_NS)
+    source = SimSource("sim:idle,speed=10,epoch=1000", SAMPLE_NS)
     assert source.hello.wall_ns == 1000 * 10**9
     clock.now = 100.1
     assert len(source.poll()) == 11
     assert source.due() == pytest.approx(100.11)
-    assert open_sim("sim:idle,speed=max", SAMPLE_NS).due() is None
+    assert SimSource("sim:idle,speed=max", SAMPLE_NS).due() is None
 
 
 def test_a_machine_without_a_reader_pauses(clock: SimpleNamespace) -> None:
-    source = open_sim("sim:hotplug", SAMPLE_NS)
+    source = SimSource("sim:hotplug", SAMPLE_NS)
     source.poll()
     clock.now = 109.9  # the reader was only late: all samples are delivered
     while messages := source.poll():
@@ -351,10 +351,9 @@ def test_a_restarted_counter_counts_from_the_return_of_its_cpu() -> None:
 
 
 def test_unselected_cpus_are_not_read_except_siblings() -> None:
-    hello, frames, _ = run("smt-mix", 1, select=(1, 12))
+    hello, frames, _ = run("smt-mix", 1, cpus="1,12")
     assert hello.selected == [1, 12]
     assert np.flatnonzero(head(frames[3])[:, 4]).tolist() == [1, 4, 9, 12]
     assert np.flatnonzero(valid(hello, frames[3], "ref")).tolist() == [1, 4, 9, 12]
-    by_rule, _, _ = run("smt-mix", 0, select=lambda rows: [r.cpu for r in rows if r.core == 3])
-    assert by_rule.selected == [3, 11]
-    assert run("smt-mix", 0, select=lambda _: None)[0].selected is None
+    assert run("smt-mix", 0, cpus="core3")[0].selected == [3, 11]
+    assert run("smt-mix", 0)[0].selected is None
