@@ -304,7 +304,6 @@ _GRACEMONT = replace(
     budget=CounterBudget(6, 3),
     turbo=TURBO_E_CORES,
 )
-_REDWOOD_COVE = replace(_GOLDEN_COVE)
 _CRESTMONT = replace(_GRACEMONT, budget=CounterBudget(8, 3))
 _LION_COVE = replace(_CRESTMONT, turbo=TURBO)
 # Panther, Wildcat and Nova Lake: events from Intel's lists; registers assumed to be Lunar Lake's
@@ -416,8 +415,8 @@ _INTEL_ROWS = (
     _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=TURBO),  # only E cores, so it is not a hybrid
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Raptor Lake", 0xB7, 0xBA, 0xBF),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Bartlett Lake", 0xD7),
-    *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Meteor Lake", 0xAA, 0xAC),
-    *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Arrow Lake-U", 0xB5),
+    *_hybrid(_GOLDEN_COVE, _CRESTMONT, "Meteor Lake", 0xAA, 0xAC),
+    *_hybrid(_GOLDEN_COVE, _CRESTMONT, "Arrow Lake-U", 0xB5),
     *_hybrid(_LION_COVE, _CRESTMONT, "Lunar Lake", 0xBD),
     *_hybrid(_LION_COVE, _CRESTMONT, "Arrow Lake", 0xC5, 0xC6),
     *_hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Panther Lake", 0xCC, 0xE5),

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from perfprobe.cpu import files
 from perfprobe.instruments import conditions
@@ -31,13 +30,8 @@ Ticks = Mapping[int, Sequence[int]]
 """By CPU: cumulative ticks (of TICK_S seconds) in /proc/stat, in the order of STAT_FIELDS."""
 
 
-@dataclass(frozen=True, slots=True)
-class Disturbance:
-    """A disturbance: its source, what was observed, and its effect on a measurement."""
-
-    what: str
-    found: str
-    matters: str
+Disturbance = dict[str, str]
+"""A disturbance in the JSON output: "what" (its source), "found", and "matters" (its effect)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +124,14 @@ def changes_during(
 
 def disturbances_during(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts, root: Path = Path("/")
-) -> list[dict[str, Any]]:
+) -> list[Disturbance]:
     """Returns the disturbances between two readings; `siblings` are the core's other CPUs."""
     lasting = (conditions.governor_item(root, [cpu]), conditions.turbo_item(root))
-    disturbances = [
+    return [
         *_lasting_conditions(*lasting),
         *_disturbances(cpu, siblings, before, after),
         *_lasting_conditions(conditions.hypervisor_item(root)),
     ]
-    return [asdict(disturbance) for disturbance in disturbances]
 
 
 LASTING_CONDITIONS = {
@@ -153,7 +146,11 @@ def _lasting_conditions(*items: ConditionItem) -> Iterator[Disturbance]:
     """Yields the conditions that matter, as disturbances of the whole measurement."""
     for item in items:
         if item.state == "matters":
-            yield Disturbance(item.what, item.now, LASTING_CONDITIONS[item.what])
+            yield _disturbance(item.what, item.now, LASTING_CONDITIONS[item.what])
+
+
+def _disturbance(what: str, found: str, matters: str) -> Disturbance:
+    return {"what": what, "found": found, "matters": matters}
 
 
 def _disturbances(
@@ -164,19 +161,18 @@ def _disturbances(
         asleep = share_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS)
         if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:
             result = f"{100 * (1 - asleep):.0f} % busy"
-            yield Disturbance(f"SMT sibling CPU {sibling}", result, "it shares the core's units")
+            yield _disturbance(f"SMT sibling CPU {sibling}", result, "it shares the core's units")
     counts = ((n - before.interrupts.get(name, 0), name) for name, n in after.interrupts.items())
     most = sorted((pair for pair in counts if pair[0] > 0), reverse=True)
     if most:
         named = ", ".join(f"{n} {name}" for n, name in most[:MAX_INTERRUPT_NAMES])
         text = f"{sum(n for n, _ in most)} on CPU {cpu}: {named}"
         effect = "a sample that contains one is longer; the mean leaves out the longest samples"
-        yield Disturbance("interrupts", text, effect)
+        yield _disturbance("interrupts", text, effect)
     if switches := after.switches - before.switches:
         times = "once" if switches == 1 else f"{switches} times"
-        yield Disturbance(
-            "scheduler", f"another task ran {times}", "the caches are cold afterwards"
-        )
+        result = f"another task ran {times}"
+        yield _disturbance("scheduler", result, "the caches are cold afterwards")
     if stolen := share_of_ticks(before.ticks, after.ticks, cpu, STEAL_FIELDS):
         result = f"{100 * stolen:.0f} % of CPU {cpu}"
-        yield Disturbance("steal", result, "the hypervisor ran something else on it")
+        yield _disturbance("steal", result, "the hypervisor ran something else on it")

@@ -30,7 +30,6 @@ from perfprobe.perf.perf_events import (
 CONFIG_WORDS = ("config", "config1", "config2")
 _TERM = re.compile(r"([A-Za-z0-9_.-]+)(?:=(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}))?")
 _FORMAT = re.compile(r"(config[12]?):([0-9,-]+)")
-_ALL_BITS = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def encode_term(path: str, term: str, value: int) -> ConfigWords:
     if value >> len(bits):
         raise TermError(f"{term}={value:#x} does not fit into its {len(bits)} bits")
     spread = sum((value >> i & 1) << bit for i, bit in enumerate(bits))
-    return ConfigWords(**{word: spread & _ALL_BITS})
+    return ConfigWords(**{word: spread})
 
 
 def _term_bits(path: str, term: str) -> tuple[str, list[int]]:

@@ -140,10 +140,7 @@ class FrameLog:
         to the first read after `end`; None if there are no such reads."""
         column = self.counters[key]
         ends = self._boundary_reads(column, row, begin, end, inside=False)
-        if ends is None:
-            return None
-        (*_, before), (*_, after) = ends
-        return self._column_advances(column, before, after, row)
+        return None if ends is None else self._column_advances(column, ends[0][2], ends[1][2], row)
 
     def latest_value(self, key: str, row: int) -> float | None:
         """Returns the last value of a gauge, in its unit; None if it was not read."""

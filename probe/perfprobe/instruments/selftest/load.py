@@ -43,10 +43,14 @@ class WorkSpan:
     """The CPU that worked; -1 if the thread was moved to another CPU meanwhile."""
 
     @property
-    def lost_share(self) -> float:
-        """Share of the span in which the thread did not run, by its CPU time."""
-        length = self.end_ns - self.begin_ns
-        return max(0.0, 1 - self.cpu_ns / length) if length else 0.0
+    def length_s(self) -> float:
+        return (self.end_ns - self.begin_ns) / 1e9
+
+    @property
+    def lost_s(self) -> float:
+        """Seconds of the span in which the thread did not run, by its CPU time, because of other
+        tasks, a hypervisor or a limit on CPU time."""
+        return max(0.0, self.length_s - self.cpu_ns / 1e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +179,7 @@ class PatternRuns:
         return sum(self.other_tasks_s[cpu] + self.lost_s(cpu) for cpu in cpus)
 
     def lost_s(self, cpu: int) -> float:
-        """Returns the seconds of a CPU's spans of work in which the thread did not run, because of
-        other tasks, a hypervisor or a limit on CPU time."""
-        return sum(s.lost_share * (s.end_ns - s.begin_ns) for s in self.spans[cpu]) / 1e9
+        return sum(span.lost_s for span in self.spans[cpu])
 
 
 def run_chains(cpus: Sequence[int], kind: int) -> dict[int, ChainRun]:

@@ -99,14 +99,12 @@ class LoopWindow:
 
     def seconds(self, moved: CounterAdvance) -> float:
         span = self.chain_run.run.span
-        length = (span.end_ns - span.begin_ns) / 1e9
-        return length * (moved.end - moved.begin) / (span.end - span.begin)
+        return span.length_s * (moved.end - moved.begin) / (span.end - span.begin)
 
     @property
     def lost_s(self) -> float:
         """Seconds of the run in which the thread did not run; at what time is unknown."""
-        span = self.chain_run.run.span
-        return span.lost_share * (span.end_ns - span.begin_ns) / 1e9
+        return self.chain_run.run.span.lost_s
 
 
 Measure = Callable[[LoopWindow], Outcome | None]

@@ -59,7 +59,7 @@ def test_a_run_is_marked_and_bounded() -> None:
     assert list(run.mark_stamps) == sorted(run.mark_stamps)
     assert run.span.begin <= run.mark_stamps[0]
     assert run.mark_stamps[-1] <= run.span.end
-    assert 0 <= run.span.lost_share <= 1
+    assert 0 <= run.span.lost_s <= run.span.length_s
     with pytest.raises(OSError, match="Invalid argument"):
         load.run_loop(99, 1, 1)
 
