@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -181,17 +182,19 @@ def summary_line(
     run: Line | None = None, footprint: JobFootprint | None = None,
 ) -> Line:  # fmt: skip
     interval, extremes = session.run_interval(), session.distribution.finish()
-    machine = {
-        key: _measure_json(interval.values.mean(key, session.selected), extremes.machine(key))
-        for key in session.evaluator.metrics
-    }
+    machine = _measures(session, interval, session.selected, extremes.machine)
+    why = machine.pop("why", {})
     line: Line = {
         "type": "summary",
         "elapsed_s": json_number(elapsed_s),
         "run": run,
         **_job_line(session, interval, extremes, footprint),
         "machine": machine,
-        "cpus": [_cpu_line(session, interval, extremes, row) for row in session.selected],
+        "cpus": [
+            {"cpu": session.topology[row].cpu}
+            | _measures(session, interval, [row], partial(extremes.cpu, row=row))
+            for row in session.selected
+        ],
         "cores": [
             _core_line(session, interval, extremes, core) for core in session.selected_cores()
         ],
@@ -209,7 +212,6 @@ def summary_line(
     }
     if line["others"] is None:
         del line["others"]
-    why = _missing_reasons(session, interval, session.selected, machine)
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         why["energy_j"] = UNREAD_REASON
     return line | {"why": why} if why else line
@@ -319,31 +321,26 @@ def _measure_json(mean: float, extremes: dict[str, float]) -> Line | None:
     return {name: json_number(value) for name, value in spans.items()}
 
 
-def _missing_reasons(
-    session: Session, interval: Interval, rows: Sequence[int], measures: Line
-) -> dict[str, str]:
-    """Returns, by key, why metrics that the source can measure are missing for these CPUs."""
+def _measures(
+    session: Session, interval: Interval, rows: list[int],
+    extremes: Callable[[str], dict[str, float]],
+) -> Line:  # fmt: skip
+    """Returns the measure of each metric over these CPUs, and in `why`, if there are any, the
+    reasons for missing ones that the source can measure. `extremes`: those of a metric."""
+    means, index = interval.values.group(rows), interval.values.registry.index
+    line: Line = {key: _measure_json(float(means[index[key]]), extremes(key))
+                  for key in session.evaluator.metrics}  # fmt: skip
     variants_by_key = session.evaluator.variants.items()
-    missing_keys = [key for key, variants in variants_by_key if variants and measures[key] is None]
-    return {key: unknown_reason(session, interval, [*rows], key) for key in missing_keys}
+    missing_keys = [key for key, variants in variants_by_key if variants and line[key] is None]
+    why = {key: unknown_reason(session, interval, rows, key) for key in missing_keys}
+    return line | {"why": why} if why else line
 
 
 def _group_line(
     session: Session, interval: Interval, extremes: Distribution, rows: list[int]
 ) -> Line:
-    line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
-    for key in session.evaluator.metrics:
-        line[key] = _measure_json(interval.values.mean(key, rows), extremes.group(key, rows))
-    why = _missing_reasons(session, interval, rows, line)
-    return line | {"why": why} if why else line
-
-
-def _cpu_line(session: Session, interval: Interval, extremes: Distribution, row: int) -> Line:
-    line: Line = {"cpu": session.topology[row].cpu}
-    for key in session.evaluator.metrics:
-        line[key] = _measure_json(float(interval.values[key][row]), extremes.cpu(key, row))
-    why = _missing_reasons(session, interval, [row], line)
-    return line | {"why": why} if why else line
+    cpus = [session.topology[row].cpu for row in rows]
+    return {"cpus": cpus} | _measures(session, interval, rows, partial(extremes.group, rows=rows))
 
 
 def _core_line(session: Session, interval: Interval, extremes: Distribution, core: int) -> Line:
