@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from perftop.base import END_SIGNALS
 from perftop.base.errors import (
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from perftop.output.stat_text import Measurement
     from perftop.process.command_window import CommandStart, CommandWindow
     from perftop.process.job import Job
-    from perftop.process.streams import Stream
     from perftop.recording.file import Source
     from perftop.session.session import Session
 
@@ -50,21 +49,27 @@ KEPT_BYTES = 1 << 22
 for the next samples, instead of returning it to the kernel."""
 
 
-class StreamConsumer(Protocol):
-    """Reads a probe's stream and writes results; usually a `Follower`."""
+class Consumer(Follower):
+    """Reads a probe's stream, perhaps while a command runs. Its `on_end` is called after the stream
+    and the command have ended, even if they failed."""
+
+    _measurement: Measurement | None = None
 
     @property
     def command_window(self) -> CommandWindow | None:
         """The measurement of the command; None if there is no command."""
+        return None if self._measurement is None else self._measurement.command_window
 
-    async def consume(self, stream: Stream) -> None: ...
+    @property
+    def command_status(self) -> int:
+        run = None if self.command_window is None else self.command_window.run
+        return 0 if run is None else run.status
 
-    def on_end(self) -> None:
-        """Writes the results. Called after the stream and the command have ended, even if they
-        failed."""
+    def accepts(self, message: wire.Message) -> bool:
+        return self._measurement is None or self._measurement.admit(message)
 
 
-class MeasuredConsumer(Follower):
+class MeasuredConsumer(Consumer):
     """Follows a stream for a limited time or while a command runs. Drops samples from before the
     measurement."""
 
@@ -80,7 +85,6 @@ class MeasuredConsumer(Follower):
         then handled in batches."""
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
         self.job, self.each_sample = job, job is not None
-        self._measurement: Measurement | None = None
         if job is not None or self.summarises:
             from perftop.output.stat_text import Measurement
 
@@ -91,14 +95,6 @@ class MeasuredConsumer(Follower):
         """The measurement of the run, if it is one of a command or is summarised."""
         assert self._measurement is not None
         return self._measurement
-
-    @property
-    def command_window(self) -> CommandWindow | None:
-        return None if self._measurement is None else self._measurement.command_window
-
-    @property
-    def status(self) -> int:
-        return _command_status(self)
 
     @property
     def is_measured(self) -> bool:
@@ -114,9 +110,6 @@ class MeasuredConsumer(Follower):
             self._measurement.begin(hello)
         return Session(hello, summarises=self.summarises)
 
-    def accepts(self, message: wire.Message) -> bool:
-        return self._measurement is None or self._measurement.admit(message)
-
     def on_message(self, message: wire.Message) -> bool:
         if self.command_window is None:
             return False
@@ -128,17 +121,17 @@ class MeasuredConsumer(Follower):
 # --- on one machine, or on several
 
 
-async def run_consumer(consumer: StreamConsumer, argv: list[str], max_s: float = inf) -> int:
+async def run_consumer(consumer: Consumer, argv: list[str], max_s: float = inf) -> int:
     """Runs one consumer on the stream of a probe. Returns the exit status. Raises Failed if the
     consumer failed, with the command's exit status unless that is 0."""
     status, (failed,) = await run_consumers([(consumer, argv)], max_s)
     if failed is not None:
-        raise Failed(str(failed), _command_status(consumer) or failed.status)
+        raise Failed(str(failed), consumer.command_status or failed.status)
     return status
 
 
 async def run_consumers(
-    consumers: Sequence[tuple[StreamConsumer, list[str]]], max_s: float = inf
+    consumers: Sequence[tuple[Consumer, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
     """Runs consumers concurrently, each on the stream of the probe with its command line. A failure
     does not stop the others. Returns the exit status (the command's; else 128 + the number of the
@@ -177,11 +170,11 @@ async def run_consumers(
             raise result  # a write failed: `open_output` adds the name of the output
         failed.append(failure)
     caught_status = 128 + caught_signals[0] if caught_signals else 0
-    return _command_status(consumers[0][0]) or caught_status, failed
+    return consumers[0][0].command_status or caught_status, failed
 
 
 async def _run_one(
-    consumer: StreamConsumer, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]],
+    consumer: Consumer, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]],
     caught_signals: Sequence[int],
 ) -> None:  # fmt: skip
     """Runs one consumer as a task, which is added to `tasks` so that it can be cancelled.
@@ -222,11 +215,6 @@ async def _run_one(
     finally:
         if command_window is not None:
             command_window.give_up()
-
-
-def _command_status(consumer: StreamConsumer) -> int:
-    run = None if consumer.command_window is None else consumer.command_window.run
-    return 0 if run is None else run.status
 
 
 def report_failures(status: int, failed: Sequence[Failed | None]) -> int:

@@ -23,7 +23,7 @@ from perftop.verbs.options import fast_imports
 if TYPE_CHECKING:
     from perfprobe import wire
     from perftop.model.kinds import Episode
-    from perftop.process.command_window import CommandStart, CommandWindow
+    from perftop.process.command_window import CommandStart
     from perftop.process.job import Job
     from perftop.process.streams import Stream
     from perftop.recording.ring import Ring
@@ -142,7 +142,7 @@ def _is_ring(args: argparse.Namespace) -> bool:
     return args.ring is not None or bool(args.on)
 
 
-class StreamRecorder(Follower):
+class StreamRecorder(headless.Consumer):
     """Copies a stream to a file. However the recording ends, the file has everything up to its
     end."""
 
@@ -160,6 +160,7 @@ class StreamRecorder(Follower):
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else CommandSummary(job, start)
+        self._measurement = None if self._command is None else self._command.measurement
         self._trigger = EpisodeTrigger(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
         is_alone = job is None and name is None
         self._is_shown = is_alone and sys.stderr.isatty()
@@ -167,10 +168,6 @@ class StreamRecorder(Follower):
         """All recordings that get a mark if the user sets one."""
         self.status = 0
         """Exit status; nonzero if writing failed while the command ran."""
-
-    @property
-    def command_window(self) -> CommandWindow | None:
-        return None if self._command is None else self._command.measurement.command_window
 
     @property
     def has_begun(self) -> bool:
@@ -207,9 +204,6 @@ class StreamRecorder(Follower):
             self._recording = self._ring = ring
         else:
             self._recording = Writer(self._path, named, force=args.force)
-
-    def accepts(self, message: wire.Message) -> bool:
-        return self._command is None or self._command.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
         from perfprobe import wire

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from perfprobe import stream_options
 from perftop.base import END_SIGNALS
 from perftop.base.errors import USAGE, Failed, failure_to_write, print_error
-from perftop.session.follow import Follower
 from perftop.verbs import options
+from perftop.verbs.headless import Consumer, run_consumer
 
 if TYPE_CHECKING:
     import os
@@ -214,7 +214,6 @@ def run_exporter(args: argparse.Namespace) -> int:
     if args.printed is not None:
         return print_shipped(args.printed)
     from perftop.process.signals import run_loop
-    from perftop.verbs.headless import run_consumer
 
     sample_ns: int = args.sample or SAMPLE_NS
     argv = options.stream_command(args, sample_ns, sample_ns)
@@ -253,11 +252,10 @@ def print_shipped(name: str) -> int:
     return 0
 
 
-class Exporter(Follower):
+class Exporter(Consumer):
     """Serves the counters of one stream. Clients that connect before the first sample have to
     wait."""
 
-    command_window = None
     each_sample = True
 
     def __init__(

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         if args.count is not None:
             max_s = args.count * interval_ns / 1e9
         status = 0
-        with open_output(args, lambda: stats[0].status) as out:
+        with open_output(args, lambda: stats[0].command_status) as out:
             for stat in stats:
                 stat.out = out
             if len(commands) == 1:
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             else:
                 consumers = [(stat, argv) for stat, (_, argv) in zip(stats, commands, strict=True)]
                 status = report_failures(*run_loop(run_consumers, consumers, max_s))
-        return status or stats[0].status
+        return status or stats[0].command_status
 
 
 class Stat(MeasuredConsumer):

@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
 
             work = Why(args, job)
         status = 0
-        with open_output(args, lambda: work.status) as work.out:
+        with open_output(args, lambda: work.command_status) as work.out:
             status = run_loop(run_consumer, work, argv)
-        return status or work.status
+        return status or work.command_status
 
 
 def _run_on_file(args: argparse.Namespace) -> int:
