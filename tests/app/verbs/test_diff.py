@@ -362,7 +362,7 @@ def test_time_taken_by_neighbours_is_lost_time(
     assert diff_status(*files, "--json") == 0
     (numbers,) = phases(capsys).values()
     assert numbers["lost_ratio"]["difference"] == pytest.approx(0.103, abs=0.001)
-    assert numbers["lost_ratio"]["verdict"] == "1 run"
+    assert numbers["lost_ratio"]["verdict"] == "unsteady"
 
 
 def test_a_command_in_a_recording_has_a_run_time(

@@ -331,20 +331,24 @@ def _differing_state(
 
 
 def headline(compared: Sequence[Comparison]) -> str:
+    return " ".join(answer_sentences(compared))
+
+
+def answer_sentences(compared: Sequence[Comparison]) -> list[str]:
     """Returns a sentence on the clear difference with the highest `clarity`, and one on the run
     time if that is a different row."""
     rows = [(phase, row) for phase in compared for row in phase.rows if row.is_sure]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
-        return _no_difference_text(compared)
+        return _sentences_without_difference(compared)
     reason = _cause_text(phase, row)
-    text = f"{_location_text(phase)}{_difference_text(row)}{reason}."
+    sentences = [f"{_location_text(phase)}{_difference_text(row)}{reason}."]
     time = next((other for other in phase.rows if other.number.key in TIME_KEYS), None)
     if time is None or time is row or time.interval is None:
-        return text
+        return sentences
     if not time.is_sure:
-        return f"{text} {_possible_difference_text(phase, time)}."
-    return f"{text} {_difference_text(time)}{'' if reason else _cause_text(phase, time)}."
+        return [*sentences, f"{_possible_difference_text(phase, time)}."]
+    return [*sentences, f"{_difference_text(time)}{'' if reason else _cause_text(phase, time)}."]
 
 
 def _location_text(phase: Comparison) -> str:
@@ -359,7 +363,12 @@ def _difference_text(row: Row) -> str:
     if row.number.key in TIME_KEYS:
         return f"B takes {row.size_text} {'longer' if more else 'less time'}"
     name = row.number.plain_name
+    if row.number.key == "cpu_s":
+        return f"B needs {row.size_text} {'more' if more else 'less'} {name}"
     verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
+    if row.unit == "points":
+        a, b = (format_like(row.number, value) for value in (row.side_a, row.side_b))
+        return f"{name} {verb} {b} % in B, {a} % in A"
     return f"B's {name} {verb} {row.size_text} {'higher' if more else 'lower'}"
 
 
@@ -394,31 +403,34 @@ def _cause_text(phase: Comparison, row: Row) -> str:
     return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
 
 
-def _no_difference_text(compared: Sequence[Comparison]) -> str:
+def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
     phases = [(phase, row) for phase in compared for row in phase.rows]
     phases.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     with_noise = [pair for pair in phases if pair[1].interval is not None]
     rows = [row for _, row in phases]
     time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ONE_RUN), None)
-    if time is not None:
-        longer = "longer" if time.side_b > time.side_a else "less time"
-        text = f"B took {time.size_text} {longer}, which can be chance: one run per side"
-        if abs(time.change) < 0.0005:
-            text = "B took as long as A (one run per side)"
+    if time is not None or not with_noise or any(row.verdict == UNSTEADY for row in rows):
         loss = _largest_loss(compared)
+        name = "It" if loss.startswith("B") else "B"
+        if time is None:
+            return [text for text in ("Inconclusive: one run per side.", loss) if text]
+        if abs(time.change) < RESOLUTION:
+            text = f"{name} took as long as A (one run per side)."
+        else:
+            longer = "longer" if time.side_b > time.side_a else "less time"
+            text = f"{name} took {time.size_text} {longer}, which can be chance: one run per side."
         if with_noise and not loss:
-            return f"{text}; no rate differs by more than the noise."
-        return f"{text}.{loss}"
-    if not with_noise or any(row.verdict == UNSTEADY for row in rows):
-        return f"Inconclusive: one run per side.{_largest_loss(compared)}"
+            text = f"{text[:-1]}; no rate differs by more than the noise."
+        return [sentence for sentence in (loss, text) if sentence]
     phase, row = with_noise[0]
     text = f"{_possible_difference_text(phase, row)}."
     power = _detection_power(phase, row, len(rows))
     if row.is_same or power is None:
-        return text
+        return [text]
     a, b = len(phase.side_a), len(phase.side_b)
     runs = f"{count_noun(a, 'run')} per side" if a == b else f"{a} and {b} runs"
-    return f"Inconclusive: {runs} cannot show less than {100 * power[0]:.0f} {row.unit}. {text}"
+    limit = f"{100 * power[0]:.0f} {row.unit}"
+    return [f"Inconclusive: {runs} cannot show less than {limit}.", text]
 
 
 def _largest_loss(compared: Sequence[Comparison]) -> str:
@@ -429,7 +441,7 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
     cause = _sort_by_size(phase.extra_loss)[0]
     more, side = phase.extra_loss[cause], "B" if phase.extra_loss[cause] > 0 else "A"
     phase_text = f" in {safe_text(phase.label, MAX_NAME)}" if phase.label else ""
-    return f" {side} lost {percent(abs(more))} points more {_loss_text(cause)}{phase_text}."
+    return f"{side} lost {percent(abs(more))} points more {_loss_text(cause)}{phase_text}."
 
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:

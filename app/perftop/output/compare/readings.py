@@ -23,6 +23,7 @@ from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_
 from perftop.output.run_summary import mean_busy_cpus, state_means
 from perftop.output.stat_lines import Line, json_number, shown_unit
 from perftop.output.summary_text import WHOLE_LABEL, Phases
+from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -277,10 +278,49 @@ def _reading_of_line(line: Line) -> Reading | None:
 
 # --- readings of recordings
 
+Sums = tuple[Floats, Floats, Floats]
+"""The raw times in ns of the start of the first slice and of the end of each, and the cumulative
+amounts and sizes at these times, whose quotient is a mean."""
+MIN_LOSS_SLICE_NS = 1_000_000_000
+"""Minimum length in ns of a slice of a LossSeries: the time between two records of tasks."""
 
-MAX_MISSING_LOSS_SHARE = 0.0005
-"""Maximum lost share of causes that the series of `lost_ratio` lacks (neighbours, quotas,
-interrupts and stalls, which are known only for the whole run), for the series to be used."""
+
+class LossSeries:
+    """Seconds that tasks wanted, lost, and waited for a CPU, in time slices of a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._slice_ns = session, MIN_LOSS_SLICE_NS
+        self._points = [(float(session.now_ns), 0.0, 0.0, 0.0)]
+        """The start, and the end of each slice: raw time in ns, and the sums up to it."""
+
+    def add(self) -> None:
+        """Ends a slice if it is long enough. Joins pairs of slices when there are too many."""
+        if self._session.now_ns >= self.due_ns and self._session.tracks_losses:
+            self._points.append(self._point())
+        if len(self._points) > MAX_SLICES:
+            del self._points[1::2]
+            self._slice_ns *= 2
+
+    @property
+    def due_ns(self) -> int:
+        """Raw time in ns from which on the next sample ends a slice."""
+        slack_ns = self._session.hello.sample_ns // 2
+        return int(self._points[-1][0]) + self._slice_ns - slack_ns
+
+    def _point(self) -> tuple[float, float, float, float]:
+        losses = self._session.lost_time()
+        by_cause = {cause: float(lost_s.sum()) for cause, lost_s in losses.by_cause.items()}
+        lost_s, waited_s = sum(by_cause.values()), by_cause.get(WAIT_CAUSE, 0.0)
+        return float(self._session.now_ns), losses.whole_s, lost_s, waited_s
+
+    def sums(self) -> dict[str, Sums]:
+        points = self._points
+        if self._session.now_ns > points[-1][0] and self._session.tracks_losses:
+            points = [*points, self._point()]
+        times_ns, wanted_s, lost_s, waited_s = np.array(points).T
+        elapsed_s = (times_ns - times_ns[0]) / 1e9
+        return {"lost_ratio": (times_ns, lost_s, wanted_s),
+                "waited_s": (times_ns, waited_s, elapsed_s)}  # fmt: skip
 
 
 class RunSeries:
@@ -290,7 +330,8 @@ class RunSeries:
     def __init__(self, session: Session) -> None:
         self._session = session
         registry = session.evaluator.registry
-        metrics = [key for key in NUMBERS if key in INDEX]
+        self.losses = LossSeries(session)
+        metrics = [key for key in NUMBERS if key in INDEX and key != "lost_ratio"]
         metrics += [*registry.events][:MAX_EVENTS]
         self._metric_indices = [registry.index[key] for key in metrics]
         has_all = len(session.selected) == len(session.topology)  # a full slice copies nothing
@@ -323,6 +364,7 @@ class RunSeries:
             begin = end
             if self._in_last == self._samples:
                 self._begin_slice()
+        self.losses.add()
 
     def _begin_slice(self) -> None:
         """Begins the next slice. Without room, merges pairs of slices first."""
@@ -349,36 +391,31 @@ class RunSeries:
         return np.where(read, increments.sum(axis=1), 0.0), np.where(read, seconds, 0.0)
 
     def estimates(self) -> dict[str, Estimate]:
-        """Returns estimates of the counted numbers, by key; {} if the session was too short."""
-        amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
-        estimates: dict[str, Estimate] = {}
-        if self._count < MIN_BLOCKS:
-            return estimates
-        for column, key in enumerate(self._keys):
-            if sizes[:, column].sum() > 0:
-                estimates[key] = estimate_of_series(
-                    amounts[:, column].tolist(), sizes[:, column].tolist()
-                )
+        """Returns estimates of the counted numbers, by key; without those for which the session was
+        too short."""
+        slices = {
+            key: (np.diff(amounts), np.diff(sizes))
+            for key, (_, amounts, sizes) in self.sums().items() if not number_of(key).is_unbounded
+        }  # fmt: skip
         if self._session.reader.turbo.cpus.any():
-            ran_s = amounts[:, self._keys.index("util")]
-            if ran_s.sum() > 0:
-                low_s = np.minimum(self._below_ceiling_s(), ran_s)
-                estimates["below_ceiling"] = estimate_of_series(low_s.tolist(), ran_s.tolist())
-        return estimates
+            ran_s = self._amounts[: self._count, self._keys.index("util")]
+            slices["below_ceiling"] = np.minimum(self._below_ceiling_s(), ran_s), ran_s
+        return {
+            key: estimate_of_series(amounts.tolist(), sizes.tolist())
+            for key, (amounts, sizes) in slices.items()
+            if len(sizes) >= MIN_BLOCKS and sizes.sum() > 0
+        }
 
-    def sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
-        """Returns, by key, three arrays: the raw times in ns of the start of the first slice and of
-        the end of each, and the cumulative amounts and sizes at these times."""
+    def sums(self) -> dict[str, Sums]:
         none, count = np.zeros((1, len(self._keys))), self._count
         ends_ns = np.concatenate([[self._begin_ns], self._ends_ns[:count]]).astype(float)
         amounts, sizes = (
             np.cumsum(np.concatenate([none, table[:count]]), axis=0)
             for table in (self._amounts, self._sizes)
         )
-        return {
-            key: (ends_ns, amounts[:, column], sizes[:, column])
-            for column, key in enumerate(self._keys)
-        }
+        counted = {key: (ends_ns, amounts[:, column], sizes[:, column])
+                   for column, key in enumerate(self._keys)}  # fmt: skip
+        return counted | self.losses.sums()
 
     def _below_ceiling_s(self) -> Floats:
         """Returns the seconds in each slice that CPUs ran below their ceiling, assuming that each
@@ -408,6 +445,9 @@ class RecordingReader(Phases):
         self.series = RunSeries(session)
         return session
 
+    def _due_ns(self) -> int:
+        return min(super()._due_ns(), self.series.losses.due_ns)
+
     def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
         self.series.add(batch, first, last)
 
@@ -434,19 +474,18 @@ class RecordingReader(Phases):
                 line["state"] = line["state"] | {"command": self._command}
             extremes = self.session.distribution.finish()
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
-            series_estimates = self.series.estimates()
-            lost_ratio, times = line["lost_to_causes_ratio"], self.session.run_times
-            estimate = series_estimates.get("lost_ratio")
-            if estimate and (
-                times.threads or abs(estimate.mean - (lost_ratio or 0.0)) > MAX_MISSING_LOSS_SHARE
-            ):
-                del series_estimates["lost_ratio"], samples["lost_ratio"]
+            _, lost_s, wanted_s = map(np.diff, self.series.sums()["lost_ratio"])
+            is_busy = wanted_s > 0
+            samples["lost_ratio"] = (lost_s[is_busy] / wanted_s[is_busy]).tolist()
+            times = self.session.run_times
             if times.threads:
                 waited_s = sum(thread.wait_s for thread in times.threads.values())
                 line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}
             self.readings.append(
                 replace(
-                    parse_reading(line, label), series_estimates=series_estimates, samples=samples
+                    parse_reading(line, label),
+                    series_estimates=self.series.estimates(),
+                    samples=samples,
                 )
             )
         if self._by_mark:

@@ -107,8 +107,9 @@ def test_an_event_that_one_side_lacks_is_named_once() -> None:
 
 def series_of(messages: list[wire.Message]) -> RunSeries:
     session = Session(exports.hello(messages))
+    session.track_losses()
     result = RunSeries(session)
-    for _ in session.parts(messages[1:]):
+    for _ in session.parts(messages[1:], lambda: 0):
         if session.newest_samples is not None:
             result.add(*session.newest_samples)
     return result
@@ -116,6 +117,7 @@ def series_of(messages: list[wire.Message]) -> RunSeries:
 
 def test_joined_slices_contain_all_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = exports.messages("sim:turbo-drop,cpus=4,packages=1", 10)
+    monkeypatch.setattr(readings, "MIN_LOSS_SLICE_NS", 10**8)
     whole = series_of(messages)
     monkeypatch.setattr(readings, "MAX_SLICES", 36)
     joined = series_of(messages)
