@@ -19,7 +19,8 @@ from textual.strip import Strip
 
 from perftop.recording.file import Recording
 from perftop.tui.app import PerfTopApp
-from perftop.tui.pair_screen import Alignment, PairSource
+from perftop.tui.pair_page import Alignment
+from perftop.tui.pair_screen import PairSource
 from perftop.tui.replay import PLAY_STEP_S, ReplaySource
 
 sys.path.append(str(Path(__file__).parent.parent / "support"))  # missing if golden.py is run

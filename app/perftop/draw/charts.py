@@ -465,19 +465,26 @@ def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> ChartCol
 
 _RULE = "│"
 _RISING_CELLS, _FALLING_CELLS = "─▁▄█", "─▔▀█"
-"""Characters of a difference, by its size. Positive ones rise from the base of a cell; negative
-ones hang from its top."""
+"""Characters of a difference without colour, by its size in steps of a third."""
 
 
-def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:
+def difference_line(shares: Floats, styles: tuple[str, str], glyphs: Glyphs) -> list[Run]:
     """Returns a line of cells for shares from -1 to 1: positive ones rise from the base of a cell,
-    negative ones hang from the top, NaN is blank. `styles`: of positive and negative cells."""
+    negative ones hang from the top, NaN is blank. `styles`: of positive and negative cells. With
+    colour, an eighth of the cell stays free, so that the direction is visible."""
     cells: list[Run] = []
     for share in shares.tolist():
-        size = 0 if isnan(share) else sum(abs(share) >= end for end in (1 / 16, 5 / 16, 11 / 16))
-        chars = ("-+++", "----") if ascii_ else (_RISING_CELLS, _FALLING_CELLS)
-        style = styles[share < 0] if size else "rule"
-        cells.append((" " if isnan(share) else chars[share < 0][size], style))
+        steps = (
+            0 if isnan(share) else round(min(abs(share), 1.0) * (7 if glyphs == "colour" else 3))
+        )
+        style = styles[share < 0] if steps else "rule"
+        if glyphs == "colour" and steps:
+            falls = share < 0
+            cell = theme.LEVELS[8 - steps if falls else steps]
+            cells.append((cell, f"ground/{style}" if falls else style))
+            continue
+        chars = ("-+++", "----") if glyphs == "ascii" else (_RISING_CELLS, _FALLING_CELLS)
+        cells.append((" " if isnan(share) else chars[share < 0][steps], style))
     return cells
 
 

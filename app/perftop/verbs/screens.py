@@ -184,7 +184,7 @@ def run_replay(args: argparse.Namespace) -> int:
         return replay.run(files[0], args.interval, config.load(args.config), mouse=mouse)
     with fast_imports():
         from perftop.tui import config, pair_screen
-        from perftop.tui.pair_screen import Alignment
+        from perftop.tui.pair_page import Alignment
 
     moment = Alignment(*(args.align or ("start", "")))
     return pair_screen.run((files[0], files[1]), moment, config.load(args.config), mouse=mouse)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -168,3 +169,15 @@ def test_a_run_of_dots_does_not_include_blanks() -> None:
 def test_columns_of_several_lines_are_filled_from_below() -> None:
     assert charts.level_lines(np.array([12.0, 24.0, 0.0, -1.0]), 3) == [" █  ", "▄█  ", "██  "]
     assert charts.level_lines(np.array([5.0, 9.0]), 2, "012345678") == ["01", "58"]
+
+
+@pytest.mark.parametrize("glyphs", ["colour", "shapes"])
+def test_a_difference_rises_where_it_is_positive_and_hangs_where_it_is_negative(
+    glyphs: charts.Glyphs,
+) -> None:
+    shares = np.array([-0.6, 0.0, 0.6, NAN])
+    cells = charts.difference_line(shares, ("hot", "clock-9"), glyphs)
+    falling, none, rising, unknown = cells
+    assert (none[0], unknown[0]) == ("─", " ")
+    assert rising == ("▄", "hot")
+    assert falling == (("▄", "ground/clock-9") if glyphs == "colour" else ("▀", "clock-9"))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import exports
 import numpy as np
 import pytest
+from roots import ROOT
 
 from perfprobe import wire
 from perftop.draw.strips import text, width
-from perftop.tui.pair_screen import LABEL_WIDTH, Alignment, PairState, Track, pair_page
+from perftop.recording.file import Recording
+from perftop.tui.pair_page import LABEL_WIDTH, Alignment, PairState, Track, pair_page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 """A machine that has a turbo drop from 8.0 to 12.1 s."""
@@ -87,3 +91,53 @@ def test_all_sizes_are_filled_and_no_line_is_too_long(
     assert len(lines) == tall
     if wide >= 80:
         assert max(width(runs) for runs, _ in lines) <= wide
+
+
+SHIPPED = ROOT / "app/perftop/recording/shipped"
+
+
+def read(path: Path) -> Track:
+    with Recording(path) as recording:
+        result = Track(path.name, recording.hello)
+        result.process(recording.messages())
+    result.on_end()
+    result.is_read = True
+    return result
+
+
+@pytest.fixture(scope="module")
+def runs() -> tuple[Track, Track]:
+    """The same job, alone and beside a backup for which it waits."""
+    return read(SHIPPED / "good-run.perftop"), read(SHIPPED / "bad-run.perftop")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_the_loss_of_the_headline_has_a_chart(
+    runs: tuple[Track, Track], size: tuple[int, int]
+) -> None:
+    result = state(runs, Alignment(), width=size[0], height=size[1])
+    result.compare()
+    lines = pair_page(result)
+    red = [text(runs) for runs, line_state in lines if line_state == "victim"]
+    assert "B lost 29.6 points more time in the queue" in red[0]
+    assert "lost 30.4 %" in red[1]
+    named = next(i for i, (runs, _) in enumerate(lines) if "waits for CPU s/s" in text(runs))
+    difference = next(runs for runs, _ in lines[named:] if "B-A" in text(runs))
+    styles = [style for chars, style in difference if "▇" in chars]
+    assert "hot" in styles, "more waiting in B rises, and is bad"
+    assert "ground/hot" not in styles
+
+
+def test_a_worse_a_is_not_red(runs: tuple[Track, Track]) -> None:
+    result = state((runs[1], runs[0]), Alignment())
+    result.compare()
+    assert not [line for line in pair_page(result) if line[1] == "victim"]
+
+
+def test_waits_add_up_to_those_of_the_job(runs: tuple[Track, Track]) -> None:
+    for one in runs:
+        ends_ns, waited_s, elapsed_s = one.series.sums()["waited_s"]
+        assert waited_s[-1] == pytest.approx(one.readings[0].numbers["waited_s"], abs=0.01)
+        assert elapsed_s[-1] == pytest.approx((ends_ns[-1] - ends_ns[0]) / 1e9)
+        _, lost_s, wanted_s = one.series.sums()["lost_ratio"]
+        assert lost_s[-1] / wanted_s[-1] == pytest.approx(one.readings[0].numbers["lost_ratio"])

@@ -186,7 +186,7 @@ FLEET_KEYS = (
     "previous_episode", "filter", "sort_next", "sort_before", "metric", "metric_back", "help",
     "fold", "up", "down", "first", "last", "page_up", "page_down", "reverse", "back",
 )  # fmt: skip
-PAIR_KEYS = "next_episode", "previous_episode", "narrower", "wider", "help"
+PAIR_KEYS = "next_episode", "previous_episode", "narrower", "wider", "report", "help"
 """Ids of the keys, besides those of the whole app, of the fleet's screen (FLEET_KEYS) and of the
 screen that compares two recordings (PAIR_KEYS)."""
 

@@ -1,0 +1,459 @@
+"""Two recordings on one time axis: a `Track` for each, their state on the screen, and its lines.
+For each number there are charts of A and B with the same scale, and a line of their difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import ceil, isfinite, nan
+
+import numpy as np
+
+from perfprobe import wire
+from perftop.base.arrays import Floats
+from perftop.base.text import GHZ, clock_time, percent
+from perftop.draw import charts
+from perftop.draw.charts import Glyphs, chart_lines
+from perftop.draw.columns import Run, cut, fit
+from perftop.draw.strips import (
+    BLANK,
+    Line,
+    Piece,
+    fit_runs,
+    justify,
+    overlay,
+    safe_cells,
+    text,
+    width,
+)
+from perftop.draw.theme import DROP_SIGN
+from perftop.model.kinds import cause_of, kind_of_cause
+from perftop.model.numbers import NUMBERS, Number
+from perftop.output.compare.comparison import (
+    Comparison,
+    answer_sentences,
+    compare,
+    loss_sentences,
+    lost_share,
+)
+from perftop.output.compare.readings import RecordingReader, format_like, unit_of
+from perftop.output.compare.text import change_text, verdict_word
+from perftop.output.run_summary import (
+    SETTING_NAMES,
+    is_different,
+    machine_state,
+    setting_label,
+    value_text,
+)
+from perftop.session.history import Times
+from perftop.tui.shared import time_axis
+from perftop.tui.shared.keys import key_captions
+from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.verdict import (
+    ASCII_SHAPES,
+    CALM_SIGN,
+    MIN_ALARM_SHARE,
+    MIN_WARNING_SHARE,
+    SHAPES_WITHOUT_COLOUR,
+    VERDICT_SPAN_NS,
+    Loss,
+    Verdict,
+    loss_line,
+    verdict_line,
+)
+
+MIN_AXIS_S = 1.0
+CHARTED_NUMBER_KEYS = ("busy_hz", "power_w", "util", "ipc", "lost_ratio", "waited_s", "both",
+                       "steal", "kernel_cycles")  # fmt: skip
+"""Keys of the numbers with charts, in the order of the screen."""
+RANKED_KEYS = ("lost_ratio", "waited_s", "busy_hz", "util", "ipc", "steal", "both", "power_w")
+"""The most important keys first; as many as fit are shown, and before them those of numbers that
+the cause of the largest difference explains."""
+STYLES_BY_NUMBER = {"busy_hz": "clock", "ipc": "ipc", "steal": "loss", "lost_ratio": "loss",
+                    "waited_s": "loss", "kernel_cycles": "kernel", "both": "both"}  # fmt: skip
+"""Styles of charts by number; all other charts have the style "user"."""
+MIN_CHARTED_MEAN = 0.005
+"""Minimum mean of a lost, stolen or waited share in A or B to have a chart."""
+LABEL_WIDTH = 24
+"""Width in cells of the names and values to the left of the axis."""
+VERDICT_WIDTH, MIN_WIDTH_WITH_VERDICTS = 26, 110
+"""Width in cells of the column of verdicts, and minimum width of the screen to show it."""
+MIN_NUMBER_LINES, MAX_CHART_LINES = 3, 8
+"""Minimum lines per number, and maximum lines of one chart."""
+MIN_LINES_WITH_GAP = 6
+"""Minimum lines per number to leave the last one blank."""
+MIN_HEIGHT_FOR_GAPS = 30
+"""Minimum lines of the screen to show blank lines around the verdict."""
+MIN_SCALE_TOP = 0.02
+"""Minimum upper end of the scale of a share; less is noise."""
+MIN_DIFFERENCE_TOP = 0.1
+"""Minimum upper end of the scale of a difference, as a share of the scale of both charts."""
+SCALE_HEADROOM = 1.12
+"""Factor by which a scale exceeds the highest value, to separate the chart of B from that of A."""
+MAX_NAME_LENGTH = 28
+CURSOR_STROKE = "│"
+SIDES = ("A", "key"), ("B", "taker")
+"""Name and style of each recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The moment of a recording that is zero on the time axis."""
+
+    kind: str = "start"
+    """One of "start", "command" and "mark"."""
+    label: str = ""
+
+    @property
+    def words(self) -> str:
+        names = {"start": "the start", "command": "the start of the command"}
+        return names.get(self.kind) or f"mark {self.label}"
+
+
+class Track(RecordingReader):
+    def __init__(self, name: str, hello: wire.Hello) -> None:
+        super().__init__(by_mark=False)
+        self.name = name
+        self.command_ns: int | None = None
+        self.is_read = False
+        self.damage: str | None = None
+        self._sums_cache: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
+        self.process([hello])
+
+    def on_message(self, message: wire.Message) -> bool:
+        if isinstance(message, wire.Note) and message.kind == "run-start":
+            self.command_ns = self.command_ns or message.time_ns
+        return super().on_message(message)
+
+    def origin_ns(self, alignment: Alignment) -> int | None:
+        """Returns the raw time in ns at zero on the axis; None if it is not in the part that was
+        read."""
+        if alignment.kind == "start":
+            return self.session.hello.raw_ns
+        if alignment.kind == "command":
+            return self.command_ns
+        labels = ((mark.evidence["label"], mark.start_ns) for mark in self.session.marks)
+        return next((at_ns for label, at_ns in labels if label == alignment.label), None)
+
+    @property
+    def ends_ns(self) -> tuple[int, int]:
+        return self.session.hello.raw_ns, self.session.now_ns
+
+    def event_times_ns(self) -> list[int]:
+        """Returns the sorted raw times in ns of marks and of the starts of episodes."""
+        episodes = self.session.episodes(*self.ends_ns), self.session.marks
+        return sorted(episode.start_ns for episode_list in episodes for episode in episode_list)
+
+    def values(self, key: str, edges_ns: Times) -> Floats:
+        """Returns the means of a number between adjacent edges (raw times in ns); NaN where
+        unknown. Within a slice of the recording, the value is constant."""
+        sums = self._cumulative_sums()
+        if key not in sums:
+            return np.full(len(edges_ns) - 1, nan)
+        ends_ns, *parts = sums[key]
+        amounts, sizes = (np.diff(np.interp(edges_ns, ends_ns, part)) for part in parts)
+        return np.where(sizes > 0, amounts / np.where(sizes > 0, sizes, 1.0), nan)
+
+    def _cumulative_sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
+        """Returns, by key, the start of the first slice and the ends of all slices, and two
+        cumulative sums up to these times, whose quotient is a mean."""
+        if self._sums_cache[0] != self.session.frames:
+            self._sums_cache = self.session.frames, self.series.sums()
+        return self._sums_cache[1]
+
+    @property
+    def keys(self) -> set[str]:
+        """Keys of the numbers that are known and not always 0."""
+        sums = self._cumulative_sums().items()
+        means = {key: amounts[-1] / sizes[-1] for key, (_, amounts, sizes) in sums if sizes[-1] > 0}
+        return {
+            key
+            for key, mean in means.items()
+            if mean >= MIN_CHARTED_MEAN * (STYLES_BY_NUMBER.get(key) == "loss") and mean > 0
+        }
+
+
+@dataclass(slots=True)
+class PairState:
+    tracks: tuple[Track, Track]
+    alignment: Alignment
+    width: int = 80
+    height: int = 24
+    cursor_s: float = 0.0
+    """Time at the cursor, in seconds on the axis, whose zero is the alignment."""
+    zoom: float = 1.0
+    """Length of both recordings together, as a multiple of the length of the axis."""
+    ascii: bool = False
+    glyphs: Glyphs = "colour"
+    captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
+    comparison: Comparison | None = None
+    """The result of the comparison; None until both are read, or if one is too short."""
+
+    def compare(self) -> None:
+        """Compares the recordings, both of which must have been read."""
+        a, b = (track.readings for track in self.tracks)
+        self.comparison = compare([("", a, b)])[0] if a and b else None
+
+    @property
+    def origins_ns(self) -> tuple[int, int]:
+        """Raw times in ns of A and B at zero on the axis: the alignment or, if a recording does not
+        have it (yet), the start."""
+        origins = [track.origin_ns(self.alignment) for track in self.tracks]
+        a, b = (track.ends_ns[0] if origin is None else origin
+                for track, origin in zip(self.tracks, origins, strict=True))  # fmt: skip
+        return a, b
+
+    @property
+    def extent_s(self) -> tuple[float, float]:
+        """Earliest start and latest end of the recordings, in seconds on the axis."""
+        pairs = [*zip(self.tracks, self.origins_ns, strict=True)]
+        first_ns = min(track.ends_ns[0] - origin for track, origin in pairs)
+        last_ns = max(track.ends_ns[1] - origin for track, origin in pairs)
+        return first_ns / 1e9, max(last_ns / 1e9, first_ns / 1e9 + MIN_AXIS_S)
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """Times at both ends of the axis, in seconds; the cursor is between them."""
+        first, last = self.extent_s
+        span = max(MIN_AXIS_S, (last - first) / self.zoom)
+        start = min(max(first, self.cursor_s - span / 2), max(first, last - span))
+        return start, start + span
+
+    @property
+    def cells(self) -> int:
+        return max(10, self.width - LABEL_WIDTH - 1 - self.verdict_width)
+
+    @property
+    def verdict_width(self) -> int:
+        """Width of the column of verdicts in cells; 0 if it does not fit."""
+        return VERDICT_WIDTH if self.width >= MIN_WIDTH_WITH_VERDICTS else 0
+
+    @property
+    def axis(self) -> Axis:
+        """The time axis, in ns since the alignment."""
+        first_ns, last_ns = (round(end * 1e9) for end in self.window_s)
+        bin_ns = max(1, ceil((last_ns - first_ns) / self.cells))
+        end_ns = first_ns + self.cells * bin_ns
+        return Axis(end_ns, bin_ns, self.cells, end_ns)
+
+    def axis_of_track(self, track: int) -> Axis:
+        """Returns the time axis in raw ns of recording 0 (A) or 1 (B)."""
+        axis, (first_ns, last_ns) = self.axis, self.tracks[track].ends_ns
+        end_ns = axis.end_ns + self.origins_ns[track]
+        return replace(axis, end_ns=end_ns, now_ns=min(end_ns, last_ns), first_ns=first_ns)
+
+    @property
+    def cursor_cell(self) -> int:
+        """Cell of the cursor. The end of the axis is in the last cell."""
+        return max(0, min(self.axis.cell_after(round(self.cursor_s * 1e9)), self.cells - 1))
+
+    def move_cursor(self, seconds: float) -> None:
+        first, last = self.extent_s
+        self.cursor_s = min(max(first, self.cursor_s + seconds), last)
+
+
+def pair_page(pair: PairState) -> list[Line]:
+    gap = [BLANK] if pair.height >= MIN_HEIGHT_FOR_GAPS else []
+    lines = [_header_line(pair), *gap, *_verdict_lines(pair), *gap, _facts_line(pair)]
+    room = pair.height - len(lines) - 5
+    body = _chart_lines(pair, room)
+    body = [*body[:room], *[BLANK] * (room - len(body))]
+    x = LABEL_WIDTH + pair.cursor_cell
+    body = [(overlay(fit_runs(runs, pair.width, ""), x, [(CURSOR_STROKE, "bright")]), state)
+            for runs, state in body]  # fmt: skip
+    lines += [*body, *_episode_lines(pair), *_axis_lines(pair), _key_line(pair)]
+    return lines[: pair.height]
+
+
+def _header_line(pair: PairState) -> Line:
+    left_runs: list[Run] = [(" ", "text")]
+    for (side, style), track in zip(SIDES, pair.tracks, strict=True):
+        name = fit(safe_cells(track.name), MAX_NAME_LENGTH).rstrip()
+        seconds = (track.ends_ns[1] - track.ends_ns[0]) / 1e9
+        left_runs += [(f"{side} ", style), (name, "bright"), (f" {seconds:.0f} s   ", "dim")]
+    status = f"aligned at {safe_cells(pair.alignment.words)}"
+    if not all(track.is_read for track in pair.tracks):
+        status = "reading …"
+    elif any(track.origin_ns(pair.alignment) is None for track in pair.tracks):
+        status = "not aligned: one recording lacks this moment"
+    elif any(track.damage for track in pair.tracks):
+        status = "damaged: shown up to the damage"
+    return justify(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
+
+
+def _verdict_lines(pair: PairState) -> list[Line]:
+    """Returns the answer of `perftop diff`, and a line of what B lost to each cause."""
+    if (comparison := pair.comparison) is None:
+        return [BLANK, BLANK]
+    shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(pair.glyphs, "")
+    verdict = _pair_verdict(comparison)
+    keys: list[Piece] = [(0, [(pair.captions["report"], "key"), (" diff as text", "dim")])]
+    return [verdict_line(verdict, pair.width), loss_line(verdict, pair.width, keys, shapes=shapes)]
+
+
+def _pair_verdict(comparison: Comparison) -> Verdict:
+    """Returns the answer as the verdict of the live screen: red if B is worse, orange if nothing is
+    certain."""
+    answer, *evidence = (sentence.removesuffix(".") for sentence in answer_sentences([comparison]))
+    more = max(comparison.extra_loss.items(), key=lambda pair: abs(pair[1]), default=None)
+    is_worse = any(row.verdict == "worse" for row in comparison.rows)
+    is_better = any(row.verdict == "better" for row in comparison.rows)
+    is_open = answer.startswith("Inconclusive")
+    sign = kind_of_cause(*more[0]).marker if more else "?" if is_open else CALM_SIGN
+    severity = max(0.0, more[1]) if more else 0.0
+    if is_worse:
+        severity, sign = max(severity, MIN_ALARM_SHARE), DROP_SIGN if sign == CALM_SIGN else sign
+    elif not severity and not is_better and (is_open or more):
+        severity = MIN_WARNING_SHARE
+    losses = [
+        Loss(lost_share(comparison.side_b, cause), kind_of_cause(*cause).marker,
+             f"{cause_of(cause[1]).short_text or cause[0]}"
+             f" ({percent(lost_share(comparison.side_a, cause))} in A)")
+        for cause in dict.fromkeys(c for run in comparison.side_b for c in run.lost_shares)
+    ]  # fmt: skip
+    losses.sort(key=lambda loss: -loss.share)
+    return Verdict(
+        answer, (*evidence, *loss_sentences(comparison)), sign, severity, losses=tuple(losses),
+        wanted_s=1.0, span_s=VERDICT_SPAN_NS / 1e9,
+    )  # fmt: skip
+
+
+def _facts_line(pair: PairState) -> Line:
+    """Returns a line with the settings that differ between the machines, the most important first,
+    cut to fit, and the times at the cursor."""
+    a, b = (machine_state(track.session) for track in pair.tracks)
+    texts = [f"{setting_label(key)} {value_text(key, a[key])} / {value_text(key, b[key])}"
+             for key in dict.fromkeys((*SETTING_NAMES, *a))
+             if key in a and key in b and is_different(a[key], b[key])]  # fmt: skip
+    settings = f"differs: {', '.join(texts)}" if texts else "same machine and settings in both"
+    times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
+             for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
+    right_runs: list[Run] = [(f"A {times[0]}   B {times[1]} ", "dim")]
+    room = max(0, pair.width - width(right_runs) - 3)
+    left_runs: list[Run] = [(f" {cut(settings, room)}", "warn" if texts else "dim")]
+    return justify(left_runs, right_runs, pair.width), "calm"
+
+
+def _chart_lines(pair: PairState, room: int) -> list[Line]:
+    keys = _charted_keys(pair, max(2, room // MIN_NUMBER_LINES))
+    if not keys:
+        return [([(" nothing read yet", "dim")], "calm")]
+    lines_per_number = room // len(keys)
+    has_gaps = lines_per_number >= MIN_LINES_WITH_GAP
+    chart_height = max(1, min(MAX_CHART_LINES, (lines_per_number - 1 - has_gaps) // 2))
+    gap = [BLANK] if has_gaps else []
+    lines: list[Line] = []
+    for key in keys:
+        lines += [*_chart_band(pair, NUMBERS[key], chart_height), *gap]
+    return lines
+
+
+def _charted_keys(pair: PairState, max_count: int) -> list[str]:
+    """Returns the keys of the numbers that are charted, in the order of the screen."""
+    known_keys = set[str]().union(*(track.keys for track in pair.tracks))
+    ranked = list(RANKED_KEYS)
+    if pair.comparison is not None and (losses := pair.comparison.extra_loss):
+        cause = max(losses, key=lambda cause: abs(losses[cause]))
+        ranked = [*kind_of_cause(*cause).explained_keys, *ranked]
+    ranked = [key for key in dict.fromkeys((*ranked, *CHARTED_NUMBER_KEYS)) if key in known_keys]
+    return [key for key in CHARTED_NUMBER_KEYS if key in ranked[:max_count]]
+
+
+def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
+    """Returns the charts of a number, A above B, and the line of their difference."""
+    values = [track.values(number.key, pair.axis_of_track(side).edges)
+              for side, track in enumerate(pair.tracks)]  # fmt: skip
+    top, cell = _scale_top(number, values), pair.cursor_cell
+    unit = f"{number.unit_name(GHZ)}{'/s' * number.is_unbounded}"
+    verdicts = iter(_verdict_runs(pair, number.key) if pair.verdict_width else ())
+    lines: list[Line] = []
+
+    def add(label: list[Run], runs: list[Run]) -> None:
+        lines.append(([*label, *runs, (" ", "text"), *next(verdicts, ())], "calm"))
+
+    name: list[Run] = [(f" {number.plain_name}", "bright"), (f" {unit}", "dim")]
+    for (side, style), series in zip(SIDES, values, strict=True):
+        area_style = STYLES_BY_NUMBER.get(number.key, "user")
+        area = charts.area_chart(series / top, chart_height, area_style, ascii_=pair.ascii)
+        known = isfinite(float(series[cell]))
+        value: list[Run] = [(number.text(float(series[cell]), GHZ), "text" if known else "faint"),
+                            (f"  {side} ", style)]  # fmt: skip
+        for row, runs in enumerate(chart_lines(area), 1):
+            left = name if side == "A" and row == 1 else []
+            right = value if row == chart_height else []
+            room = LABEL_WIDTH - width(right) - 1
+            label = left if width(left) <= room else [(cut(text(left), room), "bright")]
+            add(justify(label, right, LABEL_WIDTH), runs)
+    difference = values[1] - values[0]
+    largest = float(np.nan_to_num(np.abs(difference)).max())
+    shares = difference / max(largest, MIN_DIFFERENCE_TOP * top)
+    styles = {-1: ("hot", "clock-9"), 0: ("unknown", "unknown"), 1: ("clock-9", "hot")}
+    runs = charts.difference_line(shares, styles[number.better_sign], pair.glyphs)
+    add([(f"{'B-A':>{LABEL_WIDTH - 1}} ", "dim")], runs)
+    return lines
+
+
+def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
+    """Returns the difference of a number with its verdict, its means, and the cause of the
+    difference; [] if the number was not compared."""
+    rows = [] if pair.comparison is None else pair.comparison.rows
+    row = next((row for row in rows if row.number.key == key), None)
+    if row is None:
+        return []
+    style = "alarm" if row.verdict == "worse" else "bright" if row.is_sure else "dim"
+    room = pair.verdict_width - 1
+    change = change_text(row, "+-" if pair.ascii else "±").strip()
+    a, b = (format_like(row.number, value, row.side_a) for value in (row.side_a, row.side_b))
+    texts = [f"{change} {verdict_word(row)}", f"{a}, {b} {unit_of(row.number)}"]
+    cause = [] if row.cause is None else [
+        (f" {kind_of_cause(*row.cause).marker} ", "alarm"),
+        (cut(cause_of(row.cause[1]).name, room - 2), "text"),
+    ]  # fmt: skip
+    return [[(f" {cut(texts[0], room)}", style)], [(f" {cut(texts[1], room)}", "dim")], cause]
+
+
+def _scale_top(number: Number, values: list[Floats]) -> float:
+    """Returns the upper end of the scale of both charts, in base units."""
+    known_values = np.concatenate([series[np.isfinite(series)] for series in values])
+    highest = float(known_values.max()) if len(known_values) else 1.0
+    if number.unit == "ratio" and highest > 0.1:
+        return 1.0
+    return max(highest, MIN_SCALE_TOP if number.unit == "ratio" else 1e-9) * SCALE_HEADROOM
+
+
+def _episode_lines(pair: PairState) -> list[Line]:
+    """Returns a line for each recording, with the starts and the lengths of episodes and the labels
+    of marks."""
+    lines: list[Line] = []
+    for row, track in enumerate(pair.tracks):
+        axis, session = pair.axis_of_track(row), track.session
+        line: list[Run] = [(" ", "text")] * axis.cells
+        time_axis.draw_episodes(line, axis, session.episodes(*track.ends_ns))
+        for moment in session.marks:
+            time_axis.draw_mark(line, axis, moment)
+        name, style = SIDES[row]
+        title: Run = (" episodes" if row == 0 else "", "dim")
+        lines.append(([*justify([title], [(f"{name} ", style)], LABEL_WIDTH), *line], "calm"))
+    return lines
+
+
+def _axis_lines(pair: PairState) -> list[Line]:
+    """Returns the axis, and the line of its times with the time at the cursor."""
+    blank: Run = (" " * LABEL_WIDTH, "text")
+    ticks = time_axis.ticks(pair.axis, None)
+    label = f" {pair.cursor_s:+.1f} s "
+    x = max(0, min(pair.cells - len(label), pair.cursor_cell - len(label) // 2))
+    times = time_axis.times_line(pair.axis, ticks)
+    times = overlay(times, x, [(label, "label")], whole_words=True)
+    return [([blank, *time_axis.tick_line(pair.axis, (), ticks)], "calm"),
+            ([blank, *times], "calm")]  # fmt: skip
+
+
+def _key_line(pair: PairState) -> Line:
+    runs: list[Run] = [(f" {pair.captions['step_back']}", "key")]
+    for name, what in (("step_on", "move"), ("next_episode", "next episode"),
+                       ("narrower", "less time"), ("wider", "more"), ("report", "diff as text"),
+                       ("help", "help"), ("quit", "quit")):  # fmt: skip
+        runs += [(f" {pair.captions[name]}", "key"), (f" {what} ", "dim")]
+    return runs, "calm"
