@@ -3,6 +3,7 @@ Prometheus server which scrapes the exporter."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -164,17 +165,8 @@ def order_value(machine: Machine, order: str, now: float) -> float:
 @lru_cache(maxsize=8192)
 def natural_sort_key(name: str) -> tuple[object, ...]:
     """Returns a sort key that puts n9 before n10, in which texts and numbers alternate."""
-    key_parts: list[object] = []
-    text, number = "", ""
-    for sign in name:
-        if sign.isascii() and sign.isdigit():
-            number += sign
-        else:
-            if number:
-                key_parts += [text, int(number[:18])]
-                text, number = "", ""
-            text += sign
-    return (*key_parts, text, int(number[:18] or 0))
+    parts = re.split(r"([0-9]{1,18})", name)
+    return tuple(int(part) if i % 2 else part for i, part in enumerate(parts))
 
 
 def matches(machine: Machine, words: str) -> bool:

@@ -18,6 +18,7 @@ from perftop.base.errors import Failed
 from perftop.base.text import duration, safe_text, supports_unicode
 from perftop.draw.columns import column_at
 from perftop.draw.strips import Line
+from perftop.model.kinds import cause_of
 from perftop.process.job_terminal import next_key
 from perftop.session.fleet import ORDERS, Fleet, TableSelection
 from perftop.session.fleet_machine import FIELDS, Machine
@@ -208,6 +209,12 @@ class FleetScreen(DirectScreen):
         """Makes machines with the same verdict share a row, or gives each its own."""
         self.page.state.merges_similar = not self.page.state.merges_similar
         self.page.update()
+
+    def action_try(self) -> None:
+        """Copies the remedy for the cause of the selected machine's loss."""
+        machine = self.page.state.selected_machine
+        if machine is not None and (remedy := cause_of(machine.cause[1]).remedy):
+            self.app.copy_to_clipboard(remedy)
 
     def action_sort(self, steps: int) -> None:
         index = ORDERS.index(self.page.state.choice.order)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, nan
 
-from perftop.base.text import GHZ, time_of_day
+from perftop.base.text import GHZ, long_duration, time_of_day
 from perftop.draw.charts import Glyphs
-from perftop.draw.columns import DOUBTED_SIGN, Run, fit
+from perftop.draw.columns import DOUBTED_SIGN, UNKNOWN_TEXTS, Run, fit
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
 from perftop.session.fleet import Fleet, SharedEpisode, TableSelection
@@ -19,6 +19,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.row_numbers import Scale
 from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.verdict import CALM_SIGN, MIN_ALARM_SHARE
 
 SILENT_SIGN = "○"
 MIN_POWER_IN_KW = 1e4
@@ -27,11 +28,12 @@ _LIMIT_KEYS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
 CLOCK_KEYS = frozenset({"clock_hz", "ceiling_hz"})
 _RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
 """Upper ends of the heat ramp, by key; for all other shares it is 1."""
-_SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
 MAX_SIMILAR_ROWS = 5
 """Maximum number of machines with the same verdict that have a row each."""
 MachineRow = tuple[Machine, ...]
 """A row of the table: one machine, or several with the same verdict."""
+LOSS_STYLES = "dim", "warn", "alarm"
+"""Styles of a lost share: below MIN_LOSS, below MIN_ALARM_SHARE, and from there on."""
 MIN_LABEL_WIDTH = 6
 """Minimum width of the labels to the left of a heat map, in cells."""
 
@@ -128,7 +130,8 @@ def plain_line(*runs: Run) -> Line:
 
 
 def worst_marker(machine: Machine) -> Run:
-    """Returns the marker of a machine: of its worst running episode, or that it does not answer."""
+    """Returns the marker of a machine: of its worst running episode, or that it does not answer,
+    or that nothing is slowing it down; blank if that is unknown."""
     if not machine.is_answering:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}
@@ -137,7 +140,8 @@ def worst_marker(machine: Machine) -> Run:
         cause = machine.largest_loss[0]
         return kind_of_cause(*cause).marker, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"
     if not worst_kind:
-        return (DOUBTED_SIGN, "warn") if machine.suspect_count else (" ", "text")
+        calm: Run = (CALM_SIGN, "good") if isfinite(machine.numbers["lost"]) else (" ", "text")
+        return (DOUBTED_SIGN, "warn") if machine.suspect_count else calm
     return KINDS[worst_kind].marker, "warn" if worst_kind == "suspect" else "alarm"
 
 
@@ -180,7 +184,8 @@ def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
     last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
     if last is not None and last.end is not None:
         short_text = f"{calm}; last: {episode_marker(last.kind)}"
-        duration, end = span_text(last.end - last.start), time_of_day(last.end)
+        duration = long_duration(round(1e9 * (last.end - last.start)))
+        end = time_of_day(last.end)
         long_text = f"{short_text} {short_cause(*last.group)}, {duration}, {end}"
         return [long_text, f"{short_text} {end}", calm], nan
     if machine.clock_missing_text:
@@ -250,19 +255,19 @@ def named_number(name: str, key: str, numbers: Mapping[str, float], style: str) 
     return [(name, "dim"), (texts[0], style), (f"{limit} {unit_}", "dim")]
 
 
-def number_cell(machine: Machine, key: str, size: int) -> Run:
-    """Returns a number of a machine, right-aligned, in a style that depends on its value."""
+def number_cell(machine: Machine, key: str) -> Run:
+    """Returns a number of a machine, in a style that depends on its value."""
     value, entry = machine.numbers[key], FIELDS[key]
     style = "text"
     if not isfinite(value):
-        style = "faint"
-    elif value >= entry.min_highlighted:
+        return UNKNOWN_TEXTS[1], "faint"
+    if value >= entry.min_highlighted:
         style = "alarm"
     elif key == "lost":
-        style = "bright" if value >= MIN_LOSS else "faint"
+        style = LOSS_STYLES[(value >= MIN_LOSS) + (value >= MIN_ALARM_SHARE)]
     elif entry.unit == "ratio" and value < MIN_LOSS:
         style = "faint"
-    return f"{amount_text(key, value):>{size}}", style
+    return amount_text(key, value), style
 
 
 def heat_scale(state: FleetState, key: str) -> Scale:
@@ -289,9 +294,7 @@ def cause_name(kind: str, cause: str) -> str:
 
 
 def short_cause(kind: str, cause: str) -> str:
-    if cause in {"power-pl1", "power-pl2", "power-ppt", "hypervisor", "current"}:
-        return cause_of(cause).short_text
-    return _SHORT_NAMES.get(cause) or cause_name(kind, cause)
+    return safe_cells(cause_of(cause).short_text or cause_name(kind, cause))
 
 
 def machines_text(episode: SharedEpisode, count: int) -> str:
@@ -316,21 +319,6 @@ def depth_text(episode: SharedEpisode) -> str:
 
 
 # --- times
-
-
-def since_text(start: float, now: float) -> str:
-    """Returns a time of day: to the second if it was within the last minute, else to the minute."""
-    return time_of_day(start, 1 if now - start < 60 else 60)
-
-
-def span_text(seconds: float) -> str:
-    """Formats a duration: 4.1 s, 27 s, 2 min, 3 h."""
-    seconds = max(0.0, seconds)
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
 def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:

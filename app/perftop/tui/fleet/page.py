@@ -10,7 +10,7 @@ from math import ceil, floor, isfinite, nan
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import GHZ, count_noun, percent, time_of_day
+from perftop.base.text import GHZ, count_noun, long_duration, percent, time_of_day
 from perftop.draw import charts, columns, theme
 from perftop.draw.charts import chart_lines
 from perftop.draw.columns import Run, fit
@@ -24,7 +24,7 @@ from perftop.draw.strips import (
     safe_cells,
     width,
 )
-from perftop.model.kinds import KINDS, UNKNOWN_KIND, kind_of_cause
+from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
 from perftop.session.losses import WAIT_CAUSE, Cause
@@ -57,6 +57,8 @@ MIN_HEIGHT_FOR_TOTALS, MIN_HEIGHT_FOR_GAPS = 30, 50
 MIN_CHART_LINES, MAX_CHART_LINES = 6, 22
 MIN_HEIGHT_FOR_DETAILS, MAX_DETAIL_LINES = 26, 18
 """Minimum lines of the view to show a chart below a heat map, and maximum lines below it."""
+DETAIL_LINES = 6
+"""Lines of the selected machine, with a blank one."""
 MAX_NAMED_MACHINES = 6
 _NUMBERS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
             ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),
@@ -71,9 +73,10 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
     height = state.height
     gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
     verdict = fleet_verdict(state)
-    keys: list[Piece] = []
-    if state.selected_machine:
-        keys = [(0, [(state.captions["why"], "key"), (" why", "dim")])]
+    keys: list[Piece] = [
+        (rank, [(state.captions[name], "key"), (f" {name}", "dim")])
+        for rank, name in enumerate(("try", "why")) if state.selected_machine
+    ]  # fmt: skip
     shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(state.glyphs, "")
     lines = [header_line(state), *gap, verdict_line(verdict, state.width),
              loss_line(verdict, state.width, keys, shapes=shapes), *gap]  # fmt: skip
@@ -180,8 +183,10 @@ def _cause_evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]
     episodes = [e for e in state.running if (e.kind, e.cause) == cause]
     if not episodes:
         return [_place_text(state, machines)]
-    since = fleet_state.since_text(min(e.start for e in episodes), state.now)
-    pieces = f"since {since}", fleet_state.depth_text(episodes[0]), _place_text(state, machines)
+    since = time_of_day(min(e.start for e in episodes))
+    is_hz = kind_of_cause(*cause).depth == "hz"  # the sentence has all other depths
+    depth = fleet_state.depth_text(episodes[0]) if is_hz else ""
+    pieces = f"since {since}", depth, _place_text(state, machines)
     return [piece for piece in pieces if piece]
 
 
@@ -250,11 +255,12 @@ def _visible_rows(
 def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     """Returns the table and, if there is room, the racks and the selected machine."""
     table, size = views.table_columns(state), _half_width(state)
-    headings = columns.headings(table, state.choice.order, rising=state.choice.reverse)
-    lines: list[Line] = [plain_line(*headings)]
+    lines: list[Line] = [views.heading_line(state, table)]
     state.click_targets[first] = ""
     rack_cells = views.rack_lines(state, size or state.width - 1)
-    if len(rack_cells) > max(view_height // 4, view_height - len(state.rows) - 2):
+    view_height -= 1  # the last line is about the order
+    needed = len(rack_cells) + (0 if size else DETAIL_LINES)
+    if needed > max(view_height // 4, view_height - len(state.rows) - 1):
         rack_cells = []
     visible, hidden_machines = _visible_rows(state, view_height - len(rack_cells))
     for row in visible:
@@ -262,13 +268,19 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
         lines.append(views.machine_line(state, table, *row))
     if hidden_machines:
         lines.append(views.hidden_machines_line(state, hidden_machines, state.width))
-    elif state.machines and view_height > len(lines) + len(rack_cells):
-        order = f" Order: {state.choice.order}, no answer first; rows move every 10 s or on a key"
-        lines.append(plain_line((fit(order, state.width), "dim")))
     elif not state.machines:
         text = " no machine matches the filter" if state.choice.filter else " no machine yet"
         lines.append(plain_line((text, "dim")))
-    return [*lines, *_detail_lines(state, rack_cells, view_height - len(lines))]
+    lines += _detail_lines(state, rack_cells, view_height - len(lines))
+    return [*lines, _order_line(state)]
+
+
+def _order_line(state: FleetState) -> Line:
+    order, is_reversed = state.choice.order, state.choice.reverse
+    way = " Worst first, by " if order == "lost" and not is_reversed else " By "
+    rest = "; no answer first; rows move every 10 s or on a key"
+    arrow = columns.RISING if is_reversed else columns.FALLING
+    return plain_line((way, "dim"), (f"{order} {arrow}", "text"), (rest, "dim"))
 
 
 def _heat_lines(state: FleetState, view_height: int, _first: int) -> list[Line]:
@@ -342,13 +354,13 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
         text, since = fleet_state.silence_text(machine, state.now), machine.silent_since
     else:
         text, since = fleet_state.machine_verdict(machine, size - 2)
-    when = f"since {fleet_state.since_text(since, state.now)}" if isfinite(since) else ""
+    when = f"since {time_of_day(since)}" if isfinite(since) else ""
     sentence: list[Piece] = [(0, [(fit(text, min(len(text), size - 2)), "text")])]
     sentence += [(1, [(when, "dim")])] if when else []
     lines.append([sign, (" ", "text"), *fit_line(sentence, size - 2, 2)])
     pieces = _number_pieces(machine.numbers)
     if machine.is_answering:
-        age = fleet_state.span_text(state.now - machine.updated)
+        age = long_duration(round(1e9 * (state.now - machine.updated)))
         pieces.append((2, [("age ", "dim"), (age, "text")]))
     lines.append([("  ", "text"), *fit_line(pieces, size - 2, 2)])
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
@@ -357,6 +369,10 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     known: list[Piece] = [(rank, [(f"{name} ", "dim"), (safe_cells(text), "text")])
                           for rank, (name, text) in enumerate(facts) if text]  # fmt: skip
     lines.append([("  ", "text"), *fit_line(known, size - 2, 3)])
+    if remedy := cause_of(machine.cause[1]).remedy if machine.cause[0] else "":
+        key: list[Run] = [("  ", "text"), (state.captions["try"], "key"), (" copy", "dim")]
+        text = columns.cut(remedy, size - 6 - width(key))
+        lines.append(justify([("  try ", "dim"), (text, "key")], key, size))
     return [plain_line(*runs) for runs in lines]
 
 
@@ -373,7 +389,7 @@ def newest_episode_lines(state: FleetState, max_episodes: int, size: int) -> lis
 def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[Run]:
     style = "text" if episode.end is None else "faint"
     end = state.now if episode.end is None else episode.end
-    length = fleet_state.span_text(end - episode.start)
+    length = long_duration(round(1e9 * (end - episode.start)))
     name = fleet_state.machines_text(episode, len(state.matching_fleet.machines))
     room = size - 11 - len(length) - 1
     names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []

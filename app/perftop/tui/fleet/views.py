@@ -6,13 +6,15 @@ map; otherwise the machines form one sequence."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, isfinite
+from dataclasses import replace
+from math import ceil, isfinite, nan
 
 import numpy as np
 
-from perftop.base.text import GHZ, MISSING
+from perftop.base.text import GHZ, MISSING, time_of_day
 from perftop.draw import columns, theme
-from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number_run
+from perftop.draw.charts import UNKNOWN_TASK
+from perftop.draw.columns import FALLING, RISING, Cell, Column, Run, fit, number_run
 from perftop.draw.strips import BLANK, Line, justify, level_cell, panel_title, safe_cells, width
 from perftop.session.fleet import natural_sort_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
@@ -22,26 +24,26 @@ from perftop.tui.fleet.fleet_state import (
     FleetState,
     MachineGrid,
     amount_text,
-    number_cell,
     plain_line,
     unit_name,
 )
 from perftop.tui.shared.row_numbers import Scale
+from perftop.tui.shared.verdict import CALM_SIGN
 
-NAME_WIDTHS = 9, 24
+CALM_MARKERS = " ", CALM_SIGN
+NAME_WIDTHS = 10, 24
 """Minimum and maximum width of a machine's name, in cells."""
 MAX_AGE_S = 3.0
 """Numbers older than this many seconds plus two intervals of the source have their age
 highlighted."""
 COLUMNS = (
-    Column("lost", "lost %", 7, gap=1),
-    Column("busy", "busy %", 7, gap=1),
-    Column("past", "10 min", 13, is_left=True, gap=2, rank=5, max_width=22, growth_rank=2),
-    Column("clock_hz", "GHz", 7, gap=1),
-    Column("cause", "verdict", 46, is_left=True, gap=2, rank=1, max_width=90, growth_rank=1),
+    Column("lost", "lost %", 9),
+    Column("past", "10 min, lost", 14, is_left=True, rank=5, max_width=22, growth_rank=2),
+    Column("busy", "busy %", 8),
+    Column("clock_hz", "GHz", 6),
+    Column("cause", "verdict, last 10 s", 40, is_left=True, rank=1, max_width=90, growth_rank=1),
     Column("since", "since", 10, rank=3),
-    Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=6),
-    Column("age", "age s", 6, gap=1, rank=4),
+    Column("age", "age s", 7, rank=4),
 )
 Table = list[Column]
 
@@ -51,84 +53,77 @@ def table_columns(state: FleetState) -> Table:
     min_width, max_width = NAME_WIDTHS
     longest_name = max(map(len, state.fleet.machines), default=0)
     name = max(min_width, min(longest_name, max_width, state.width // 6))
-    first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, is_left=True, gap=1)
+    first = Column("sign", "", 2, gap=0), Column("name", "machine", 1 + name, is_left=True, gap=1)
     return columns.fit_columns([*first, *COLUMNS], state.width - 1)
 
 
+def heading_line(state: FleetState, table: Table) -> Line:
+    """Returns the headings. In that of the column by which rows are sorted, an arrow is in place of
+    the unit."""
+    order, arrow = state.choice.order, (FALLING, RISING)[state.choice.reverse]
+    marked = [replace(c, heading=f"{c.heading.partition(' ')[0]} {arrow}") if c.key == order else c
+              for c in table]  # fmt: skip
+    return plain_line(*((c.pad(c.heading), "bright" if c.key == order else "dim") for c in marked))
+
+
 def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Machine) -> Line:
-    """Returns the row of a machine, or the row that it shares with similar ones."""
+    """Returns the row of a machine, or the row that it shares with similar ones: their mean
+    numbers, their names, and the range of their losses."""
+    verdict: list[Run] = []
     if similar:
-        return _similar_machines_row(table, (machine, *similar)), "calm"
+        machines = machine, *similar
+        losses = [v for m in machines if isfinite(v := m.numbers["lost"])]
+        ends = dict.fromkeys(f"{100 * end(losses):.0f}" for end in (min, max)) if losses else ()
+        lost = f", {' to '.join(ends)} % lost" if ends else ""
+        room = next((c.room for c in table if c.key == "cause"), 0) - len(lost)
+        names = safe_cells(" ".join(m.name for m in machines))
+        verdict = [(columns.cut(f"alike: {names}", max(0, room)) + lost, "dim")]
+        means = mean_numbers([m.numbers for m in machines])
+        machine = replace(machine, name=f"+ {len(machines)} alike", numbers=means, updated=nan)
+    cells = [_cell(state, machine, column, verdict) for column in table]
     is_chosen = machine.name == state.selected_name
-    marker, name, *other_columns = table
-    mark = theme.SELECTED_SIGN if is_chosen else " "
-    marks: list[Run] = [(mark, "key"), fleet_state.worst_marker(machine)]
-    named = safe_cells(machine.name), "bright" if is_chosen else "text"
-    runs = columns.join_columns((marker, name), (marks, named))
-    if machine.is_answering:
-        cells = [_cell(state, machine, column) for column in other_columns]
-        runs += columns.join_columns(other_columns, cells)
-    elif (text := fleet_state.silence_text(machine, state.now)) == "connecting":
-        runs.append(("  connecting", "dim"))
-    else:
-        wait_text = f"  no answer for {fleet_state.span_text(state.now - machine.silent_since)}   "
-        room = columns.total_width(other_columns) - len(wait_text)
-        runs += [(wait_text, "alarm"), (fit(text, max(0, room)), "dim")]
-    return runs, "chosen" if is_chosen else "calm"
+    return columns.join_columns(table, cells), "chosen" if is_chosen else "calm"
 
 
-def _similar_machines_row(table: Table, machines: Sequence[Machine]) -> list[Run]:
-    """Returns the row that machines with one verdict share: their mean numbers, their names, and
-    the range of their losses."""
-    means = mean_numbers([machine.numbers for machine in machines])
-    losses = [v for machine in machines if isfinite(v := machine.numbers["lost"])]
-    ends = dict.fromkeys(f"{100 * end(losses):.0f}" for end in (min, max)) if losses else ()
-    loss_text = f", {' to '.join(ends)} % lost" if ends else ""
-    names = " ".join(machine.name for machine in machines)
-    cells: list[Cell] = []
-    for column in table:
-        match column.key:
-            case "sign":
-                cells.append([(" ", "text"), (fleet_state.worst_marker(machines[0])[0], "dim")])
-            case "name":
-                cells.append((f"+{len(machines)} alike", "text"))
-            case "cause":
-                names = fit(safe_cells(names), min(len(names), column.room - len(loss_text) - 7))
-                cells.append((f"alike: {names}{loss_text}", "dim"))
-            case "lost" | "busy" | "clock_hz":
-                cells.append((amount_text(column.key, means[column.key]), "dim"))
-            case _:
-                cells.append(("", "text"))
-    return columns.join_columns(table, cells)
-
-
-def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
-    size = column.room
+def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run]) -> Cell:
+    """Returns a cell of a machine's row. `verdict`: the text of its verdict; []: its own."""
+    size, is_chosen = column.room, machine.name == state.selected_name
+    text, since = fleet_state.machine_verdict(machine, size)
     match column.key:
+        case "sign":
+            mark = theme.SELECTED_SIGN if is_chosen else " "
+            return [(mark, "key"), fleet_state.worst_marker(machine)]
+        case "name":
+            return safe_cells(machine.name), "bright" if is_chosen else "text"
         case "past":
-            return [_loss_bar(share) for share in machine.history.series("lost", size, state.now)]
+            series = machine.history.series("lost", size, state.now)
+            return [_loss_bar(share, is_answering=machine.is_answering) for share in series]
+        case "cause" if verdict or machine.is_answering:
+            return verdict or [(text, "text" if machine.cause[0] else "dim")]
         case "cause":
-            text, _ = fleet_state.machine_verdict(machine, size)
-            return text, "text" if machine.cause[0] else "dim"
+            reason = fleet_state.silence_text(machine, state.now)
+            said = "" if reason == "connecting" else "no answer: "
+            return [(said, "alarm"), (columns.cut(reason, size - len(said)), "dim")]
         case "since":
-            since = fleet_state.machine_verdict(machine)[1]
-            if not isfinite(since):
-                return "", "text"
-            return fleet_state.since_text(since, state.now), "alarm" if machine.cause[0] else "dim"
-        case "suspects":
-            return (DOUBTED_SIGN, "warn") if machine.suspect_count else (theme.NEITHER, "neither")
+            since = since if machine.is_answering else machine.silent_since
+            text = time_of_day(since) if isfinite(since) else ""
+            return text, "alarm" if machine.cause[0] or not machine.is_answering else "dim"
         case "age":
-            age = max(0.0, state.now - machine.updated)
-            text = f"{age:.1f}" if age < 100 else f"{age:.0f}"
+            updated = machine.updated if machine.is_answering else machine.silent_since
+            age = max(0.0, state.now - updated)
+            text = "" if not isfinite(updated) else f"{age:.{int(age < 100)}f}"
             return text, "warn" if age > MAX_AGE_S + 2 * state.update_s else "dim"
-    return number_cell(machine, column.key, size)
+        case "lost":
+            text, style = fleet_state.number_cell(machine, column.key)
+            return [(f"{text:>{size - 2}}", style), (" %" if text[-1].isdigit() else "  ", "dim")]
+    return fleet_state.number_cell(machine, column.key)
 
 
-def _loss_bar(share: float) -> Run:
+def _loss_bar(share: float, *, is_answering: bool) -> Run:
     """Returns a bar for a lost share. It is at most seven eighths high, so that rows do not
     touch."""
     if not isfinite(share):
-        return " ", "text"
+        return (" ", "text") if is_answering else (UNKNOWN_TASK, "faint")
     style = "hot" if share >= 5 * MIN_LOSS else "warn" if share >= MIN_LOSS else "rule"
     return theme.LEVELS[max(1, min(7, round(share * 14)))], style
 
@@ -156,7 +151,7 @@ def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], 
 def _machine_cell(state: FleetState, machine: Machine) -> Run:
     """Returns a machine as one cell: its marker, or a block whose colour shows its loss."""
     marker, style = fleet_state.worst_marker(machine)
-    if marker != " ":
+    if marker not in CALM_MARKERS:
         return marker, style
     value = machine.numbers["lost"]
     step = fleet_state.heat_scale(state, "lost").level(value)
@@ -169,7 +164,7 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
     by_rack = racks(state.machines) if len(state.machines) <= MAX_MACHINES_IN_RACKS else {}
     if len(by_rack) < 2:
         return []
-    text_styles, scale = theme.letter_styles(state.theme), fleet_state.heat_scale(state, "lost")
+    scale = fleet_state.heat_scale(state, "lost")
     title = f"{len(state.machines)} machines by rack"
     heading = panel_title(title, "lost %, worst first", width - 2)
     lines = [BLANK, plain_line((" ", "text"), *heading)]
@@ -184,7 +179,8 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
             value = machine.numbers["lost"]
             text, style = fleet_state.worst_marker(machine) if not machine.is_answering else (
                 (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
-                text_styles[max(0, scale.level(value))],
+                f"bright/loss-{min(11, max(0, scale.level(value)))}"
+                if value >= MIN_LOSS else "dim/chosen-back",
             )  # fmt: skip
             runs += [(f"{text:^{RACK_CELL_WIDTH}}", style), (" ", "text")]
         if len(machines) > count:
@@ -323,7 +319,7 @@ def _heat_cell(
     step = scale.level(value)
     if step < 0:
         return [(fit(marker if marker != " " else MISSING[:size], size), "faint"), gap]
-    has_marker = marker != " "
+    has_marker = marker not in CALM_MARKERS
     if state.ascii and not has_marker:
         return [*level_cell(step, size, state.ascii), gap]
     marker = marker if has_marker else theme.NEITHER  # visible without colours as well

@@ -184,7 +184,7 @@ KEYS_BY_ID = {key.id: key for key in KEYS}
 FLEET_KEYS = (
     "machines", "heat", "fleet_episodes", "open", "why", "next_episode",
     "previous_episode", "filter", "sort_next", "sort_before", "metric", "metric_back", "help",
-    "fold", "up", "down", "first", "last", "page_up", "page_down", "reverse", "back",
+    "fold", "up", "down", "first", "last", "page_up", "page_down", "reverse", "back", "try",
 )  # fmt: skip
 PAIR_KEYS = "next_episode", "previous_episode", "narrower", "wider", "report", "help"
 """Ids of the keys, besides those of the whole app, of the fleet's screen (FLEET_KEYS) and of the

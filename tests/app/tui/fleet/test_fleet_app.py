@@ -133,7 +133,7 @@ def test_the_verdict_is_on_the_cause_that_costs_most_on_all_machines() -> None:
     state = FleetState(fleet, fleets.NOW, 160, 50, running=fleet.running())
     verdict = page.fleet_verdict(state)
     assert verdict.text == "Power limit PL1 takes 22.7 % of the time of 4 of 12 machines"
-    assert verdict.evidence[:2] == ("since 22:03", "0.74 GHz below")
+    assert verdict.evidence[:2] == ("since 22:03:09", "0.74 GHz below")
     assert "node03, node04, node05, node06" in verdict.evidence
     assert verdict.lost_share == pytest.approx(fleet.totals()["lost"])
     assert verdict.level == 2
@@ -168,6 +168,38 @@ async def test_rows_move_at_most_every_ten_seconds() -> None:
         source.page.redraw()
         await pilot.pause()
         assert state.machines[1] is best
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_rows_are_aligned_and_the_worst_machine_has_a_remedy(size: tuple[int, int]) -> None:
+    lines = await screen_lines(fleets.small(), size)
+    heading = lines[line(lines, "machine ")]
+    assert " lost ▼  " in heading
+    assert not re.search(r"% \S", heading), "headings are apart"
+    end = heading.index("▼")
+    calm, silent = lines[line(lines, "node02")], lines[line(lines, "node08")]
+    assert calm.split()[0] == "✓"
+    assert calm[end] == "%"
+    assert silent.split()[:3] == ["○", "node08", "–"]
+    assert "no answer: connection: timed out" in silent
+    assert line(lines, "node08") < line(lines, "node01") < line(lines, "node02")
+    assert any(re.search(r" try cooling: fans.* y copy", text) for text in lines)
+    assert lines[-2].startswith(" Worst first, by lost ▼; no answer first; rows move every 10 s")
+
+
+async def test_the_remedy_is_copied() -> None:
+    async with opened_screen(fleets.small(), keys=["y"]) as (source, _):
+        assert source.app.clipboard == "cooling: fans, air flow, dust; or fewer busy cores"
+
+
+async def test_the_filter_applies_to_the_selected_machine_and_the_racks() -> None:
+    async with opened_screen(fleets.racks(8, 8), keys=["slash", *"pl1", "enter"]) as (source, _):
+        names = [machine.name for machine in source.page.state.machines]
+        assert names
+        assert all(name.startswith(("k07", "k08")) for name in names)
+        assert source.page.state.selected_name in names
+        lines = page_lines(source)
+        assert not [text for text in lines[5:] if "k06" in text]
 
 
 async def test_enter_opens_the_selected_machine() -> None:
