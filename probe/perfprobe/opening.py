@@ -146,16 +146,16 @@ def open_perf(
             )
         on_failure.pop_all()
     slots, no_slots = chosen.open_topdown(root, rows, planner.pmus, cpus=wanted)
-    registers, lacking, info = open_registers(root, rows)
+    registers, survey = open_registers(root, rows)
     keys = {counter.key for part in parts for counter in part.counters}
 
     def rates(tsc_hz: Rate | None) -> tuple[list[Multiplier], Rate | None]:
         multipliers = planner.multipliers(keys, tsc_hz.hz if tsc_hz else None)
-        return multipliers, planner.base_hz(tsc_hz) or info.base_hz
+        return multipliers, planner.base_hz(tsc_hz) or survey.base_hz
 
     served = "os" if why_not is not None else "perf"
-    about = SourceInfo(served, cores.smt_methods(keys), rates, info.turbo, aliases)
+    about = SourceInfo(served, cores.smt_methods(keys), rates, survey.turbo, aliases)
     parts += [*registers, *os_parts(root, rows)]
-    lacking += no_slots
+    lacking = survey.missing + no_slots
     extra += slots
     return Machine(root, sample_ns, rows, selected, parts, lacking, about, watch, extra)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from perfprobe.sources.sim.stages import Integral, Stages, Steps
+from perfprobe.sources.sim.stages import Integral, Stages
 
 IDLE, USER, KERNEL, HALT, STEAL = "I", "U", "K", "H", "S"
 UNHALTED = USER + KERNEL  # HALT: halted although the OS has work; STEAL: the hypervisor took it
@@ -54,6 +54,21 @@ class IdleSpan:
     state: int
 
 
+class Steps:
+    """A function from a time to a count that jumps at some moments of each period."""
+
+    def __init__(self, period_ns: int, jumps: Sequence[tuple[int, int]]) -> None:
+        """`jumps` are pairs of a moment in ns and an amount."""
+        ordered = sorted(jumps)
+        self._period = period_ns
+        self._moments = [moment for moment, _ in ordered]
+        self._sums = [0, *accumulate(amount for _, amount in ordered)]
+
+    def __call__(self, time_ns: int) -> int:
+        turns, within_ns = divmod(time_ns, self._period)
+        return turns * self._sums[-1] + self._sums[bisect_right(self._moments, within_ns)]
+
+
 class Core:
     """The schedule of one physical core."""
 
@@ -80,12 +95,10 @@ class Core:
         ipc = tuple(int(entry[2]) if len(entry) > 2 else 0 for entry in entries)
         return Piece("".join(entry[1] for entry in entries), ipc, requests=requests, **state)
 
-    def integral(
-        self, rate: Rate, multiplier: int = 1, divisor: int = 1, quantum: int = 1
-    ) -> Integral:
+    def integral(self, rate: Rate, multiplier: int = 1, divisor: int = 1) -> Integral:
         """The integral of a quantity with this rate in each piece."""
         rates = [rate(piece) for piece in self.pieces]
-        return Integral(self.stages, rates, multiplier, divisor, quantum)
+        return Integral(self.stages, rates, multiplier, divisor)
 
     def steps(self, jump: Rate) -> Steps:
         """A count that jumps by `jump` at the start of each piece."""

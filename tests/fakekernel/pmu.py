@@ -49,13 +49,17 @@ def count_of(core: Core, model: Model, kind: str, lp: int, rings: str, any_threa
     def license_at(level: int) -> Count:
         return core.integral(lambda p: p.hz if p.mask and p.license == level else 0, 1, nano)
 
+    def reference() -> Count:
+        crystal_ticks = core.integral(lambda p: bool(enabled_counters(p)), tick, nano)
+        return lambda time_ns: crystal_ticks(time_ns) * model.ticks
+
     makers: dict[str, Callable[[], Count]] = {
         "cycles": lambda: core.integral(lambda p: p.hz if enabled_counters(p) else 0, 1, nano),
         "instructions": lambda: core.integral(
             lambda p: p.hz * sum(p.ipc[i] for i in enabled_counters(p)), 1, 1000 * nano
         ),
         "tick": lambda: core.integral(lambda p: bool(enabled_counters(p)), tick, nano),
-        "ref": lambda: core.integral(lambda p: bool(enabled_counters(p)), tick, nano, model.ticks),
+        "ref": reference,
         "one": lambda: core.integral(alone, tick, nano),
         "tick_shared": lambda: core.integral(share, tick, SHARES * nano),
         "cycles_shared": lambda: core.integral(lambda p: p.hz * share(p), 1, SHARES * nano),

@@ -6,10 +6,10 @@ import errno
 from collections.abc import Callable
 from functools import partial
 
-from fakekernel.activity import HALT, IDLE, KERNEL, STEAL, USER, Piece
+from fakekernel.activity import HALT, IDLE, KERNEL, STEAL, USER, Piece, Steps
 from fakekernel.machine import Machine, Processor
 from fakekernel.nodes import Cpuid, Dir, Msr
-from perfprobe.sources.sim.stages import Integral, Steps
+from perfprobe.sources.sim.stages import Integral
 
 CPU = "sys/devices/system/cpu"
 TICK_NS = 10_000_000

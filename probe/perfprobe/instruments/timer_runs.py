@@ -91,30 +91,8 @@ METHODS = (
 BRACKET = Method("bracket", lib.PP_TIMER_NOTHING, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """A method that is ready to run."""
-
-    handle: Any
-    """The pp_timer object of the C helper."""
-    note: str | None = None
-    """The counter or register that the method reads, unless its name says so."""
-
-
-def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
-    """Opens a timer of this method; `stack` releases its resources. Raises RefusedError if the
-    method is not available here."""
-    calls, clock_id = method.calls_per_sample, method.clock_id
-    fields = {"kind": method.kind, "calls": calls, "fd": -1, "arg": clock_id}
-    note = None
-    if method.resource:
-        note, more = _OPENERS[method.resource](cpu, leaves, stack)
-        fields |= more
-    return Timer(ffi.new("pp_timer *", fields), note)
-
-
 Resource = tuple[str | None, dict[str, int]]
-"""The note of a Timer, and fields of its pp_timer."""
+"""The note of a MethodRun, and fields of its pp_timer."""
 
 
 def _open_rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Resource:
@@ -186,7 +164,10 @@ class MethodRun:
     """The samples of one method."""
 
     method: Method
-    timer: Timer
+    timer: Any = None
+    """The pp_timer object of the C helper; None if the method is not available."""
+    note: str | None = None
+    """The counter or register that the method reads, unless its name says so."""
     sample_ticks: Counts = field(default_factory=Counter)
     """TSC ticks of the samples. A sample is the time of its calls and of the stamps before and
     after them; for a stamp, the time between two stamps."""
@@ -227,7 +208,7 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
         with contextlib.ExitStack() as stack, pinned_to(cpu):
             began = tsc_rate.read_bracket()
             hello = tsc_rate.calibrate()
-            empty_run = MethodRun(BRACKET, open_timer(BRACKET, cpu, leaves, stack))
+            empty_run = _open_run(BRACKET, cpu, leaves, stack)
             rows = [_open_run(method, cpu, leaves, stack) for method in methods]
             for _ in range(PASSES):
                 for run in (empty_run, *rows):
@@ -249,17 +230,24 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
 
 
 def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> MethodRun:
-    try:
-        return MethodRun(method, open_timer(method, cpu, leaves, stack))
-    except RefusedError as refused:
-        return MethodRun(method, Timer(None), trouble=refused.trouble)
+    """Returns a run of this method without samples; `stack` releases its resources."""
+    calls, clock_id = method.calls_per_sample, method.clock_id
+    fields = {"kind": method.kind, "calls": calls, "fd": -1, "arg": clock_id}
+    note = None
+    if method.resource:
+        try:
+            note, more = _OPENERS[method.resource](cpu, leaves, stack)
+        except RefusedError as refused:
+            return MethodRun(method, trouble=refused.trouble)
+        fields |= more
+    return MethodRun(method, ffi.new("pp_timer *", fields), note)
 
 
 def _measure(run: MethodRun) -> None:
     ticks, values = (ffi.new("uint64_t[]", LIMITS.max_round_samples) for _ in range(2))
 
     def run_samples(size: int) -> None:
-        check_result(lib.pp_timer_run(run.timer.handle, size, ticks, values))
+        check_result(lib.pp_timer_run(run.timer, size, ticks, values))
 
     def measure(size: int) -> float:
         run_samples(size)

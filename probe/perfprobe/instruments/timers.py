@@ -239,7 +239,7 @@ def _cost_row(
     return {
         **{f"{name}_ticks": _round_scaled(value) for name, value in ticks.items()},
         **{f"{name}_ns": _round_scaled(value, 1e9 / hz) for name, value in ticks.items()},
-        "note": run.timer.note,
+        "note": run.note,
         "samples": samples.count,
         "settled": whole.is_stable,
         "far": samples.disturbed_share,

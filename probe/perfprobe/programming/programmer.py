@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets
@@ -21,14 +20,6 @@ from perfprobe.registers.msr import MsrError, Registers
 
 class InUseError(MsrError):
     """Another program uses the counters."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanCheck:
-    taken_keys: list[str]
-    """Keys of counters that another program has taken."""
-    message: str
-    """The evidence as a message for the user; empty if there is none."""
 
 
 class Programmer:
@@ -182,8 +173,10 @@ class Programmer:
         self._save()
         counter_plan.program(device, self._changes[cpu])
 
-    def check(self, cpu: int) -> PlanCheck | None:
-        """Compares a CPU's control registers with the plan; None if they cannot be read now."""
+    def check(self, cpu: int) -> tuple[list[str], str] | None:
+        """Compares a CPU's control registers with the plan. Returns the keys of counters that
+        another program has taken, and a message for the user with the evidence (empty without
+        any); None if the registers cannot be read now."""
         device = self._devices.get(cpu)
         if device is None:
             return None
@@ -192,7 +185,7 @@ class Programmer:
         except MsrError:
             return None  # the CPU has just gone offline
         text = f"CPU {cpu}: another program uses its counters: {evidence}" if evidence else ""
-        return PlanCheck(keys, text)
+        return keys, text
 
     # --- ending ------------------------------------------------------------------------------
 

@@ -117,9 +117,8 @@ def open_msr(
         clocks, *rest = survey.parts(lambda kind: _replacement_readings(kind, counted))
         parts = [part for part in (clocks, *parts, *rest) if part is not None]
         _require_counters(parts)
-        info = survey.info
-        rates = (info.multipliers, info.base_hz)
-        about = SourceInfo("msr", methods, lambda _: rates, info.turbo)
+        rates = (survey.multipliers, survey.base_hz)
+        about = SourceInfo("msr", methods, lambda _: rates, survey.turbo)
         everything = [*parts, *os_parts(root, rows)]
         source = Machine(root, sample_ns, rows, selected, everything, survey.missing, about, watch)
     except BaseException as error:
@@ -128,7 +127,7 @@ def open_msr(
             raise
         fix = f" · {error.fix}" if error.fix else ""
         raise Unavailable(f"--source msr: {error.why}{fix}") from None
-    return MsrSource(source, parts, notes, info.tsc_hz)
+    return MsrSource(source, parts, notes, survey.tsc_hz)
 
 
 def _require_counters(parts: Iterable[Part]) -> None:
@@ -245,9 +244,9 @@ class RegisterCheck:
             state, start_ns = self._cpus[cpu], raw_ns()
             if (verdict := self._programmer.check(cpu)) is None:
                 continue
-            keys = frozenset(verdict.taken_keys)
-            if verdict.message:
-                self.warnings.append(verdict.message)
+            keys, message = frozenset(verdict[0]), verdict[1]
+            if message:
+                self.warnings.append(message)
             if lost := keys - state.taken_keys:
                 cpus, since_ns = taken_cpus.get(lost, ([], state.last_good_ns))
                 taken_cpus[lost] = ([*cpus, cpu], min(since_ns, state.last_good_ns))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -41,37 +40,31 @@ FindReadings = Callable[[CpuKind, Registers], Readings]
 """Returns the registers that a kind of CPU may have."""
 
 
-@dataclass(slots=True, eq=False)
-class RegisterInfo:
-    multipliers: list[Multiplier] = field(default_factory=list)
-    tsc_hz: Rate | None = None
-    """The TSC's rate, under a sysroot only; elsewhere it is measured with RDTSC."""
-    base_hz: Rate | None = None
-    turbo: list[Turbo] = field(default_factory=list)
-
-
-def open_registers(
-    root: Path, rows: Sequence[Cpu]
-) -> tuple[list[Part], list[Missing], RegisterInfo]:
-    """Returns the parts with MSRs of these CPUs, what is missing and why, and contents for hello.
-    All descriptors are read-only. There are no parts if no MSR can be read."""
+def open_registers(root: Path, rows: Sequence[Cpu]) -> tuple[list[Part], RegisterSurvey]:
+    """Returns the parts with MSRs of these CPUs, and what else was found. All descriptors are
+    read-only. There are no parts if no MSR can be read."""
     survey = RegisterSurvey(root)
     try:
         survey.find_kinds(rows)
         parts = survey.parts(lambda _: [])
     except MsrError as error:
-        return [], [Missing(key, error.why, error.fix) for key in UNREAD_KEYS], survey.info
-    return [part for part in parts if part is not None], survey.missing, survey.info
+        survey.missing = [Missing(key, error.why, error.fix) for key in UNREAD_KEYS]
+        return [], survey
+    return [part for part in parts if part is not None], survey
 
 
 class RegisterSurvey:
-    """The kinds of CPUs of a machine, and which of their MSRs can be read."""
+    """The kinds of CPUs of a machine, which of their MSRs can be read, and contents for hello."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.kinds: list[CpuKind] = []
         self.missing: list[Missing] = []
-        self.info = RegisterInfo()
+        self.multipliers: list[Multiplier] = []
+        self.tsc_hz: Rate | None = None
+        """The TSC's rate, under a sysroot only; elsewhere it is measured with RDTSC."""
+        self.base_hz: Rate | None = None
+        self.turbo: list[Turbo] = []
 
     def find_kinds(self, rows: Sequence[Cpu], method: str | None = None) -> None:
         """Finds the kinds of CPUs, the rates of their clocks, and their turbo tables. `method` is
@@ -86,19 +79,17 @@ class RegisterSurvey:
             platform = register_content(device, msr.PLATFORM_INFO)
             if self.root != Path("/"):
                 candidates = model.tsc_rate_candidates(first.uarch, first.leaves, platform)
-                self.info.tsc_hz = _tsc_hz(device, candidates)
+                self.tsc_hz = _tsc_hz(device, candidates)
         bases = model.base_rate_candidates(first.uarch, first.leaves, platform)
-        self.info.base_hz = bases[0] if bases else None
-        hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
+        self.base_hz = bases[0] if bases else None
+        hz = self.tsc_hz.hz if self.tsc_hz else None
         for kind in self.kinds:
-            self.info.multipliers += model.multiplier_candidates(
-                kind.uarch, kind.leaves, platform, hz
-            )
+            self.multipliers += model.multiplier_candidates(kind.uarch, kind.leaves, platform, hz)
             with self._open_first_cpu(kind) as device:
                 read = partial(register_content, device)
                 table = limits.turbo_table(kind.uarch, read, self.cpus(kind))
             if isinstance(table, Turbo):
-                self.info.turbo.append(table)
+                self.turbo.append(table)
             else:
                 self.missing.append(table)
 

@@ -155,7 +155,7 @@ def test_stamps_follow_each_other_without_a_jump(code: list[str]) -> None:
 
 def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.MethodRun:
     """Returns a run of 100 samples of 180 ticks and one sample of 10 000 times that."""
-    run = timer_runs.MethodRun(Method("m", kind, None, answers, calls), timer_runs.Timer(None))
+    run = timer_runs.MethodRun(Method("m", kind, None, answers, calls))
     run.sample_ticks = Counter({180: 99, 1_800_000: 1})
     run.pass_means = [RepeatedMean(180.0, 2.0, 50, is_stable=True)] * 2
     return run

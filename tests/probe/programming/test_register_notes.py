@@ -10,7 +10,7 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.programming import source as msr_source
-from perfprobe.programming.programmer import PlanCheck, Programmer
+from perfprobe.programming.programmer import Programmer
 from perfprobe.programming.source import PERIOD_NS, RegisterCheck
 from perfprobe.sources.sim.source import SimSource
 
@@ -28,10 +28,10 @@ class Bench:
         monkeypatch.setattr(msr_source, "raw_ns", lambda: self._now_ns)
         self._check = RegisterCheck(cast("Programmer", self), [0, 1], self.hello)
 
-    def check(self, cpu: int) -> PlanCheck | None:
+    def check(self, cpu: int) -> tuple[list[str], str] | None:
         """Replaces the check of the programmer."""
         keys = self.taken[cpu]
-        return None if keys is None else PlanCheck(keys, "")
+        return None if keys is None else (keys, "")
 
     def notes(self, at_ns: int) -> list[tuple[str, dict[str, Any]]]:
         self._now_ns = at_ns

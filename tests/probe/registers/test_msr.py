@@ -102,7 +102,7 @@ def test_registers_of_an_offline_cpu_cannot_be_read(fake: FakeKernel) -> None:
 
 @needs_fuse
 def test_reading_opens_the_device_read_only(fake: FakeKernel) -> None:
-    parts, missing, info = opening.open_registers(fake.root, topology.read_cpus(fake.root))
+    parts, survey = opening.open_registers(fake.root, topology.read_cpus(fake.root))
     slots = [slot for part in parts for cpu in range(4) for slot in part.open(cpu)]
     flags = [Path(f"/proc/self/fdinfo/{slot.fd}").read_text() for slot in slots]
     assert {int(text.split("flags:")[1].split()[0], 8) & os.O_ACCMODE for text in flags} == {0}
@@ -112,9 +112,9 @@ def test_reading_opens_the_device_read_only(fake: FakeKernel) -> None:
         "power_limit_w", "power_limit2_w", "power_throttled_s",
         "modulation", "hwp_epp", "hwp_max", "hwp_highest",
     }  # fmt: skip
-    assert {m.what for m in missing} == {"core_c3", "core_c7", "package_pc7"}
-    assert info.tsc_hz is not None
-    assert info.tsc_hz.hz == pytest.approx(2.1e9, rel=2e-3)
+    assert {m.what for m in survey.missing} == {"core_c3", "core_c7", "package_pc7"}
+    assert survey.tsc_hz is not None
+    assert survey.tsc_hz.hz == pytest.approx(2.1e9, rel=2e-3)
     for part in parts:
         part.close()
     assert fake.writes() == []
@@ -122,6 +122,6 @@ def test_reading_opens_the_device_read_only(fake: FakeKernel) -> None:
 
 def test_unreadable_registers_are_reported_and_not_raised(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
-    parts, missing, _ = opening.open_registers(tmp_path, topology.read_cpus(tmp_path))
+    parts, survey = opening.open_registers(tmp_path, topology.read_cpus(tmp_path))
     assert parts == []
-    assert {m.fix for m in missing} == {"sudo modprobe msr"}
+    assert {m.fix for m in survey.missing} == {"sudo modprobe msr"}

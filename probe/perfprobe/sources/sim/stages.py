@@ -40,17 +40,12 @@ class Stages:
 
 class Integral:
     """A function from a time to a count: the sum over stages of rate (amount per ns) times length.
-    The sum times `multiplier` / `divisor` is rounded down and then multiplied by `quantum`."""
+    The sum times `multiplier` / `divisor` is rounded down."""
 
-    __slots__ = ("_before", "_divisor", "_multiplier", "_quantum", "_rates", "_stages", "_total")
+    __slots__ = ("_before", "_divisor", "_multiplier", "_rates", "_stages", "_total")
 
     def __init__(
-        self,
-        stages: Stages,
-        rates: Sequence[int],
-        multiplier: int = 1,
-        divisor: int = 1,
-        quantum: int = 1,
+        self, stages: Stages, rates: Sequence[int], multiplier: int = 1, divisor: int = 1
     ) -> None:
         spans = zip(rates, stages.starts, stages.ends, strict=True)
         sums = [0, *accumulate(rate * (end - start) for rate, start, end in spans)]
@@ -60,25 +55,10 @@ class Integral:
             amount - rate * start
             for amount, rate, start in zip(sums, rates, stages.starts, strict=False)
         ]
-        self._multiplier, self._divisor, self._quantum = multiplier, divisor, quantum
+        self._multiplier, self._divisor = multiplier, divisor
 
     def __call__(self, time_ns: int) -> int:
         turns, within_ns = divmod(time_ns, self._stages.period)
         stage = bisect_right(self._stages.ends, within_ns)
         amount = turns * self._total + self._before[stage] + self._rates[stage] * within_ns
-        return amount * self._multiplier // self._divisor * self._quantum
-
-
-class Steps:
-    """A function from a time to a count that jumps at some moments of each period."""
-
-    def __init__(self, period_ns: int, jumps: Sequence[tuple[int, int]]) -> None:
-        """`jumps` are pairs of a moment in ns and an amount."""
-        ordered = sorted(jumps)
-        self._period = period_ns
-        self._moments = [moment for moment, _ in ordered]
-        self._sums = [0, *accumulate(amount for _, amount in ordered)]
-
-    def __call__(self, time_ns: int) -> int:
-        turns, within_ns = divmod(time_ns, self._period)
-        return turns * self._sums[-1] + self._sums[bisect_right(self._moments, within_ns)]
+        return amount * self._multiplier // self._divisor
