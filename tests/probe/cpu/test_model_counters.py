@@ -10,7 +10,6 @@ from cpu_models import (
     ANY,
     INTEL,
     ONE_DIST,
-    SOFT,
     V3_BONNELL,
     V4,
     V5,
@@ -138,14 +137,6 @@ def test_an_unknown_model_may_lack_the_reference_event() -> None:
     assert result.smt_methods == ("traced", "bounds")
     known = find_uarch(INTEL, 6, 0x1A, 5, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
     assert known.smt_methods == ANY  # Nehalem's own event has the same code
-
-
-def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
-    result = find_uarch(INTEL, 6, 0x8A, 0, machine(V6))  # Lakefield
-    assert result.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
-    assert result.smt_methods == SOFT
-    unknown = result.turbo, result.limits, result.rapl, result.threads_per_core
-    assert unknown == (None,) * 4
 
 
 # --- counters missing from leaf 0AH ---------------------------------------------------------------

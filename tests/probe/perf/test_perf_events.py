@@ -71,22 +71,6 @@ def test_the_next_event_leads_if_the_first_is_refused() -> None:
     assert opened.missing["ref"].why == "this CPU, or its hypervisor, has no such event"
 
 
-def test_another_event_of_the_same_key_is_used() -> None:
-    """AMD's own code for reference cycles is used if the kernel has none."""
-    own = Event("ref", 4, 0x100000120)
-    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is REF else 0)
-    opened = run(kernel, [REF, own, CYCLES])
-    assert opened.events == [own, CYCLES]
-    assert opened.missing == {}
-
-
-def test_the_next_method_is_used() -> None:
-    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is ONE else 0)
-    opened = run(kernel)
-    assert keys(opened)[-1] == "distributed"
-    assert opened.missing == {}
-
-
 # --- too few counters -----------------------------------------------------------------------------
 
 ORDER = ["kernel_instructions", "kernel_cycles", "one_thread", "instructions", "cycles"]
@@ -215,14 +199,6 @@ def test_aperf_and_mperf_must_give_a_plausible_clock() -> None:
 
 
 # --- guests that own the PMU ----------------------------------------------------------------------
-
-
-def test_only_the_host_is_counted_if_guests_own_the_pmu() -> None:
-    kernel = fakeperf.Kernel(refuse=lambda _, __, host: 0 if host else errno.EOPNOTSUPP)
-    opened = run(kernel)
-    assert opened.host_only
-    assert len(opened.events) == 6
-    assert {host for _, _, _, host in kernel.opened.values()} == {True}
 
 
 def test_an_event_outside_the_core_is_refused_alone() -> None:

@@ -10,7 +10,7 @@ import pytest
 import trees
 from fakeperf import DEVICES
 
-from perfprobe.cpu import cpuid, identity, model
+from perfprobe.cpu import cpuid, identity
 from perfprobe.native import affinity
 from perfprobe.perf import perf_pmus
 from perfprobe.perf.perf_pmus import ConfigWords
@@ -91,11 +91,3 @@ def test_cpuid_is_executed_on_its_cpu() -> None:
         assert executed(0) == device(0)
         assert executed(7, 0) == device(7, 0)
     assert affinity.leaves_from_cpuid_instruction(5000)(0) is None
-
-
-def test_uarch_is_found_by_executed_leaves() -> None:
-    cpu = min(os.sched_getaffinity(0))
-    result = model.find_uarch(
-        identity.read_identity().vendor, None, None, None, affinity.cpuid_leaves(cpu)
-    )
-    assert result.vendor == identity.read_identity().vendor

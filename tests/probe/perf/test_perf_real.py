@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -230,27 +229,6 @@ def test_from_the_kernel_to_the_session(system: Kernel) -> None:
     counted = session.counters.counted_share(session.run.delta)
     assert counted is not None
     assert session.suspect_samples == 0
-
-
-def test_the_command_reports_what_blocks_perf() -> None:
-    result = command.run(
-        "stream", "--source", "perf", program="perfprobe", stdin=subprocess.DEVNULL
-    )
-    if perf_pmus.core_pmus(Path("/")):
-        pytest.skip("there is a core PMU here")
-    assert (result.returncode, result.stdout) == (3, "")
-    assert result.stderr.startswith("perfprobe: the perf source is not available: no core PMU")
-    assert result.stderr.count("\n") == 1
-
-
-def test_auto_continues_without_perf_and_reports_why() -> None:
-    hello = command.stat("--source", "auto", "-n", "1", "-i", "0.2", "--sample", "0.1")[0]
-    missing = {m["what"]: m["why"] for m in hello["missing"]}
-    if perf_pmus.core_pmus(Path("/")):
-        pytest.skip("there is a core PMU here")
-    assert hello["source"] == "os"
-    assert "PMU" in missing["ref"]
-    assert missing["kernel_cycles"] == missing["ref"]
 
 
 def test_no_perf_below_a_directory(tmp_path: Path) -> None:
