@@ -1,15 +1,16 @@
-"""Streams that claim impossible values or exhaust memory or time: refused or skipped, with a
-message."""
+"""Hostile, cut and damaged streams and recordings."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import re
 import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ import msgpack
 import numpy as np
 import pytest
 import synth
+from hypothesis import given
+from hypothesis import strategies as st
 from nightly import cases_by_day
 from recording_pieces import FOUND, HELLO, record_pieces
 from sessions import TICKS
 from waiting import MAX_WAIT_S
 
 from perfprobe import wire
-from perftop.session.packing import Layouts, Packer, Reader
+from perftop.session.packing import BLOCK_MESSAGES, Layouts, Packer, Reader
 from perftop.session.session import Session
 from perftop.verbs.recordings import FORMATS
 
@@ -245,3 +248,58 @@ def test_hostile_bytes_in_a_pipe_are_refused(tmp_path: Path) -> None:
         )  # fmt: skip
         assert result.returncode == 4
         assert result.stderr.decode().startswith("perftop: stdin: damaged after byte ")
+
+
+# --- cut and damaged streams
+
+
+def read(data: bytes) -> list[wire.Message]:
+    return list(Reader().feed(data))
+
+
+@given(st.integers(min_value=0, max_value=10**6), st.integers(min_value=1, max_value=5000))
+def test_a_cut_stream_keeps_all_complete_messages(cut: int, piece: int) -> None:
+    out = CUT
+    at = cut % len(out.data)
+    reader = Reader()
+    results = [
+        m for i in range(0, at, piece) for m in reader.feed(out.data[i : min(at, i + piece)])
+    ]
+    whole = sum(end <= at for end in out.ends) - 1
+    assert len(results) == whole
+    assert reader.decoder.cut_byte_count == at - out.ends[whole]
+
+
+CUT = record_pieces(HELLO, FOUND[:BLOCK_MESSAGES])
+WHOLE = read(CUT.data)
+
+
+@given(st.integers(), st.binary(min_size=1, max_size=40))
+def test_damage_is_the_only_error(seed: int, junk: bytes) -> None:
+    """Overwritten bytes: all messages before them are read, and the only exception is the
+    documented one."""
+    offset = random.Random(seed).randrange(CUT.ends[1], len(CUT.data))
+    data = CUT.data[:offset] + junk + CUT.data[offset + len(junk) :]
+    before = sum(end <= offset for end in CUT.ends) - 1
+    results: list[wire.Message] = []
+    with suppress(wire.WireError):
+        results.extend(Reader().feed(data))
+    assert len(results) >= before
+    assert results == WHOLE[: len(results)]
+
+
+def test_a_claimed_size_allocates_no_memory() -> None:
+    import zlib
+
+    data = zlib.compress(bytes(wire.MAX_MESSAGE * 4), 9)
+    bomb = wire.Packed(1, first=True, crc=zlib.crc32(data), data=data)
+    reader = Reader()
+    with pytest.raises(wire.WireError, match="longer than any"):
+        list(reader.feed(wire.encode(HELLO) + wire.encode(bomb)))
+
+
+def test_a_block_without_its_start_is_skipped() -> None:
+    out = record_pieces(HELLO, FOUND)
+    data = out.data[: out.ends[1]] + out.data[out.ends[2] :]
+    with pytest.raises(wire.WireError, match="no beginning"):
+        read(data)

@@ -1,7 +1,5 @@
-"""Displayed values of all views equal those of `stat --json` for the same interval.
-
-Values are read from the drawn text by the titles of their columns.
-"""
+"""Displayed values of all views and other places equal those of `stat --json` for the same interval.
+They are read from the drawn text by the titles of their columns."""
 
 from __future__ import annotations
 
@@ -11,13 +9,25 @@ from collections.abc import Iterator
 
 import pytest
 from nightly import cases_by_day
-from screen_numbers import Line, agrees, fed_messages, press_until_shown
+from screen_numbers import Line, agrees, fed_messages, press_until_shown, sum_of_rows
 from terminal_apps import shown_app
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.base.text import GHZ
 from perftop.model.numbers import METRICS
-from perftop.output.stat_lines import episode_line, interval_line
+from perftop.model.smt import STATES
+from perftop.output import stat_text, why_text
+from perftop.output.run_summary import summary_line
+from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, episode_line, interval_line
+from perftop.output.stat_text import SPAN_NAMES
+from perftop.output.why_report import with_checks
+from perftop.output.why_text import why_json
+from perftop.session.episodes import EpisodeTally
+from perftop.session.fleet_machine import read_numbers
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.overview.core_page import VALUE_WIDTH
+from perftop.tui.shared.verdict import verdict_at
 
 SIZE = (240, 70)
 BY_DAY = ("hotplug", "guest")
@@ -185,5 +195,235 @@ def test_all_views_show_the_values_of_stat(scenario: str) -> None:
             wrong += table_errors(await press_until_shown(app, "4", "▲core"), text)
             wrong += heat_map_errors(await press_until_shown(app, "2", "heat map"), text)
             return wrong
+
+    assert asyncio.run(act()) == []
+
+
+# --- other places
+
+
+_HEADER = {
+    r"busy +([\d.]+) %": ("util", 100), r"clock \D*([\d.]+) of": ("busy_hz", 1e-9),
+    r"net ([\d.]+) GHz": ("net_hz", 1e-9), r"IPC \D{0,2}([\d.]+)": ("ipc", 1),
+    r"halts ([\d.]+) % idle": ("idle", 100), r"([\d.]+) % involuntary": ("involuntary", 100),
+    r"kernel cycles ([\d.]+) %": ("kernel_cycles", 100), r"user +([\d.]+) %": ("user", 100),
+    r"kernel +([\d.]+) %": ("system", 100), r"steal +([\d.]+) %": ("steal", 100),
+}  # fmt: skip
+"""Metrics of the machine above all views, with their JSON keys and factors."""
+_WHOLE = {
+    r"power (\d+)": ("power_w", 1), r"of (\d+) W": ("power_limit_w", 1),
+    r"(\d+) °C": ("temperature_c", 1), r"waits for a CPU +([\d.]+)": ("pressure_cpu", 100),
+    r"for a disk +([\d.]+)": ("pressure_io", 100),
+}  # fmt: skip
+_SELECTED = {
+    "busy": ("util", 100), "clock": ("busy_hz", 1e-9), "IPC": ("ipc", 1), "user": ("user", 100),
+    "kernel": ("system", 100), "kernel cycles": ("kernel_cycles", 100),
+    "halts, idle": ("idle", 100), "halts, involuntary": ("involuntary", 100),
+    "steal": ("steal", 100),
+}  # fmt: skip
+"""Names in the panel of the selected core."""
+_NAMES_ON_PAGE = {name: key for name, (key, _) in _SELECTED.items()}
+_STATE_NAMES = {"both active": "both", "lp0 only": "lp0", "lp1 only": "lp1", "neither": "neither"}
+
+
+def header_errors(lines: list[str], message: Line) -> Iterator[str]:
+    line = next(line for line in lines[:6] if re.match(r" busy +[\d.]+ %", line))
+    for pattern, (key, factor) in _HEADER.items():
+        match = re.search(pattern, line)
+        value = sum_of_rows(message["cpus"], key)
+        if match and not agrees(match[1], value, factor, slack=0.6):
+            yield f"header, {pattern}: {match[1]} is drawn, {value} is in JSON"
+    for pattern, (key, factor) in _WHOLE.items():
+        match = re.search(pattern, line)
+        if match and not agrees(match[1], message["machine"][key], factor):
+            yield f"header, {key}: {match[1]} is drawn, {message['machine'][key]} is in JSON"
+
+
+def core_page_errors(lines: list[str], message: Line) -> Iterator[str]:
+    """The values at the right of the page, at fixed cells after their names."""
+    top = next(i for i, line in enumerate(lines) if re.search(r"CPUs? [\d, ]+ · package", line))
+    heading = re.search(r"(core \S+ · )?CPUs? ([\d, ]+) · package", lines[top])
+    assert heading is not None
+    numbers = [int(name) for name in re.findall(r"\d+", heading[2])]
+    rows = [row for row in message["cpus"] if row["cpu"] in numbers]
+    core = next(core for core in message["cores"] if core["cpus"] == numbers)
+    keys = {m.plain_name: key for key, m in METRICS.items()} | _NAMES_ON_PAGE
+    first = heading.start() + 2 + 20
+    found_count = 0
+    for line in lines[top + 2 :]:
+        label = line[heading.start() + 2 : first].strip()
+        cells = [line[first + i * VALUE_WIDTH :][:VALUE_WIDTH].strip() for i in range(len(rows))]
+        if label in keys:
+            found_count += 1
+            metric = METRICS[keys[label]]
+            for text, row in zip(cells, rows, strict=True):
+                if not agrees(text, row[metric.key], metric.scale(GHZ)[0]):
+                    yield f"core page, {label}: {text} is drawn, {row[metric.key]} is in JSON"
+        share = core["smt"].get(_STATE_NAMES.get(label, ""))
+        if share is not None and not agrees(cells[0], share, 100):
+            yield f"core page, {label}: {cells[0]} is drawn, {share} is in JSON"
+    if found_count < 5:
+        yield f"core page: only {found_count} numbers"
+
+
+def selected_core_errors(lines: list[str], message: Line) -> Iterator[str]:
+    """The panel of the selected core below the charts of a small machine."""
+    cpus = {row["cpu"]: row for row in message["cpus"]}
+    title_line = next((i for i, line in enumerate(lines) if " selected ──" in line), None)
+    if title_line is None:
+        return
+    rows = [cpus[int(name)] for name in re.findall(r"CPU (\d+)", lines[title_line + 1][:45])]
+    for line in lines[title_line + 2 :]:
+        label = line[3:23].strip()
+        cells = line[23:47].split()[: len(rows)]
+        key, factor = _SELECTED.get(label, ("", 1.0))
+        for text, row in zip(cells, rows, strict=False):
+            if key and not agrees(text, row[key], factor):
+                yield f"selected, {label}: {text} is drawn, {row[key]} is in JSON"
+
+
+def chart_errors(lines: list[str], message: Line, losing_cpus: set[int]) -> Iterator[str]:
+    """The values beside the charts of a small machine: states, clock and IPC of one CPU."""
+    for start, line in enumerate(lines):
+        head = re.match(r".{3}core \d+(?: +([\d,]+))?", line)
+        if head is None or "selected" in line:
+            continue
+        names = head[1] or lines[start + 1][3:12].strip()
+        numbers = [int(name) for name in names.split(",")]
+        rows = [row for row in message["cpus"] if row["cpu"] in numbers]
+        core = next(core for core in message["cores"] if core["cpus"] == numbers)
+        busiest = max(round(row["util"] or 0.0, 2) for row in rows)
+        lead = [row for row in rows if round(row["util"] or 0.0, 2) == busiest]
+        losing = [row for row in rows if row["cpu"] in losing_cpus]
+        ends = (i for i in range(start + 1, len(lines)) if " core " in lines[i][:9])
+        for below in lines[start : next(ends, start + 9)][:9]:
+            state = re.match(r".{3}(both|lp0|lp1|neither) *([\d.]+) ", below)
+            share = state and core["smt"][state[1]]
+            if state and share is not None and not agrees(state[2], share, 100):
+                yield f"{names} {state[1]}: {state[2]} is drawn, {share} is in JSON"
+            if below.rstrip().endswith("◐") and "core" not in below:
+                text = below.split()[-2]
+                if not any(agrees(text, row["ipc"], 1) for row in losing or lead):
+                    yield f"{names}, IPC lost: {text} is drawn"
+
+
+def text_errors(session: Session, interval: Interval, message: Line) -> Iterator[str]:
+    """The table of `stat`."""
+    cpus = {str(row["cpu"]): row for row in message["cpus"]}
+    first = {core["cpus"][0]: core for core in message["cores"]}
+    for line in StatTable(session, [*DEFAULT_COLUMNS, "smt"]).lines(interval):
+        name, *cells = line.split() or [""]
+        row = cpus.get(name.lstrip("~"))
+        if row is None or cells == ["off"]:
+            continue
+        for key, text in zip(DEFAULT_COLUMNS, cells, strict=False):
+            scale = METRICS[key].scale(GHZ)[0]
+            if (text == "n/a") != (row[key] is None) or not agrees(text, row[key], scale):
+                yield f"stat, CPU {name}, {key}: {text} is written, {row[key]} is in JSON"
+        shares = cells[len(DEFAULT_COLUMNS) :]
+        for state, text in zip(STATES, shares, strict=False):
+            share = first[row["cpu"]]["smt"][state]
+            if share is not None and not agrees(text, share, 100):
+                yield f"stat, CPU {name}, {state}: {text} is written, {share} is in JSON"
+
+
+def summary_errors(session: Session) -> Iterator[str]:
+    """The metrics of the machine in the summary of `stat`."""
+    line = summary_line(session, {}, 10.0)
+    drawn = stat_text.ending_lines(session, EpisodeTally(), line, requested_keys=DEFAULT_COLUMNS)
+    for key in DEFAULT_COLUMNS:
+        label, measure = METRICS[key].name(GHZ), line["machine"][key]
+        result = next(text for text in drawn if text.strip().startswith(f"{label} "))
+        cells = result.strip().removeprefix(label).split()
+        for span, text in zip(SPAN_NAMES, cells, strict=False):
+            value = measure[span] if measure else None
+            if not agrees(text, value, METRICS[key].scale(GHZ)[0]):
+                yield f"summary, {label} {span}: {text} is written, {value} is in JSON"
+
+
+_FLEET = {"busy": "util", "clock_hz": "busy_hz", "involuntary": "involuntary", "steal": "steal",
+          "power_w": "power_w", "power_limit_w": "power_limit_w"}  # fmt: skip
+"""Metrics of a machine in a fleet, with their JSON keys."""
+
+
+def fleet_errors(session: Session, interval: Interval, message: Line) -> Iterator[str]:
+    numbers = read_numbers(session, interval)
+    for key, name in _FLEET.items():
+        json_value = message["machine"].get(name)
+        json_value = (
+            sum_of_rows(message["cpus"], name)
+            if json_value is None and name in METRICS
+            else json_value
+        )
+        if json_value is not None and numbers[key] != pytest.approx(json_value, rel=1e-4, abs=1e-5):
+            yield f"fleet, {key}: {numbers[key]} is shown, {json_value} is in JSON"
+
+
+def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> Iterator[str]:
+    """The rows of the verdict, and `why` for the same time, as text and as JSON."""
+    verdict = verdict_at(session, interval)
+    if verdict is None or verdict.report is None:
+        yield "no verdict"
+        return
+    report = with_checks(verdict.report)
+    line = why_json(report, None)
+    first = why_text.lines(report, colour=False, unicode=True)[0]
+    if first.rstrip(".") != verdict.text or line["answer"] != first:
+        yield f"verdict: {verdict.text} is shown, {first} and {line['answer']} are in JSON"
+    if verdict.lost_share != pytest.approx(line["lost_ratio"] or 0.0, abs=1e-4):
+        yield f"verdict: {verdict.lost_share} is lost, {line['lost_ratio']} is in JSON"
+    (row,) = [row for row in lines[:6] if "  lost " in row]
+    drawn = re.search(r"lost ([\d.]+) %", row)
+    if drawn is None or not agrees(drawn[1], line["lost_ratio"] or 0.0, 100):
+        yield f"verdict: {row} is drawn, {line['lost_ratio']} is in JSON"
+    busy = report.interval.values.mean("util", session.selected)
+    piece = re.search(r"CPUs ([\d.]+) % busy", " ".join(verdict.evidence))
+    if piece and not agrees(piece[1], busy, 100):
+        yield f"verdict: {piece[0]} is shown, {busy} is in `why`"
+    causes = sum(cause["lost_s"] for cause in line["causes"])
+    if line["wanted_s"] and causes / line["wanted_s"] != pytest.approx(
+        line["lost_ratio"], abs=1e-4
+    ):
+        yield f"why: {causes} s of {line['wanted_s']} s are not {line['lost_ratio']}"
+
+
+def losing_cpus(episodes: list[Line]) -> set[int]:
+    return {cpu for e in episodes if e["kind"] == "neighbour" for cpu in e["cpus"]}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "small"),
+    cases_by_day(
+        [(scenario, small) for scenario in SCENARIOS for small in (False, True)],
+        [
+            ("hotplug", True),
+            ("guest", True),
+            ("demo", False),
+        ],
+    ),
+)  # fmt: skip
+def test_all_other_places_show_the_values_of_stat(scenario: str, small: bool) -> None:
+    size = (160, 50) if small else (240, 70)
+
+    async def act() -> list[str]:
+        async with shown_app(fed_messages(scenario, 8 if small else None), size) as app:
+            session, interval = app.source.shown_session, app.source.interval
+            assert session is not None
+            assert interval is not None
+            text = interval_line(session, interval)
+            episodes = [episode_line(session, episode) for episode in session.running]
+            lines = app.terminal.lines()
+            wrong = [*header_errors(lines, text)]
+            wrong += [
+                *fleet_errors(session, interval, text),
+                *verdict_errors(session, interval, lines),
+            ]
+            if small:
+                wrong += selected_core_errors(lines, text)
+                wrong += chart_errors(lines, text, losing_cpus(episodes))
+            page = await press_until_shown(app, "enter", "CPU seconds of")
+            wrong += core_page_errors(page, text)
+            wrong += text_errors(session, interval, text)
+            return [*wrong, *summary_errors(session)]
 
     assert asyncio.run(act()) == []

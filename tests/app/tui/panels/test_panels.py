@@ -1,6 +1,8 @@
-"""Panels: their sizes and titles, losses, and clicks."""
+"""Panels: their sizes and titles, losses, episodes, and clicks."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, task_records
@@ -12,7 +14,9 @@ from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.overview import Overview
+from perftop.tui.panels import panels
 from perftop.tui.panels.panels import PANEL_FUNCTIONS, PanelKind, PanelRow
+from perftop.tui.shared.episode_style import drop_duplicate_losses
 from perftop.tui.shared.view_settings import ViewSettings
 
 NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", "e\u0301\u0301")
@@ -118,3 +122,72 @@ async def test_the_width_decides_which_panels_are_below_charts(
 def grid(run: Run) -> tuple[Overview, list[str]]:
     view = run.app.screen_stack[0].query_one(Overview)
     return view, [view.render_line(y).text for y in range(view.size.height)]
+
+
+# --- the panel of episodes
+
+
+S = 1_000_000_000
+STEAL = Episode("steal", [0], 2 * S, None, 0.138, "hypervisor", {"usually_share": 0.018})
+ENDED_STEAL = Episode("steal", [1], S, 28 * S // 10, 0.063, "hypervisor")
+
+
+def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 40
+            ) -> tuple[Session, Interval]:  # fmt: skip
+    """Returns the session of a guest after 4 s by default, and its last interval."""
+    machine = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
+    result = observe(machine, samples, records=task_records(["cc1plus", "postgres"]))
+    result[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]
+    result[0].ended.extend(ended)
+    return result
+
+
+def episode_text(
+    session_and_interval: tuple[Session, Interval], width: int, height: int
+) -> list[str]:
+    return [
+        strips.text(line).rstrip()
+        for line, _ in panels.episode_panel(*session_and_interval, ViewSettings(), width, height)
+    ]
+
+
+def test_episodes_of_one_cause_are_one_line() -> None:
+    who = {"who": [TaskOnCpu(4032, "stream", 32)], "ipc": 1.28, "ipc_alone": 1.85}
+    each = [Episode("neighbour", [cpu], S, None, 0.31, "sibling", who) for cpu in range(4)]
+    ramps = tuple(Episode("ramp", [cpu], S // 2 + cpu, S, 1.9e9) for cpu in (0, 1))
+    much_later = Episode("ramp", [2], 3 * S, 31 * S // 10, 1.9e9)
+    machine = Machine(cores=4)
+    observed = observe(machine, 40)
+    observed[0].detector.running += each
+    observed[0].ended.extend([*ramps, much_later])
+    groups = panels.episode_groups(*observed)
+    drops = [e for e in observed[0].running if e.kind != "neighbour"]
+    assert [len(alike) for alike in groups.running_groups] == [4] + [1] * len(drops)
+    assert groups.ended_groups == [[much_later], [ramps[1], ramps[0]]]
+    assert (
+        groups.count
+        == len(drop_duplicate_losses([*observed[0].running, *observed[0].ended]))
+        == 7 + len(drops)
+    )
+
+
+def test_omitted_evidence_is_marked() -> None:
+    results = {f"n{i}_share": 0.5 for i in range(30)}
+    long = dataclasses.replace(STEAL, evidence=results)
+    result = episode_text(session(long, ended=(ENDED_STEAL,)), 58, 10)
+    assert result[2].startswith("╳")
+    assert result[8].endswith("·…")
+    assert result[9].startswith("╳")
+    broken = dataclasses.replace(STEAL, evidence={"blamed": "x" * 30 + " " + "y" * 30})
+    assert episode_text(session(broken, ended=(ENDED_STEAL,)), 58, 6)[4][-3:] != " ·…"
+    tall = "\n".join(episode_text(session(long, ended=(ENDED_STEAL,)), 58, 40))
+    assert all(f"n{i} 50 %" in tall for i in range(30))
+    assert "…" not in tall
+
+
+def test_short_episodes_of_one_cause_share_a_line() -> None:
+    short = [Episode("steal", [0], at * 10**9, at * 10**9 + 4 * 10**8, 0.1, "hypervisor")
+             for at in range(40, 0, -4)]  # fmt: skip
+    long = Episode("steal", [0], 2 * 10**9, 10 * 10**9, 0.2, "hypervisor")
+    groups = panels._group_by_start([*short, long])
+    assert [len(group) for group in groups] == [10, 1]

@@ -1,16 +1,18 @@
-"""The geometry of the heat map, the look of its cells, and the scales of its metrics."""
+"""The heat map: its geometry, the look of its cells, its scales, and its contents on the screen."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from math import nan
 
 import numpy as np
 import pytest
 import synth
-from fakes import Machine, observe
+from fakes import CpuLoad, Machine, observe
 from hypothesis import given
 from hypothesis import strategies as st
+from played_apps import Run, running_app
 
 from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips, theme
@@ -22,6 +24,7 @@ from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.row_numbers import field_scale
 from perftop.tui.views import heat_layout
 from perftop.tui.views.heat_layout import CoreGroup
+from perftop.tui.views.heat_map import HeatMap
 
 LEVELS = [OFFLINE_LEVEL, UNKNOWN_LEVEL, *range(theme.HEAT_STEPS)]
 
@@ -181,3 +184,55 @@ def test_small_shares_have_their_own_scale() -> None:
     assert field_scale(INVOLUNTARY, np.array([0.001, np.nan])).high == 0.02
     assert field_scale(INVOLUNTARY, np.array([0.03])).high == 0.05
     assert field_scale(INVOLUNTARY, np.array([np.nan])).high == 0.02
+
+
+# --- on the screen
+
+
+def view(run: Run) -> HeatMap:
+    result = run.app.screen_stack[0].query_one(HeatMap)
+    assert result.display
+    return result
+
+
+def text(run: Run) -> list[str]:
+    return [view(run).render_line(y).text for y in range(view(run).size.height)]
+
+
+async def test_unknown_offline_and_doubtful_cells_differ_from_zero() -> None:
+    m = Machine(cores=8, loads={2: CpuLoad(0.0), 10: CpuLoad(0.0)})
+
+    async with running_app(m, (160, 30)) as run:
+        await run.pilot.press("2", "right", "right")
+        m.broken = {1}
+        run.feed.offline(3)
+        await run.intervals(3)
+        upper = text(run)[4]
+        assert "≁" in upper
+        assert upper.split()[-5] == theme.NEITHER
+        assert "  0" in upper
+        await run.pilot.press("left")
+        assert "≁ " in text(run)[-1].split("busy")[1]
+        await run.pilot.press("right", "right")
+        assert "busy   off" in text(run)[-1]
+        await run.pilot.press("left", "v")
+        assert f"clock     {theme.NEITHER}     {theme.NEITHER} GHz" in text(run)[-1]
+        assert "–" in text(run)[4]
+
+
+async def test_the_title_counts_hidden_cores_and_those_that_lose() -> None:
+    does = {1020: CpuLoad(0.7, steal=0.3)}
+    async with running_app(Machine(cores=1024, threads=1, loads=does), (60, 20)) as run:
+        await run.pilot.press("2")
+        await run.intervals(10)
+        match = re.search(r"(\d+) of 1024 out of sight \(1 loses\)", text(run)[0])
+        assert match is not None, text(run)[0]
+        cells_of_line = next(len(part.cells) for part in view(run)._heat_layout.lines[-1])
+        assert int(match[1]) % cells_of_line == 0
+        await run.pilot.press("end")
+        await run.intervals(1)
+        assert " of 1024 out of sight" in text(run)[0]
+        assert "lose" not in text(run)[0]
+    async with running_app(Machine(cores=64), (60, 20)) as run:
+        await run.pilot.press("2")
+        assert "out of sight" not in text(run)[0]

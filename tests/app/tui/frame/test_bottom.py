@@ -1,17 +1,29 @@
-"""The prompt: its input line, filters that apply while typing, and times to jump to."""
+"""The last lines: the prompt, the shown keys, and missing instruments."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pytest
-from fakes import Machine
+from fakes import Machine, guest, observe
 from played_apps import Run, running_app
 from textual import events
 from textual.app import App, ComposeResult
 from textual.widgets import Input, Static
 from waiting import until_true
 
-from perftop.draw import theme
-from perftop.tui.frame.bottom import Prompt
+from perftop.draw import strips, theme
+from perftop.tui.frame.bottom import (
+    KeyPiece,
+    Prompt,
+    key_pieces,
+    missing_metric_runs,
+)
+from perftop.tui.frame.monitor import make_view
+from perftop.tui.shared import keys
+from perftop.tui.shared.view_settings import ViewSettings
 
 # --- the input line
 
@@ -247,3 +259,51 @@ async def test_keys_behind_the_one_that_closes_the_prompt_do_not_belong_to_it(
             await run.pilot.pause()
         shown = run.monitor.settings.filter
         assert (run.monitor.view.id, shown and shown.text) == ("time", filter_text)
+
+
+# --- the key line, and missing instruments
+
+
+CAPTIONS = keys.key_captions({})
+LABELS = {key.id: key.label for key in keys.KEYS}
+LAST_KEYS = "? help  q quit"
+HINTS = {name: make_view(name, ViewSettings()).HINTS for name in (*keys.VIEW_ORDER, "core")}
+
+
+def text_of(pieces: Iterable[KeyPiece]) -> str:
+    return "".join(piece.text for piece in pieces).strip()
+
+
+def line(name: str, width: int, *, replay: bool = False, **labels: str) -> list[KeyPiece]:
+    return key_pieces(name, HINTS[name], CAPTIONS, LABELS | labels, width, replay=replay)
+
+
+def test_the_key_line_fits_and_always_has_help_and_quit() -> None:
+    widths = 20, 26, 40, 60, 80, 100, 120, 160, 240
+    for name, width, replay in itertools.product(HINTS, widths, (False, True)):
+        result = line(name, width, replay=replay)
+        assert sum(len(piece.text) for piece in result) < width, (name, width, replay)
+        assert text_of(result).endswith(LAST_KEYS), (name, width, replay)
+
+
+# --- clicks
+
+
+FIX = "ask for a vPMU, or use a metal instance"
+
+
+@pytest.mark.parametrize(("width", "end"), [
+    (80, "clock, IPC, halts unknown · perftop doctor"),
+    (160, f"cannot be counted · {FIX} · more: perftop doctor"),
+])  # fmt: skip
+def test_missing_instruments_are_shown_at_all_widths(width: int, end: str) -> None:
+    machine = guest()
+    missing = [replace(m, fix=FIX) for m in machine.hello.missing]
+    machine.hello = replace(machine.hello, missing=missing)
+    session, _ = observe(machine)
+    assert strips.text(missing_metric_runs(session, width)).endswith(end)
+    for size in range(20, 300):
+        runs = missing_metric_runs(session, size)
+        assert strips.width(runs) <= size
+        assert "perftop doctor" in strips.text(runs) or size < 45
+        assert {key for _, key in runs} <= {"dim", "faint", "key"}
