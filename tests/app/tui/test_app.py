@@ -21,7 +21,7 @@ import pytest
 from fake_ssh import RemoteFeed
 from fakes import AnyProbe, Machine
 from nightly import cases_by_day
-from played_apps import INTERVAL_NS, Run, colour, marked_lines, running_app
+from played_apps import INTERVAL_NS, colour, marked_lines, running_app
 from random_walks import walk_live, walk_replay
 from recording_files import write_recording
 from terminal_apps import messages
@@ -37,7 +37,6 @@ from perftop.tui import app as app_module
 from perftop.tui import stream
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.overview.overview import Overview
 from perftop.tui.stream import LiveSource
 
 
@@ -181,25 +180,6 @@ def test_a_missing_source_ends_the_app_with_its_status() -> None:
     assert (str(app.failure), app.failure.status, app.return_code) == ("no such source", 3, 3)
 
 
-async def test_an_offline_cpu_is_shown_as_off() -> None:
-    async with running_app(Machine()) as run:
-        run.feed.offline(7)
-        await run.intervals(2)
-        lines = text_of_core(run, "core 3")
-        assert ["lp1", "off"] in lines
-        assert ["lp0", "off"] not in lines
-        run.feed.offline(3)
-        await run.intervals(2)
-        assert text_of_core(run, "core 3")[1] == ["off"]
-
-
-def text_of_core(run: Run, name: str) -> list[list[str]]:
-    """Returns the text before the charts of a core, by line."""
-    text = [line[1:15] for line in run.text()]
-    top = next(y for y, line in enumerate(text) if name in line)
-    return [line.split() for line in text[top : top + 6]]
-
-
 def test_an_internal_error_leaves_a_report(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     try:
@@ -297,36 +277,6 @@ async def test_the_selection_is_visible_at_any_size() -> None:
                 assert len(marked_lines(run)) == 1
             screen = run.app.screen
             assert screen.size == size
-
-
-@pytest.mark.parametrize("view", cases_by_day([*"123456", "enter"], ["1", "3"]))
-async def test_all_views_are_drawn_at_any_size(view: str) -> None:
-    """Some screens are narrower than the margins of a view."""
-    async with running_app(Machine(cores=4)) as run:
-        await run.pilot.press(view)
-        for size in ((1, 24), (2, 70), (7, 70), (20, 5), (61, 20), (300, 90)):
-            await run.pilot.resize_terminal(*size)
-            await run.intervals(1)
-            assert run.app.screen.size == size
-
-
-async def test_rows_remain_on_the_smallest_screens() -> None:
-    async with running_app(Machine()) as run:
-        assert run.has("above lp0")
-        await run.pilot.resize_terminal(20, 5)
-        await run.pilot.press("down", "down", "down")
-        await run.intervals(1)
-        assert run.grid.size.height == 3
-        rows = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
-        assert all(cpus in line for line, cpus in rows)
-        assert marked_lines(run) == [run.text()[4]]
-        await run.pilot.click(Overview, offset=(2, 0))
-        assert run.grid.settings.cpu == 1
-        await run.pilot.resize_terminal(80, 24)
-        await run.intervals(1)
-        assert run.has("lp0 / lp1")
-        assert run.has("package 0")
-        assert run.has("q quit")
 
 
 FRAMES, STEPS = 400, 50

@@ -115,15 +115,6 @@ async def test_any_keys_and_sizes_in_all_views_are_handled(machine: Machine) -> 
         assert run.app.is_running
 
 
-async def test_the_last_values_remain_in_all_views() -> None:
-    async with running_app(Machine()) as run:
-        run.feed.die("it is gone")
-        await until_true(lambda: run.has("it is gone"), "the message")
-        for key in ("2", "3", "4", "5", "6", "1", "enter"):
-            await run.pilot.press(key)
-            assert view_text(run).strip()
-
-
 async def test_names_from_outside_do_not_control_the_terminal() -> None:
     """The names are of a task on its CPU, of a task that takes the CPU, of details, and in records
     of another form."""

@@ -9,7 +9,7 @@ import pytest
 from fakes import CpuLoad, Machine, observe
 
 from perfprobe.wire import Note
-from perftop.draw import strips, theme
+from perftop.draw import strips
 from perftop.draw.columns import Run as TextRun
 from perftop.model.kinds import Episode
 from perftop.process.link import LinkState
@@ -200,18 +200,6 @@ def test_the_line_of_the_machine_has_an_empty_cell_at_each_end() -> None:
         assert line.startswith(" ")
         empty_cells.append(width - len(line))
     assert min(empty_cells) == 1
-
-
-def test_cores_of_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
-    session, interval = observe(Machine(cores=2, threads=4))
-    interval.split.states[:, 0] = 0.25
-    runs = machine_line.state_line(session, interval, 80)
-    text = strips.text(runs)
-    assert "any  75  neither  25 %   2.00 of 4 threads active" in text
-    assert strips.width(runs) == 80
-    bar = text[5 : text.index("  any")]
-    assert bar.count(theme.UNKNOWN) == pytest.approx(0.75 * len(bar), abs=1)
-    assert set(bar) == {theme.UNKNOWN, theme.NEITHER}
 
 
 def test_four_uncounted_threads_have_a_range_of_neither() -> None:

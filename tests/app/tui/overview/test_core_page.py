@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import sim_streams
 from fakes import CpuLoad, Machine, guest
 from played_apps import Run, running_app
 from sessions import session_of
 
-from perfprobe.wire import Missing, Note
+from perfprobe.wire import Missing
 from perftop.draw import strips
 from perftop.draw.columns import DOUBTED_SIGN
 from perftop.session.history import History
@@ -156,38 +155,6 @@ async def test_an_offline_thread_and_missing_metrics_are_reported() -> None:
         )
 
 
-async def test_events_and_traffic_are_shown_with_their_history() -> None:
-    hello, messages = sim_streams.messages_lasting(
-        "sim:memory,cpus=2", 12, events="branches,page-faults"
-    )
-    session = session_of(Session(hello, History(hello)), messages)
-    interval = session.interval_at(session.now_ns, 500_000_000)
-    assert interval is not None
-    machine = Machine(cores=1)
-    async with running_app(machine, (200, 60)) as run:
-        await run.pilot.press("enter")
-        view = page(run)
-        view.settings.cpu = 0
-        view.show_interval(session, interval)
-        lines = page_lines(run)
-    assert any(sign in line(lines, "branches") for sign in "▁▂▃▄▅▆▇█")
-    moved = float(interval.packages["memory_read_bytes_per_s"][0])
-    assert f"{moved / 1e9:.1f}G" in line(lines, "memory reads")
-    assert any(sign in line(lines, "memory reads") for sign in "▁▂▃▄▅▆▇█")
-
-
-async def test_a_narrow_page_shows_counters_that_are_not_metrics() -> None:
-    """The page has room for origins, but not for histories; a counter has no formula."""
-    hello, messages = sim_streams.messages_lasting("sim:smt-mix,cpus=2", 3)
-    session = session_of(Session(hello, History(hello)), messages)
-    interval = session.interval_at(session.now_ns, 500_000_000)
-    assert interval is not None
-    async with running_app(Machine(cores=1), (54, 40)) as run:
-        await run.pilot.press("enter")
-        page(run).show_interval(session, interval)
-        assert any(text.split()[:1] == ["SMI"] for text in page_lines(run))
-
-
 @pytest.mark.parametrize("record", [None, [], ["x"], {"a": 1}, [4000, "a", float("nan")], 7])
 async def test_malformed_task_records_do_no_harm(record: object) -> None:
     records = {"tasks": {"0": record, "1": [1, 2, "3"]}, "details": {"1": 2}}
@@ -195,24 +162,6 @@ async def test_malformed_task_records_do_no_harm(record: object) -> None:
         await run.intervals(3, records=records)
         await run.pilot.press("enter")
         assert "tasks" in line(page_lines(run), "CPU seconds of")
-
-
-async def test_the_only_online_thread_is_drawn_alone() -> None:
-    machine = Machine(
-        cores=1, loads={0: CpuLoad(0.0, alone=0.0), 1: CpuLoad(1.0, alone=1.0)}, offline_cpus={0}
-    )
-    session = Session(machine.hello, History(machine.hello))
-    session.apply(Note("hotplug", 0, data={"cpu": 0, "online": False}))
-    session_of(session, [machine.frame(seq) for seq in range(51)])
-    interval = session.take_interval()
-    async with running_app(Machine(cores=1)) as run:
-        await run.pilot.press("enter")
-        view = page(run)
-        view.show_interval(session, interval)
-        lines = page_lines(run)
-    assert line(lines[1:], " lp0  ").split()[:2] == ["lp0", "off"]
-    assert line(lines[1:], " lp1  ").split()[:2] == ["lp1", "100.0"]
-    assert line(lines, "  busy ").split("busy")[1].split()[:2] == ["off", "100.0"]
 
 
 # --- tasks on each cpu: lanes and their sums, on a guest with known tasks

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, task_records, with_suspect_counter
 from played_apps import Run, running_app
-from sessions import session_of
-from sim_streams import messages
 from textual import events
 
 from perfprobe.wire import Cpu
@@ -114,30 +112,6 @@ def test_only_values_of_suspect_counters_are_marked(key: str, marked_titles: lis
     assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked_titles
     assert DOUBTED_SIGN not in strips.text(row(p, 0)[0])
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
-
-
-def test_known_states_of_more_than_two_threads_are_shown() -> None:
-    p = picture(Machine(cores=2, threads=4))
-    assert [c.heading for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
-    p = picture(Machine(cores=2, threads=8))
-    assert [c.heading for c in p.columns if c.key == "util"] == ["busy % max"]
-    assert "50.0" in lines(p)[0]
-
-
-def test_a_second_bar_shows_issue_slots_if_there_is_room() -> None:
-    hello, result = messages("sim:smt-mix,cpus=8,slots=1", 20)
-    session = session_of(Session(hello), result)
-    wide = of_session(session, session.take_interval(), 200)
-    assert [column.key for column in wide.columns].count("slots") == 1
-    column = next(column for column in wide.columns if column.key == "slots")
-    start_at = columns.MARKS_WIDTH + 2
-    start_at += sum(c.width for c in wide.columns[: wide.columns.index(column)])
-    bar = lines(wide)[1][start_at : start_at + column.width - 2]
-    # the IPC on a core with four slots
-    assert bar.count(theme.USER) == pytest.approx(1.85 / 4 * len(bar), abs=1)
-    assert bar.endswith(theme.NEITHER)
-    narrow = columns.grid_columns(session, Cores(session), 120)
-    assert all(column.key != "slots" for column in narrow)
 
 
 def test_names_too_long_for_both_share_the_room_without_their_pids() -> None:

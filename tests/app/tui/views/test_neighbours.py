@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import synth
-from fakes import CpuLoad, Machine, guest
+from fakes import CpuLoad, Machine
 from played_apps import Run, running_app
 from waiting import until_true
 
@@ -17,7 +17,7 @@ from perftop.output.report import Report
 from perftop.output.why_text import why_json
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details
-from perftop.tui.views.neighbours import NO_LOSS_TEXT, Neighbours, draw_ribbons
+from perftop.tui.views.neighbours import Neighbours, draw_ribbons
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 REST = CpuLoad(util=0.01, system=0.0)
@@ -37,19 +37,6 @@ def machine_of_two_cores(**more: Any) -> Machine:
     machine = Machine(cores=2, **more)
     machine.loads = dict.fromkeys(range(4), REST) | {0: CpuLoad(1.0, ipc=2.0)}
     return machine
-
-
-async def test_each_task_has_its_own_loss() -> None:
-    async with running_app(machine_of_two_cores()) as run:
-        await run.pilot.press("6")
-        run.feed.machine.loads |= {0: CpuLoad(0.7, steal=0.3), 1: CpuLoad(0.9, steal=0.1)}
-        tasks = {"0": [4000, "lmp", 0.7], "1": [4001, "stream", 0.9]}
-        await run.intervals(20, records={"tasks": tasks})
-        await wait_for_text(run, "hypervisor")
-        rows = [line for line in lines(run) if line[1:2] == "╳"]
-        assert [row.split()[4:6] for row in rows] == [["lmp", "4000"], ["stream", "4001"]]
-        shares = [float(row.split()[7]) for row in rows]
-        assert shares == pytest.approx([30, 10], abs=1), "of the time that each wanted"
 
 
 # --- a watched job
@@ -74,19 +61,6 @@ async def play_watched_job(run: Run, intervals: int, cpus: tuple[int, ...], shar
         run.feed.frames(1, records=output)
     await until_true(lambda: run.seq() >= last, "the intervals")
     await run.pilot.pause()
-
-
-async def test_a_watched_job_is_shown_with_its_threads_and_culprits() -> None:
-    async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
-        await run.pilot.press("6")
-        await play_watched_job(run, 20, (0, 1), 0.75)
-        job = "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %   3.00 GHz   IPC 1.99"
-        await wait_for_text(run, f"{job}   sleeps 0/s   preempted 20/s")
-        await wait_for_text(run, "stream 4001 takes from lmp 4000")
-        result = lines(run)
-        assert any("stream 4001" in line and "scheduler" in line for line in result)
-        (thread,) = [line for line in result if "lmp 4101" in line]
-        assert thread.split()[:5] == ["1", "lmp", "4101", "75.0", "25.0"]
 
 
 async def test_a_past_moment_shows_its_job() -> None:
@@ -117,16 +91,6 @@ async def test_a_thread_on_an_unknown_cpu_is_counted() -> None:
 
 
 # --- unavailable data and small screens
-
-
-async def test_a_guest_shows_which_causes_cannot_be_detected() -> None:
-    async with running_app(guest()) as run:
-        await run.pilot.press("6")
-        await run.intervals(2)
-        await wait_for_text(run, "Watching")
-        await run.intervals(20)
-        await wait_for_text(run, NO_LOSS_TEXT)
-        await wait_for_text(run, "siblings: no core has two threads here")
 
 
 @pytest.mark.parametrize(("machine", "why"), [
@@ -219,17 +183,6 @@ def test_other_takers_without_a_name_have_no_number() -> None:
 def test_the_losses_of_a_cpu_are_added_and_the_largest_comes_first() -> None:
     flow = Flow("a", "x", "sibling", 4.0, {(1, 2, 0): 1.0, (3, 2, 0): 0.5, (1, 2, 4): 2.5})
     assert [*flow.cpus.items()] == [(4, 2.5), (0, 1.5)]
-
-
-async def test_a_key_groups_and_ungroups_tasks_of_one_name() -> None:
-    async with running_app(machine_of_two_cores(), (160, 50)) as run:
-        await queue(run)
-        await wait_for_text(run, "stream ×2 takes from lmp ×2")
-        await run.pilot.press("t")
-        await wait_for_text(run, "stream 4001 takes from lmp 4000")
-        await wait_for_text(run, "stream 4008")
-        await run.pilot.press("t", "down")
-        await wait_for_text(run, "lmp ×2 takes from stream ×2")
 
 
 async def test_the_height_of_a_ribbon_follows_its_time() -> None:

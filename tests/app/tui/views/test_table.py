@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from fakes import CpuLoad, Machine, guest, observe, task_records, with_suspect_counter
+from fakes import CpuLoad, Machine, observe, with_suspect_counter
 from hypothesis import given
 from hypothesis import strategies as st
 from played_apps import Run, running_app
@@ -19,7 +19,6 @@ from perftop.base.text import clock_unit
 from perftop.draw import strips, theme
 from perftop.draw.columns import Column, join_columns, total_width
 from perftop.model.kinds import KINDS
-from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.session import values as columns
 from perftop.tui.views import table
@@ -162,34 +161,6 @@ def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
 
 
 # --- contents
-
-
-def test_all_known_metrics_of_a_cpu_are_shown() -> None:
-    m = Machine(cores=2, loads={0: CpuLoad(1.0, 2.5e9, ipc=0.42), 2: CpuLoad(0.25, alone=0.0)})
-    result = row(m, 0, records=task_records(["lmp"]))
-    served = {key for key in METRICS if observe(m)[0].evaluator.variants[key]}
-    assert served <= result.keys()
-    assert {key: result[key] for key in ("util", "busy_hz", "ipc", "involuntary", "task")} == {
-        "util": "100.0", "busy_hz": "2.50", "ipc": "0.42", "involuntary": "0.00", "task": "a:1",
-    }  # fmt: skip
-    assert [result[key] for key in ("both", "lp0", "lp1", "neither")] == [
-        "25.0",
-        "75.0",
-        "0.0",
-        "0.0",
-    ]
-    assert result["turbo_ceiling_hz"] == "3.20"
-    assert row(m, 2)["both"] == "25.0"  # shared with its sibling
-
-
-def test_uncounted_metrics_have_no_column() -> None:
-    result = row(guest(), 0)
-    assert not {"busy_hz", "ipc", "both", "turbo_ceiling_hz", "smi", "task"} & result.keys()
-    assert {"util", "steal"} <= result.keys()
-    bounds_only = Machine(cores=2, split=False)
-    assert not {"both", "lp0"} & row(bounds_only, 0).keys()
-    assert row(Machine(cores=2, threads=4), 0).get("neither") is not None
-    assert "both" not in row(Machine(cores=2, threads=4), 0)
 
 
 def test_unknown_values_and_the_clock_of_an_idle_cpu_are_not_numbers() -> None:

@@ -13,7 +13,6 @@ import pytest
 from fakes import CpuLoad, Machine, with_suspect_counter
 from hypothesis import given
 from hypothesis import strategies as st
-from nightly import cases_by_day
 from played_apps import Run, running_app
 from waiting import until_true
 
@@ -65,31 +64,7 @@ def many_cores(cores: int = 24) -> Machine:
     return Machine(cores=cores, loads=loads, ceiling_hz=3.0e9)
 
 
-# --- contents of a line
-
-
-async def test_a_core_of_four_threads_has_two_lines() -> None:
-    does = {cpu: CpuLoad(cpu // 20 / 4 + 0.1) for cpu in range(80)}
-    async with viewing(Machine(cores=20, threads=4, loads=does)) as view:
-        assert len(view.rows) == 1 + 2 * 20
-        assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
-
-
 # --- time
-
-
-async def test_an_offline_cpu_leaves_a_gap_and_is_shown_as_off() -> None:
-    async with viewing(many_cores()) as view:
-        view.run.feed.offline(24)
-        await view.run.intervals(10)
-    start = view.past._chart_left
-    cells = [(char, key) for part, key in view.past.line(1)[0] for char in part]
-    cells = cells[start : start + view.past._axis.cells]
-    index = cells.index(("○", "text"))  # the CPU went offline
-    assert set(cells[index - 20 : index - 3]) == {("▀", "heat0/heat11")}
-    assert set(cells[index + 3 :]) == {("▀", "heat0")}  # the sibling continues alone
-    assert len(cells) > index + 20
-    assert view.rows[1].rstrip().endswith("  2.0    off ○")
 
 
 async def test_the_scale_fits_the_values_and_is_kept_while_it_does() -> None:
@@ -125,28 +100,6 @@ async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
         view.past.show_interval(session, with_suspect_counter(interval, 24, key))
     rows = [row.split()[-2:] for row in view.rows[1:3]]
     assert rows == [["2.0", number], ["2.0", "98.0"]]
-
-
-# --- sizes, ASCII
-
-
-SIZES = [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6), (20, 5), (24, 12)]
-
-
-@pytest.mark.parametrize("cores", cases_by_day([1, 8, 64], [8]))
-async def test_no_line_is_wider_than_the_screen(cores: int) -> None:
-    async with viewing(many_cores(cores)) as view:
-        for size in SIZES:
-            await view.run.pilot.resize_terminal(*size)
-            await view.run.pilot.pause()
-            assert view.past.size.width == size[0]
-            above = [text(runs) for runs in view.past.header_lines]
-            below = [text(runs) for runs, _ in view.past.footer_lines]
-            for line in [*above, *view.rows, *below]:
-                assert len(line) <= size[0]
-            if size[0] >= 80:
-                assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
-                assert any("22:13:2" in line for line in below[:2])
 
 
 # --- reading of history
