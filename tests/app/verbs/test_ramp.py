@@ -200,25 +200,25 @@ def test_times_have_two_digits(seconds: float, text: str) -> None:
     assert brief_duration(seconds) == text
 
 
-def test_rounding_up_carries_over() -> None:
-    assert [ramp.round_up_time(s) for s in (0.00404, 0.004, 0.0)] == pytest.approx(
-        [0.0041, 0.004, 0.0]
-    )
+def ramp_text(words: dict[str, Any]) -> str:
+    return ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
 
 
-def test_the_result_is_one_sentence() -> None:
-    words = ramp_answer()
-    text = ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
+def fact_text(words: dict[str, Any], width: int = 400) -> str:
+    """Returns the rows of facts on one line, without repeated spaces."""
+    return " ".join(" ".join(ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), width)).split())
+
+
+@pytest.mark.parametrize(("last_run", "settled", "confidence"), [
+    (run(CLOCK, HALTS, preempted=[1]), 5, 83), (run([(0.3, 2e9), (1.0, 3e9)]), 4, 64),
+], ids=["all settled", "one did not settle"])  # fmt: skip
+def test_the_result_is_one_sentence_that_counts_unsettled_runs_as_slower(
+    last_run: dict[str, Any], settled: int, confidence: int
+) -> None:
+    text = ramp_text(answer(*[run(CLOCK, HALTS, preempted=[1])] * 4, last_run))
     assert text.startswith("Warm up CPU 3 for 4.")
-    assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz (largest deviation) by then; " in text
-    assert text.endswith("83 % confidence that the next run will be no slower.")
-
-
-def test_a_run_that_did_not_settle_counts_as_slower() -> None:
-    words = answer(*[run(CLOCK)] * 4, run([(0.3, 2e9), (1.0, 3e9)]))
-    text = ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
-    assert "in 4 of 5 runs" in text
-    assert text.endswith("64 % confidence that the next run will be no slower.")
+    assert f"in {settled} of 5 runs it was steady at 3.000 ± 0.001 GHz" in text
+    assert text.endswith(f"{confidence} % confidence that the next run will be no slower.")
 
 
 def test_the_front_page_shows_the_sentence_of_a_ramp() -> None:
@@ -228,7 +228,7 @@ def test_the_front_page_shows_the_sentence_of_a_ramp() -> None:
     bad = run(quick, halts, preempted=range(9), idle_s=0.38)
     words = answer(run(quick), run(slow), run(quick), run(slow), bad)
     (sentence,) = re.findall(r'"(Warm up [^"]*)"', documents()["README"])
-    assert _masked(sentence) == _masked(ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words)))
+    assert _masked(sentence) == _masked(ramp_text(words))
 
 
 def _masked(text: str) -> str:
@@ -238,26 +238,20 @@ def _masked(text: str) -> str:
 
 def test_disturbed_runs_give_low_confidence() -> None:
     words = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
-    result = ramp_runs.ramp_of_runs(words)
-    assert "low confidence" in ramp.ramp_sentence(words, result)
-    text = " ".join(" ".join(ramp.fact_rows(words, result, 100)).split())
-    assert "0 of 5 left out: only 20 % idle before the run (in 5)" in text
-    assert "the hypervisor took 20 ms (in 5)" in text
+    assert "low confidence" in ramp_text(words)
+    assert "0 of 5 left out: only 20 % idle before the run (in 5)" in fact_text(words, 100)
+    assert "the hypervisor took 20 ms (in 5)" in fact_text(words, 100)
 
 
 def test_runs_without_a_result_have_a_reason() -> None:
     words = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
-    result = ramp_runs.ramp_of_runs(words)
-    assert ramp.ramp_sentence(words, result) == (
+    assert ramp_text(words) == (
         "No answer: the clock of CPU 3 did not settle within 500 ms, but went from 2.00 to "
         "3.00 GHz in any of 5 runs; try longer ones: --seconds."
     )
-    assert "not steady (in 5)" in " ".join(ramp.fact_rows(words, result, 200))
+    assert "not steady (in 5)" in fact_text(words, 200)
     apart = [run([(0.3, low), (1.0, high)]) for low, high in ((2e9, 3e9), (1.8e9, 2.8e9))]
-    words = answer(*apart)
-    assert "went from 1.80 to 3.00 GHz in any of 2" in ramp.ramp_sentence(
-        words, ramp_runs.ramp_of_runs(words)
-    )
+    assert "went from 1.80 to 3.00 GHz in any of 2" in ramp_text(answer(*apart))
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -275,20 +269,17 @@ def test_facts_fit_their_width(width: int) -> None:
 def test_a_tsc_of_variable_rate_is_reported(invariant: bool | None) -> None:
     words = ramp_answer()
     words["tsc"] = words["tsc"] | {"invariant": invariant}
-    text = "\n".join(ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), 100))
-    assert ("not known to be invariant" in text) is not bool(invariant)
+    assert ("not known to be invariant" in fact_text(words, 100)) is not bool(invariant)
 
 
 def test_no_clock_is_printed_if_the_cycles_of_a_step_are_unknown() -> None:
     words = ramp_answer(step_cycles=None, uarch="unknown (X)")
-    result = ramp_runs.ramp_of_runs(words)
-    assert result.steady_hz == pytest.approx(1e9, rel=1e-3)
-    text = ramp.ramp_sentence(words, result) + " ".join(ramp.fact_rows(words, result, 200))
+    assert ramp_runs.ramp_of_runs(words).steady_hz == pytest.approx(1e9, rel=1e-3)
+    text = ramp_text(words) + fact_text(words, 200)
     assert "1.000 ± 0.001 G steps/s (largest deviation)" in text
     assert "GHz" not in text
     assert "unknown (X)" in text
-    words = answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None)
-    assert "GHz" not in ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
+    assert "GHz" not in ramp_text(answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None))
 
 
 def clock_row(counter: float | None, **changes: Any) -> str:
@@ -299,38 +290,35 @@ def clock_row(counter: float | None, **changes: Any) -> str:
     return "\n".join(" ".join(line.split()) for line in lines[:first])
 
 
-def test_the_clock_is_printed_and_compared_with_the_chain() -> None:
-    counter = "busy clock cycles counter, read by RDPMC; "
-    chain = "a chain of multiplications"
-    assert clock_row(1.0) == f"{counter}{chain}, 3 cycles each, agrees to 0.0 %"
-    assert clock_row(1.008) == f"{counter}{chain}, 3 cycles each, agrees to 0.8 %"
-    assert clock_row(1.25) == (
-        f"{counter}but {chain} shows 3.00 GHz, −20.0 %: its steps do not take 3 cycles here, "
-        "or the counter is wrong"
-    )
-    assert "+2.0 %" in clock_row(1 / 1.02)
-    assert (
-        clock_row(4 / 3, step_cycles=None)
-        == f"{counter}by it, each step of {chain} takes 4.00 cycles"
-    )
-    assert clock_row(None) == (
-        f"probe clock {chain}, 3 cycles each, timed by the TSC\nno counter no PMU here"
-    )
+COUNTER, CHAIN = "busy clock cycles counter, read by RDPMC; ", "a chain of multiplications"
+
+
+@pytest.mark.parametrize(("counter", "step_cycles", "text"), [
+    (1.0, 3, f"{COUNTER}{CHAIN}, 3 cycles each, agrees to 0.0 %"),
+    (1.008, 3, f"{COUNTER}{CHAIN}, 3 cycles each, agrees to 0.8 %"),
+    (1.25, 3, (f"{COUNTER}but {CHAIN} shows 3.00 GHz, −20.0 %: its steps do not take 3 cycles here,"
+               " or the counter is wrong")),
+    (1 / 1.02, 3, (f"{COUNTER}but {CHAIN} shows 3.00 GHz, +2.0 %: its steps do not take 3 cycles"
+                   " here, or the counter is wrong")),
+    (4 / 3, None, f"{COUNTER}by it, each step of {CHAIN} takes 4.00 cycles"),
+    (None, 3, f"probe clock {CHAIN}, 3 cycles each, timed by the TSC\nno counter no PMU here"),
+])  # fmt: skip
+def test_the_clock_is_printed_and_compared_with_the_chain(
+    counter: float | None, step_cycles: int | None, text: str
+) -> None:
+    assert clock_row(counter, step_cycles=step_cycles) == text
 
 
 def test_a_counted_clock_is_reported_as_counted() -> None:
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
-    result = ramp_runs.ramp_of_runs(words)
-    assert "steady at 3.000 ± 0.001 GHz" in ramp.ramp_sentence(words, result)
+    assert "steady at 3.000 ± 0.001 GHz" in ramp_text(words)
     assert ramp.title_line(words).endswith("· GHz")
     assert ramp.clock_name(words) == "busy clock (cycles counter)"
-    text = " ".join(" ".join(ramp.fact_rows(words, result, 100)).split())
+    text = fact_text(words, 100)
     assert "cold caches" not in text  # which would delay a chain, but not change the clock
     assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
-    assert "; none without cycles" in " ".join(
-        ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), 400)
-    )
+    assert "; none without cycles" in fact_text(words)
 
 
 @pytest.mark.parametrize(
@@ -394,24 +382,21 @@ def test_a_graph_has_a_cell_for_each_value_and_line(
     assert not ascii_ or all(line.isascii() for line in graph)
 
 
-def test_a_line_is_at_the_height_of_its_value() -> None:
-    assert text(line_of([1.0, 1.0], 2)) == ["⠉⠉", "  "]
-    assert text(line_of([0.0, 0.0], 2)) == ["  ", "⣀⣀"]
-
-
-def test_steps_are_joined_but_gaps_are_not() -> None:
-    assert text(line_of([1.0, 0.0], 2)) == ["⠉⡇", " ⣇"]
-    assert text(line_of([1.0, NAN, 0.0], 2)) == ["⠉  ", "  ⣀"]
+@pytest.mark.parametrize(("values", "lines"), [
+    ([1.0, 1.0], ["⠉⠉", "  "]),
+    ([0.0, 0.0], ["  ", "⣀⣀"]),
+    ([1.0, 0.0], ["⠉⡇", " ⣇"]),  # steps are joined
+    ([1.0, NAN, 0.0], ["⠉  ", "  ⣀"]),  # gaps are not
+    ([7.0, -7.0], ["⠉⡇", " ⣇"]),  # clipped to the scale
+])  # fmt: skip
+def test_a_line_is_at_the_height_of_its_value(values: list[float], lines: list[str]) -> None:
+    assert text(line_of(values, 2)) == lines
 
 
 def test_the_limit_is_dotted_and_never_has_the_colour_of_the_line() -> None:
     chart = line_of([0.0, 0.0], 2, limit=1.0)
     assert text(chart) == ["⠁⠁", "⣀⣀"]
     assert (styles(chart, 0), styles(chart, 1)) == (["dim"] * 2, ["clock"] * 2)
-
-
-def test_values_beyond_the_scale_are_clipped() -> None:
-    assert text(line_of([7.0, -7.0], 2)) == text(line_of([1.0, 0.0], 2))
 
 
 def test_a_scale_covers_all_clocks_by_at_least_two_steps() -> None:
