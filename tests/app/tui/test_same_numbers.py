@@ -1,5 +1,7 @@
-"""Displayed values of all views and other places equal those of `stat --json` for the same interval.
-They are read from the drawn text by the titles of their columns."""
+"""Displayed values of all views and other places equal those of `stat --json` for an interval.
+
+They are read from the drawn text by the titles of their columns.
+"""
 
 from __future__ import annotations
 

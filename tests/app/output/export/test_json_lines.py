@@ -1,4 +1,4 @@
-"""Exported JSON lines, and one recording in all formats, compared with reviewed files and `stat`."""
+"""Exported JSON lines, and one recording in all formats, compared with reviewed files."""
 
 from __future__ import annotations
 
