@@ -32,7 +32,7 @@ from perftop.recording.writer import Writer
 from perftop.tui import config
 from perftop.tui.app import PerfTopApp, ScreenSource
 from perftop.verbs import headless
-from perftop.verbs.serve import FILE_PERIOD_S, Exporter
+from perftop.verbs.exporter_server import FILE_PERIOD_S, Exporter
 
 SKIP_REASON = capabilities.cannot_be_another_user()
 pytestmark = pytest.mark.skipif(bool(SKIP_REASON), reason=SKIP_REASON or "two users can be acted")

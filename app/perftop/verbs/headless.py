@@ -5,6 +5,7 @@ recording has been read."""
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import io
 import os
@@ -16,9 +17,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from perftop.base import END_SIGNALS
+from perfprobe import wire
+from perftop.base import END_SIGNALS, files
 from perftop.base.errors import (
     USAGE,
     Failed,
@@ -28,17 +30,13 @@ from perftop.base.errors import (
     print_error,
 )
 from perftop.base.text import player_time, running_time
+from perftop.output.stat_text import Measurement
+from perftop.process.command_window import HANDLED_SIGNALS, CommandWindow
+from perftop.process.launch import start_probe
+from perftop.process.signals import ignore, on_signal
+from perftop.process.streams import ProbeStream, open_stream
+from perftop.recording.file import Source
 from perftop.session.follow import Follower
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from perfprobe import wire
-    from perftop.output.stat_text import Measurement
-    from perftop.process.command_window import CommandStart, CommandWindow
-    from perftop.process.job import Job
-    from perftop.recording.file import Source
-    from perftop.session.session import Session
 
 SUFFIX = ".perftop"
 MAX_NAME = 64
@@ -69,55 +67,6 @@ class Consumer(Follower):
         return self._measurement is None or self._measurement.admit(message)
 
 
-class MeasuredConsumer(Consumer):
-    """Follows a stream for a limited time or while a command runs. Drops samples from before the
-    measurement."""
-
-    summarises = True
-    """Whether the run is summarised. If so, the session keeps the distribution of samples."""
-
-    def __init__(
-        self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
-        *, read_pause_s: float, duration_ns: int | None = None, count: int | None = None,
-    ) -> None:  # fmt: skip
-        """`start`: shared by the machines on which one command is measured; None for one machine.
-        `read_pause_s`: seconds between two reads of the stream while the command runs; samples are
-        then handled in batches."""
-        super().__init__(interval_ns, duration_ns=duration_ns, count=count)
-        self.job, self.each_sample = job, job is not None
-        if job is not None or self.summarises:
-            from perftop.output.stat_text import Measurement
-
-            self._measurement = Measurement(job, start, read_pause_s)
-
-    @property
-    def measurement(self) -> Measurement:
-        """The measurement of the run, if it is one of a command or is summarised."""
-        assert self._measurement is not None
-        return self._measurement
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether at least one sample was measured and the command, if any, could be run."""
-        window = self.command_window
-        has_run = window is None or (window.run is not None and not window.run.failed)
-        return self.has_started and self.first_ns is not None and has_run
-
-    def on_hello(self, hello: wire.Hello) -> Session:
-        from perftop.session.session import Session
-
-        if self._measurement is not None:
-            self._measurement.begin(hello)
-        return Session(hello, summarises=self.summarises)
-
-    def on_message(self, message: wire.Message) -> bool:
-        if self.command_window is None:
-            return False
-        from perfprobe import wire
-
-        return isinstance(message, wire.Frame) and self.measurement.follow(self.session, message)
-
-
 # --- on one machine, or on several
 
 
@@ -137,10 +86,6 @@ async def run_consumers(
     does not stop the others. Returns the exit status (the command's; else 128 + the number of the
     signal that ended perftop; else 0), and each consumer's failure or None. `max_s`: seconds after
     which a broken connection is not retried. Signals stay ignored after the return."""
-    import asyncio
-
-    from perftop.process.command_window import HANDLED_SIGNALS
-    from perftop.process.signals import ignore, on_signal
 
     tasks: list[asyncio.Task[None]] = []
     command_window = consumers[0][0].command_window
@@ -179,10 +124,6 @@ async def _run_one(
 ) -> None:  # fmt: skip
     """Runs one consumer as a task, which is added to `tasks` so that it can be cancelled.
     `caught_signals`: signals that have arrived; if any, the task is cancelled at once."""
-    import asyncio
-
-    from perftop.process.launch import start_probe
-    from perftop.process.streams import ProbeStream, open_stream
 
     command_window = consumer.command_window
     try:
@@ -235,8 +176,6 @@ def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
 def output_paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
     """Returns the path of each machine's file in a directory, which is created if necessary. Raises
     Failed."""
-    from perftop.base import files
-
     if len(hosts) > MAX_MACHINES:
         raise Failed(f"{len(hosts)} machines: at most {MAX_MACHINES} at once", USAGE)
     if len(set(hosts)) != len(hosts):
@@ -264,8 +203,6 @@ def open_output(
     the reader of a pipe disconnects, the block ends without an error. An empty file is removed, so
     that it does not get in the way of a second attempt. Raises Failed, with the command's `status`
     unless that is 0."""
-    from perftop.base import files
-
     path: Path | None = args.output
     standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
     if path is not None and path != STDOUT:
@@ -332,8 +269,6 @@ class ProgressLine:
 
     def messages(self) -> Iterator[wire.Message]:
         """Yields the messages of the source, and redraws the line when it is due."""
-        from perfprobe import wire
-
         for message in self._source.messages():
             yield message
             if isinstance(message, wire.Frame):

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 STAT_INTERVAL_NS = 1_000_000_000
 LIVE_INTERVAL_NS = 500_000_000
+WHY_DURATION_NS = 10_000_000_000
+"""Default length of a measurement of `why` in ns."""
 MAX_DEFAULT_SAMPLE_NS = 100_000_000
 """Maximum default of --sample, in ns."""
 MIN_DURATION_NS = 1_000_000

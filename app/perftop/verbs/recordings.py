@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from perftop.base.errors import DAMAGED, USAGE, Failed, failure_to, print_error
 from perftop.base.text import duration, supports_colour, supports_unicode
 from perftop.session.follow import Follower
-from perftop.verbs import headless, options
+from perftop.verbs import options
 from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
@@ -222,6 +222,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
 def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     from perftop.output.compare.readings import RecordingReader
     from perftop.recording.file import STILL_WRITTEN_NOTICE, open_source
+    from perftop.verbs.headless import read_with_progress
 
     try:
         opened = open_source(path)
@@ -229,7 +230,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
         raise Failed(f"{failed}; {COMPARABLE_FILES}", failed.status) from None
     with opened as source:
         recorded = RecordingReader(by_mark=by_mark)
-        with headless.read_with_progress(source, path) as messages:
+        with read_with_progress(source, path) as messages:
             recorded.process(chain([source.hello], messages))
         recorded.on_end()
     readings = recorded.readings
@@ -276,6 +277,7 @@ def run_export(args: argparse.Namespace) -> int:
         from perftop.base import files
         from perftop.output.export.fields import chosen_fields, with_events
         from perftop.recording.file import UNCHECKED_NOTICE, open_source, report_damage
+        from perftop.verbs.headless import read_with_progress
 
     path = None if str(args.file) == "-" else args.file
     output = None if args.output == "-" else Path(args.output)
@@ -294,7 +296,7 @@ def run_export(args: argparse.Namespace) -> int:
                 export.export_format = create_format(session, fields, output_file)
                 try:
                     quiet, name = output is None and sys.stdout.isatty(), path or "stdin"
-                    with headless.read_with_progress(source, name, quiet=quiet) as messages:
+                    with read_with_progress(source, name, quiet=quiet) as messages:
                         export.read(messages, output_file, live=source.size is None)
                 except BaseException:
                     export.export_format.drop()

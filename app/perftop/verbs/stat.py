@@ -4,40 +4,21 @@ command several times, each with its own probe."""
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import shlex
-import shutil
+import signal
 import sys
-from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed, print_error
-from perftop.base.text import (
-    printable,
-    supports_colour,
-    supports_unicode,
-    terminal_text,
-    with_style,
-)
+from perftop.base.text import supports_colour, supports_unicode, terminal_text, with_style
 from perftop.verbs import options
-from perftop.verbs.headless import (
-    MeasuredConsumer,
-    open_output,
-    report_failures,
-    run_consumer,
-    run_consumers,
-)
 from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
-    from perfprobe import wire
-    from perftop.model.kinds import Episode
     from perftop.output.compare.repeated import RepeatedRun
-    from perftop.output.stat_lines import Line
-    from perftop.process.command_window import CommandStart
-    from perftop.process.job import Job
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 COMMAND_HELP = (
     "-- CMD [ARG …] runs a command, measures it from just before it starts to just after it "
@@ -85,6 +66,13 @@ def run(args: argparse.Namespace) -> int:
         start = options.shared_start(job, len(commands))
         with fast_imports():
             from perftop.process.signals import run_loop
+            from perftop.verbs.headless import (
+                open_output,
+                report_failures,
+                run_consumer,
+                run_consumers,
+            )
+            from perftop.verbs.measuring import Stat
 
             stats = [Stat(args, job, start, name) for name, _ in commands]
         max_s = inf if args.duration is None else args.duration / 1e9
@@ -100,147 +88,6 @@ def run(args: argparse.Namespace) -> int:
                 consumers = [(stat, argv) for stat, (_, argv) in zip(stats, commands, strict=True)]
                 status = report_failures(*run_loop(run_consumers, consumers, max_s))
         return status or stats[0].command_status
-
-
-class Stat(MeasuredConsumer):
-    """One measurement of one machine. Prints each interval at its end, and a summary at the end."""
-
-    out: TextIO
-
-    def __init__(
-        self, args: argparse.Namespace, job: Job | None = None, start: CommandStart | None = None,
-        name: str | None = None,
-    ) -> None:  # fmt: skip
-        """`name`: name of the machine, printed with its lines; None if it is the only one."""
-        from perftop.output.export.fields import chosen_fields
-        from perftop.process.streams import READ_PAUSE_S
-
-        interval_ns, _ = options.interval_and_sample(args)
-        lines = job is None or args.interval is not None
-        super().__init__(
-            interval_ns if lines else None, job, start, read_pause_s=0.0 if lines else READ_PAUSE_S,
-            duration_ns=args.duration, count=args.count,
-        )  # fmt: skip
-        self._args, self._name = args, name
-        self._prefix = f"{name}: " if name else ""
-        self._lines = lines
-        """Whether intervals are printed; otherwise only the summary is."""
-        self._metrics = args.metrics
-        self._fields = chosen_fields(self._metrics)
-        self._columns = None if self._metrics is None else _column_keys(self._metrics)
-
-    def on_hello(self, hello: wire.Hello) -> Session:
-        from perftop.output import stat_lines, stat_text
-        from perftop.output.export.fields import with_events
-        from perftop.output.stat_lines import SCREEN_LINES, StatTable
-
-        session = super().on_hello(options.labelled_hello(self._args, hello))
-        self._fields = with_events(session, self._fields, self._metrics)
-        if self.job is not None:
-            session.track_losses(self.job.pid)
-        elif not self._args.json:
-            session.track_losses(losses_only=True)
-        height = SCREEN_LINES
-        if self.out.isatty():
-            height = shutil.get_terminal_size((80, SCREEN_LINES)).lines
-        brief = self._args.brief
-        self._table = StatTable(session, self._columns, brief=brief, height=height)
-        if self._args.json:
-            self._print_json(stat_lines.hello_line(session))
-        elif self._lines:
-            self._print(stat_text.heading(session))
-        return session
-
-    def on_episode_end(self, episode: Episode) -> None:
-        """Counts and prints an episode that has ended, or that is running at the end."""
-        from perftop.output import stat_lines
-
-        self.measurement.tally.add(episode, self.session.now_ns)
-        if self._args.json:
-            self._print_json(stat_lines.episode_line(self.session, episode))
-        elif episode.end_ns is not None or not self._lines:  # else its beginning was printed
-            self._print_episode(episode)
-
-    def on_episode_start(self, episode: Episode) -> None:
-        from perftop.output import stat_lines
-
-        if self._lines and self._args.json:
-            self._print_json(stat_lines.beginning_line(self.session, episode))
-        elif self._lines:
-            self._print_episode(episode)
-
-    def on_warning(self, text: str) -> None:
-        from perftop.process.signals import write_text
-
-        write_text(sys.stderr, f"perftop: {self._prefix}{printable(text)}\n")
-
-    def on_interval(self, interval: Interval) -> None:
-        from perftop.output import stat_lines
-        from perftop.output.export.json_lines import only_measures
-
-        if self._args.json:
-            line = stat_lines.interval_line(self.session, interval)
-            self._print_json(only_measures(line, self._fields))
-        else:
-            self._print([*self._heading(), *self._table.lines(interval)])
-
-    def on_end(self) -> None:
-        from perftop.output import stat_text
-        from perftop.output.export.json_lines import only_measures
-
-        if not self.is_measured:
-            return
-        for episode in self.session.running:
-            self.on_episode_end(episode)
-        line = self.measurement.line(self.session)
-        if self._args.json:
-            self._print_json(only_measures(line, self._fields))
-            return
-        argv = None if self.job is None else self.job.argv
-        tally, brief = self.measurement.tally, self._args.brief
-        lines = stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
-        if argv is None and self.session.frames > 1:
-            from perftop.output.why_report import report
-            from perftop.output.why_text import answer
-
-            lines = ["", answer(report(self.session)), *lines]
-        if not self._lines:
-            lines += ["", stat_text.heading(self.session)[0]]
-        self._print([*self._heading(), *lines, *stat_text.missing_lines(self.session)])
-
-    def _print_episode(self, episode: Episode) -> None:
-        from perftop.output import stat_text
-
-        self._print([self._prefix + stat_text.episode_line(self.session, episode)])
-
-    def _heading(self) -> list[str]:
-        """Returns a heading with the machine's name; no lines if it is the only machine."""
-        return [] if self._name is None else ["", f"=== {self._name}"]
-
-    def _print_json(self, line: Line) -> None:
-        from perftop.output import stat_lines
-
-        origin = {} if self._name is None else {"from": self._name}
-        self._print([stat_lines.line_text(line | origin)])
-
-    def _print(self, lines: list[str]) -> None:
-        from perftop.process.signals import write_text
-
-        is_file = self._args.json or self.out not in {sys.stdout, sys.stderr}
-        unicode = is_file or supports_unicode()
-        write_text(self.out, "".join(f"{terminal_text(s, unicode=unicode)}\n" for s in lines))
-
-
-def _column_keys(metrics: Sequence[str]) -> list[str]:
-    from perftop.model.numbers import is_event_key
-    from perftop.output import stat_lines
-    from perftop.output.export.fields import chosen_fields
-
-    keys = [field.key for field in chosen_fields(metrics)]
-    for key in keys:
-        if not stat_lines.is_known_number(key):
-            raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
-    return keys + [name for name in metrics if is_event_key(name)]
 
 
 # --- repeated runs of a command
@@ -279,32 +126,31 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
     first failed run, including warm-ups. Raises Failed if a command cannot be run."""
     with fast_imports():
         from perftop.output import stat_lines
-        from perftop.output.compare import text
-        from perftop.output.compare.repeated import (
-            CommandRuns,
-            compare_interleaved,
-            exit_status,
-            lines,
-            runs_json,
-        )
+        from perftop.output.compare import repeated, text
+        from perftop.verbs.headless import open_output
+
     status = 0
     with open_output(args, lambda: status) as out:
         repeats, hello, was_stopped = _measured_runs(args, sample_ns)
-        status = exit_status(repeats) or was_stopped
+        status = repeated.exit_status(repeats) or was_stopped
         sides = [
-            (CommandRuns([run for run in repeats if run.side == side]), argv)
+            (repeated.CommandRuns([run for run in repeats if run.side == side]), argv)
             for side, argv in args.commands.items()
         ]
         if not repeats:
             return status
         unicode = supports_unicode() or out not in {sys.stdout, sys.stderr}
-        compared = compare_interleaved([runs for runs, _ in sides]) if len(sides) == 2 else []
+        compared = (
+            repeated.compare_interleaved([runs for runs, _ in sides]) if len(sides) == 2 else []
+        )
         if args.json:
-            objects = [line for runs, argv in sides for line in runs_json(runs, argv)]
+            objects = [line for runs, argv in sides for line in repeated.runs_json(runs, argv)]
             objects += [text.diff_json(compared, ([], []))] if compared else []
             printed_lines = [hello, *map(stat_lines.line_text, objects)]
         else:
-            printed_lines = [line for runs, argv in sides for line in (*lines(runs, argv), "")][:-1]
+            printed_lines = [
+                line for runs, argv in sides for line in (*repeated.lines(runs, argv), "")
+            ][:-1]
             if compared:
                 names = shlex.join(args.commands["A"]), shlex.join(args.commands["B"])
                 printed_lines += ["", *text.lines(compared, names, unicode=unicode)]
@@ -320,15 +166,13 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
 def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[RepeatedRun], str, int]:
     """Returns the runs, the hello of the first run as a JSON line, and an exit status: 128 + the
     signal that ended the series early, else 0."""
-    import io
-    import json
-    import signal
 
     from perftop.output.compare.repeated import RepeatedRun
     from perftop.process.command_window import HANDLED_SIGNALS
     from perftop.process.job import Job
     from perftop.process.signals import run_loop
-    from perftop.verbs.headless import STDOUT
+    from perftop.verbs.headless import STDOUT, run_consumer
+    from perftop.verbs.measuring import Stat
 
     order = [
         (turn, side)

@@ -12,20 +12,17 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perftop.base.errors import DAMAGED, USAGE, Failed, print_error
-from perftop.base.text import long_duration, supports_colour, supports_unicode, terminal_text
-from perftop.verbs import headless, options
-from perftop.verbs.headless import MeasuredConsumer, open_output, run_consumer
+from perftop.base.errors import DAMAGED, USAGE, Failed
+from perftop.base.text import supports_unicode, terminal_text
+from perftop.verbs import options
 from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perftop.process.job import Job
     from perftop.session.session import Session
 
-DEFAULT_DURATION_NS = 10_000_000_000
 EPILOG = (
     "-- CMD [ARG …] runs a command and reports on stderr how much time it lost, and to what. The "
     "exit status is the command's; without a command it is 0, even if no cause was found."
@@ -51,11 +48,13 @@ def run(args: argparse.Namespace) -> int:
     with options.fork_job(args) as job:
         from perftop.process import launch
 
-        duration_ns = args.duration or DEFAULT_DURATION_NS
+        duration_ns = args.duration or options.WHY_DURATION_NS
         batch_ns = launch.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
         argv = options.stream_command(args, sample_ns, batch_ns, job)
         with fast_imports():
             from perftop.process.signals import run_loop
+            from perftop.verbs.headless import open_output, run_consumer
+            from perftop.verbs.measuring import Why
 
             work = Why(args, job)
         status = 0
@@ -74,6 +73,8 @@ def _run_on_file(args: argparse.Namespace) -> int:
     options.refuse_probe_options(args, "is only for measuring; the recording has its own")
     with fast_imports():
         from perftop.recording.file import open_source, refuse_as_output, report_damage
+        from perftop.verbs.headless import open_output, read_with_progress
+        from perftop.verbs.measuring import Why
 
         work = Why(args)
     path: Path = args.file
@@ -84,7 +85,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
         try:
             with open_source(source_path) as source:
                 work.process([source.hello])
-                with headless.read_with_progress(source, path) as messages:
+                with read_with_progress(source, path) as messages:
                     work.process(messages)
         except Failed as failed:
             raise Failed(f"{failed}{_argument_hint(path)}", failed.status) from None
@@ -102,60 +103,6 @@ def _argument_hint(path: Path) -> str:
         options.parse_duration_ns("" if path.exists() else str(path))
         return f"; length of a measurement: --duration {path}"
     return ""
-
-
-class Why(MeasuredConsumer):
-    summarises = False
-    out: TextIO
-
-    def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
-        # A signal during an import ends perftop at once. So nothing may be imported once an output
-        # file is open, because it would not be removed.
-        import perftop.output.why_text
-        import perftop.session.session  # noqa: F401
-        from perftop.process.streams import READ_PAUSE_S
-
-        is_timed = args.file is None and job is None
-        duration_ns = (args.duration or DEFAULT_DURATION_NS) if is_timed else None
-        super().__init__(None, job, read_pause_s=READ_PAUSE_S, duration_ns=duration_ns)
-        self._args = args
-        self.has_reported = False
-        self._shows_wait = is_timed and sys.stderr.isatty()
-
-    def on_hello(self, hello: wire.Hello) -> Session:
-        session = super().on_hello(hello)
-        session.track_losses(-1 if self.job is None else self.job.pid)
-        if self._shows_wait and self.duration_ns is not None:
-            text = f"watching for {long_duration(self.duration_ns)} …\r"
-            print(text, end="", file=sys.stderr, flush=True)
-        return session
-
-    def on_end(self) -> None:
-        from perftop.output import stat_lines, why_report, why_text
-        from perftop.output.run_summary import run_line, time_use_lines
-
-        if self._shows_wait:
-            print("\x1b[K", end="", file=sys.stderr, flush=True)
-        if not self.is_measured:
-            return
-        session = self.session
-        if session.frames < 2:
-            print_error("fewer than two samples: no answer is possible")
-            return
-        self.has_reported = True
-        job, watched = self.job, session.neighbours.watched_job.name
-        argv = job.argv if job is not None and watched == str(job.pid) else ()
-        findings = why_report.report(session, argv, is_past=self._args.file is not None)
-        if self._args.json:
-            run = None if self.command_window is None else run_line(session, self.command_window)
-            lines = [stat_lines.line_text(why_text.why_json(findings, run))]
-        else:
-            colour, unicode = supports_colour(self.out), supports_unicode()
-            lines = why_text.lines(findings, colour=colour, unicode=unicode)
-            bar = time_use_lines(session.run_phases(), unicode=unicode) if job is not None else []
-            lines[1:1] = ["", *bar] if bar else []
-        self.out.write("".join(f"{line}\n" for line in lines))
-        self.out.flush()
 
 
 # --- `perftop summary`
@@ -193,6 +140,7 @@ def run_summary(args: argparse.Namespace) -> int:
         from perftop.output.summary_text import Phases
         from perftop.recording.file import open_source, report_damage
         from perftop.session.session import max_batch
+        from perftop.verbs.headless import read_with_progress
 
     file: Path = args.file
     by_mark = args.by is not None
@@ -204,7 +152,7 @@ def run_summary(args: argparse.Namespace) -> int:
         size = max_batch(source.hello)
         for reader in readers:
             reader.process([source.hello])
-        with headless.read_with_progress(source, file) as messages:
+        with read_with_progress(source, file) as messages:
             wanted_messages = _messages_until(messages, end, source.hello)
             step = size if whole_phases.has_reached_start else 1
             while batch := list(islice(wanted_messages, step)):

@@ -31,7 +31,7 @@ from perftop.session.episodes import (
 )
 from perftop.session.history import History
 from perftop.session.session import Session
-from perftop.verbs.stat import Stat
+from perftop.verbs.measuring import Stat
 
 
 def test_several_readers_get_all_episodes() -> None:

@@ -22,8 +22,8 @@ from waiting import MAX_WAIT_S, wait_for
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.process.serving import OPENMETRICS, TEXT, inherited_sockets
-from perftop.verbs import serve
-from perftop.verbs.serve import is_public, listener_address, listening_sockets
+from perftop.verbs import exporter_server
+from perftop.verbs.exporter_server import is_public, listener_address, listening_sockets
 
 SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
 
@@ -84,17 +84,17 @@ def test_a_silent_probe_is_not_reported_as_an_idle_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After some seconds without a sample the page is unavailable."""
-    assert serve.STALE_S >= 10
+    assert exporter_server.STALE_S >= 10
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
         yield messages("steady,cpus=4", 2)
 
     async def pages_before_and_after_silence() -> tuple[bytes | None, bytes | None]:
-        one = serve.Exporter()
+        one = exporter_server.Exporter()
         await one.consume(stream())
         before = one.page(openmetrics=True)
-        monkeypatch.setattr(serve, "STALE_S", -1.0)
-        monkeypatch.setattr(serve, "STALE_SAMPLES", -1)
+        monkeypatch.setattr(exporter_server, "STALE_S", -1.0)
+        monkeypatch.setattr(exporter_server, "STALE_SAMPLES", -1)
         return before, one.page(openmetrics=True)
 
     before, after = asyncio.run(pages_before_and_after_silence())
@@ -177,7 +177,7 @@ def test_the_lines_for_prometheus_name_the_address(where: str, host: str, place:
     try:
         with listening_sockets(where) as (one,):
             port = one.getsockname()[1]
-            comment, *lines = serve.scrape_snippet(one).splitlines()
+            comment, *lines = exporter_server.scrape_snippet(one).splitlines()
     except Failed as failed:
         pytest.skip(str(failed))
     assert comment == f"# in prometheus.yml{place}:"

@@ -27,7 +27,8 @@ from perftop.process.job import Job, raw_ns
 from perftop.recording import ring
 from perftop.recording.file import Recording, RecordingDirectory
 from perftop.session.session import MAX_BATCH
-from perftop.verbs.record import CommandSummary, StreamRecorder, episode_kinds
+from perftop.verbs.record import episode_kinds
+from perftop.verbs.recorder import CommandSummary, StreamRecorder
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
 CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"

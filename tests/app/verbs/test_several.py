@@ -23,7 +23,7 @@ from perftop.recording import file
 from perftop.recording.file import Source, open_source
 from perftop.verbs import headless
 from perftop.verbs.headless import QUIET_START_S, ProgressLine
-from perftop.verbs.record import StreamRecorder
+from perftop.verbs.recorder import StreamRecorder
 
 HOSTS = ("--host", "n1", "--host", "me@n2", "--host", "n3")
 

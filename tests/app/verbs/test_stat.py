@@ -18,8 +18,7 @@ from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perftop import cli
-from perftop.verbs.stat import Stat
-from perftop.verbs.why import Why
+from perftop.verbs.measuring import Stat, Why
 
 MS = 1_000_000
 

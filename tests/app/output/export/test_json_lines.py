@@ -24,7 +24,7 @@ from perfprobe import wire
 from perftop import cli
 from perftop.output.export.json_lines import RecordedCommand
 from perftop.session.session import Session
-from perftop.verbs import stat
+from perftop.verbs import measuring
 
 
 async def _printed(result: list[wire.Message], interval_ns: int, seconds: float) -> bytes:
@@ -33,7 +33,7 @@ async def _printed(result: list[wire.Message], interval_ns: int, seconds: float)
             yield [message]
 
     words = f"stat --json -i {interval_ns / 1e9}s --sample {SAMPLE_NS / 1e9}s --duration {seconds}s"
-    printer = stat.Stat(cli._parse_arguments(words.split()))
+    printer = measuring.Stat(cli._parse_arguments(words.split()))
     printer.out = io.StringIO()
     await printer.consume(stream())
     printer.on_end()

@@ -1,0 +1,232 @@
+"""What `stat` and `why` do with a stream: print intervals and episodes, a summary or a report."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from perfprobe import wire
+from perftop.base.errors import USAGE, Failed, print_error
+from perftop.base.text import (
+    long_duration,
+    printable,
+    supports_colour,
+    supports_unicode,
+    terminal_text,
+)
+from perftop.model.kinds import Episode
+from perftop.model.numbers import is_event_key
+from perftop.output import stat_lines, stat_text, why_report, why_text
+from perftop.output.export.fields import chosen_fields, with_events
+from perftop.output.export.json_lines import only_measures
+from perftop.output.run_summary import run_line, time_use_lines
+from perftop.output.stat_lines import SCREEN_LINES, Line, StatTable
+from perftop.output.stat_text import Measurement
+from perftop.process.command_window import CommandStart
+from perftop.process.job import Job
+from perftop.process.signals import write_text
+from perftop.process.streams import READ_PAUSE_S
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.verbs import options
+from perftop.verbs.headless import Consumer
+
+
+class MeasuredConsumer(Consumer):
+    """Follows a stream for a limited time or while a command runs. Drops samples from before the
+    measurement."""
+
+    summarises = True
+    """Whether the run is summarised. If so, the session keeps the distribution of samples."""
+
+    def __init__(
+        self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
+        *, read_pause_s: float, duration_ns: int | None = None, count: int | None = None,
+    ) -> None:  # fmt: skip
+        """`start`: shared by the machines on which one command is measured; None for one machine.
+        `read_pause_s`: seconds between two reads of the stream while the command runs; samples are
+        then handled in batches."""
+        super().__init__(interval_ns, duration_ns=duration_ns, count=count)
+        self.job, self.each_sample = job, job is not None
+        if job is not None or self.summarises:
+            self._measurement = Measurement(job, start, read_pause_s)
+
+    @property
+    def measurement(self) -> Measurement:
+        """The measurement of the run, if it is one of a command or is summarised."""
+        assert self._measurement is not None
+        return self._measurement
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether at least one sample was measured and the command, if any, could be run."""
+        window = self.command_window
+        has_run = window is None or (window.run is not None and not window.run.failed)
+        return self.has_started and self.first_ns is not None and has_run
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        if self._measurement is not None:
+            self._measurement.begin(hello)
+        return Session(hello, summarises=self.summarises)
+
+    def on_message(self, message: wire.Message) -> bool:
+        if self.command_window is None:
+            return False
+        return isinstance(message, wire.Frame) and self.measurement.follow(self.session, message)
+
+
+class Stat(MeasuredConsumer):
+    """One measurement of one machine. Prints each interval at its end, and a summary at the end."""
+
+    out: TextIO
+
+    def __init__(
+        self, args: argparse.Namespace, job: Job | None = None, start: CommandStart | None = None,
+        name: str | None = None,
+    ) -> None:  # fmt: skip
+        """`name`: name of the machine, printed with its lines; None if it is the only one."""
+        interval_ns, _ = options.interval_and_sample(args)
+        lines = job is None or args.interval is not None
+        super().__init__(
+            interval_ns if lines else None, job, start, read_pause_s=0.0 if lines else READ_PAUSE_S,
+            duration_ns=args.duration, count=args.count,
+        )  # fmt: skip
+        self._args, self._name = args, name
+        self._prefix = f"{name}: " if name else ""
+        self._lines = lines
+        """Whether intervals are printed; otherwise only the summary is."""
+        self._metrics = args.metrics
+        self._fields = chosen_fields(self._metrics)
+        self._columns = None if self._metrics is None else _column_keys(self._metrics)
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = super().on_hello(options.labelled_hello(self._args, hello))
+        self._fields = with_events(session, self._fields, self._metrics)
+        if self.job is not None:
+            session.track_losses(self.job.pid)
+        elif not self._args.json:
+            session.track_losses(losses_only=True)
+        height = SCREEN_LINES
+        if self.out.isatty():
+            height = shutil.get_terminal_size((80, SCREEN_LINES)).lines
+        brief = self._args.brief
+        self._table = StatTable(session, self._columns, brief=brief, height=height)
+        if self._args.json:
+            self._print_json(stat_lines.hello_line(session))
+        elif self._lines:
+            self._print(stat_text.heading(session))
+        return session
+
+    def on_episode_end(self, episode: Episode) -> None:
+        """Counts and prints an episode that has ended, or that is running at the end."""
+        self.measurement.tally.add(episode, self.session.now_ns)
+        if self._args.json:
+            self._print_json(stat_lines.episode_line(self.session, episode))
+        elif episode.end_ns is not None or not self._lines:  # else its beginning was printed
+            self._print_episode(episode)
+
+    def on_episode_start(self, episode: Episode) -> None:
+        if self._lines and self._args.json:
+            self._print_json(stat_lines.beginning_line(self.session, episode))
+        elif self._lines:
+            self._print_episode(episode)
+
+    def on_warning(self, text: str) -> None:
+        write_text(sys.stderr, f"perftop: {self._prefix}{printable(text)}\n")
+
+    def on_interval(self, interval: Interval) -> None:
+        if self._args.json:
+            line = stat_lines.interval_line(self.session, interval)
+            self._print_json(only_measures(line, self._fields))
+        else:
+            self._print([*self._heading(), *self._table.lines(interval)])
+
+    def on_end(self) -> None:
+        if not self.is_measured:
+            return
+        for episode in self.session.running:
+            self.on_episode_end(episode)
+        line = self.measurement.line(self.session)
+        if self._args.json:
+            self._print_json(only_measures(line, self._fields))
+            return
+        argv = None if self.job is None else self.job.argv
+        tally, brief = self.measurement.tally, self._args.brief
+        lines = stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
+        if argv is None and self.session.frames > 1:
+            lines = ["", why_text.answer(why_report.report(self.session)), *lines]
+        if not self._lines:
+            lines += ["", stat_text.heading(self.session)[0]]
+        self._print([*self._heading(), *lines, *stat_text.missing_lines(self.session)])
+
+    def _print_episode(self, episode: Episode) -> None:
+        self._print([self._prefix + stat_text.episode_line(self.session, episode)])
+
+    def _heading(self) -> list[str]:
+        """Returns a heading with the machine's name; no lines if it is the only machine."""
+        return [] if self._name is None else ["", f"=== {self._name}"]
+
+    def _print_json(self, line: Line) -> None:
+        origin = {} if self._name is None else {"from": self._name}
+        self._print([stat_lines.line_text(line | origin)])
+
+    def _print(self, lines: list[str]) -> None:
+        is_file = self._args.json or self.out not in {sys.stdout, sys.stderr}
+        unicode = is_file or supports_unicode()
+        write_text(self.out, "".join(f"{terminal_text(s, unicode=unicode)}\n" for s in lines))
+
+
+def _column_keys(metrics: Sequence[str]) -> list[str]:
+    keys = [field.key for field in chosen_fields(metrics)]
+    for key in keys:
+        if not stat_lines.is_known_number(key):
+            raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
+    return keys + [name for name in metrics if is_event_key(name)]
+
+
+class Why(MeasuredConsumer):
+    summarises = False
+    out: TextIO
+
+    def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
+        is_timed = args.file is None and job is None
+        duration_ns = (args.duration or options.WHY_DURATION_NS) if is_timed else None
+        super().__init__(None, job, read_pause_s=READ_PAUSE_S, duration_ns=duration_ns)
+        self._args = args
+        self.has_reported = False
+        self._shows_wait = is_timed and sys.stderr.isatty()
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = super().on_hello(hello)
+        session.track_losses(-1 if self.job is None else self.job.pid)
+        if self._shows_wait and self.duration_ns is not None:
+            text = f"watching for {long_duration(self.duration_ns)} …\r"
+            print(text, end="", file=sys.stderr, flush=True)
+        return session
+
+    def on_end(self) -> None:
+        if self._shows_wait:
+            print("\x1b[K", end="", file=sys.stderr, flush=True)
+        if not self.is_measured:
+            return
+        session = self.session
+        if session.frames < 2:
+            print_error("fewer than two samples: no answer is possible")
+            return
+        self.has_reported = True
+        job, watched = self.job, session.neighbours.watched_job.name
+        argv = job.argv if job is not None and watched == str(job.pid) else ()
+        findings = why_report.report(session, argv, is_past=self._args.file is not None)
+        if self._args.json:
+            run = None if self.command_window is None else run_line(session, self.command_window)
+            lines = [stat_lines.line_text(why_text.why_json(findings, run))]
+        else:
+            colour, unicode = supports_colour(self.out), supports_unicode()
+            lines = why_text.lines(findings, colour=colour, unicode=unicode)
+            bar = time_use_lines(session.run_phases(), unicode=unicode) if job is not None else []
+            lines[1:1] = ["", *bar] if bar else []
+        self.out.write("".join(f"{line}\n" for line in lines))
+        self.out.flush()
