@@ -359,23 +359,6 @@ def test_the_cache_of_another_user_is_not_used(
     assert player.cached_index(recording) == b"found"
 
 
-def test_the_theme_is_not_stored_behind_a_link(
-    shared_directory: Path, home_directories: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(shared_directory / "state"))
-    with as_nobody():
-        os.makedirs("state/perftop")
-        os.symlink(home_directories / "out", "state/perftop/theme")
-    app = PerfTopApp(ScreenSource())
-    app.restore_theme()
-    app.action_theme()
-    assert os.path.isfile("state/perftop/theme")
-    with as_nobody():
-        os.rename("state/perftop", "away")
-        os.symlink(home_directories, "state/perftop")
-    app.action_theme()
-
-
 def keep_theme(_: Path) -> None:
     app = PerfTopApp(ScreenSource())
     app.restore_theme()

@@ -164,18 +164,6 @@ async def test_queued_samples_do_not_count_towards_the_time_limit() -> None:
     assert command_window.bounds is not None
 
 
-async def test_a_simulated_machine_has_no_time_bounds() -> None:
-    """Its clock may be years ahead or behind."""
-
-    async with window_around(["sleep", "0.05"], source="sim:steady") as (command_window, _job):
-        assert command_window.admit(sample(GOOD, 1))
-        command_window.add_frame(sample(GOOD, 1))
-        assert not command_window.add_frame(sample(GOOD, 10**18)), "the command still runs"
-        await command_window.wait_for_end()
-        assert command_window.add_frame(sample(GOOD, 2))
-    assert command_window.bounds is None
-
-
 async def test_signals_sent_only_to_perftop_are_forwarded() -> None:
     async with window_around(["sleep", "60"]) as (command_window, _job):
         assert not command_window.on_signal(15), "the command has not started, so perftop ends"

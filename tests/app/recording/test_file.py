@@ -201,11 +201,6 @@ def test_damage_to_the_first_message_is_reported(tmp_path: Path, changed_byte: i
         open_recording(tmp_path, bytes(data))
 
 
-def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match="No such file"):
-        Recording(tmp_path / "nothing")
-
-
 def test_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Failed, match="it is a pipe; perftop export reads pipes"):

@@ -211,19 +211,6 @@ def view(run: Run) -> str:
     return "\n".join(output.render_line(y).text.rstrip() for y in range(output.size.height))
 
 
-async def test_a_message_disappears_with_the_next_key(working_directory: Path) -> None:
-    async with running_app(Machine()) as run:
-        await run.intervals(1)
-        await run.pilot.press("R")
-        await until_true(
-            lambda: "recording to " in lines_above_view(run.pilot), "the path of the recording"
-        )
-        await run.pilot.press("j")
-        run.source.check()
-        await until_true(lambda: "recording to " not in lines_above_view(run.pilot), "it was seen")
-        assert " REC " in lines_above_view(run.pilot)
-
-
 async def test_a_key_starts_and_stops_recording(working_directory: Path) -> None:
     async with running_app(Machine()) as run:
         await run.intervals(3)

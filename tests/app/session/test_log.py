@@ -25,7 +25,6 @@ from perftop.session.episodes import (
     MAX_ENDED,
     MAX_WARNING,
     EpisodeLog,
-    EpisodeTally,
     RecordingEpisodes,
     next_mark_label,
 )
@@ -106,16 +105,6 @@ def test_only_marks_of_users_are_numbered() -> None:
     assert next_mark_label(session.marks) == "mark 1"
     session.apply(wire.Note("mark", synth.SAMPLE_NS, "user", {"label": "here"}))
     assert next_mark_label(session.marks) == "mark 2"
-
-
-def test_the_worst_of_several_episodes_is_the_costliest() -> None:
-    tally = EpisodeTally()
-    mild, bad = (Episode("steal", [0], 0, 10**9, depth, "hypervisor") for depth in (0.1, 0.3))
-    alone = Episode("throttle", [0], 0, 10**9, 0.5, "thermal")
-    for episode in (mild, bad, alone):
-        tally.add(episode, 2 * 10**9)
-    assert tally.counts_by_cause == {"steal": {"hypervisor": 2}, "throttle": {"thermal": 1}}
-    assert tally.worst_episodes() == [bad]
 
 
 # --- a wrongly settled factor that changes later

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,9 @@ from sessions import TICKS, session_of
 from synth import frame
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import SimSource
 from perftop.model.sample_reader import StackedSamples
 from perftop.model.tasks import TaskSnapshot, WatchedJob
-from perftop.output import run_summary, stat_lines
-from perftop.output.stat_lines import StatTable
+from perftop.output import run_summary
 from perftop.output.why_report import report
 from perftop.session import task_times
 from perftop.session.interval import Distribution, _five_percent
@@ -250,41 +247,6 @@ def test_a_short_time_alone_is_not_reported() -> None:
     assert busy.single_cpu_task == ""
 
 
-# --- a watched job, compared with the simulation
-
-
-S = 1_000_000_000
-
-
-@pytest.fixture(scope="module")
-def lines() -> list[stat_lines.Line]:
-    """Six seconds of a job that has CPU 0 to itself."""
-    source = SimSource("sim:neighbour,cpus=4,speed=max", S // 5, watch="lmp")
-    session = Session(source.hello)
-    results: list[stat_lines.Line] = []
-    while len(results) < 6:
-        for message in source.poll():
-            session.apply(message)
-            if session.span_ns >= S:
-                interval = session.take_interval()
-                line = stat_lines.interval_line(session, interval)
-                line["text"] = StatTable(session, ["util", "task"]).lines(interval)
-                results.append(line)
-    return results
-
-
-def test_times_of_a_job_equal_those_of_its_cpu(lines: list[stat_lines.Line]) -> None:
-    for line in lines[1:]:
-        watched, cpu = line["watched"], line["cpus"][0]
-        assert watched["job"] == "lmp"
-        assert watched["threads"] == 1
-        assert watched["cpus"] == [0]
-        assert watched["run_s"] == pytest.approx(cpu["util"] * line["elapsed_s"], abs=0.05)
-        assert watched["wait_s"] < 0.05
-        assert cpu["task"] == {"pid": 4000, "comm": "lmp", "share": pytest.approx(1.0, abs=0.05)}
-        assert "task" not in line["cpus"][1]
-
-
 # --- samples of a summary, in bounded memory
 
 
@@ -328,19 +290,6 @@ def test_samples_of_parts_of_batches_are_stacked() -> None:
     for batch, begin, end in ((first, 1, 2), (first, 2, 4), (other, 0, 3)):
         samples.add(batch, begin, end)
     assert samples.part(np.asarray).tolist() == [1, 2, 3, 10, 11, 12]
-
-
-@pytest.mark.parametrize("count", [2, 3, 511, 512, 513, 20_000])
-def test_thinning_copies_only_parts_of_the_samples(count: int) -> None:
-    distribution = Distribution([0])
-    rows = np.arange(count * 8, dtype=np.float32).reshape(count, 8)
-    distribution._kept_samples, distribution._count = rows.copy(), count
-    tracemalloc.start()
-    distribution._halve_kept()
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 50_000, "half of the longest is 320,000 bytes"
-    assert np.array_equal(distribution._kept_samples[: distribution._count], rows[::2])
 
 
 def test_the_fifth_percentile_equals_that_of_numpy() -> None:
