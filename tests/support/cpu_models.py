@@ -69,6 +69,3 @@ def factors(result: list[Multiplier], key: str) -> list[float]:
 ANY = ("any-thread", "traced", "bounds")
 ONE_ANY = ("one-thread", "any-thread", "traced", "bounds")
 ONE_DIST = ("one-thread", "distributed", "traced", "bounds")
-SOFT = ("traced", "bounds")
-SINGLE = ("single",)
-ANY_ONLY = ("any-thread",)

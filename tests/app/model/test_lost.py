@@ -6,21 +6,42 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from known_truths import (
-    HZ,
-    lost_share_at_half_the_clock,
-    steal_from_ticks_in_short_samples,
-    values,
-    wanted_and_lost_s,
-)
 from nightly import cases_by_day
 from sim_truth import PLAYED_S, SMALL, found_episodes
 
-from perftop.base.arrays import Floats
-from perftop.model.evaluation import distribute_steal, resting_cpus
-from perftop.model.numbers import INDEX
+from perftop.base.arrays import Bools, Floats
+from perftop.model.evaluation import Evaluator, Values, distribute_steal, lost_time, resting_cpus
+from perftop.model.numbers import INDEX, METRICS
 
 SAMPLE_NS = 100_000_000
+HZ = 3e9
+
+
+class FullEvaluator(Evaluator):
+    """An evaluator that has all metrics but those in `missing_metrics`."""
+
+    def __init__(self, *missing_metrics: str) -> None:
+        self._lacking = missing_metrics
+
+    def cpus_with(self, key: str) -> Bools:
+        return np.array([key not in self._lacking])
+
+
+def values(span_s: float = 1.0, **shares: float) -> Values:
+    """Returns the values of one CPU with these metrics; the clock is in Hz."""
+    top, bottom = np.full((2, len(METRICS), 1), np.nan)
+    for key, share in shares.items():
+        top[INDEX[key]], bottom[INDEX[key]] = share * span_s, span_s
+    bottom[INDEX["util"]] = span_s
+    return Values(top, bottom)
+
+
+def wanted_and_lost_s(
+    values_of_cpu: Values, *missing_metrics: str, ceiling_hz: float = HZ
+) -> tuple[float, list[float]]:
+    """Returns the wanted time in s, and the lost time in s, by cause."""
+    report = lost_time(values_of_cpu, np.array([ceiling_hz]), FullEvaluator(*missing_metrics))
+    return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
 
 def test_parts_are_taken_in_order_from_the_rest() -> None:
@@ -31,7 +52,9 @@ def test_parts_are_taken_in_order_from_the_rest() -> None:
 
 
 def test_losses_of_a_cpu_with_time_to_spare_count() -> None:
-    assert lost_share_at_half_the_clock(util=0.45) == pytest.approx(0.5)
+    case = values(idle=0.55, steal=0, involuntary=0, busy_hz=HZ / 2)
+    wanted_s, parts_s = wanted_and_lost_s(case)
+    assert sum(parts_s) / wanted_s == pytest.approx(0.5)
 
 
 def test_polling_in_idle_is_not_wanted_time() -> None:
@@ -48,7 +71,7 @@ def test_a_cpu_with_idle_time_loses_nothing() -> None:
 def test_parts_that_a_stream_cannot_have_are_left_out(missing_metrics: str) -> None:
     results = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
     del results[missing_metrics]
-    assert np.isfinite(wanted_and_lost_s(values(**results), HZ, missing_metrics)[1]).all()
+    assert np.isfinite(wanted_and_lost_s(values(**results), missing_metrics)[1]).all()
 
 
 @pytest.mark.parametrize("failed", ["steal", "involuntary", "busy_hz"])
@@ -60,7 +83,7 @@ def test_a_sample_without_one_of_its_counters_is_unknown(failed: str) -> None:
 
 def test_a_clock_without_a_known_ceiling_is_left_out() -> None:
     report = values(idle=0.0, steal=0.1, involuntary=0.0, busy_hz=HZ / 2)
-    assert wanted_and_lost_s(report, np.nan)[1] == pytest.approx([0.1, 0, 0])
+    assert wanted_and_lost_s(report, ceiling_hz=np.nan)[1] == pytest.approx([0.1, 0, 0])
 
 
 shares = st.floats(0, 1)
@@ -162,4 +185,9 @@ def test_carried_ticks_are_neither_lost_nor_counted_twice(
 
 
 def test_a_tick_in_a_short_sample_counts_fully() -> None:
-    assert steal_from_ticks_in_short_samples() == pytest.approx(0.1, abs=0.004)
+    """In 60 samples of 10 ms, the CPU wants 42 of each 60 ms; the hypervisor takes 10 ms of them,
+    in one tick."""
+    wanted = np.array([[0.007]] * 60)
+    stolen = np.array([[0.010 if sample % 6 == 5 else 0.0] for sample in range(60)])
+    settled, _ = distribute_steal(stolen, wanted, np.zeros(1))
+    assert settled.sum() == pytest.approx(0.1, abs=0.004)

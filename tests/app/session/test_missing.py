@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 import synth
-from known_truths import SAMPLES, UNREAD, UnreadCycles, session_in_batches
-from sessions import TICKS, play
+from fakes import CpuLoad, Machine
+from sessions import TICKS, play, session_of
 from synth import counter, frame
 
 from perfprobe import wire
@@ -84,6 +85,28 @@ def test_the_reason_of_an_offline_core_is_that_it_is_off() -> None:
 
 
 # --- unread values
+
+
+SAMPLES, UNREAD = 40, 17
+
+
+class UnreadCycles(Machine):
+    """A machine on which the cycles of CPU 1 cannot be read in some samples."""
+
+    unread = range(UNREAD, UNREAD + 1)
+
+    def _counters(self, cpu: int) -> Mapping[str, int | None]:
+        is_unread = cpu == 1 and self._seq in self.unread
+        return {**super()._counters(cpu), **({"cycles": None} if is_unread else {})}
+
+
+def session_in_batches(machine: Machine, at_once: int, samples: int = SAMPLES) -> Session:
+    machine.loads = {cpu: CpuLoad(1.0, hz=(2.0 if cpu == 1 else 3.0) * 1e9) for cpu in range(4)}
+    session = Session(machine.hello)
+    frames = [machine.frame(seq) for seq in range(samples)]
+    for first in range(0, samples, at_once):
+        session_of(session, frames[first : first + at_once])
+    return session
 
 
 @pytest.mark.parametrize("at_once", [1, SAMPLES])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import synth
 from fakes import CpuLoad, Machine, observe
-from known_truths import times_of_two_tasks_on_a_cpu
 from sessions import TICKS, session_of
 from synth import frame
 
@@ -59,7 +58,16 @@ def test_a_record_is_counted_once() -> None:
 
 
 def test_the_share_of_waiting_is_of_the_time_whose_waits_are_known() -> None:
-    times = times_of_two_tasks_on_a_cpu(seconds=3)
+    """Two tasks share a CPU, so each waits for half of its time. The first of the records, one a
+    second, has no waits, because the probe takes differences."""
+    times, ran = RunTimes([0]), [[1, "a", 0.5], [2, "b", 0.5]]
+    for second in (1, 2, 3):
+        records: dict[str, object] = {"tasks": {"0": ran[0]}, "others": {"0": ran}}
+        if second > 1:
+            records["waits"] = {"0": [[0.5, 10.0], [0.5, 10.0]]}
+        snapshot = TaskSnapshot.from_records(records)
+        assert snapshot is not None
+        times.add_snapshot(snapshot, 0, second * 1_000_000_000)
     task = times.tasks[1, "a", 0]
     assert (task.run_s, task.wait_s, task.wanted_s) == (1.5, 1.0, 2.0)
     assert task.by_cpu == {0: 2.0}

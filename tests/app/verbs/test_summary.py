@@ -13,7 +13,6 @@ from typing import Any
 import exports
 import pytest
 from command import run_in_process
-from known_truths import seconds_after_a_suspend
 from nightly import cases_by_day
 from recording_files import write_recording
 from sim_streams import messages
@@ -189,11 +188,33 @@ def _flat() -> list[wire.Message]:
     return [hello, *result]
 
 
-def test_times_of_day_are_right_after_a_suspend(tmp_path: Path) -> None:
-    elapsed_s = seconds_after_a_suspend(tmp_path / "slept.perftop", "10s")
-    assert elapsed_s[:2] == pytest.approx([15, 5], abs=0.3)
-    assert elapsed_s[2] == pytest.approx(10, abs=1.1)
-    assert elapsed_s[3] == pytest.approx(10, abs=0.3), "10 s of the recording"
+def test_times_of_day_are_right_after_a_suspend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The machine of a recording of 20 s is suspended for an hour after 5 s; the raw clock stops
+    meanwhile."""
+    hello, played = messages("turbo-drop,cpus=8,packages=1,seed=1", 200)
+    wakes_ns = hello.raw_ns + 5 * 10**9
+    slept = [
+        replace(m, records=m.records | {"asleep_ns": 3600 * 10**9})
+        if isinstance(m, wire.Frame) and m.time_ns > wakes_ns else m
+        for m in played
+    ]  # fmt: skip
+    file = write_recording(tmp_path / "slept.perftop", hello, slept)
+
+    def elapsed_s(*span: str) -> float:
+        assert run(file, "--json", *span) == 0
+        lines = map(json.loads, capsys.readouterr().out.splitlines())
+        (whole,) = (line for line in lines if line["label"] == "whole")
+        return float(whole["elapsed_s"])
+
+    def clock(second: int) -> str:
+        return time.strftime("%H:%M:%S", time.localtime(hello.wall_ns // 10**9 + second))
+
+    assert elapsed_s("--from", clock(60)) == pytest.approx(15, abs=0.3), "during the suspend"
+    assert elapsed_s("--to", clock(60)) == pytest.approx(5, abs=0.3)
+    assert elapsed_s("--from", clock(3610)) == pytest.approx(10, abs=1.1)
+    assert elapsed_s("--from", "10s") == pytest.approx(10, abs=0.3), "10 s of the recording"
 
 
 @pytest.mark.parametrize(("month", "day", "hours"), [(3, 29, 23), (10, 25, 25), (6, 1, 24)])
