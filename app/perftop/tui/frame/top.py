@@ -38,7 +38,6 @@ from perftop.tui.shared.view_settings import ViewSettings
 
 if TYPE_CHECKING:
     from perftop.draw.theme import LineState
-    from perftop.model.kinds import Episode
     from perftop.process.link import LinkState
     from perftop.session.interval import Interval
     from perftop.session.session import Session
@@ -388,7 +387,7 @@ class TopLines(PageWidget):
             if "states" in self._line_names:
                 states = machine.state_line(session, interval, width)
             if not tiled:
-                running = running_episodes(session, interval, status)
+                running = episode_style.episodes_during(session, interval)
                 numbers = machine.machine_line(session, interval, running, width)
             else:
                 columns = machine.tile_columns(machine.machine_values(session, interval), width)
@@ -484,7 +483,7 @@ def alert_line(
         return _message_line(f" ! {warning}", "warn", size)
     if verdict is None or interval is None:
         return [], "calm"
-    groups = episode_style.group_episodes(running_episodes(session, interval, status))
+    groups = episode_style.group_episodes(episode_style.episodes_during(session, interval))
     # An episode's length is measured up to the end of the interval, as in the panels.
     texts = []
     for group in groups:
@@ -509,12 +508,3 @@ def alert_line(
 
 def _message_line(text: str, style: str, size: int) -> Line:
     return [(cut(safe_cells(text), size), style)], "calm"
-
-
-def running_episodes(
-    session: Session, interval: Interval | None, status: AppStatus
-) -> list[Episode]:
-    """Returns the episodes that run; for a past moment, those that overlap the shown interval."""
-    if interval is None or not status.is_past:
-        return session.running
-    return episode_style.overlapping_episodes(session, interval)

@@ -31,7 +31,7 @@ from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.evidence import evidence_text
-from perftop.output.sentences import cause_name, sentence, victims
+from perftop.output.sentences import cause_name, victims
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -190,17 +190,11 @@ def _group_line(
     room = size - INDENT - _CLOCK_WIDTH - 2 * len(gap) - len(duration)
     text: list[Run] = []
     if room > 0:
-        if is_running:
-            names = victims(session, group, interval.tasks)
-            parts = sentence(session.topology, group, names, max_length=room)
-            text_style = "bright" if is_loss else "text"
-        else:
-            parts = episode_style.ended_sentence(session, group, room)
-            text_style = "text" if is_loss else "dim"
+        names = victims(session, group, interval.tasks) if is_running else None
+        text_style = ("text", "bright")[is_running] if is_loss else ("dim", "text")[is_running]
         lost_style = "alarm" if is_running and is_loss else text_style
-        styles = {"lost": lost_style}
-        text = [(safe_cells(part.text), styles.get(part.role, text_style)) for part in parts]
-        text = fit_runs(text, room, text_style)
+        styles = lost_style, text_style
+        text = episode_style.sentence_runs(session, group, room, names, styles)
     start = f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK_WIDTH}}{gap}"
     return [(f"{episode_style.marker(first)} ", style), (start, style), *text,
             (f"{gap}{duration}", style)]  # fmt: skip

@@ -30,7 +30,6 @@ from perftop.model.control_groups import process_owner
 from perftop.model.kinds import Episode
 from perftop.model.tasks import TaskSnapshot
 from perftop.output.evidence import evidence_pieces
-from perftop.output.sentences import sentence
 from perftop.output.sentences import victims as names_of_victims
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -442,12 +441,9 @@ def worst_core_lines(
             *_loss_history_runs(past, core.cpus, interval.time_ns, strip_width, loss.style),
         ]  # fmt: skip
         group = [replace(loss.episode, cpus=[loss.cpu], depth=loss.share)]
-        names = names_of_victims(session, group, interval.tasks)
-        parts = sentence(
-            session.topology, group, names, past_tense=not loss.is_running, max_length=width - 4
-        )
-        styles = {"lost": loss.style}
-        what: list[Run] = [(safe_cells(p.text), styles.get(p.role, "text")) for p in parts]
+        names = names_of_victims(session, group, interval.tasks) if loss.is_running else None
+        styles = loss.style, "text"
+        what = episode_style.sentence_runs(session, group, max(0, width - 4), names, styles)
         pieces = evidence_pieces(loss.episode.cause, loss.episode.evidence)
         evidence, *_ = wrap_line(safe_cells(" · ".join(pieces)), width - 4) or [""]
         if pieces and len(pieces[0]) > width - 4:

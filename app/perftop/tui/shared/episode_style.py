@@ -13,6 +13,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools
 from perftop.base.text import whole_percent
+from perftop.draw.columns import Run
+from perftop.draw.strips import fit_runs, safe_cells
 from perftop.model import kinds
 from perftop.model.confidence import Hypervisor
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, kind_of
@@ -20,6 +22,7 @@ from perftop.output.sentences import MAX_SENTENCE, SentencePart, group_key, sent
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.cores import Cores
+from perftop.tui.shared.verdict import is_past
 
 _MAX_SENTENCES = 256
 """Maximum number of cached sentences of a session; no screen shows that many."""
@@ -50,6 +53,21 @@ def marker(episode: Episode) -> str:
     return kind_of(episode).marker
 
 
+def sentence_runs(
+    session: Session, episodes: Sequence[Episode], size: int, names: Sequence[str] | None,
+    styles: tuple[str, str],
+) -> list[Run]:  # fmt: skip
+    """Returns the sentence on a group of episodes in exactly `size` cells. `names`: the tasks that
+    lose in running episodes; None for ended ones. `styles`: of the size of the loss, and of the
+    other text."""
+    if names is None:
+        parts = ended_sentence(session, episodes, size)
+    else:
+        parts = sentence(session.topology, episodes, names, max_length=size)
+    runs = [(safe_cells(part.text), styles[part.role != "lost"]) for part in parts]
+    return fit_runs(runs, size, styles[1])
+
+
 def ended_sentence(
     session: Session, episodes: Sequence[Episode], max_cells: int = MAX_SENTENCE
 ) -> list[SentencePart]:
@@ -73,9 +91,9 @@ def is_running_at(episode: Episode, now_ns: int) -> bool:
 def episodes_during(session: Session, interval: Interval) -> list[Episode]:
     """Returns the running episodes if the interval is the newest one of a live session, else the
     episodes that overlap it."""
-    if interval.seq and session.log.recording is None:
-        return list(session.running)
-    return overlapping_episodes(session, interval)
+    return (
+        overlapping_episodes(session, interval) if is_past(session, interval) else session.running
+    )
 
 
 def overlapping_episodes(session: Session, interval: Interval) -> list[Episode]:

@@ -14,16 +14,14 @@ from perftop.base.text import clock_time, count_noun, long_duration
 from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, cut, total_width
-from perftop.draw.strips import Line, fit_runs, panel_title, safe_cells
+from perftop.draw.strips import Line, panel_title, safe_cells
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode
 from perftop.output.evidence import evidence_text
 from perftop.output.sentences import (
-    SentencePart,
     cause_name,
     cpus_text,
     depth_text,
     group_key,
-    sentence,
     total_cost,
     victims,
 )
@@ -66,26 +64,23 @@ def kind_name(episode: Episode) -> str:
 
 
 def episode_line(
-    session: Session, episode: Episode, shown: Sequence[Column], names: Sequence[str]
+    session: Session, episode: Episode, shown: Sequence[Column], names: Sequence[str] | None
 ) -> list[Run]:
     """Returns the line of an episode. The line is dim if the episode is older than the history.
-    `names`: the tasks that lose time during the episode."""
+    `names`: the tasks that lose time during a running episode."""
     has_ended, in_history = episode.end_ns is not None, is_reachable(session, episode)
     severity = episode_style.severity_style(episode, has_ended=has_ended)
     time_style = severity if not has_ended else "text" if in_history else "dim"
     is_faded = has_ended and not (in_history and episode_style.is_loss(episode))
     style = "dim" if is_faded else severity
     text_style, room = style if has_ended else "bright", shown[-1].room
-    parts = sentence_of(session, episode, room, names)
-    sentence_runs: list[Run] = [
-        (safe_cells(part.text), style if part.role == "lost" else text_style) for part in parts
-    ]
+    styles = style, text_style
     cells: dict[str, Cell] = {
         "start": (clock_time(session.unix(episode.start_ns)), time_style),
         "length": (duration_text(session, episode), time_style),
         "kind": (kind_name(episode), style),
         "depth": (depth_text(episode.kind, episode.depth), style),
-        "what": fit_runs(sentence_runs, room, text_style),
+        "what": episode_style.sentence_runs(session, [episode], room, names, styles),
     }
     return [
         (" ", "text"),
@@ -95,7 +90,7 @@ def episode_line(
 
 
 def detail_lines(
-    session: Session, episode: Episode, width: int, height: int, names: Sequence[str]
+    session: Session, episode: Episode, width: int, height: int, names: Sequence[str] | None
 ) -> list[list[Run]]:
     """Returns exactly `height` lines on an episode: a title with kind, CPUs and times, the
     sentence, the cause and the evidence. `names`: the tasks that lose time."""
@@ -107,24 +102,14 @@ def detail_lines(
     size = max(1, width - 2)
     name = f"{episode_style.marker(episode)} {kind_name(episode)}"
     title = panel_title(name, " ".join(filter(None, words)), size)
-    parts = sentence_of(session, episode, size, names)
-    text = "".join(safe_cells(part.text) for part in parts)
+    styles = "text", "text"
+    sentence = episode_style.sentence_runs(session, [episode], max(0, size - 2), names, styles)
     lines: list[list[Run]] = [
         [(" ", "text"), *title],
-        [(f"   {cut(text, size - 2)}", "text")],
+        [("   ", "text"), *sentence],
         *cause_lines(episode, size, max(0, height - 2), indent=3),
     ]
     return [*lines, *[[(" ", "text")]] * height][:height]
-
-
-def sentence_of(
-    session: Session, episode: Episode, max_cells: int, names: Sequence[str]
-) -> list[SentencePart]:
-    """Returns the parts of the sentence about an episode. `names`: the tasks that lose time during
-    the episode."""
-    if episode.end_ns is not None:
-        return episode_style.ended_sentence(session, [episode], max_cells)
-    return sentence(session.topology, [episode], names, max_length=max_cells)
 
 
 def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
@@ -321,10 +306,10 @@ class Episodes(PaneledView, CursorCanvas):
         is_selected = episode is self._selected_episode
         return mark_selected((runs, "calm")) if is_selected else (runs, "calm")
 
-    def _names(self, episode: Episode) -> list[str]:
-        """Returns the tasks that lose time because of a running episode; none for ended ones."""
+    def _names(self, episode: Episode) -> list[str] | None:
+        """Returns the tasks that lose time because of a running episode; None for ended ones."""
         is_running = episode.end_ns is None
-        return victims(self.session, [episode], self.interval.tasks) if is_running else []
+        return victims(self.session, [episode], self.interval.tasks) if is_running else None
 
     def _refusal_runs(self, session: Session) -> list[Run]:
         """Returns the reason why the selected episode cannot be opened; empty if the user did not
