@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import nan
 from typing import ClassVar, Literal
@@ -403,6 +403,8 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 
 PanelKind = Literal["who", "happened", "selected", "losses", "lanes"]
 PanelFunction = Callable[[Session, Interval, ViewSettings, int, int], list[PanelLine]]
+PanelCache = dict[PanelKind, tuple[object, list[PanelLine]]]
+"""Drawn panels, with the inputs from which they were drawn."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
     "losses": tables.loss_panel, "lanes": lanes.lanes_panel,
@@ -423,8 +425,7 @@ class PanelRow:
     shares: tuple[int, ...]
     width: int
     height: int
-    cached_panels: dict[PanelKind, tuple[object, list[PanelLine]]] = field(default_factory=dict)
-    """Cached panels with the inputs from which they were drawn."""
+    cached_panels: PanelCache = field(default_factory=dict)
     _targets: list[tuple[range, list[ClickTarget]]] = field(default_factory=list)
     """For each panel as last drawn, its columns on the screen and the targets of its lines."""
 
@@ -489,8 +490,12 @@ class PaneledView(Canvas):
     """The kind of panel that would repeat the content of the view, and is left out."""
     HAS_LANES: ClassVar[bool] = False
     """Whether the CPUs over time fill lines that panels do not need."""
-    _drawn_panels: PanelRow | None = None
-    _drawn_lanes: PanelRow | None = None
+    _panel_rows: Sequence[PanelRow] = ()
+    """The drawn rows of panels, from the bottom. A blank line separates them."""
+
+    @cached_property
+    def _cached_panels(self) -> PanelCache:
+        return {}
 
     @property
     def spare_lines(self) -> int:
@@ -505,11 +510,14 @@ class PaneledView(Canvas):
     def make_panels(self, room: int, gap: int = 1, first: PanelKind = "who") -> list[Line]:
         """Returns `room` lines: `gap` blank lines, then panels, beginning with `first`. All lines
         are blank if no panel fits."""
-        lane_lines = self._lane_lines(room - gap - MIN_HEIGHT_BELOW_LANES) if self.HAS_LANES else []
-        room -= len(lane_lines)
+        lane_height = 0
+        if self.HAS_LANES:
+            lane_room = room - gap - MIN_HEIGHT_BELOW_LANES - 1
+            lane_height = lanes.panel_height(self.cores.rows, lane_room)
+            room -= lane_height + bool(lane_height)
         height = room - gap
         if height < MIN_HEIGHT:
-            self._drawn_panels = None
+            self._panel_rows = ()
             return [BLANK] * room
         width = self._panels_width
         # In a row of few lines, losses replace the tasks, if there are any.
@@ -521,18 +529,12 @@ class PaneledView(Canvas):
         count += width >= MIN_WIDTH_OF_THREE and self.OMITTED_PANEL is None
         kinds = tuple(kind for kind in every if kind != self.OMITTED_PANEL)[:count]
         row = PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height)
-        return [*lane_lines, *self.draw_panels(row, gap)]
-
-    def _lane_lines(self, room: int) -> list[Line]:
-        """Returns a blank line and the CPUs over time in at most `room` lines, or [] without
-        room."""
-        height = lanes.panel_height(self.cores.rows, room - 1)
-        if not height:
-            self._drawn_lanes = None
-            return []
-        row = PanelRow(("lanes",), (1,), self._panels_width, height)
-        previous, self._drawn_lanes = self._drawn_lanes, row
-        return [BLANK, *self._panel_lines(row, previous)]
+        lines = self.draw_panels(row, gap)
+        if lane_height:
+            lane_row = PanelRow(("lanes",), (1,), width, lane_height)
+            lines = [BLANK, *self._lines_of_row(lane_row), *lines]
+            self._panel_rows = [row, lane_row]
+        return lines
 
     def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:
         """Returns these panels below `gap` blank lines, the last of which may have a note. Clicks
@@ -541,8 +543,8 @@ class PaneledView(Canvas):
             row.kinds = tuple(
                 tables.comparison_panel if k in {"who", "losses"} else k for k in row.kinds
             )
-        previous, self._drawn_panels = self._drawn_panels, row
-        lines = self._panel_lines(row, previous)
+        lines = self._lines_of_row(row)
+        self._panel_rows = [row]
         gap_lines = [BLANK] * gap
         is_due = EPISODES_NOTE in self.settings.tour_notes and "happened" in row.kinds
         if gap and is_due and has_note_rows(self.screen.size):
@@ -550,18 +552,13 @@ class PaneledView(Canvas):
             gap_lines[-1] = note_line(self.settings, EPISODES_NOTE, x, width, is_above=True)
         return [*gap_lines, *lines]
 
-    def _panel_lines(self, row: PanelRow, previous: PanelRow | None) -> list[Line]:
-        """Returns the lines of a row. `previous`: the row that was drawn before, whose valid cached
-        panels are used again."""
-        if previous is not None:
-            row.cached_panels = previous.cached_panels
-        runs_by_line = row.lines(self.session, self.interval, self.settings)
-        return [(runs, "calm") for runs in runs_by_line]
+    def _lines_of_row(self, row: PanelRow) -> list[Line]:
+        row.cached_panels = self._cached_panels
+        return [(runs, "calm") for runs in row.lines(self.session, self.interval, self.settings)]
 
     def target_at(self, x: int, y: int) -> ClickTarget:
-        row, lane_row = self._drawn_panels, self._drawn_lanes
-        if row is None or y <= 0:
-            return None
-        if y <= row.height or lane_row is None:
-            return row.target_at(x, row.height - y)
-        return lane_row.target_at(x, row.height + 1 + lane_row.height - y)
+        for row in self._panel_rows:
+            if y <= row.height:
+                return row.target_at(x, row.height - y)
+            y -= row.height + 1
+        return None
