@@ -129,7 +129,7 @@ def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
     indexes = [i for i, name in enumerate(interval.keys) if name in needed_keys]
     mask = np.asarray(interval.doubts[:, indexes].any(axis=1), bool)
     if key in STATES and mask.any():
-        of_cpu = session.reader.cores.core_by_cpu
+        of_cpu = interval.cores.core_by_cpu
         return np.asarray(np.isin(of_cpu, of_cpu[mask]) & (of_cpu >= 0))
     return mask
 

@@ -8,7 +8,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -96,39 +95,17 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
         """Applies these messages, and draws the last interval that they complete."""
-        previous, cores = self.newest_interval, self.session.cores if self.has_started else None
+        previous = self.newest_interval
         is_over = super().process(messages)
         newest, is_live = self.newest_interval, not self.is_paused
         has_new_interval = newest is not None and newest is not previous and is_live
         if has_new_interval:
             self.status = self.status._replace(own_cpu_share=self.cost.cpu_share(self.session))
-        if cores is not None and self.session.cores is not cores:
-            self._show_new_cores()
         if self.clock() - self._last_check_s >= MIN_CHECK_S:
             self.check()
         self._schedule_check(1.5)  # longer than a batch, which covers up to 1 s of samples
         self._show_changes(has_new_interval=has_new_interval)
         return is_over
-
-    def _show_new_cores(self) -> None:
-        """Computes and shows the intervals again after a CPU that had never been online has changed
-        the list of cores, which the views use at once."""
-        self.newest_interval = self._with_present_cores(self.newest_interval)
-        shown = self._with_present_cores(self.interval)
-        if shown is not None:
-            self.interval = shown
-            self.show()
-        elif self.interval is not None:
-            self.show_moment(self.interval.time_ns)
-
-    def _with_present_cores(self, interval: Interval | None) -> Interval | None:
-        """Returns the interval, computed again if its list of cores is outdated; None if history
-        lacks it."""
-        if interval is None or interval.cores.lists == self.session.cores:
-            return interval
-        new = self.session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9))
-        is_same = new is not None and new.time_ns == interval.time_ns
-        return replace(new, seq=interval.seq) if new is not None and is_same else None
 
     def _show_changes(self, *, has_new_interval: bool) -> None:
         """Shows the current state if it has changed. If the terminal has not accepted the last

@@ -26,6 +26,7 @@ from perftop.draw.strips import (
     smt_bounds_bar,
     width,
 )
+from perftop.model.counters import Cores
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.numbers import METRICS, NUMBERS
@@ -58,33 +59,30 @@ class ShownCpus:
     """The CPUs that the user asked for, and their cores. These lists rarely change, so they are
     kept between refreshes."""
 
-    source: tuple[object, ...]
-    """The session's lists from which this object was made."""
     cores: list[int]
     pairs: Ints
     cpus: list[int] | slice
     """Positions of the CPUs, as an argument for `Values.group`."""
 
 
-_SHOWN_CPUS: WeakKeyDictionary[Session, ShownCpus] = WeakKeyDictionary()
+_SHOWN_CPUS: WeakKeyDictionary[Cores, ShownCpus] = WeakKeyDictionary()
 
 
-def shown_cpus(session: Session) -> ShownCpus:
-    current, source = _SHOWN_CPUS.get(session), (session.cores, session.selected)
-    if current is None or current.source[0] is not source[0] or current.source[1] is not source[1]:
-        cores = session.selected_cores()
-        pairs = np.array([i for i in cores if len(session.cores[i]) > 1], np.intp)
-        all_shown = session.selected == list(range(len(session.topology)))
-        current = ShownCpus(source, cores, pairs, slice(None) if all_shown else session.selected)
-        _SHOWN_CPUS[session] = current
-    return current
+def shown_cpus(session: Session, cores: Cores) -> ShownCpus:
+    if cores not in _SHOWN_CPUS:
+        shown = np.unique(cores.core_by_cpu[session.selected]).tolist()
+        shown = [core for core in shown if core >= 0]
+        pairs = np.array([core for core in shown if len(cores.lists[core]) > 1], np.intp)
+        has_all = session.selected == list(range(len(session.topology)))
+        _SHOWN_CPUS[cores] = ShownCpus(shown, pairs, slice(None) if has_all else session.selected)
+    return _SHOWN_CPUS[cores]
 
 
 def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
     """Returns the numbers of the machine that the source can supply, by key: means over the CPUs
     that the user asked for, and machine-wide numbers, such as power. An unknown number is NaN or
     absent."""
-    means = interval.values.group(shown_cpus(session).cpus).tolist()
+    means = interval.values.group(shown_cpus(session, interval.cores).cpus).tolist()
     by_metric = zip(session.evaluator.variants.items(), means, strict=True)
     return interval.machine | {key: mean for (key, variants), mean in by_metric if variants}
 
@@ -109,7 +107,7 @@ def machine_line(
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
     if "busy_hz" in values_by_key:
-        marker, cpus = lowering.get("busy_hz", ""), shown_cpus(session).cpus
+        marker, cpus = lowering.get("busy_hz", ""), shown_cpus(session, interval.cores).cpus
         ceiling_hz = mean_ceiling(
             interval.cores.by_cpu(interval.ceiling_hz)[cpus], interval.values["util"][cpus]
         )
@@ -217,7 +215,7 @@ def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
 def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Returns a bar of the SMT states of all cores together, with a legend to the right if there is
     room."""
-    cores, split = shown_cpus(session).pairs, interval.split
+    cores, split = shown_cpus(session, interval.cores).pairs, interval.split
     bar: Callable[[Sequence[float], int], list[Run]] = smt_bounds_bar
     legends: list[list[Run]]
     """Alternatives, of which the first is used that leaves room for the bar."""
@@ -235,7 +233,7 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
         if not shares:
             return [(" SMT ", "dim"), ("n/a", "faint")]
         (active,) = _mean_shares(split.active_threads[cores][:, None])
-        threads = max(len(session.cores[i]) for i in cores)
+        threads = max(len(interval.cores.lists[i]) for i in cores)
         mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
         legends = [[*legend, *mean], legend]
     shown = next((runs for runs in legends if size - 5 - width(runs) >= MIN_BAR_WIDTH), [])

@@ -184,7 +184,8 @@ def header_line(
 
 def _machine_pieces(session: Session, status: AppStatus, *, with_words: bool) -> list[Piece]:
     hello = session.hello
-    cores, cpus = len(machine.shown_cpus(session).cores), len(session.selected)
+    cores = len(machine.shown_cpus(session, session.reader.cores).cores)
+    cpus = len(session.selected)
     pieces: list[Piece] = [(0, [("perftop", "key")]), (1, [(safe_cells(hello.host), "bright")])]
     kind = hello.virtualisation
     if name := short_model(hello.identity.name):

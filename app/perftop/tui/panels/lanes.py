@@ -152,7 +152,8 @@ def lanes_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
     """Returns the panel "over time": the selected field of every CPU over time."""
-    cores, axis_width = Cores(session, settings.mask).rows, width - LABEL_WIDTH
+    cores = Cores(session, settings.mask, interval.cores.lists).rows
+    axis_width = width - LABEL_WIDTH
     field, _ = selected_field(session, settings.metric)
     axis = time_axis.fit_axis(
         interval.time_ns, settings.window_s, max(1, axis_width), session.past.first_ns

@@ -397,7 +397,8 @@ def losing_cores(
 def loss_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
-    cores, episodes = Cores(session, settings.mask), RowEpisodes(session)
+    cores = Cores(session, settings.mask, interval.cores.lists)
+    episodes = RowEpisodes(session)
     episodes.read(interval)
     listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
     selected = cores.row_of_cpu.get(-1 if settings.cpu is None else settings.cpu)

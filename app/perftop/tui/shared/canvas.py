@@ -295,12 +295,12 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         """Sets the interval to show, the newest or an earlier one. Lays out lines if the machine or
         a setting has changed, else draws. Only called while the view is visible."""
         self.session, self.interval = session, interval
-        inputs = (session, session.cores, self.settings.mask)
+        inputs = (session, interval.cores.lists, self.settings.mask)
         if self._layout_inputs is None or any(
             a is not b for a, b in zip(inputs, self._layout_inputs, strict=True)
         ):
             self._layout_inputs, self._is_laid_out = inputs, False
-            self.cores = Cores(session, self.settings.mask)
+            self.cores = Cores(session, self.settings.mask, interval.cores.lists)
             cpus = [cpu for core in self.cores.rows for cpu in core.cpus]
             if self.settings.cpu not in cpus and cpus:
                 self.settings.cpu = cpus[0]

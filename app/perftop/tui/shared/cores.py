@@ -42,14 +42,20 @@ class ViewLine:
 
 
 class Cores:
-    def __init__(self, session: Session, mask: frozenset[int] | None = None) -> None:
+    def __init__(
+        self, session: Session, mask: frozenset[int] | None = None,
+        lists: Sequence[Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
         """`mask`: positions of CPUs; a core has a row if one of its CPUs is in the mask. None:
-        every core has a row."""
-        cores = [_core_at(session, position) for position in session.selected_cores()]
+        every core has a row. `lists`: the CPUs of each core; None: those of the session."""
+        lists = session.cores if lists is None else lists
+        cores = [_core_at(session, position, cpus) for position, cpus in enumerate(lists)]
+        selected = frozenset(session.selected)
+        cores = [core for core in cores if not selected.isdisjoint(core.positions)]
         self.rows = [p for p in cores if mask is None or not mask.isdisjoint(p.positions)]
-        self.shown_positions = frozenset(session.selected)
+        self.shown_positions = selected
         """Positions of the CPUs that the user asked for; the probe may also read siblings."""
-        self.has_pairs = any(len(cpus) > 1 for cpus in session.cores)
+        self.has_pairs = any(len(cpus) > 1 for cpus in lists)
         """Whether a core has several CPUs. If so, each row is a core."""
         known_rows = {row for core in self.rows for row in core.positions}
         self.offline_cpus = [
@@ -122,8 +128,7 @@ def _cpu_list(core: Core) -> str:
     return ",".join(map(str, core.cpus))
 
 
-def _core_at(session: Session, core_index: int) -> Core:
-    cpus = session.cores[core_index]
+def _core_at(session: Session, core_index: int, cpus: Sequence[int]) -> Core:
     rows = [session.position[cpu] for cpu in cpus]
     topology_rows = [session.topology[row] for row in rows]
     first = next((row for row in topology_rows if row.core is not None), topology_rows[0])

@@ -326,7 +326,7 @@ class RowEpisodes:
             share = session.neighbours.share(episode, session.topology[row_episode.position].cpu)
             return episode.depth if share is None else share
         if kind_of(episode).depth == "hz":
-            core = session.reader.cores.core_by_cpu[row_episode.position]
+            core = self._interval.cores.core_by_cpu[row_episode.position]
             ceiling_hz = float(self._interval.ceiling_hz[core]) if core >= 0 else nan
             return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
         return episode.depth

@@ -399,7 +399,7 @@ class Neighbours(PaneledView, CursorCanvas):
 
     def _sibling_reason(self) -> str:
         """Returns why losses to siblings cannot be detected here; '' if they can."""
-        pairs = [i for i, core in enumerate(self.session.cores) if len(core) == 2]
+        pairs = [i for i, core in enumerate(self.interval.cores.lists) if len(core) == 2]
         if not self.session.has_smt:
             return "no core has two threads here, as far as this system can see"
         if not pairs:
