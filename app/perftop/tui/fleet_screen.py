@@ -90,7 +90,7 @@ class FleetPage(PageWidget, can_focus=True):
 
     def __init__(self, update_state: Callable[[FleetState], None], state: FleetState) -> None:
         """`update_state`: updates `state` before each drawing."""
-        super().__init__(id="fleet", ascii_=state.ascii)
+        super().__init__(id="fleet")
         self.state = state
         self._update_state = update_state
         self._has_selected = False
@@ -108,7 +108,7 @@ class FleetPage(PageWidget, can_focus=True):
         state.width, state.height = width, height
         self._update_state(state)
         state.theme = self.app.current_theme.name
-        state.glyphs = chart_glyphs(state.theme, no_color=self.app.no_color, ascii_=state.ascii)
+        state.glyphs = chart_glyphs(self.app)
         state.machines = self._ordered_machines(state)
         names = [m.name for m in state.machines]
         if not self._has_selected or state.selected_name not in names:
@@ -177,7 +177,7 @@ class FleetScreen(DirectScreen):
         bindings = [active.binding for active in self.active_bindings.values()]
         entries = [HelpEntry([(name, "key")], text) for name, text in NUMBER_HELP]
         numbers = HelpSection("numbers and signs", entries)
-        self.app.push_screen(HelpScreen(bindings, [numbers], ascii_=self.page.state.ascii))
+        self.app.push_screen(HelpScreen(bindings, [numbers]))
 
     def action_move(self, down: int, across: int = 0) -> None:
         page, state = self.page, self.page.state
@@ -246,7 +246,7 @@ class FleetScreen(DirectScreen):
             return f"{len(state.machines)} of {len(state.fleet.machines)}"
 
         if self._prompt is None:
-            self._prompt = Prompt(partial(self.set_focus, self.page), ascii_=state.ascii)
+            self._prompt = Prompt(partial(self.set_focus, self.page))
             await self.mount(self._prompt)
         hint = "words of names, causes or states: k07  pl1  silent"
         self._prompt.ask(

@@ -41,13 +41,12 @@ ZOOM_FACTOR, MAX_ZOOM = 2.0, 4096.0
 
 class PairPage(PageWidget, can_focus=True):
     def __init__(self, pair: PairState) -> None:
-        super().__init__(id="pair", ascii_=pair.ascii)
+        super().__init__(id="pair")
         self.pair = pair
 
     def page(self, width: int, height: int) -> list[Line]:
-        pair, theme_name = self.pair, self.app.current_theme.name
-        pair.width, pair.height = width, height
-        pair.glyphs = chart_glyphs(theme_name, no_color=self.app.no_color, ascii_=pair.ascii)
+        pair = self.pair
+        pair.width, pair.height, pair.glyphs = width, height, chart_glyphs(self.app)
         return pair_page(pair)
 
 
@@ -65,7 +64,7 @@ class PairScreen(DirectScreen):
         from perftop.tui.frame.overlays import HelpScreen
 
         bindings = [active.binding for active in self.active_bindings.values()]
-        self.app.push_screen(HelpScreen(bindings, [], ascii_=self.page.pair.ascii))
+        self.app.push_screen(HelpScreen(bindings, []))
 
     def action_why(self) -> None:
         """Shows the text of `perftop diff`."""
@@ -76,7 +75,7 @@ class PairScreen(DirectScreen):
             names = pair.tracks[0].name, pair.tracks[1].name
             texts = diff_text.lines([pair.comparison], names, unicode=not pair.ascii)
             lines: list[list[Run]] = [[(f" {safe_cells(line)}", "text")] for line in texts]
-            self.app.push_screen(TextScreen(lambda _: lines, ascii_=pair.ascii))
+            self.app.push_screen(TextScreen(lambda _: lines))
 
     def on_click(self, event: events.Click) -> None:
         pair = self.page.pair

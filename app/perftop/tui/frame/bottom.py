@@ -25,6 +25,7 @@ from perftop.session.values import LISTED_NAMES, lasting_reasons, names_by_reaso
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
 from perftop.tui.shared.canvas import LAST_NOTE, PageWidget, has_note_rows, note_line
 from perftop.tui.shared.keys import KEYS, VIEW_ORDER, bindings
+from perftop.tui.shared.paint import is_ascii
 from perftop.tui.shared.view_settings import ViewSettings
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ class KeyLine(PageWidget):
     class Clicked(Message):
         key: str
 
-    def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
-        super().__init__(ascii_=ascii_, id=id)
+    def __init__(self, captions: Mapping[str, str], *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
         self._captions = captions
         self._pieces: list[KeyPiece] = []
         self._shown_arguments: tuple[str, tuple[str, ...], dict[str, str], int, bool] | None = None
@@ -194,7 +195,7 @@ class MissingMetricsLine(PageWidget):
     """Number of blank lines of the widget before the text."""
 
     def __init__(self, settings: ViewSettings, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, ascii_=settings.ascii)
+        super().__init__(id=id)
         self.settings = settings
 
     def on_mount(self) -> None:
@@ -315,9 +316,9 @@ class Prompt(Widget):
         Binding("tab,shift+tab", "ignore_key", show=False),
     ]
 
-    def __init__(self, on_close: Callable[[], object], *, ascii_: bool) -> None:
+    def __init__(self, on_close: Callable[[], object]) -> None:
         super().__init__()
-        self._on_close, self._ascii = on_close, ascii_
+        self._on_close = on_close
         self._error = _ErrorUnderline()
         self._label = Static(markup=False, id="prompt-label")
         self._input = _OneLineInput(
@@ -351,7 +352,7 @@ class Prompt(Widget):
         self._label.update(label)
         self._input.value = text
         self._input.cursor_position = len(text)
-        self._input.placeholder = to_ascii(hint) if self._ascii else hint
+        self._input.placeholder = to_ascii(hint) if is_ascii(self.app) else hint
         self.explain("")
         self.display = self._input.can_focus = True
         if text:
@@ -383,7 +384,7 @@ class Prompt(Widget):
             return
         self._explanation = words, error_offset
         shown = safe_cells(words)
-        self._words.update(to_ascii(shown) if self._ascii else shown)
+        self._words.update(to_ascii(shown) if is_ascii(self.app) else shown)
         self._words.set_class(error_offset is not None, "-wrong")
         self._error.offset = error_offset
         self._input.refresh()

@@ -22,7 +22,7 @@ from perftop.draw.columns import ELLIPSIS
 from perftop.draw.strips import width
 from perftop.process.job_terminal import OutputLines
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.paint import RenderedStrip, run_writer
+from perftop.tui.shared.paint import RenderedStrip, is_ascii, run_writer
 
 Extent = Literal["small", "whole", "hidden"]
 
@@ -44,19 +44,17 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("output")]
 
     def __init__(
-        self, output_lines: OutputLines, caption: str, resize: Callable[[int, int], None],
-        *, ascii_: bool,
-    ) -> None:  # fmt: skip
+        self, output_lines: OutputLines, caption: str, resize: Callable[[int, int], None]
+    ) -> None:
         """`caption`: displayed name of the key that changes the pane's extent. `resize`: called
         with each new size of the pane, in columns and lines of output."""
         super().__init__()
         self._output_lines, self._caption, self._resize = output_lines, caption, resize
-        self._ascii = ascii_
         self._dropped_count = 0
         """Number of old lines that had been dropped at the last call of `show`."""
         self._follows = True
         self.extent: Extent = "small"
-        if ascii_:  # scrollbars need block characters
+        if is_ascii(self.app):  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0
 
     def set_extent(self, extent: Extent) -> None:
@@ -90,9 +88,9 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         style, size = run_writer(self.app).styles["text"], self.scrollable_content_region.width
         index, strip = y - 1 + self.scroll_offset.y, Strip([])
         if index < len(self._output_lines):
-            strip = printed_line(*self._output_lines[index], ascii_=self._ascii)
+            strip = printed_line(*self._output_lines[index], ascii_=is_ascii(self.app))
         if strip.cell_length > size:
-            end = Strip([Segment(to_ascii(ELLIPSIS) if self._ascii else ELLIPSIS)])
+            end = Strip([Segment(to_ascii(ELLIPSIS) if is_ascii(self.app) else ELLIPSIS)])
             strip = Strip.join([strip.crop(0, size - 1), end])
         return strip.apply_style(style).adjust_cell_length(size, style)
 
@@ -103,7 +101,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         size = self.scrollable_content_region.width
         rule = max(0, size - width(words) - width(ends) - 2)
         runs = [(theme.RULE + " ", "rule"), *words, (theme.RULE * rule, "rule"), *ends]
-        return RenderedStrip(runs, run_writer(self.app), size, ascii_=self._ascii)
+        return RenderedStrip(runs, run_writer(self.app), size)
 
     def on_resize(self, event: events.Resize) -> None:
         self._resize(self.scrollable_content_region.width, event.size.height - 1)

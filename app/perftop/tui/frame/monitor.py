@@ -103,7 +103,7 @@ class Monitor(DirectScreen):
         settings.tour_notes = [*range(len(TOUR_NOTES))] if tour else []
         self._top = TopLines(settings, id="top")
         self._missing_line = MissingMetricsLine(settings, id="missing")
-        self._keys = KeyLine(self._captions, ascii_=settings.ascii, id="keys")
+        self._keys = KeyLine(self._captions, id="keys")
 
     def compose(self) -> ComposeResult:
         yield self._top
@@ -314,7 +314,7 @@ class Monitor(DirectScreen):
 
         bindings = [active_binding.binding for active_binding in self.active_bindings.values()]
         session = self.last_state.session
-        self.app.push_screen(stream_help(session, bindings, ascii_=self.settings.ascii))
+        self.app.push_screen(stream_help(session, bindings))
 
     def action_why(self) -> None:
         """Shows the report of which the verdict is the first line."""
@@ -326,8 +326,7 @@ class Monitor(DirectScreen):
         if session is None or verdict is None or verdict.report is None:
             self._controls.show_notice("no verdict yet")
         else:
-            report = with_checks(verdict.report)
-            self.app.push_screen(WhyScreen(report, ascii_=self.settings.ascii))
+            self.app.push_screen(WhyScreen(with_checks(verdict.report)))
 
     def action_try(self) -> None:
         """Shows the remedy for the loss selected in the view, or for the worst loss; when repeated,
@@ -360,7 +359,7 @@ class Monitor(DirectScreen):
         called with the pane's size, in columns and lines of output."""
         if self.output_pane is None:
             caption = self._captions["output"]
-            self.output_pane = Output(output_lines, caption, resize, ascii_=self.settings.ascii)
+            self.output_pane = Output(output_lines, caption, resize)
             await self.mount(self.output_pane, after=self.view)
             self.refresh_view()
         self.output_pane.show()
@@ -481,7 +480,7 @@ class Monitor(DirectScreen):
 
         if self._prompt is None:
             focus_view = lambda: self.set_focus(self.view)  # noqa: E731 - the visible view
-            self._prompt = Prompt(focus_view, ascii_=self.settings.ascii)
+            self._prompt = Prompt(focus_view)
             await self.mount(self._prompt, before=self._keys)
         return self._prompt
 

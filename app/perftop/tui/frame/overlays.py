@@ -40,7 +40,7 @@ from perftop.session.values import CpuColumns, missing_text
 from perftop.tui.shared import keys
 from perftop.tui.shared.cores import ORDERS
 from perftop.tui.shared.keys import KEYS, bindings, key_caption
-from perftop.tui.shared.paint import run_writer
+from perftop.tui.shared.paint import is_ascii, run_writer
 from perftop.tui.shared.row_numbers import metric_fields
 from perftop.tui.shared.view_settings import ViewSettings
 
@@ -82,23 +82,22 @@ class _ListScreen(ModalScreen[Result | None], Generic[Result]):
     HINT: ClassVar[str]
     """The keys named at the lower edge of the list."""
 
-    def __init__(self, title: str, options: Options, *, ascii_: bool = False) -> None:
+    def __init__(self, title: str, options: Options) -> None:
         super().__init__()
-        self._ascii = ascii_
         self._keys = [key for key, _ in options]
         self._labels = [label for _, label in options]
         self.list = _SafeOptionList(markup=False)
         self.list.border_title = title
         self.list.border_subtitle = self.HINT
-        self.set_class(ascii_, "-ascii")
 
     def compose(self) -> ComposeResult:
+        self.set_class(is_ascii(self.app), "-ascii")
         self.list.add_options(Option(self.option_text(index)) for index in range(len(self._keys)))
         yield self.list
 
     def option_text(self, index: int) -> str:
         label = self._labels[index]
-        return to_ascii(label) if self._ascii else label
+        return to_ascii(label) if is_ascii(self.app) else label
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Closes the list, unless an earlier key has closed it already."""
@@ -123,8 +122,8 @@ class Menu(_ListScreen[str]):
 
     HINT = "enter, esc"
 
-    def __init__(self, title: str, options: Options, chosen: str, *, ascii_: bool = False) -> None:
-        super().__init__(title, options, ascii_=ascii_)
+    def __init__(self, title: str, options: Options, chosen: str) -> None:
+        super().__init__(title, options)
         self._chosen = chosen
 
     def on_mount(self) -> None:
@@ -132,7 +131,7 @@ class Menu(_ListScreen[str]):
 
     def option_text(self, index: int) -> str:
         mark = theme.SELECTED_SIGN if self._keys[index] == self._chosen else " "
-        return (to_ascii(mark) if self._ascii else mark) + " " + super().option_text(index)
+        return (to_ascii(mark) if is_ascii(self.app) else mark) + " " + super().option_text(index)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._keys[event.option_index])
@@ -145,10 +144,8 @@ class Chooser(_ListScreen[set[str]]):
     HINT = "space, a: all, enter"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("chooser")]
 
-    def __init__(
-        self, title: str, options: Options, chosen: Iterable[str], *, ascii_: bool = False
-    ) -> None:
-        super().__init__(title, options, ascii_=ascii_)
+    def __init__(self, title: str, options: Options, chosen: Iterable[str]) -> None:
+        super().__init__(title, options)
         self.ticked_keys = set(chosen)
 
     def on_mount(self) -> None:
@@ -192,7 +189,7 @@ def sort_menu(session: Session, settings: ViewSettings, *, is_table: bool) -> Me
                 if is_table or column.key in field_keys]  # fmt: skip
     chosen, arrow = settings.order, RISING if settings.reverse else FALLING
     options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
-    return Menu("sort by", options, chosen, ascii_=settings.ascii)
+    return Menu("sort by", options, chosen)
 
 
 def metric_full_name(column: Number, clock: ClockUnit) -> str:
@@ -208,7 +205,7 @@ def column_chooser(session: Session, settings: ViewSettings) -> Chooser:
     options = [(column.key, metric_full_name(column, clock)) for column in columns]
     keys = {key for key, _ in options}
     chosen = keys.intersection(settings.columns) or keys
-    return Chooser("columns", options, chosen, ascii_=settings.ascii)
+    return Chooser("columns", options, chosen)
 
 
 def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
@@ -349,14 +346,13 @@ class TextScreen(Screen[None]):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("help")]
 
-    def __init__(self, lines: Callable[[int], list[Line]], *, ascii_: bool = False) -> None:
+    def __init__(self, lines: Callable[[int], list[Line]]) -> None:
         super().__init__()
         self._make_lines, self._text = lines, Static()
-        self._ascii = ascii_
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as scroll:
-            if self._ascii:  # a size of 0 would leave no room for the text
+            if is_ascii(self.app):  # a size of 0 would leave no room for the text
                 scroll.styles.scrollbar_visibility = "hidden"
             yield self._text
 
@@ -365,7 +361,7 @@ class TextScreen(Screen[None]):
         text = Text()
         for line in self._make_lines(event.size.width - 2):
             for part, key in line:
-                text.append(to_ascii(part) if self._ascii else part, colors[key])
+                text.append(to_ascii(part) if is_ascii(self.app) else part, colors[key])
             text.append("\n")
         self._text.update(text)
 
@@ -373,17 +369,17 @@ class TextScreen(Screen[None]):
 class HelpScreen(TextScreen):
     def __init__(
         self, bindings: Sequence[Binding], sections: Sequence[HelpSection],
-        more: Sequence[HelpSection] = (), *, ascii_: bool = False,
+        more: Sequence[HelpSection] = (),
     ) -> None:  # fmt: skip
         """`bindings`: keys of the screen below. `sections`: sections beside the keys or, if there
         is no room, below them. `more`: sections below both."""
-        super().__init__(lambda size: help_page(bindings, sections, more, size), ascii_=ascii_)
+        super().__init__(lambda size: help_page(bindings, sections, more, size))
 
 
 class WhyScreen(TextScreen):
     """The report of `perftop why` for the time that the verdict covers."""
 
-    def __init__(self, report: Report, *, ascii_: bool = False) -> None:
+    def __init__(self, report: Report) -> None:
         from perftop.output import why_text
 
         styles = {"answer": "bright", "lost": "alarm", "dim": "dim", "try": "key", "text": "text"}
@@ -392,7 +388,7 @@ class WhyScreen(TextScreen):
             [(" ", "text"), *((safe_cells(part.text), styles[part.role]) for part in row)]
             for row in why_text.rows(report)
         ]
-        super().__init__(lambda _: [title, [], *lines], ascii_=ascii_)
+        super().__init__(lambda _: [title, [], *lines])
 
 
 def help_page(
@@ -485,9 +481,7 @@ EPISODES = HelpSection(
 FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], words) for example, words in HELP])
 
 
-def stream_help(
-    session: Session | None, bindings: Sequence[Binding], *, ascii_: bool = False
-) -> HelpScreen:
+def stream_help(session: Session | None, bindings: Sequence[Binding]) -> HelpScreen:
     """Returns the help screen for a stream, with the meaning, formula and counters of each
     metric."""
     more: list[HelpSection] = []
@@ -501,4 +495,4 @@ def stream_help(
         more.append(HelpSection("numbers, and where they come from", entries))
         if lines := [safe_cells(line.removeprefix("n/a: ")) for line in missing_text(session)]:
             more.append(HelpSection("not available here", [HelpEntry([], line) for line in lines]))
-    return HelpScreen(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], more, ascii_=ascii_)
+    return HelpScreen(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], more)

@@ -349,7 +349,7 @@ def top_line_names(
 
 class TopLines(PageWidget):
     def __init__(self, settings: ViewSettings, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, ascii_=settings.ascii)
+        super().__init__(id=id)
         self.settings, self._captions = settings, settings.captions
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
@@ -406,7 +406,7 @@ class TopLines(PageWidget):
             inputs = verdict, width, status.is_range, status.paused_at is None
             if self._cached_loss_line[0] != inputs:
                 shapes = SHAPES_WITHOUT_COLOUR if self.app.no_color else ""
-                shapes = ASCII_SHAPES if self._ascii else shapes
+                shapes = ASCII_SHAPES if self.settings.ascii else shapes
                 keys = [(1, "try", "try")] if verdict.remedy else []
                 if status.is_range:
                     keys = [(1, "hold", "compare"), (2, "try", "copy range")]

@@ -8,9 +8,10 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
+from textual.app import App
 from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -28,7 +29,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.paint import RenderedStrip, RunWriter, repaint, run_writer
+from perftop.tui.shared.paint import RenderedStrip, RunWriter, is_ascii, repaint, run_writer
 from perftop.tui.shared.view_settings import ViewSettings
 
 ClickTarget = Episode | int | None
@@ -36,10 +37,11 @@ ClickTarget = Episode | int | None
 PanelLine = tuple[list[Run], ClickTarget]
 
 
-def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
-    if ascii_ or no_color:
-        return "ascii" if ascii_ else "shapes"
-    return "sixteen" if theme.PALETTES[theme_name].ansi else "colour"
+def chart_glyphs(app: App[Any]) -> Glyphs:
+    """Returns the way to draw charts on this app's terminal, in its current theme."""
+    if is_ascii(app) or app.no_color:
+        return "ascii" if is_ascii(app) else "shapes"
+    return "sixteen" if theme.PALETTES[app.current_theme.name].ansi else "colour"
 
 
 TOUR_NOTES = (
@@ -91,7 +93,6 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
     """A widget that consists of lines. Only lines that have changed become strips (Textual's form
     of a line) and are painted."""
 
-    _ascii = False
     _painted: Sequence[tuple[Line, Strip]] = ()
     """The lines that were painted last, from the top, with their strips."""
     _writers: Mapping[theme.LineState, RunWriter] = {}
@@ -144,7 +145,7 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
         runs, state = line
         if state not in self._writers:
             self._writers = {**self._writers, state: run_writer(self.app, state)}
-        return RenderedStrip(runs, self._writers[state], width, ascii_=self._ascii)
+        return RenderedStrip(runs, self._writers[state], width)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Returns the strips of a region. They have their background and need no borders or
@@ -169,10 +170,6 @@ class PageWidget(LineWidget):
     """A widget that makes all its lines at once."""
 
     _lines: Sequence[Line] = ()
-
-    def __init__(self, *, id: str | None, ascii_: bool) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._ascii = ascii_
 
     @abstractmethod
     def page(self, width: int, height: int) -> Sequence[Line]:
@@ -219,7 +216,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
 
     def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.settings, self._ascii = settings, settings.ascii
+        self.settings = settings
         self.line_count = 0
         self.header_lines: list[list[Run]] = []
         self.footer_lines: list[Line] = []
@@ -318,7 +315,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         if self._layout_inputs is None or not self.size.width:
             return
         self.forget_strips()
-        self.glyphs = chart_glyphs(self._theme, no_color=self.app.no_color, ascii_=self._ascii)
+        self.glyphs = chart_glyphs(self.app)
         self._is_laid_out = True
         self.make_layout()
         self.draw()

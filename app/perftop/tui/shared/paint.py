@@ -54,9 +54,11 @@ and only to its letter colour, and whether the style has its own background."""
 class RunWriter:
     """Writes runs as text with the escape sequences of their styles."""
 
-    def __init__(self, styles: Mapping[str, Style], system: ColorSystem) -> None:
+    def __init__(
+        self, styles: Mapping[str, Style], system: ColorSystem, *, ascii_: bool = False
+    ) -> None:
         self.styles = theme.Styles(styles)
-        self.system = system
+        self.system, self.ascii = system, ascii_
         self._switches: dict[str, _StyleSwitch] = {}
 
     def write(self, runs: Iterable[Run], blanks: int = 0) -> str:
@@ -97,19 +99,24 @@ def _style_codes(style: Style, system: ColorSystem) -> str:
 def run_writer(app: App[Any], state: theme.LineState = "calm") -> RunWriter:
     """Returns the writer of runs for the current theme on this app's terminal."""
     system = app.console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001 - as Strip.render does
-    return _run_writer(app.current_theme.name, state, app.no_color, system)
+    return _run_writer(app.current_theme.name, state, app.no_color, system, is_ascii(app))
+
+
+def is_ascii(app: App[Any]) -> bool:
+    """Returns whether the terminal of `PerfTopApp` shows only ASCII characters."""
+    return bool(getattr(app, "ascii", False))
 
 
 @lru_cache(maxsize=32)
 def _run_writer(
-    name: str, state: theme.LineState, no_color: bool, system: ColorSystem
+    name: str, state: theme.LineState, no_color: bool, system: ColorSystem, ascii_: bool = False
 ) -> RunWriter:
     styles = theme.line_styles(name, state)
     if no_color:
         styles = theme.without_colours(styles)
     if system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
         styles = {key: theme.to_256_colours(style) for key, style in styles.items()}
-    return RunWriter(styles, system)
+    return RunWriter(styles, system, ascii_=ascii_)
 
 
 # --- strips that keep their text with escape sequences
@@ -121,9 +128,7 @@ class RenderedStrip(Strip):
     # The attributes of the base class are made when they are first read.
     __slots__ = ["_rendered", "runs", "used_width", "writer"]
 
-    def __init__(
-        self, runs: Sequence[Run], writer: RunWriter, size: int, *, ascii_: bool = False
-    ) -> None:
+    def __init__(self, runs: Sequence[Run], writer: RunWriter, size: int) -> None:
         text_of_line = "".join([text for text, _ in runs])
         used_width = len(text_of_line)
         if not text_of_line.isprintable():
@@ -131,7 +136,7 @@ class RenderedStrip(Strip):
             used_width = width(runs)
         if used_width > size:
             runs, used_width = merge_runs(runs, size), size
-        if ascii_:
+        if writer.ascii:
             runs = [(to_ascii(text), key) for text, key in runs]
         self.runs, self.used_width = runs, used_width
         self.writer = writer

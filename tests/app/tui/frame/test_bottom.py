@@ -34,7 +34,8 @@ class PromptApp(App[None]):
     def __init__(self, *, ascii_: bool = False) -> None:
         super().__init__()
         self.calls: list[tuple[str, str]] = []
-        self._prompt = Prompt(lambda: self._called("done"), ascii_=ascii_)
+        self.ascii = ascii_
+        self._prompt = Prompt(lambda: self._called("done"))
         self.register_theme(theme.THEMES[0])
         self.theme = theme.THEMES[0].name
 

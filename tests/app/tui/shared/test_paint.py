@@ -59,14 +59,14 @@ def ordinary_strip(strip: Strip) -> Strip:
 def test_the_terminal_shows_the_same_as_with_ordinary_strips(
     runs: list[TextRun], writer: RunWriter, size: int
 ) -> None:
-    ready = RenderedStrip(runs, writer, size, ascii_=False)
+    ready = RenderedStrip(runs, writer, size)
     assert cells(ready.render(CONSOLE)) == cells(ordinary_strip(ready).render(CONSOLE))
     assert ready.cell_length == size == len(ready.text)
 
 
 @given(RUNS, st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True))
 def test_strips_are_cut_like_ordinary_ones(runs: list[TextRun], cuts: list[int]) -> None:
-    ready = RenderedStrip(runs, INK, 40, ascii_=False)
+    ready = RenderedStrip(runs, INK, 40)
     items = sorted(cuts)
     for mine, other in zip(ready.divide(items), ordinary_strip(ready).divide(items), strict=True):
         assert mine.text == other.text
@@ -78,7 +78,7 @@ def test_strips_are_cut_like_ordinary_ones(runs: list[TextRun], cuts: list[int])
 def test_strips_are_cropped_like_ordinary_ones(
     runs: list[TextRun], start: int, length: int
 ) -> None:
-    ready, end = RenderedStrip(runs, INK, 40, ascii_=False), min(40, start + length)
+    ready, end = RenderedStrip(runs, INK, 40), min(40, start + length)
     assert ready.crop(start, end).text == ordinary_strip(ready).crop(start, end).text
     assert (
         ready.crop_extend(start, 44, None).text
@@ -94,7 +94,7 @@ def test_a_partly_rewritten_line_looks_as_if_redrawn(
     first, last = sorted((first, last))
     replacements = [("?" * len(text), key) for text, _ in runs[first:last]]
     before, after = (
-        RenderedStrip(line, INK, 40, ascii_=False)
+        RenderedStrip(line, INK, 40)
         for line in (runs, [*runs[:first], *replacements, *runs[last:]])
     )
     terminal, meant = Cells(), Cells()
@@ -109,7 +109,7 @@ def test_a_partly_rewritten_line_looks_as_if_redrawn(
 
 def test_only_changed_parts_of_a_line_are_written() -> None:
     before, after, longer = (
-        RenderedStrip([("core ", "dim"), (number, "text"), (" who", "text")], INK, 20, ascii_=False)
+        RenderedStrip([("core ", "dim"), (number, "text"), (" who", "text")], INK, 20)
         for number in ("12", "13", "100")
     )
     written = after.difference(before, 2, 3, CONSOLE)
@@ -123,7 +123,7 @@ def test_only_changed_parts_of_a_line_are_written() -> None:
 
 
 def test_whole_lines_are_not_copied() -> None:
-    ready = RenderedStrip([("abc", "text")], INK, 10, ascii_=False)
+    ready = RenderedStrip([("abc", "text")], INK, 10)
     assert ready.divide([10])[0] is ready
     assert ready.crop(0, 10) is ready
     assert ready.crop_extend(0, 10, None) is ready
@@ -133,7 +133,7 @@ def test_a_terminal_with_fewer_colours_gets_its_own_ones() -> None:
     """A line rendered for 24-bit colours is drawn by a console with 16."""
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
     writer = RunWriter({"text": Style(color="#123456", bgcolor="#000000")}, ColorSystem.TRUECOLOR)
-    assert "38;2" not in RenderedStrip([("abc", "text")], writer, 3, ascii_=False).render(console)
+    assert "38;2" not in RenderedStrip([("abc", "text")], writer, 3).render(console)
 
 
 def test_a_terminal_of_256_colours_gets_fixed_colours_only() -> None:
@@ -146,7 +146,10 @@ def test_a_terminal_of_256_colours_gets_fixed_colours_only() -> None:
 
 
 def test_ascii_replaces_other_characters() -> None:
-    assert RenderedStrip([("█▀▄·", "both")], INK, 6, ascii_=True).text == "#',.  "
+    assert (
+        RenderedStrip([("█▀▄·", "both")], RunWriter(INK.styles, INK.system, ascii_=True), 6).text
+        == "#',.  "
+    )
 
 
 def test_losses_are_as_bright_as_other_text_without_colour() -> None:
@@ -156,9 +159,7 @@ def test_losses_are_as_bright_as_other_text_without_colour() -> None:
 
 
 def test_cells_behind_a_scrollbar_are_not_written() -> None:
-    before, after = (
-        RenderedStrip([(text, "text")], INK, 4, ascii_=False) for text in ("1234", "1235")
-    )
+    before, after = (RenderedStrip([(text, "text")], INK, 4) for text in ("1234", "1235"))
     for visible, written in ((4, True), (3, False)):
         text = LineUpdate({(0, 0): (after, visible)}, {(0, 0): (before, visible)}).render_segments(
             CONSOLE
