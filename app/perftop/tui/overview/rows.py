@@ -17,7 +17,7 @@ from perftop.session.interval import Tasks
 from perftop.tui.overview.columns import SLOT_METRICS, RowHistories
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.row_numbers import BUSIEST_CPU, MAX_IDLE_UTIL, RowNumbers, VisibleRows
+from perftop.tui.shared.row_numbers import BUSIEST_CPU, MAX_IDLE_UTIL, RowNumbers
 
 _BLANK: Run = (" ", "text")
 
@@ -74,7 +74,9 @@ class _RowDrawer:
     a cell, which fill the width of the column."""
 
     def __init__(self, grid: GridData, visible_rows: Sequence[int]) -> None:
-        self._grid, self._rows = grid, VisibleRows(grid.row_numbers, visible_rows)
+        numbers = grid.row_numbers
+        self._grid, self._rows = grid, visible_rows
+        self._row_numbers = numbers.reader.read(numbers.interval, visible_rows)
         self._cores = [grid.cores.rows[row] for row in visible_rows]
         rows = enumerate(self._cores) if grid.episodes else ()
         self._worst = {
@@ -111,20 +113,21 @@ class _RowDrawer:
         return self._numbers(column)
 
     def _name_cells(self, column: Column) -> Iterator[Sequence[Run]]:
-        rows, cores = self._rows.rows, self._grid.cores
+        rows, cores, idle_rows = self._rows, self._grid.cores, self._row_numbers.is_idle
         if column.key == "l3":
             texts = ["" if core.l3 is None else str(core.l3) for core in self._cores]
         else:
             names = cores.names(self._grid.order) if column.key == "core" else cores.cpu_lists
             texts = [names[row] for row in rows]
-        for i, (text, idle) in enumerate(zip(texts, self._rows.is_idle, strict=True)):
+        for i, (text, idle) in enumerate(zip(texts, idle_rows, strict=True)):
             style = "faint" if idle else "text" if column.key == "core" else "dim"
             if column.key == "core" and i in self._worst and self._worst[i].is_victim:
                 style = "bright"
             yield [(column.pad(text), style)]
 
     def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        rows = zip(self._cores, self._rows.is_online, *self._rows.split(), strict=True)
+        numbers = self._row_numbers
+        rows = zip(self._cores, numbers.is_online.tolist(), *numbers.split(), strict=True)
         for core, online, states, lower_bounds, method in rows:
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if method == BOUNDS and not isnan(lower_bounds[0]):
@@ -139,7 +142,7 @@ class _RowDrawer:
             yield [_gap(column), *bar]
 
     def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        account = (self._rows.numbers(key) for key in ("util", "system", "steal"))
+        account = (self._row_numbers.values(key).tolist() for key in ("util", "system", "steal"))
         for (util, *_), (system, *_), (steal, *_) in zip(*account, strict=True):
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if not isnan(util):
@@ -151,7 +154,8 @@ class _RowDrawer:
     def _slot_bars(self, column: Column) -> Iterator[Sequence[Run]]:
         """Yields, for each core, a bar with the uses of its busiest CPU's issue slots."""
         parts = [self._grid.row_numbers.interval.values[key] for key in SLOT_METRICS]
-        rows = zip(self._cores, self._rows.busiest, self._rows.is_at_rest, strict=True)
+        numbers = self._row_numbers
+        rows = zip(self._cores, numbers.busiest.tolist(), numbers.is_at_rest, strict=True)
         for core, lead, resting in rows:
             retiring, frontend, speculation = (float(part[core.positions[lead]]) for part in parts)
             text = theme.NEITHER if resting[lead] else MISSING
@@ -162,7 +166,7 @@ class _RowDrawer:
 
     def _numbers(self, column: Column) -> Iterator[Sequence[Run]]:
         key, number, thread = column.key, column.source.number, column.source.thread
-        rows, worst = self._rows, self._worst
+        rows, worst = self._row_numbers, self._worst
         threads = [thread] * len(self._cores)
         if thread == BUSIEST_CPU:  # unless an episode lowers the number of another CPU
             threads = [*rows.cpu_index(key)]
@@ -171,7 +175,7 @@ class _RowDrawer:
                 lowered = [(position, key) in episode.lowered_numbers for position in positions]
                 if True in lowered:
                     threads[line] = lowered.index(True)
-        values = [numbers[i] for numbers, i in zip(rows.numbers(key), threads, strict=True)]
+        values = [numbers[i] for numbers, i in zip(rows.values(key).tolist(), threads, strict=True)]
         styles = _styles(column, rows.is_idle, values)
         for line, episode in worst.items():
             cpu_rows = self._cores[line].positions[threads[line] :]  # some cores have fewer threads
@@ -180,10 +184,11 @@ class _RowDrawer:
             elif styles[line] == "warn" and key in episode.package_wide_keys:
                 styles[line] = "text"  # the package's line shows this number for all cores
         doubts, running = rows.is_suspect(key), number is not None and number.while_running
+        is_online, is_at_rest = rows.is_online.tolist(), rows.is_at_rest
         cells = column.numbers(values, styles)
         for line, (thread, cell) in enumerate(zip(threads, cells, strict=True)):
-            online = rows.is_online[line][thread]
-            resting = running and rows.is_at_rest[line][thread]
+            online = is_online[line][thread]
+            resting = running and is_at_rest[line][thread]
             doubted = doubts is not None and doubts[line][thread]
             if thread >= len(self._cores[line].positions):
                 yield [(" " * column.width, "text")]
@@ -202,7 +207,7 @@ class _RowDrawer:
 
     def _histories(self, column: Column) -> Iterator[Sequence[Run]]:
         histories = self._grid.histories
-        for i, row in enumerate(self._rows.rows):
+        for i, row in enumerate(self._rows):
             if histories is None:
                 yield [(" " * column.width, "text")]
             elif column.key == "work":
@@ -214,8 +219,8 @@ class _RowDrawer:
         """Yields the tasks of each core; for a core that loses time to a neighbour, the task that
         loses and the task that takes the time."""
         rows = zip(
-            self._cores, self._grid.task_names(self._rows.rows), self._rows.numbers("util"),
-            self._rows.is_idle, strict=True,
+            self._cores, self._grid.task_names(self._rows), self._row_numbers.util.tolist(),
+            self._row_numbers.is_idle, strict=True,
         )  # fmt: skip
         for i, (core, names, util, idle) in enumerate(rows):
             episode = self._worst.get(i)

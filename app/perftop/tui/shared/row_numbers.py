@@ -44,16 +44,30 @@ MIN_DROP_SHARE = 0.05
 times cause smaller differences."""
 
 
-@dataclass
 class RowNumbers:
-    """The numbers of all rows in one interval; NaN where unknown. Arrays have an entry for each
-    row, or for each row and sibling. Properties are computed when first used."""
+    """The numbers of some rows in one interval. Arrays have an entry for each row, or for each row
+    and sibling, and are computed when first used. Unknown numbers, and siblings that a core lacks,
+    are NaN."""
 
-    reader: RowReader
-    interval: Interval
-    is_online: Bools
-    util: Floats
-    ceiling_hz: Floats
+    def __init__(
+        self, reader: RowReader, interval: Interval, rows: Sequence[int] | None = None
+    ) -> None:
+        """`rows`: indexes of rows; None: all rows."""
+        chosen = slice(None) if rows is None else np.array(rows, np.intp)
+        self.reader, self.interval = reader, interval
+        self._cpus, self._cores = reader.cpus[chosen], reader.core_index[chosen]
+        self.is_online: Bools = interval.online[self._cpus] & reader.has_thread[chosen]
+        ceilings_hz = interval.ceiling_hz[self._cores]
+        self.ceiling_hz: Floats = np.where(reader.is_ceiled[chosen], ceilings_hz, np.nan)
+        self.util = self.values("util")
+
+    def values(self, key: str) -> Floats:
+        """Returns a metric, or the clock ceiling, of each CPU."""
+        if key == "turbo_ceiling_hz":
+            values = np.broadcast_to(self.ceiling_hz[:, None], self._cpus.shape)
+        else:
+            values = self.interval.values[key][self._cpus]
+        return np.where(self.is_online, values, np.nan)
 
     @cached_property
     def busiest(self) -> Ints:
@@ -61,113 +75,77 @@ class RowNumbers:
         return busiest_cpu_indexes(self.util, self._hz)
 
     @cached_property
-    def busiest_hz(self) -> Floats:
-        """Clock of the busiest CPU of each row, in Hz."""
-        return core_values("busy_hz", self._hz, self.busiest)
-
-    @cached_property
-    def is_awake(self) -> Bools:
-        """Whether the clock of the busiest CPU is meaningful, by row."""
-        highest_share: Floats = np.fmax.reduce(self.util, axis=1)
-        return (highest_share >= MIN_AWAKE_UTIL) & np.isfinite(self.busiest_hz)
-
-    @cached_property
     def is_below_ceiling(self) -> Bools:
-        """Whether the clock is clearly below its ceiling, by row."""
-        return self.is_awake & (self.busiest_hz < self.ceiling_hz * (1 - MIN_DROP_SHARE))
+        """Whether the clock of the busiest CPU is meaningful and clearly below its ceiling, by
+        row."""
+        busiest_hz = core_values("busy_hz", self._hz, self.busiest)
+        is_awake = (self._highest_util >= MIN_AWAKE_UTIL) & np.isfinite(busiest_hz)
+        return is_awake & (busiest_hz < self.ceiling_hz * (1 - MIN_DROP_SHARE))
+
+    @cached_property
+    def is_idle(self) -> list[bool]:
+        """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
+        is_idle: list[bool] = (self._highest_util < MAX_IDLE_UTIL).tolist()
+        return is_idle
+
+    @property
+    def is_at_rest(self) -> list[list[bool]]:
+        """Whether each CPU hardly ran, which hides numbers that describe its running time."""
+        is_at_rest: list[list[bool]] = self.interval.is_at_rest[self._cpus].tolist()
+        return is_at_rest
+
+    @cached_property
+    def _highest_util(self) -> Floats:
+        highest: Floats = np.fmax.reduce(self.util, axis=1)
+        return highest
 
     @cached_property
     def _hz(self) -> Floats:
-        hz = self.interval.values["busy_hz"][self.reader.cpus]
-        return np.where(self.is_online, hz, np.nan)
-
-    def states(self, rows: Ints) -> Floats:
-        """Returns the SMT states of these rows."""
-        return self.interval.split.states[self.reader.core_index[rows]]
-
-
-class VisibleRows:
-    """The numbers of the visible rows, as lists with an entry for each of `rows`. Siblings that a
-    core lacks are False or NaN."""
-
-    def __init__(self, row_numbers: RowNumbers, rows: Sequence[int]) -> None:
-        indexes = np.array(rows, np.intp)
-        self._row_numbers, self._indexes, self.rows = row_numbers, indexes, rows
-        self._cpus, util = row_numbers.reader.cpus[indexes], row_numbers.util[indexes]
-        self._online = row_numbers.is_online[indexes]
-        self._numbers: dict[str, list[list[float]]] = {"util": util.tolist()}
-        self.is_online: list[list[bool]] = self._online.tolist()
-        self.is_at_rest: list[list[bool]] = row_numbers.interval.is_at_rest[self._cpus].tolist()
-        """Whether each CPU hardly ran, which hides numbers that describe its running time."""
-        self.busiest: list[int] = busiest_cpu_indexes(util, self._values("busy_hz")).tolist()
-        """Index of the busiest CPU, by row."""
-        self.is_idle: list[bool] = (np.fmax.reduce(util, axis=1) < MAX_IDLE_UTIL).tolist()
-        """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
-
-    def numbers(self, key: str) -> list[list[float]]:
-        """Returns a metric, or the clock ceiling, of each CPU. It is read when first needed."""
-        if key not in self._numbers:
-            self._numbers[key] = self._values(key).tolist()
-        return self._numbers[key]
-
-    def _values(self, key: str) -> Floats:
-        if key == "turbo_ceiling_hz":
-            ceilings_hz = self._row_numbers.ceiling_hz[self._indexes, None]
-            values = np.broadcast_to(ceilings_hz, self._cpus.shape)
-        else:
-            values = self._row_numbers.interval.values[key][self._cpus]
-        return np.where(self._online, values, np.nan)
+        return self.values("busy_hz")
 
     def cpu_index(self, key: str) -> list[int]:
         """Returns, by row, the index of the CPU that the row shows: the CPU with the highest number
         for keys in _HIGHEST_VALUE_KEYS, else the busiest CPU."""
-        if key not in _HIGHEST_VALUE_KEYS:
-            return self.busiest
-        highest: list[int] = np.fmax(self._values(key), -1.0).argmax(axis=1).tolist()
-        return highest
+        is_highest = key in _HIGHEST_VALUE_KEYS
+        index = np.fmax(self.values(key), -1.0).argmax(axis=1) if is_highest else self.busiest
+        indexes: list[int] = index.tolist()
+        return indexes
 
     def is_suspect(self, key: str) -> list[list[bool]] | None:
         """Returns, by CPU, whether a counter of this metric is suspect; None if none is."""
-        session, interval = self._row_numbers.reader.session, self._row_numbers.interval
-        if key not in ROW_NUMBER_KEYS or not interval.doubts.any():
+        if key not in ROW_NUMBER_KEYS or not self.interval.doubts.any():
             return None
-        by_cpu: list[list[bool]] = suspect_rows(key, session, interval)[self._cpus].tolist()
+        suspect = suspect_rows(key, self.reader.session, self.interval)
+        by_cpu: list[list[bool]] = suspect[self._cpus].tolist()
         return by_cpu
 
     def split(self) -> tuple[list[list[float]], list[list[float]], list[int]]:
         """Returns the SMT states of each core, the lower bounds of the states, and the methods by
         which they were measured."""
-        split = self._row_numbers.interval.split
-        cores = self._row_numbers.reader.core_index[self._indexes]
-        return (
-            split.states[cores].tolist(),
-            split.low[cores].tolist(),
-            split.method_codes[cores].tolist(),
-        )
+        split, cores = self.interval.split, self._cores
+        methods = split.method_codes[cores].tolist()
+        return split.states[cores].tolist(), split.low[cores].tolist(), methods
 
 
 class RowReader:
-    """Reads the numbers of all rows of one topology from an interval."""
+    """Reads the numbers of rows of one topology from an interval."""
 
     def __init__(self, session: Session, cores: Cores) -> None:
-        self.session, self._cores = session, cores.rows
-        n, threads = len(self._cores), cores.max_threads
+        self.session = session
+        n, threads = len(cores.rows), cores.max_threads
         self.cpus = np.zeros((n, threads), np.intp)
         """Positions of the CPUs, by row and sibling."""
-        self._has_thread = np.zeros((n, threads), bool)
-        for i, core in enumerate(self._cores):
+        self.has_thread = np.zeros((n, threads), bool)
+        for i, core in enumerate(cores.rows):
             self.cpus[i, : len(core.positions)] = core.positions
-            self._has_thread[i, : len(core.positions)] = True
-        self.core_index = np.array([core.core_position for core in self._cores], np.intp)
+            self.has_thread[i, : len(core.positions)] = True
+        self.core_index = np.array([core.core_position for core in cores.rows], np.intp)
         """Position of each row's core in the session's lists."""
         ceiled = session.reader.turbo.cpus
-        self._ceiled = np.array([ceiled[core.positions[0]] for core in self._cores], bool)
+        self.is_ceiled = np.array([ceiled[core.positions[0]] for core in cores.rows], bool)
 
-    def read(self, interval: Interval) -> RowNumbers:
-        online = interval.online[self.cpus] & self._has_thread
-        util = np.where(online, interval.values["util"][self.cpus], np.nan)
-        ceiling = np.where(self._ceiled, interval.ceiling_hz[self.core_index], np.nan)
-        return RowNumbers(self, interval, online, util, ceiling)
+    def read(self, interval: Interval, rows: Sequence[int] | None = None) -> RowNumbers:
+        return RowNumbers(self, interval, rows)
 
 
 def busiest_cpu_indexes(util: Floats, hz: Floats) -> Ints:
