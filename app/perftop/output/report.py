@@ -42,6 +42,8 @@ class Finding:
     evidence: list[str]
     hint: str
     """A remedy; '' if none is known."""
+    worst: Episode | None = None
+    """The episode of this cause that cost most in the span; None if it has none."""
     details: dict[str, Any] = field(default_factory=dict)
     """The evidence, as in an episode's JSON line."""
     headline: str = ""

@@ -18,9 +18,9 @@ from perftop.base.text import (
     wrap_text,
 )
 from perftop.draw.columns import Column, fit
-from perftop.model.kinds import KINDS, Episode
+from perftop.model.kinds import KINDS
 from perftop.model.numbers import NUMBERS, PER_KI, Number
-from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
+from perftop.output.report import MAX_CAUSES, MIN_SHARE, Report
 from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
 from perftop.output.why_report import report
@@ -52,9 +52,6 @@ class Phase:
     line: Line
     """The phase as `summary --json` prints it."""
     report: Report
-    worst_episodes: list[tuple[Finding, Episode | None]]
-    """The costliest causes, each with its costliest episode (None if it has none)."""
-    has_smt: bool
 
     @property
     def name(self) -> str:
@@ -63,9 +60,10 @@ class Phase:
     def value(self, key: str, name: str = "mean") -> float:
         """Returns a number of the phase, or one of its percentiles; NaN where unknown."""
         energy_j, elapsed_s = self.line["energy_j"], self.report.totals.elapsed_s
+        has_smt = self.report.session.has_smt
         totals = {
             "length_s": elapsed_s, "lost_ratio": self.report.lost_ratio,
-            "both": self.report.interval.split.mean("both") if self.has_smt else None,
+            "both": self.report.interval.split.mean("both") if has_smt else None,
             "energy_j": energy_j,
             "power_w": energy_j / elapsed_s if energy_j and elapsed_s > 0 else None,
         }  # fmt: skip
@@ -75,17 +73,14 @@ class Phase:
 
 def phase(session: Session, label: str) -> Phase:
     """Returns a phase with the session's sums since their last reset."""
-    first_ns, now_ns = session.run.start_ns, session.now_ns
-    episodes, tally = session.episodes(first_ns, now_ns), EpisodeTally()
-    for episode in episodes:
-        tally.add(episode, now_ns)
-    why, extremes = report(session, is_past=True), session.distribution.finish()
+    why, extremes, tally = (
+        report(session, is_past=True),
+        session.distribution.finish(),
+        EpisodeTally(),
+    )
+    for episode in why.episodes:
+        tally.add(episode, session.now_ns)
     line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
-    worst = []
-    for finding in why.named_findings[:MAX_CAUSES]:
-        same_cause = [e for e in episodes if (e.kind, e.cause) == finding.cause]
-        same_cause.sort(key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(first_ns, now_ns))
-        worst.append((finding, same_cause[0] if same_cause else None))
     machine = line.pop("machine")
     for key, measure in machine.items():
         values = extremes.percentiles(key, [*PERCENTILES.values()])
@@ -96,12 +91,12 @@ def phase(session: Session, label: str) -> Phase:
             }  # fmt: skip
     other_parts = {key: value for key, value in line.items() if key not in {"type", "run"}}
     line = {
-        "type": "phase", "label": label, "start": session.unix(first_ns),
+        "type": "phase", "label": label, "start": session.unix(why.totals.start_ns),
         "answer": answer(why), **other_parts, "machine": machine,
         "lost_to_causes_ratio": json_number(why.lost_ratio),
         "samples": why.totals.sample_count,
     }  # fmt: skip
-    return Phase(line, why, worst, session.has_smt)
+    return Phase(line, why)
 
 
 class Phases(Follower):
@@ -252,10 +247,10 @@ def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[
 def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
     lines = []
     for phase in phases:
-        for i, (finding, worst) in enumerate(phase.worst_episodes):
+        for i, finding in enumerate(phase.report.named_findings[:MAX_CAUSES]):
             parts = [f"{percent(finding.share)} %  {finding.text}", f"{finding.lost_s:.1f} CPU s"]
-            if worst is not None:
-                since = max(session.unix(worst.start_ns), phase.line["start"])
+            if finding.worst is not None:
+                since = max(session.unix(finding.worst.start_ns), phase.line["start"])
                 parts.append(f"worst {time_of_day(since)}")
             sign = KINDS[finding.cause[0]].marker if finding.cause[0] in KINDS else " "
             name = phase.name if i == 0 else ""

@@ -122,12 +122,13 @@ def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | N
 
 
 def _episodes_of(report: Report, cause: Cause, cpus: Sequence[int]) -> list[Episode]:
-    """Returns the episodes of a cause, the costliest first."""
+    """Returns the episodes of a cause, the costliest in the span first."""
     causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
     found = [e for e in report.episodes if (e.kind, e.cause) in causes]
     if cause[0] == "interrupt":  # such an episode concerns one CPU, where the job may not run
         found = [e for e in found if not {*cpus}.isdisjoint(e.cpus)]
-    return sorted(found, key=lambda e: -e.lost_s(report.totals.end_ns))
+    start_ns, end_ns = report.totals.start_ns, report.totals.end_ns
+    return sorted(found, key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(start_ns, end_ns))
 
 
 def _finding(report: Report, cause: Cause) -> Finding:
@@ -163,14 +164,15 @@ def _finding(report: Report, cause: Cause) -> Finding:
         _active_s(episodes, now_ns, now_ns - start_ns), running,
         combined_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
         evidence_pieces(cause[1], further_evidence),
-        remedy(session, cause, worst, cpus), evidence_json(evidence),
+        remedy(session, cause, worst, cpus), worst, evidence_json(evidence),
     )  # fmt: skip
-    return _add_details(report, finding, worst)
+    return _add_details(report, finding)
 
 
-def _add_details(report: Report, finding: Finding, worst: Episode | None) -> Finding:
+def _add_details(report: Report, finding: Finding) -> Finding:
     """Returns the finding with the details that the episodes of its cause do not contain."""
-    session, times, job, cause = report.session, report.totals.times, report.job, finding.cause
+    session, times, job = report.session, report.totals.times, report.job
+    cause, worst = finding.cause, finding.worst
     if cause[1] == UNEXPLAINED:
         pieces = ["no active limit was found"]
         rows = sorted(
