@@ -224,8 +224,7 @@ def run_with_refused_call(refused_call: str, *arguments: str) -> subprocess.Comp
 @pytest.mark.parametrize(
     ("call", "verb"),
     cases_by_day(
-        [*product(("getrusage", "pidfd_open"), ("stat", "why"))],
-        [("pidfd_open", "stat")],
+        [*product(("getrusage", "pidfd_open"), ("stat", "why"))], [("pidfd_open", "stat")]
     ),
 )
 def test_the_status_of_a_command_is_kept_without_optional_system_calls(

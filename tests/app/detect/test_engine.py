@@ -136,9 +136,7 @@ def test_unknown_samples_neither_interrupt_nor_count() -> None:
 
 
 @pytest.mark.parametrize("unknown_shares", [{"shares": NAN}, {"shares": 0.0, "weights": 0.0}])
-def test_an_episode_without_data_ends_at_its_last_sample(
-    unknown_shares: dict[str, Any],
-) -> None:
+def test_an_episode_without_data_ends_at_its_last_sample(unknown_shares: dict[str, Any]) -> None:
     detector = (
         SteppedShares()
         .advance(FIRST_ONLY, samples=2)

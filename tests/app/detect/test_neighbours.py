@@ -443,9 +443,7 @@ def test_a_power_limit_is_blamed_on_others_only_if_one_started(another_task_star
         assert result.evidence["turbo_drop"] == "power-pl1"
 
 
-def test_an_unknown_earlier_ceiling_is_not_compared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unknown_earlier_ceiling_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
     frame = play.machine.frame
 

@@ -11,10 +11,7 @@ import synth
 from fakes import CpuLoad, Machine, session_of_core
 from rate_streams import S, SteppedDetector
 
-from perftop.detect.ramps import (
-    Ramps,
-    SampleClocks,
-)
+from perftop.detect.ramps import Ramps, SampleClocks
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.output.evidence import evidence_text

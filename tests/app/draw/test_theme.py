@@ -103,9 +103,7 @@ def test_heat_cells_are_ordered_in_luminance_away_from_the_background(name: str,
 
 
 @pytest.mark.parametrize("terminal", TERMINAL_COLOURS)
-def test_heat_cells_are_ordered_in_the_default_palettes_of_16_colours(
-    terminal: str,
-) -> None:
+def test_heat_cells_are_ordered_in_the_default_palettes_of_16_colours(terminal: str) -> None:
     heat = theme.PALETTES["perftop-ansi"].heat_colours
     assert len(heat) == theme.HEAT_STEPS
     levels = [luminance(TERMINAL_COLOURS[terminal][color]) for color in heat]

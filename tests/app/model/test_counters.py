@@ -100,8 +100,7 @@ def test_siblings_that_are_off_or_unread_are_not_waited_for() -> None:
     for flag in (wire.ROW_OFFLINE, 0, wire.ROW_SAMPLED | wire.ROW_ELSEWHERE):
         flags = [wire.ROW_SAMPLED, flag]
         steps = deltas(
-            greeting,
-            *(frame(greeting, n, {"cycles": [100 * n, 0]}, flags=flags) for n in range(3)),
+            greeting, *(frame(greeting, n, {"cycles": [100 * n, 0]}, flags=flags) for n in range(3))
         )
         assert [increment(step) for step in steps] == [0, 100, 100]
 
@@ -243,9 +242,7 @@ def test_a_block_without_counters_is_valid() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[7], [2, 3, 2], [3, 3, 1]])
-def test_a_batch_of_incomplete_frames_equals_single_frames(
-    sizes: list[int],
-) -> None:
+def test_a_batch_of_incomplete_frames_equals_single_frames(sizes: list[int]) -> None:
     """One block is in each third frame only, and one value sometimes cannot be read."""
     stat = [synth.counter("ticks", "1", bits=64)]
     greeting = synth.hello([synth.CYCLES], cores=2, threads=1, stat=stat)

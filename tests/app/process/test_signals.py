@@ -94,8 +94,7 @@ def _run(directory: Path, block: str, line: int, number: int) -> int:
 @pytest.mark.parametrize(
     ("block", "number"),
     cases_by_day(
-        [*product(BLOCKS, (signal.SIGINT, signal.SIGTERM))],
-        [("headless", signal.SIGTERM)],
+        [*product(BLOCKS, (signal.SIGINT, signal.SIGTERM))], [("headless", signal.SIGTERM)]
     ),
 )
 def test_a_signal_at_any_line_leaves_no_probe_running(

@@ -11,12 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -252,9 +247,7 @@ async def test_bytes_without_a_complete_sample_count_as_silence(
         await read_without_retries(address)
 
 
-async def test_a_probe_stopped_before_its_hello_times_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_probe_stopped_before_its_hello_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_LOCAL_HELLO_WAIT_S", 0.3)
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     silent = child("os.kill(os.getpid(), 19)", GOOD[:9])

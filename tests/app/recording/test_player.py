@@ -88,8 +88,7 @@ def comparable_episode(episode: Episode) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     ("scenario", "seconds"),
     cases_by_day(
-        [("turbo-drop", (45,)), ("neighbour", (42, 52)), ("hotplug", (45,))],
-        [("hotplug", (45,))],
+        [("turbo-drop", (45,)), ("neighbour", (42, 52)), ("hotplug", (45,))], [("hotplug", (45,))]
     ),
 )
 def test_seeking_shows_the_same_as_the_live_run(

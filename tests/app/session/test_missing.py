@@ -37,10 +37,7 @@ def test_unknown_states_have_a_reason() -> None:
         values = {"ref": [seq, None if seq < 2 else seq], "one_thread": [0, None if seq < 2 else 0]}
         flags = [wire.ROW_SAMPLED, wire.ROW_OFFLINE if seq < 2 else wire.ROW_SAMPLED]
         came.apply(frame(two, seq, values, flags=flags))
-    assert core_states(came)["why"] == {
-        "smt": UNREAD_REASON,
-        "active_threads": UNREAD_REASON,
-    }
+    assert core_states(came)["why"] == {"smt": UNREAD_REASON, "active_threads": UNREAD_REASON}
     assert "why" not in core_states(
         play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3)))
     )

@@ -40,11 +40,7 @@ def test_the_first_frame_and_the_one_before_a_restart_begin_a_span() -> None:
 
 def test_metrics_are_computed_from_counters() -> None:
     """Two of five deciseconds busy, at 3 GHz with a TSC of 2 GHz; half an instruction a cycle."""
-    extra = [
-        counter("kernel_cycles"),
-        counter("kernel_instructions", "instructions"),
-        IDLE,
-    ]
+    extra = [counter("kernel_cycles"), counter("kernel_instructions", "instructions"), IDLE]
     stat = [*STAT, *(counter(f"stat_{f}_s", "s", bits=64, scale=0.01)
                      for f in ("nice", "system", "irq", "softirq"))]  # fmt: skip
     greeting = synth.hello(

@@ -251,9 +251,7 @@ async def test_ctrl_c_interrupts_the_command_and_then_perftop() -> None:
     assert run.source.run.status == 3
 
 
-async def test_no_output_is_lost_when_the_screen_closes(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+async def test_no_output_is_lost_when_the_screen_closes(capfd: pytest.CaptureFixture[str]) -> None:
     async with around("echo seen") as run:
         await run.wait_for_output("seen")
         await run.finish_command()
@@ -307,8 +305,7 @@ async def test_a_bug_while_the_stream_is_read_is_reported(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "signal_time",
-    ["no sample", "a sample while it ends", "before the stream", "after the screen"],
+    "signal_time", ["no sample", "a sample while it ends", "before the stream", "after the screen"]
 )
 def test_a_signal_before_the_start_cancels_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_time: str

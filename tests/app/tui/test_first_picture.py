@@ -88,9 +88,7 @@ def test_a_vanished_terminal_is_harmless(monkeypatch: pytest.MonkeyPatch) -> Non
             os.close(user_end)
 
 
-def test_a_host_name_is_printed_without_control_characters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_host_name_is_printed_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
     monkeypatch.setattr(os, "uname", lambda: drawn)
     with terminal(monkeypatch) as (user_end, _), config.show_picture():

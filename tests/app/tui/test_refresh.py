@@ -23,14 +23,7 @@ from fakes import Machine
 from nightly import cases_by_day
 from screen_numbers import fed_messages, press_until_shown
 from sim_streams import SAMPLE_NS
-from terminal_apps import (
-    Cells,
-    ScriptedApp,
-    TerminalApp,
-    messages,
-    shown_app,
-    wait_until_drawn,
-)
+from terminal_apps import Cells, ScriptedApp, TerminalApp, messages, shown_app, wait_until_drawn
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip

@@ -69,8 +69,7 @@ def assert_ends(screen: Screen) -> None:
 @pytest.mark.parametrize(
     ("count", "ignored"),
     cases_by_day(
-        [(count, ignored) for count in BYTES for ignored in (False, True)],
-        [(12000, False)],
+        [(count, ignored) for count in BYTES for ignored in (False, True)], [(12000, False)]
     ),
 )
 def test_perftop_ends_when_its_terminal_vanishes(count: int, ignored: bool) -> None:

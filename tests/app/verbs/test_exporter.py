@@ -80,9 +80,7 @@ def test_a_dead_probe_ends_the_exporter_with_status_1(tmp_path: Path) -> None:
         assert running.process.wait(MAX_WAIT_S) == 1
 
 
-def test_a_silent_probe_is_not_reported_as_an_idle_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_silent_probe_is_not_reported_as_an_idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some seconds without a sample the page is unavailable."""
     assert exporter_server.STALE_S >= 10
 

@@ -322,8 +322,7 @@ def test_a_counted_clock_is_reported_as_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scalar_hz", "expected_text"),
-    [(3.0e9, "no different"), (2.7e9, "+11.1 %"), (3.3e9, "−9.1 %")],
+    ("scalar_hz", "expected_text"), [(3.0e9, "no different"), (2.7e9, "+11.1 %"), (3.3e9, "−9.1 %")]
 )
 def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, expected_text: str) -> None:
     clock = [(0.25, 3.0e9), (0.375, scalar_hz), (1.0, 3.0e9)]

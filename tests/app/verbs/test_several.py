@@ -131,9 +131,7 @@ def test_clocks_of_other_machines_are_not_compared(hosts: fake_ssh.Hosts, probe:
     assert printed["slack_s"] > 0
 
 
-def test_the_status_of_the_command_is_kept_if_a_machine_is_lost(
-    hosts: fake_ssh.Hosts,
-) -> None:
+def test_the_status_of_the_command_is_kept_if_a_machine_is_lost(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "n3"):
         hosts.set(host, "real")
     hosts.set("me@n2", "badkey")

@@ -20,12 +20,7 @@ from sim_streams import SAMPLE_NS, messages
 
 from perfprobe import wire
 from perftop.model.delta import Doubt
-from perftop.output.export.cells import (
-    exact_cells,
-    number_cells,
-    rounded_numbers,
-    whole_cells,
-)
+from perftop.output.export.cells import exact_cells, number_cells, rounded_numbers, whole_cells
 from perftop.output.export.fields import MEASURES
 from perftop.output.export.tables import CsvTable
 from perftop.output.stat_lines import json_number

@@ -159,9 +159,7 @@ async def test_a_thousand_idle_connections_block_no_client() -> None:
     assert 1 < most <= serving.MAX_CONNECTIONS
 
 
-async def test_unread_responses_are_limited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_unread_responses_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that do not read occupy connections until they are dropped; other clients get status
     503."""
     monkeypatch.setattr(serving, "MAX_CONNECTIONS", 4)

@@ -15,12 +15,7 @@ from textual.widgets import Input, Static
 from waiting import until_true
 
 from perftop.draw import strips, theme
-from perftop.tui.frame.bottom import (
-    KeyPiece,
-    Prompt,
-    key_pieces,
-    missing_metric_runs,
-)
+from perftop.tui.frame.bottom import KeyPiece, Prompt, key_pieces, missing_metric_runs
 from perftop.tui.frame.monitor import make_view
 from perftop.tui.shared import keys
 from perftop.tui.shared.view_settings import ViewSettings

@@ -239,10 +239,7 @@ def test_each_waiting_task_fills_one_line_above_the_chart() -> None:
     assert first == "█" * 80
     assert second[:38].strip() == ""
     assert second[42:] == "█" * 38
-    assert [strips.text(line).strip() for line in lanes.queue_lines(2, "colour")[0]] == [
-        "",
-        "",
-    ]
+    assert [strips.text(line).strip() for line in lanes.queue_lines(2, "colour")[0]] == ["", ""]
     second, first = (strips.text(line) for line in lanes.queue_lines(2, "shapes")[1])
     assert first == "w" * 80
     assert second[42:] == "w" * 38

@@ -210,11 +210,7 @@ def test_positions_do_not_change_with_values() -> None:
     assert results[0] == results[1]
 
 
-@given(
-    st.lists(st.integers(3, 34), max_size=20),
-    st.integers(-3, 40),
-    st.integers(1, 200),
-)
+@given(st.lists(st.integers(3, 34), max_size=20), st.integers(-3, 40), st.integers(1, 200))
 def test_visible_columns_fit_and_all_can_be_reached(
     widths: list[int], left: int, width: int
 ) -> None:
