@@ -1,0 +1,504 @@
+"""What `why` reports of waits for a CPU, of stopped threads and of CPU quotas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fakes import CpuLoad, Machine
+from fakes import observe as sampled
+from sessions import session_of
+from why_reports import (
+    NO_FINDING,
+    empty_report,
+    finding_of,
+    printed_report,
+    session_of_job,
+    waits_of,
+)
+
+from perftop.model.kinds import cause_of
+from perftop.output.report import Finding
+from perftop.output.waiting import UNKNOWN_NEIGHBOUR, waiting_finding
+from perftop.output.why_report import brief_report, report, with_checks
+from perftop.output.why_text import answer
+from perftop.session.losses import (
+    QUOTA_CAUSE,
+    STOPPED_CAUSE,
+    WAIT_CAUSE,
+)
+from perftop.session.session import Session
+from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
+
+SPAN_S = 0.5
+
+
+def waits(
+    threads: dict[tuple[int, int], TaskTimes] | None = None,
+    tasks: dict[tuple[int, str, int], TaskTimes] | None = None,
+    job: str | None = "job",
+    details: dict[str, dict[str, object]] | None = None,
+    machine: Machine | None = None,
+) -> Finding:
+    """Returns the wait of these tasks on a machine of two cores, idle by default."""
+    session: Session = sampled(machine or Machine(cores=2))[0]
+    session.run_times.threads = threads or {}
+    session.run_times.tasks = tasks or {}
+    session.run_times.covered_s = 1.0
+    session.details = details or {}
+    return waits_of(session, job)
+
+
+def task_times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTimes:
+    return TaskTimes(comm, run_s, wait_s, {cpu: run_s + wait_s})
+
+
+BLOCKED = {(1, 1): task_times("job", 0.2, 0.3)}
+CROWDED = {(1, tid): task_times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+EVERYWHERE = {(1, cpu): task_times("job", 0.2, 0.3, cpu) for cpu in range(4)}
+DISPLACED = {(1, tid): task_times("job", 0.05, 0.45) for tid in (1, 2)}
+IN_TURN = {(1, tid): task_times("job", 0.1, 0.1) for tid in (1, 2)}
+BOTH = "2 threads of job wait for each other and hog[7] on CPU 0"
+
+
+def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
+    return {(7, "hog", cpu): task_times("hog", run_s, cpu=cpu)}
+
+
+@pytest.mark.parametrize(("threads", "tasks", "sentence", "blamed_task"), [
+    (BLOCKED, {}, "job waits for CPU 0", None),
+    (EVERYWHERE, {}, "4 threads of job wait for a CPU", None),
+    (BLOCKED, hog(0.3), "job waits behind hog[7] on CPU 0", "hog"),
+    (BLOCKED, {(7, "job", 0): task_times("job", 0.3)}, "job waits behind job[7] on CPU 0",
+     "job[7]"),
+    (BLOCKED, hog(0.5, cpu=1), "job waits for CPU 0", None),  # `hog` ran on another CPU
+    (CROWDED, {}, "2 threads of job wait for each other on CPU 0", "its own threads"),
+    (IN_TURN, {}, "2 threads of job wait for CPU 0", None),
+    # the two threads together ran for a fifth of the time
+    (DISPLACED, {}, "2 threads of job wait for CPU 0", None),
+    (DISPLACED, hog(0.4), "2 threads of job wait behind hog[7] on CPU 0", "hog"),
+    (CROWDED, hog(0.1), BOTH, "its own threads"),
+    (CROWDED, hog(0.3), BOTH, "hog"),  # without it, no more than two of five parts would remain
+    (CROWDED, hog(2.0), BOTH, "hog"),
+    (CROWDED, hog(2.0) | {(8, "cc", 0): task_times("cc", 1.0)},
+     "2 threads of job wait for each other, hog[7] and 1 more on CPU 0", "hog"),
+    (BLOCKED, hog(2.0) | {(8, "cc", 0): task_times("cc", 1.0)},
+     "job waits behind hog[7] and 1 more on CPU 0", "hog"),
+])  # fmt: skip
+def test_a_wait_names_the_tasks_that_caused_it(
+    threads: dict[tuple[int, int], TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
+    sentence: str, blamed_task: str | None,
+) -> None:  # fmt: skip
+    """`blamed_task` is None if the tasks are unknown; then no task is blamed, not even the job."""
+    result = waits(threads, tasks)
+    assert result.text == sentence
+    assert (result.confidence != "unknown") == (blamed_task is not None)
+    assert (UNKNOWN_NEIGHBOUR in result.evidence) == (blamed_task is None)
+    assert result.culprit == blamed_task or (
+        blamed_task is None and not {"own", "hog"} & {*result.culprit.split()}
+    )
+
+
+def test_many_tasks_that_each_ran_little_are_counted_and_the_largest_is_evidence() -> None:
+    tasks = {(pid, f"t{pid}", 0): task_times(f"t{pid}", 0.015 + pid / 1e5) for pid in range(20, 40)}
+    result = waits(BLOCKED, tasks)
+    assert result.text == "job waits behind 20 other tasks on CPU 0"
+    assert (result.culprit, result.confidence) == ("many other tasks", "measured")
+    assert result.evidence[-1] == "t39[39] ran there 0.02 s"
+    few = dict([*tasks.items()][:5])
+    result = waits(BLOCKED, few)
+    assert (result.text, result.confidence) == ("job waits for CPU 0", "unknown")
+    assert result.evidence[-2:] == [f"most of {UNKNOWN_NEIGHBOUR}", "t24[24] ran there 0.02 s"]
+
+
+def test_the_tasks_that_measure_are_not_the_victims_if_others_wait() -> None:
+    own = {(9, "perftop", 0): task_times("perftop", 0.1, 0.4)}
+    other = {(5, "web", 0): task_times("web", 0.3, 0.2)}
+    assert waits(tasks=own | other | hog(0.3), job=None).text.startswith("web waits behind")
+    assert waits(tasks=own | hog(0.3), job=None).text.startswith("perftop waits behind")
+
+
+def children(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskTimes]:
+    """Children of process 8 that ended between two scans."""
+    return {(8, child, UNKNOWN_CPU): task_times("sh", run_s, cpu=UNKNOWN_CPU)}
+
+
+@pytest.mark.parametrize(("tasks", "sentence", "blamed_task"), [
+    (children(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
+    (children(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
+     "short-lived children"),
+    (children(0.1), "job waits for CPU 0", "other tasks"),
+    (hog(0.3) | children(0.3), "job waits behind hog[7] on CPU 0", "hog"),
+])  # fmt: skip
+def test_children_that_ended_between_scans_are_named_by_their_parent(
+    tasks: dict[tuple[int, str, int], TaskTimes], sentence: str, blamed_task: str
+) -> None:
+    result = waits(BLOCKED, tasks)
+    assert (result.text, result.culprit) == (sentence, blamed_task)
+    if "short" in blamed_task:
+        assert result.confidence == "inferred"
+    else:
+        assert result.confidence == ("measured" if blamed_task == "hog" else "unknown")
+
+
+def test_a_mask_is_reported_even_if_some_processes_have_none() -> None:
+    threads = PINNED | {(3, 3): task_times("timeout", 0.001, 0.001)}
+    assert "may use 1 of 4 CPUs (mask)" in waits(threads, details=MASKS).evidence
+
+
+def test_the_owner_of_the_other_task_is_evidence() -> None:
+    details: dict[str, dict[str, object]] = {"7": {"group": "/system.slice/backup.service"}}
+    assert waits(BLOCKED, hog(0.5), details=details).evidence[-1] == "hog is of backup.service"
+
+
+@pytest.mark.parametrize(("comm", "details", "by", "hint"), [
+    ("kswapd0", {}, "memory reclaim", cause_of("reclaim").remedy),
+    ("idle_inject/0", {}, "idle injection", cause_of("idle-injection").remedy),
+    ("kswapd0", {"command": "kswapd0"}, "kswapd0", "chrt --idle --all-tasks --pid 0 7"),
+])  # fmt: skip
+def test_a_kernel_thread_is_named_by_its_function(
+    comm: str, details: dict[str, object], by: str, hint: str
+) -> None:
+    result = waits(BLOCKED, {(7, comm, 0): task_times(comm, 0.3)}, details={"7": details})
+    assert result.text == f"job waits behind {comm}[7] on CPU 0"
+    assert (result.culprit, result.hint) == (by, hint)
+
+
+def test_the_longest_wait_is_reported_beside_the_sum() -> None:
+    """Ten short waits, and one that fills the whole interval between two records."""
+    job = (
+        TaskTimes("job")
+        .with_record(0, 0.9, 0.1, 10)
+        .with_record(0, 0.0, 1.1, 0)
+        .with_record(0, 0.9, 0.1, 10)
+    )
+    assert job.longest_s == pytest.approx(1.1)
+    assert job.with_record(0, 0.0, 9.0, None).longest_s == pytest.approx(1.1)
+    assert job.since(TaskTimes("job")).longest_s == pytest.approx(1.1)
+    # the wait may have been earlier
+    assert job.with_record(0, 1.0, 0.0, 1).since(job).longest_s == 0.0
+    result = waits({(1, 1): job}, hog(1.3))
+    assert result.evidence == ["it waited 1.30 of 3.1 s", "once for 1.1 s or longer"]
+    assert "once" not in " ".join(waits(BLOCKED).evidence)
+
+
+@pytest.mark.parametrize(("util", "switches", "sentence", "confidence"), [
+    (0.2, 1500, "job waits for the end of idle states on CPU 0", "inferred"),
+    (0.2, 200, "job waits for CPU 0", "unknown"),
+    (0.9, 1500, "job waits for CPU 0", "unknown"),
+])  # fmt: skip
+def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
+    util: float, switches: int, sentence: str, confidence: str
+) -> None:
+    machine = Machine(cores=2)
+    machine.loads = dict.fromkeys(range(4), CpuLoad(util=util))
+    machine.hello.settings["deepest_idle_state"] = "C6, 170 µs"
+    result = waits({(1, 1): replace(BLOCKED[1, 1], switches=switches)}, machine=machine)
+    assert (result.text, result.confidence) == (sentence, confidence)
+    if confidence == "inferred":
+        price = ["1500 wake-ups, 200 µs each", "CPU 0 80 % idle"]
+        assert result.evidence[1:] == [*price, "deepest state: C6, 170 µs by its driver"]
+        assert result.culprit == "leaving idle states"
+
+
+@pytest.mark.parametrize(("wait_s", "sentence"), [
+    (0.05, "job wanted a CPU for only 60 ms, too short a time to give shares of it."),
+    (0.13, "job wanted a CPU for only 140 ms of 500 ms and lost 93 % of that to hog."),
+    (0.43, "job lost 98 % of its time to hog on CPU 0."),
+])  # fmt: skip
+def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, sentence: str) -> None:
+    """A convoy at a lock hardly runs: a share of its wanted time would be mistaken for a share of
+    the whole run."""
+    session: Session = sampled(Machine(cores=2))[0]
+    session.track_losses()
+    session.run_times.threads = {(1, 1): task_times("job", 0.01, wait_s)}
+    session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
+    session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
+    result = report(session, ["job"])
+    assert answer(result) == sentence
+    shares = [line for line in printed_report(result) if "%" in line.split("seen")[0]]
+    assert bool(shares) == (wait_s > 0.1), "no share of so little in the table"
+
+
+@pytest.mark.parametrize(("wait_s", "sentence"), [(0.04, ", once 40 ms or longer"), (4e-4, "")])
+def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, sentence: str) -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.track_losses()
+    session.run_times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
+    session.run_times.job_has_waits = True
+    result = report(session, ["job"])
+    found = next(check.result for check in result.checks if check.key == "wait")
+    assert found.partition(" s of 0 s")[2] == sentence
+
+
+def test_tasks_that_share_a_cpu_wait_for_each_other_if_they_were_seen_for_a_part_of_the_time() -> (
+    None
+):
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.covered_s = 0.4 * (session.now_ns - session.run.start_ns) / 1e9
+    half_s = session.run_times.covered_s / 2
+    session.run_times.tasks = {
+        (pid, "job", 0): task_times("job", half_s, half_s, 0) for pid in (1, 2)
+    }
+    session.run_times.tasks[3, "hog", 0] = task_times("hog", 0.3 * half_s, 0.0, 0)
+    text = waits_of(session, None).text
+    assert text.startswith("2 tasks of job wait for each other and hog[3]")
+
+
+def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
+    """The wait of a VM for a host CPU is the steal of its guest."""
+    tasks = {
+        (pid, f"CPU {cpu}/KVM", cpu): task_times(f"CPU {cpu}/KVM", 0.2, wait_s, cpu)
+        for pid, cpu, wait_s in ((1, 0, 0.2), (1, 1, 0.2), (2, 0, 0.1))
+    }
+    command = "/usr/bin/qemu-system-x86_64 -name guest={},debug-threads=on -machine q35"
+    details: dict[str, dict[str, object]] = {
+        str(n): {"command": command.format(f"web{n}")} for n in (1, 2)
+    }
+    result = waits(tasks=tasks, job=None, details=details)
+    assert result.text == "2 threads of VM web1 wait behind VM web2[2] on CPUs 0-1"
+    assert result.evidence[:2] == ["they waited 0.40 of 0.80 s", "steal for the guest"]
+
+
+def test_tasks_that_wait_for_each_other_do_not_wait_for_short_lived_children() -> None:
+    assert waits(CROWDED, children(9.0)).text == "2 threads of job wait for each other on CPU 0"
+
+
+def test_children_pinned_elsewhere_are_not_blamed() -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.threads, session.run_times.tasks = BLOCKED, children(0.3)
+    for affinity, words in (("1", "job waits for CPU 0"), ("0-1", "job waits behind short-lived")):
+        session.details = {"8": {"affinity": affinity}}
+        result = waits_of(session, "job")
+        assert result is not None
+        assert result.text.startswith(words)
+
+
+def test_tasks_of_one_name_with_different_parents_are_separate() -> None:
+    tasks = {
+        (pid, "python", cpu): task_times("python", 0.4, wait_s, cpu)
+        for pid, cpu, wait_s in ((1, 0, 0.4), (2, 0, 0.3), (3, 1, 0.2))
+    }
+    parents: dict[str, dict[str, object]] = {
+        pid: {"parent": name} for pid, name in (("1", "make"), ("2", "make"), ("3", "cron"))
+    }
+    result = waits(tasks=tasks, job=None, details=parents)
+    assert result.text.startswith("2 tasks of python wait ")
+    assert result.evidence[0] == "they waited 0.70 of 1.5 s"
+    assert waits(tasks=tasks, job=None).text.startswith("3 tasks of python wait ")
+
+
+PINNED = {
+    (pid, pid): task_times(comm, SPAN_S / 2, SPAN_S / 2) for pid, comm in ((1, "a"), (2, "b"))
+}
+MASKS: dict[str, dict[str, object]] = {"1": {"affinity": "0"}, "2": {"affinity": "0"}}
+CPUSETS = {pid: {**mask, "cpuset": "0"} for pid, mask in MASKS.items()}
+UNLIMITED = {"1": {"affinity": "0-7"}, "2": {"affinity": "0"}}
+
+
+@pytest.mark.parametrize(("details", "busy", "pieces", "hint"), [
+    (MASKS, 0.33, ["may use 1 of 4 CPUs (mask)", "CPU 1 is 67 % idle"], "taskset -acp 0-3 1"),
+    (CPUSETS, 0.33, ["may use 1 of 4 CPUs (cpuset)", "CPU 1 is 67 % idle"],
+     "a cpuset of more CPUs than 0: cpuset.cpus, docker --cpuset-cpus"),
+    (MASKS, 1.0, ["may use 1 of 4 CPUs (mask)"],
+     "a mask of more CPUs, or no more than 1 thread"),
+    (UNLIMITED, 1.0, [], "no more than 4 threads at a time, one for each CPU"),
+    ({}, 0.33, [], ""),
+    ({"1": {"affinity": "x"}, "2": {"affinity": ["0"]}}, 0.33, [], ""),
+])  # fmt: skip
+def test_a_job_limited_to_few_cpus_gets_its_mask(
+    details: dict[str, dict[str, object]], busy: float, pieces: list[str], hint: str
+) -> None:
+    machine = Machine(cores=2)
+    machine.loads = {0: CpuLoad(util=1.0)} | dict.fromkeys((1, 2, 3), CpuLoad(util=busy))
+    result = waits(PINNED, details=details, machine=machine)
+    assert result.text == "2 threads of job (a, b) wait for each other on CPU 0"
+    assert [piece for piece in result.evidence if "CPU" in piece] == pieces
+    assert result.hint == hint
+
+
+def test_a_wait_never_exceeds_the_wanted_time() -> None:
+    result = waits({(1, 1): task_times("job", 0.004, 0.012)})
+    assert result.evidence[0] == "it waited 0.01 of 0.02 s"
+
+
+def test_a_wait_on_no_cpu_names_nobody() -> None:
+    before = task_times("job", 0.4, 0.4)
+    rest = before.with_record(0, 0.0, 4e-17).since(before)
+    assert rest.wait_s > 0
+    assert not rest.by_cpu
+    session: Session = sampled(Machine(cores=2))[0]
+    session.track_losses()
+    session.run_times.threads = {(1, 1): rest}
+    assert waiting_finding(empty_report(session, "job"), NO_FINDING) is None
+
+
+def test_programs_that_share_a_cpu_are_all_named() -> None:
+    tasks = {
+        (1, "pytest", 0): task_times("pytest", 0.1, 0.4),
+        (2, "pytest", 0): task_times("pytest", 0.1, 0.4),
+        (3, "python", 0): task_times("python", 0.2, 0.2),
+    }
+    result = waits(tasks=tasks, job=None)
+    assert result.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
+    assert result.culprit == "pytest"
+
+
+def test_waits_for_tasks_that_were_not_seen_have_an_unknown_cause() -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.track_losses()
+    session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
+    session.run_times.tasks = {(7, "hog", UNKNOWN_CPU): task_times("hog", 0.2, 0.3)}
+    finding = finding_of(report(session), WAIT_CAUSE)
+    assert (finding.confidence, finding.evidence) == ("unknown", [UNKNOWN_NEIGHBOUR])
+
+
+# --- stopped threads
+
+
+@pytest.mark.parametrize(("readings", "confidence"), [("RT", "inferred"), ("RTTT", "measured")])
+def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: str) -> None:
+    job = TaskTimes("job", 0.1, 0.0, {0: 0.1})
+    for letter in readings:
+        job = job.with_state(letter, 0.1, 0.1 * (letter == "R"))
+    session = session_of_job(job)
+    result = report(session, ["job"])
+    assert finding_of(result, STOPPED_CAUSE).confidence == confidence
+
+
+@pytest.mark.parametrize(("state", "by", "hint"), [
+    ("T", "SIGSTOP", "kill -CONT 1"),
+    ("t", "a debugger", "detach the debugger"),
+    ("F", "a frozen group", "thaw its control group"),
+])  # fmt: skip
+def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint: str) -> None:
+    session = session_of_job(TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3}))
+    result = report(session, ["job"])
+    (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED_CAUSE]
+    assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
+    assert (first.culprit, first.hint, first.confidence) == (by, hint, "measured")
+    assert first.evidence == [
+        f"state of job[1]: {'D, its group is frozen' if state == 'F' else state}"
+    ]
+    assert first.lost_s == pytest.approx(0.2)
+    spent = "spent      ran 0.3 s, was stopped 0.2 s (all threads together)"
+    assert spent in printed_report(result)
+    assert next(check for check in result.checks if check.key == "wait").result.startswith("0.0 s")
+
+
+@pytest.mark.parametrize(("sleeps", "name", "lost_s"), [
+    (30, "job[1]", 0.4), (4, "job[1]", 0.0), (400, "job[1]", 0.0), (30, "job[2]", 0.0),
+])  # fmt: skip
+def test_the_cost_of_sleeps_after_split_locks_is_inferred(
+    sleeps: int, name: str, lost_s: float
+) -> None:
+    """The kernel log names a thread whose sleeps are as long as those after split locks, however
+    often it was preempted."""
+    job = TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"S": 0.5}, switches=1000, sleeps=sleeps)
+    session = session_of_job(job)
+    session.hints.read_records({"kernel_log": [["split-lock", name, 1]]})
+    result = report(session, ["job"])
+    found = {finding.cause: finding for finding in result.findings}
+    finding = found.get(("stopped", "split-lock"))
+    assert (finding.lost_s if finding else 0.0) == pytest.approx(lost_s)
+    if finding is not None:
+        assert finding.confidence == "inferred"
+        assert finding.text == "The kernel, after each split lock, kept job from running"
+
+
+# --- CPU quotas
+
+
+def with_quota(throttled_s: float, waited_s: float = 0.0, threads: int = 1) -> Session:
+    """Returns a session in which a quota stopped the job for `throttled_s` and CPU 0 waited for
+    `waited_s`."""
+    session = session_of_job(*[task_times("job", 0.2, 0.3)] * threads)
+    session._losses._waited_s = np.array([waited_s, 0.0, 0.0, 0.0])
+    for us in (0, round(throttled_s * 1e6)):
+        groups = {"/docker/0123456789abcdef": [0.5, us // 100_000, us // 120_000, us]}
+        record = {"groups": groups, "pids": {"1": [*groups]}}
+        session.quotas.read_records({"quotas": record})
+    return session
+
+
+def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
+    session = with_quota(0.3, 0.3)
+    result = report(session, ["job"])
+    (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
+    assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
+    assert (first.culprit, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
+    assert first.lost_s == pytest.approx(0.3)
+    assert first.details["group"] == "/docker/0123456789abcdef"
+    assert first.evidence == [
+        "job was stopped for 0.30 of 0.5 s", "throttled in 66.7 % of periods",
+    ]  # fmt: skip
+    assert WAIT_CAUSE not in {finding.cause for finding in result.named_findings}
+
+
+@pytest.mark.parametrize(("name", "owner"), [("web", " of web.service"), ("web.service", "")])
+def test_the_task_and_the_group_that_a_quota_stopped_most_are_named(name: str, owner: str) -> None:
+    """No job is watched; a quota of one CPU stops two tasks."""
+    session: Session = sampled(Machine(cores=2))[0]
+    session.track_losses()
+    tasks = (name, 0.6), (name, 0.4), ("db", 0.2)
+    session.run_times.tasks = {
+        (i, comm, i): task_times(comm, 2.0, wait_s, i) for i, (comm, wait_s) in enumerate(tasks)
+    }
+    session._losses._waited_s = np.array([0.6, 0.4, 0.2, 0.0])
+    for us in (0, 900_000):
+        groups = {"/web.service": [1.0, 0, 0, us], "/db": [2.5, 0, 0, us // 6]}
+        pids = {"0": ["/web.service"], "1": ["/web.service"], "2": ["/db"]}
+        session.quotas.read_records({"quotas": {"groups": groups, "pids": pids}})
+    finding = finding_of(report(session), QUOTA_CAUSE)
+    quota = f" (quota{owner})" if owner else ""
+    assert finding.text == f"{name} may use no more than 1 CPU{quota}"
+    assert finding.headline == f"{name} loses 18 % of its time to a quota of 1 CPU{owner}"
+    assert finding.evidence == [f"{name} was stopped for 0.90 of 5.0 s", "1 more group too"]
+    assert (finding.culprit, finding.confidence) == (name, "measured")
+    assert (finding.lost_s, finding.victim_share) == pytest.approx((1.05, 0.18))
+    assert finding.details == {
+        "group": "/web.service", "owner": "web.service", "cpus": 1.0, "periods": 0,
+        "throttled_periods": 0, "throttled_s": 0.9,
+    }  # fmt: skip
+
+
+def test_stops_by_a_quota_are_inferred_where_they_are_multiplied_by_tasks_per_cpu() -> None:
+    """The kernel counted 0.3 s for a CPU, so that two tasks which share it lost up to 0.6 s."""
+    session = with_quota(0.3, 0.6, threads=2)
+    finding = finding_of(report(session, ["job"]), QUOTA_CAUSE)
+    assert finding.evidence[0] == "job was stopped for 0.60 of 1.0 s"
+    assert finding.confidence == "inferred"
+
+
+def test_a_wait_explained_by_a_quota_is_not_blamed_on_other_tasks() -> None:
+    session = with_quota(0.2)
+    session.run_times.tasks = hog(0.5)
+    assert waits_of(session, "job").evidence[0] == "it waited 0.10 of 0.30 s"
+
+
+@pytest.mark.parametrize(("watch", "irq", "expected_text", "is_ruled_out"), [
+    (None, 0.016, "0.4 % of time", True), (None, 0.16, "4.0 % of time", False),
+    ("job", 0.04, "4.0 % of time", False), ("job", 0.004, "0.4 % of time", True),
+])  # fmt: skip
+def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
+    watch: str | None, irq: float, expected_text: str, is_ruled_out: bool
+) -> None:
+    """Only one of four CPUs has interrupts, and the job runs on it."""
+    machine = Machine(cores=2, changes={"watch": watch})
+    machine.loads = {1: CpuLoad(util=0.9, hz=3.2e9, irq=irq)}
+    session = Session(machine.hello)
+    session.track_losses()
+    frames = []
+    for seq in range(30):
+        threads = {"7": [7, "job", 1, seq * 90_000_000, 0, 0, 0]}
+        frames.append(machine.frame(seq, records={"watched": {"threads": threads, "more": 0}}))
+    session_of(session, frames)
+    result = report(session)
+    (check,) = [check for check in result.checks if check.key == "interrupts"]
+    assert (check.result, check.is_ruled_out(0.1)) == (expected_text, is_ruled_out)
+    whole = session.run_interval()
+    # The interrupts are those of the whole run, so they are not in a report on a part of it.
+    part = brief_report(session, totals=session.totals(), interval=whole)
+    part = with_checks(part)
+    assert "interrupts" not in {check.key for check in part.checks}

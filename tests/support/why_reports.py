@@ -1,0 +1,60 @@
+"""Reports of `why` on sessions, and the findings in them."""
+
+from __future__ import annotations
+
+import numpy as np
+from fakes import Machine
+from fakes import observe as sampled
+
+from perftop.output.report import Finding, Report
+from perftop.output.waiting import waiting_finding
+from perftop.output.why_text import lines
+from perftop.session.losses import (
+    WAIT_CAUSE,
+    Cause,
+    LossSums,
+    Totals,
+)
+from perftop.session.session import Session
+from perftop.session.task_times import TaskTimes
+
+
+def empty_report(session: Session, job: str | None = None) -> Report:
+    """Returns a report on the whole run, in which nothing was lost."""
+    nothing = np.zeros(len(session.topology))
+    losses = LossSums(nothing, nothing, {})
+    totals = Totals(
+        session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0, session.run
+    )
+    return Report(
+        session, totals, session.run_interval(), [], job, is_past=False, past_tense=False,
+        is_whole_run=True,
+    )  # fmt: skip
+
+
+NO_FINDING = Finding(WAIT_CAUSE, 0.0, 0.0, "", "", [], None, None, False, "unknown", [], "")
+
+
+def waits_of(session: Session, job: str | None) -> Finding:
+    """Returns the wait of the job's tasks over the whole run."""
+    result = waiting_finding(empty_report(session, job), NO_FINDING)
+    assert result is not None
+    return result
+
+
+def printed_report(result: Report) -> list[str]:
+    return lines(result, colour=False, unicode=True)
+
+
+def finding_of(result: Report, cause: Cause) -> Finding:
+    (finding,) = [finding for finding in result.findings if finding.cause == cause]
+    return finding
+
+
+def session_of_job(*threads: TaskTimes) -> Session:
+    """Returns a session in which the threads of the job have these times."""
+    session: Session = sampled(Machine(cores=2))[0]
+    session.track_losses()
+    session.run_times.threads = {(1, tid): times for tid, times in enumerate(threads, 1)}
+    session.run_times.job_has_waits = True
+    return session
