@@ -450,11 +450,14 @@ class _QueryLimits:
 
 
 class _LimitedFile(io.RawIOBase):
-    """Reads a connection within the limits."""
+    """Reads a connection within the limits, for an HTTPResponse in place of the socket."""
 
     def __init__(self, sock: socket.socket, limits: _QueryLimits) -> None:
         self._socket, self._file = sock, sock.makefile("rb", buffering=0)
         self._limits = limits
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self, _READ_BYTES)
 
     def readable(self) -> bool:
         return True
@@ -474,15 +477,6 @@ class _LimitedFile(io.RawIOBase):
         super().close()
 
 
-class _LimitedReply(http.client.HTTPResponse):
-    def __init__(
-        self, limits: _QueryLimits, sock: socket.socket, *arguments: Any, **more: Any
-    ) -> None:
-        super().__init__(sock, *arguments, **more)
-        self.fp.close()
-        self.fp = io.BufferedReader(_LimitedFile(sock, limits), _READ_BYTES)
-
-
 class _LimitedHandler(urllib.request.AbstractHTTPHandler):
     def __init__(self, limits: _QueryLimits) -> None:
         super().__init__()
@@ -492,8 +486,11 @@ class _LimitedHandler(urllib.request.AbstractHTTPHandler):
         def connection(host: str, **options: Any) -> http.client.HTTPConnection:
             options["timeout"] = self._limits.wait_s()
             made: http.client.HTTPConnection = http_class(host, **options)
-            made.response_class = partial(_LimitedReply, self._limits)  # type: ignore[assignment]
+            made.response_class = limited_reply  # type: ignore[assignment]
             return made
+
+        def limited_reply(sock: Any, *arguments: Any, **more: Any) -> http.client.HTTPResponse:
+            return http.client.HTTPResponse(_LimitedFile(sock, self._limits), *arguments, **more)  # type: ignore[arg-type]
 
         return super().do_open(connection, req, **more)
 
