@@ -175,9 +175,10 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
         task = ran[0].task
         line["task"] = {"pid": task.pid, "comm": task.comm, "share": task.share}
     line["counts"] = {
-        key: _count(interval, key, row)
+        key: int(interval.counts[key][row])
+        if key in interval.counts and isfinite(interval.counts[key][row]) else None
         for key in ("tsc", *COUNTS, *session.evaluator.registry.counters)
-    }
+    }  # fmt: skip
     line["suspect"] = doubt_texts(interval, row)
     if counted is not None:
         line["counted"] = json_number(counted)
@@ -202,13 +203,6 @@ def counted_event_shares(interval: Interval, row: int) -> dict[str, float]:
     not multiplexed are left out."""
     shares = ((key, float(share[row])) for key, share in interval.event_counted_shares.items())
     return {key: share for key, share in shares if share < MIN_COUNTED_SHARE}
-
-
-def _count(interval: Interval, key: str, row: int) -> int | None:
-    increments = interval.counts.get(key)
-    if increments is None or not isfinite(increments[row]):
-        return None
-    return int(increments[row])
 
 
 def _core_line(session: Session, interval: Interval, core: int) -> Line:

@@ -94,9 +94,9 @@ def clock_graph(
     dots, cell_columns = charts.dots_per_cell("ascii" if ascii_ else "colour")
     rows = lines * dots
     line = dots_of_line(np.repeat(values, cell_columns), low, high, rows)
-    limits = np.full(len(values) * cell_columns, steady_hz)
-    limit = dots_of_line(limits, low, high, rows, joined=False)
-    limit[:, 1::2] = False
+    limit = np.zeros_like(line)
+    if math.isfinite(steady_hz):
+        limit[dot_rows(np.array([steady_hz]), low, high, rows), ::2] = True
     is_known = line.reshape(lines, dots, -1, cell_columns).any(axis=(1, 3))
     limit_known = limit.reshape(lines, dots, -1, cell_columns).any(axis=(1, 3))
     signs = np.array(dot_signs(line if ascii_ else line | limit, ascii_=ascii_))
@@ -154,14 +154,12 @@ def dot_rows(values: Floats, low: float, high: float, rows: int) -> Ints:
     return np.where(is_known, np.floor(share * (rows - 1) + 0.5), -1).astype(np.int64)
 
 
-def dots_of_line(
-    values: Floats, low: float, high: float, rows: int, *, joined: bool = True
-) -> Bools:
-    """Returns the dots of a line, (rows, values). If `joined`, dots join a value and the previous
-    value. Unknown values have no dots."""
+def dots_of_line(values: Floats, low: float, high: float, rows: int) -> Bools:
+    """Returns the dots of a line, (rows, values), which join a value and the previous value.
+    Unknown values have no dots."""
     value_rows = dot_rows(values, low, high, rows)
     previous_rows = np.concatenate([value_rows[:1], value_rows[:-1]])
-    previous_rows = np.where((previous_rows >= 0) & joined, previous_rows, value_rows)
+    previous_rows = np.where(previous_rows >= 0, previous_rows, value_rows)
     row = np.arange(rows)[:, None]
     first, last = np.minimum(value_rows, previous_rows), np.maximum(value_rows, previous_rows)
     dots: Bools = (value_rows >= 0) & (row >= first) & (row <= last)

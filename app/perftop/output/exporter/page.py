@@ -184,7 +184,9 @@ class Page:
         self._episodes = EpisodeSums(session)
         self._task_time = TaskTime(session, by_owner=owners)
         self._reasons = lasting_reasons(session)
-        packages = [_package(session, cpus) for cpus in session.hello.packages]
+        first_cpus = [cpus[0] for cpus in session.hello.packages]
+        numbers = [session.topology[session.position[cpu]].package for cpu in first_cpus]
+        packages = [{} if number is None else {"package": number} for number in numbers]
         self._known_packages = [labels(**place) for place in packages]
         """Labels of the packages as text, in the order of hello."""
         self._packages: list[Labels] = [*packages, {}]
@@ -369,8 +371,3 @@ class Page:
             kinds = (({**packages[package], "kind": kind, "cause": cause}, n)
                      for (package, kind, cause), n in values.items())  # fmt: skip
             yield family_of(heading, kinds)
-
-
-def _package(session: Session, cpus: Sequence[int]) -> Labels:
-    number = session.topology[session.position[cpus[0]]].package
-    return {} if number is None else {"package": number}
