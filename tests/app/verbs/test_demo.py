@@ -69,6 +69,16 @@ def test_nothing_slowed_the_good_run(capsys: pytest.CaptureFixture[str]) -> None
     assert why("good-run", capsys)["lost_ratio"] < 0.1
 
 
+def test_the_list_has_recordings_and_simulated_machines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["demo", "list"]) == 0
+    printed = capsys.readouterr().out
+    first_words = {line.split()[0] for line in printed.splitlines() if line}
+    assert {*NAMES, *names_in_table("sim", "scenario")} <= first_words
+    assert "`" not in printed
+
+
 @pytest.mark.parametrize(("typed", "source"), [
     ([], "sim:demo"),
     (["guest"], "sim:guest"),
