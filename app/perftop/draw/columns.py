@@ -8,10 +8,11 @@ A cell is a run: text and the name of a style. The name is a meaning, never a co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
-from typing import Any
+from typing import Any, TypeVar
 
 from perftop.base.text import MISSING, with_si_prefix
 
@@ -26,6 +27,8 @@ MAX_NARROW_WIDTH = 4
 """Maximum width in cells, including the gap, of a column that is too narrow for `n/a`."""
 DOUBTED_SIGN, ESTIMATED_SIGN = "≁", "≈"
 """Prefixes of numbers: one from a suspect counter, and one from a multiplexed event."""
+MAX_SIMILAR_ROWS = 5
+"""Maximum number of similar items of a list that have a row each."""
 RISING, FALLING = "▲", "▼"
 """Arrows before the heading of the column by which lines are sorted."""
 
@@ -158,6 +161,30 @@ def fit_to_texts(column: Column, texts: Iterable[str]) -> Column:
     """Returns the column, wide enough for its heading and for the longest of these texts."""
     longest = max((len(text) for text in texts), default=0)
     return replace(column, width=column.gap + max(len(column.heading), longest))
+
+
+Item = TypeVar("Item")
+
+
+def fold_similar(
+    items: Iterable[Item], key: Callable[[Item], object], selected: object
+) -> list[tuple[Item, ...]]:
+    """Returns the rows of a list. Items with one key share a row, except the first MAX_SIMILAR_ROWS
+    of them and the selected one. Items whose key is None never share a row."""
+    rows: list[list[Item]] = []
+    shared_rows: dict[object, list[Item]] = {}
+    counts = Counter[object]()
+    for item in items:
+        item_key = key(item)
+        counts[item_key] += 1
+        if item_key is None or counts[item_key] <= MAX_SIMILAR_ROWS or item is selected:
+            rows.append([item])
+        elif item_key in shared_rows:
+            shared_rows[item_key].append(item)
+        else:
+            shared_rows[item_key] = [item]
+            rows.append(shared_rows[item_key])
+    return [tuple(row) for row in rows]
 
 
 def total_width(columns: Iterable[Column]) -> int:

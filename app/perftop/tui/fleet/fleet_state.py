@@ -9,7 +9,7 @@ from math import isfinite, nan
 
 from perftop.base.text import GHZ, long_duration, time_of_day
 from perftop.draw.charts import Glyphs
-from perftop.draw.columns import DOUBTED_SIGN, UNKNOWN_TEXTS, Run, fit
+from perftop.draw.columns import DOUBTED_SIGN, UNKNOWN_TEXTS, Run, fit, fold_similar
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
 from perftop.session.fleet import Fleet, SharedEpisode, TableSelection
@@ -28,8 +28,6 @@ _LIMIT_KEYS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
 CLOCK_KEYS = frozenset({"clock_hz", "ceiling_hz"})
 _RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
 """Upper ends of the heat ramp, by key; for all other shares it is 1."""
-MAX_SIMILAR_ROWS = 5
-"""Maximum number of machines with the same verdict that have a row each."""
 MachineRow = tuple[Machine, ...]
 """A row of the table: one machine, or several with the same verdict."""
 LOSS_STYLES = "dim", "warn", "alarm"
@@ -87,7 +85,7 @@ class FleetState:
     """The machines that match the filter, in display order."""
     rows: Sequence[MachineRow] = ()
     merges_similar: bool = True
-    """Whether machines with the same verdict share a row, except the first MAX_SIMILAR_ROWS."""
+    """Whether machines with the same verdict share a row, except the first of them."""
     selected_name: str = ""
     first_row: int = 0
     """Index of the first visible row in `rows`."""
@@ -219,19 +217,16 @@ def cause_subject(cause: Cause) -> str:
 
 def machine_rows(state: FleetState) -> list[MachineRow]:
     """Returns the rows of the table. If it is ordered by loss, machines with one cause, or with one
-    reason for not answering, share a row, except the first MAX_SIMILAR_ROWS of them and the
-    selected one."""
-    groups: dict[tuple[str, str], list[Machine]] = {}
-    for machine in state.machines if state.choice.order == "lost" else ():
-        reason = "" if machine.is_answering else silence_text(machine, nan)
-        if (key := machine.cause if machine.is_answering else ("silent", reason)) != ("", ""):
-            groups.setdefault(key, []).append(machine)
-    similar_rows: dict[str, MachineRow] = {}
-    for machines in groups.values() if state.merges_similar else ():
-        folded = tuple(m for m in machines[MAX_SIMILAR_ROWS:] if m.name != state.selected_name)
-        similar_rows |= dict.fromkeys((machine.name for machine in folded), folded)
-    machine_rows = ((m, similar_rows.get(m.name, (m,))) for m in state.machines)
-    return [row for machine, row in machine_rows if row[0] is machine]
+    reason for not answering, share a row, except the first of them and the selected one."""
+
+    def cause(machine: Machine) -> tuple[str, str] | None:
+        if not machine.is_answering:
+            return "silent", silence_text(machine, nan)
+        return machine.cause if machine.cause != ("", "") else None
+
+    if state.choice.order != "lost" or not state.merges_similar:
+        return [(machine,) for machine in state.machines]
+    return fold_similar(state.machines, cause, state.selected_machine)
 
 
 # --- numbers

@@ -36,7 +36,7 @@ from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import columns_by_key, cpu_values, suspect_rows
-from perftop.tui.panels import lanes, tables
+from perftop.tui.panels import lanes, tables, worst_cores
 from perftop.tui.panels.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import (
@@ -407,7 +407,7 @@ PanelCache = dict[PanelKind, tuple[object, list[PanelLine]]]
 """Drawn panels, with the inputs from which they were drawn."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
-    "losses": tables.loss_panel, "lanes": lanes.lanes_panel,
+    "losses": worst_cores.loss_panel, "lanes": lanes.lanes_panel,
 }  # fmt: skip
 GAP = 3
 MARGIN = 1

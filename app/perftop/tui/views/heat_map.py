@@ -33,7 +33,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
 from perftop.tui.panels.panels import PaneledView, PanelKind, core_number_pieces, core_panel
-from perftop.tui.panels.tables import CoreLoss, losing_cores, title_key, worst_core_lines
+from perftop.tui.panels.tables import title_key
+from perftop.tui.panels.worst_cores import CoreLoss, losing_cores, worst_core_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.cores import Core, Cores

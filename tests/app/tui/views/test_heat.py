@@ -13,13 +13,15 @@ from fakes import CpuLoad, Machine, observe
 from hypothesis import given
 from hypothesis import strategies as st
 from played_apps import Run, running_app
+from terminal_apps import messages, shown_app, wait_until_drawn
+from textual import events
 
 from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips, theme
 from perftop.draw.strips import OFFLINE_LEVEL, UNKNOWN_LEVEL
 from perftop.model.kinds import Episode
 from perftop.session.values import COLUMNS_BY_KEY
-from perftop.tui.panels.tables import CoreLoss
+from perftop.tui.panels.worst_cores import CoreLoss
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.row_numbers import field_scale
 from perftop.tui.views import heat_layout
@@ -236,3 +238,20 @@ async def test_the_title_counts_hidden_cores_and_those_that_lose() -> None:
     async with running_app(Machine(cores=64), (60, 20)) as run:
         await run.pilot.press("2")
         assert "out of sight" not in text(run)[0]
+
+
+async def test_cores_on_which_one_task_loses_alike_share_a_row_of_the_worst() -> None:
+    feed = messages(128, 170, "neighbour,packages=2")  # stream takes IPC from lmp on 16 cores
+    async with shown_app(feed) as app:
+        lines = app.composed_lines()
+        entries = [line[103:].rstrip() for line in lines if "◐ core " in line[103:]]
+        names = [entry.partition("core ")[2].split()[0] for entry in entries]
+        assert names == ["0:0", "0:4", "0:8", "0:12", "0:16"]
+        (y,) = (y for y, line in enumerate(lines) if "+11 alike" in line)
+        assert lines[y + 1][103:].split()[:3] == ["cores", "0:20", "0:24"]
+        for _ in range(6):
+            app.post_message(events.Key("W", "W"))
+        await wait_until_drawn(app)
+        lines = app.composed_lines()
+        assert any("+10 alike" in line for line in lines)
+        assert any(line[103:].startswith("▌ ◐ core 0:24") for line in lines), "the selected core"

@@ -1,0 +1,196 @@
+"""The cores that lose most, now or within the last minute: what each core loses, to which task, and
+its losses of the last ten minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isfinite, nan
+from typing import NamedTuple
+
+import numpy as np
+
+from perftop.draw import theme
+from perftop.draw.columns import Run, fit, fold_similar
+from perftop.draw.strips import join_cells, overlay, panel_title, safe_cells, wrap_line
+from perftop.model.kinds import Episode
+from perftop.model.tasks import parse_task
+from perftop.output.evidence import evidence_pieces
+from perftop.output.sentences import group_key
+from perftop.output.sentences import victims as names_of_victims
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.canvas import PanelLine
+from perftop.tui.shared.cores import Cores
+from perftop.tui.shared.episode_style import PER_CPU_KINDS, RowEpisode, RowEpisodes
+from perftop.tui.shared.view_settings import ViewSettings
+
+MAX_WORST_CORES = 10
+MAX_RECENT_NS = 60_000_000_000
+"""Time in ns for which a core is listed after the end of its loss."""
+HISTORY_NS, MAX_LOSS_HISTORY_WIDTH = 600_000_000_000, 34
+"""Time that a core's history of losses covers, in ns, and its maximum width in cells."""
+SHARE_WIDTH = 6
+ORDER_STEP = 0.05
+"""Losses are ordered in steps of this share, so that rows rarely move."""
+
+
+class CoreLoss(NamedTuple):
+    """A core that loses something, or did within the last minute."""
+
+    row: int
+    episode: Episode
+    cpu: int
+    share: float
+    """The share of time, clock or IPC that the CPU loses; NaN if unknown."""
+    is_running: bool
+
+    @property
+    def style(self) -> str:
+        return "alarm" if self.is_running else "over"
+
+    @property
+    def share_text(self) -> str:
+        """The lost share as text for the ring around the core; '' if unknown."""
+        return f"−{100 * self.share:.0f}" if isfinite(self.share) else ""
+
+
+def losing_cores(
+    session: Session, interval: Interval, cores: Cores, episodes: RowEpisodes,
+    victims: Mapping[int, RowEpisode],
+) -> list[CoreLoss]:  # fmt: skip
+    """Returns the cores that lose, the greatest loss first, then those that lost within the last
+    minute. `victims`: the worst running episode of each core, by row."""
+    topology, now_ns = session.topology, interval.time_ns
+    running = [
+        CoreLoss(row, worst.episode, topology[worst.position].cpu, episodes.lost_share(worst), True)
+        for row, worst in victims.items()
+    ]
+    recent: dict[int, CoreLoss] = {}
+    for episode in session.episodes(now_ns - MAX_RECENT_NS, now_ns):
+        has_ended = episode.end_ns is not None and episode.end_ns <= now_ns
+        if not has_ended or episode.kind not in PER_CPU_KINDS or not episode_style.is_loss(episode):
+            continue
+        share = nan if episode.depth is None else episode.depth
+        for cpu in episode.cpus:
+            row = cores.row_of_cpu.get(cpu, -1)
+            is_worse = row not in recent or not share <= recent[row].share
+            if row >= 0 and row not in victims and is_worse:
+                recent[row] = CoreLoss(row, episode, cpu, share, False)
+
+    def rank(loss: CoreLoss) -> tuple[bool, int, int]:
+        share = loss.share if isfinite(loss.share) else 0.0
+        return not loss.is_running, -round(share / ORDER_STEP), loss.row
+
+    return sorted([*running, *recent.values()], key=rank)
+
+
+def loss_panel(
+    session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
+) -> list[PanelLine]:
+    cores = Cores(session, settings.mask, interval.cores.lists)
+    episodes = RowEpisodes(session)
+    episodes.read(interval)
+    listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
+    selected = cores.row_of_cpu.get(-1 if settings.cpu is None else settings.cpu)
+    return worst_core_lines(session, interval, cores, listed, selected, width, height)
+
+
+def worst_core_lines(
+    session: Session, interval: Interval, cores: Cores, listed: Sequence[CoreLoss],
+    selected: int | None, width: int, height: int,
+) -> list[PanelLine]:  # fmt: skip
+    """Returns the cores that lose most, with two or three lines each and, if there is room, blank
+    lines between them. Cores on which the same task loses by the same cause share two lines, except
+    the first of them. `selected`: index of the selected row."""
+
+    def victim_and_cause(loss: CoreLoss) -> object:
+        texts = (interval.tasks.get(str(cpu)) for cpu in cores.rows[loss.row].cpus)
+        tasks = (task.comm for task in map(parse_task, texts) if task is not None)
+        return group_key(loss.episode), loss.is_running, *tasks
+
+    rows = fold_similar(
+        listed, victim_and_cause, next((loss for loss in listed if loss.row == selected), None)
+    )
+    rows = rows[: min(MAX_WORST_CORES, max(0, (height - 1) // 2))]
+    shown_count = sum(map(len, rows))
+    count_text = f"{shown_count} of {len(listed)}" if shown_count < len(listed) else ""
+    lines: list[PanelLine] = [
+        (panel_title("ten worst", f"lost %, 10 min  {count_text}".rstrip(), width), None)
+    ]
+    if not listed:
+        text = "no episode on a single core, now or within 1 min"
+        return [*lines, ([("  " + fit(text, width - 2), "dim")], None)]
+    lines_each = min(4, (height - 1) // max(1, len(rows)))
+    past = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
+    for row in rows:
+        entry = _core_loss_lines(session, interval, cores, row, past, width)
+        if row[0].row == selected:
+            entry = [overlay(runs, 0, [(theme.SELECTED_SIGN, "mark")]) for runs in entry]
+        cpu = cores.rows[row[0].row].cpus[0]
+        lines += [(runs, cpu) for runs in entry[: min(3, max(2, lines_each - 1))]]
+        lines += [([], None)] if lines_each > 2 else []
+    return lines
+
+
+def _core_loss_lines(
+    session: Session, interval: Interval, cores: Cores, row: Sequence[CoreLoss],
+    past: Sequence[Episode], width: int,
+) -> list[list[Run]]:  # fmt: skip
+    """Returns the lines on a core or on several similar ones: names, loss and its history, then the
+    sentence and the evidence or, for several cores, their names. `past`: the episodes of the
+    history."""
+    loss, core, kind = row[0], cores.rows[row[0].row], "core" if cores.has_pairs else "CPU"
+    strip_width = min(MAX_LOSS_HISTORY_WIDTH, max(0, width // 2 - 4))
+    room = max(0, width - strip_width - SHARE_WIDTH - 7)
+    name = f"{kind} {cores.name(loss.row, '') if cores.has_pairs else core.cpus[0]}"
+    where = [] if core.l3 is None else [f"L3 {core.l3}"]
+    where += [f"CPUs {cores.cpu_lists[loss.row]}"] if cores.has_pairs else []
+    cpus = [*core.cpus]
+    if len(row) > 1:
+        name, where = f"+{len(row)} alike", []
+        cpus = [cpu for each in row for cpu in cores.rows[each.row].cpus]
+    room -= len(name)
+    details = next((f"  {', '.join(where[:n])}" for n in (2, 1, 0)
+                    if len(", ".join(where[:n])) + 2 <= room), "")  # fmt: skip
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (row[-1].share, loss.share)
+                         if isfinite(share))  # fmt: skip
+    share_text = f"{'–'.join(ends)} %" if ends else "–"
+    lines: list[list[Run]] = [[
+        ("  ", "text"), (episode_style.marker(loss.episode), loss.style), (" ", "text"),
+        (name, "bright"), (f"{details:<{max(0, room)}}", "dim"),
+        (f"{share_text:>{SHARE_WIDTH}}", loss.style), ("  ", "text"),
+        *_loss_history_runs(past, cpus, interval.time_ns, strip_width, loss.style),
+    ]]  # fmt: skip
+    if len(row) > 1:
+        names = " ".join(cores.name(each.row, "") for each in row)
+        return [*lines, [("    ", "text"), (fit(f"{kind}s {names}", width - 4), "dim")]]
+    group = [replace(loss.episode, cpus=[loss.cpu], depth=loss.share)]
+    victims = names_of_victims(session, group, interval.tasks) if loss.is_running else None
+    styles = loss.style, "text"
+    what = episode_style.sentence_runs(session, group, max(0, width - 4), victims, styles)
+    pieces = evidence_pieces(loss.episode.cause, loss.episode.evidence)
+    evidence, *_ = wrap_line(safe_cells(" · ".join(pieces)), width - 4) or [""]
+    if pieces and len(pieces[0]) > width - 4:
+        evidence = fit(safe_cells(pieces[0]), width - 4)
+    return [*lines, [("    ", "text"), *what], [("    ", "text"), (evidence, "dim")]]
+
+
+def _loss_history_runs(
+    episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int, style: str
+) -> list[Run]:
+    """Returns the losses on these CPUs over time as cells, as high as the worst episode is deep."""
+    depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
+    for episode in episodes:
+        if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
+            end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
+            first = max(0, (episode.start_ns - start_ns) * size // HISTORY_NS)
+            last = max(first, min(size - 1, (end_ns - start_ns) * size // HISTORY_NS))
+            depth = min(1.0, episode.depth or 0.0)
+            depths[first : last + 1] = np.maximum(depths[first : last + 1], max(depth, 1e-3))
+    heights = np.ceil(8 * depths / max(depths.max(initial=0.0), 1e-3)).astype(int).tolist()
+    return join_cells(
+        [(theme.LEVELS[height], style) if height else (theme.LEVELS[1], "rule")
+         for height in heights]
+    )  # fmt: skip
