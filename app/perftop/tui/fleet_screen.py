@@ -260,7 +260,10 @@ class FleetScreen(DirectScreen):
         self.page.update()
 
     def action_back(self) -> None:
-        self._filter("")
+        if self._prompt is not None and self._prompt.display:
+            self._prompt.leave()  # a click has just taken the focus, which is about to return
+        else:
+            self._filter("")
 
     async def action_open(self, verb: str = "") -> None:
         machine = self.page.state.selected_machine

@@ -292,7 +292,9 @@ class Monitor(DirectScreen):
             self.view.select_episode(message.episode)
 
     async def action_back(self) -> None:
-        if self.settings.tour_notes:
+        if self._prompt is not None and self._prompt.display:
+            self._prompt.leave()  # a click has just taken the focus, which is about to return
+        elif self.settings.tour_notes:
             self._end_notes()
         elif self.view.id == "core":
             await self.action_view(self._previous_view_id)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 
+import fleets
 import pytest
 from fakes import Machine, guest, observe
 from played_apps import Run, running_app
@@ -15,6 +16,8 @@ from textual.widgets import Input, Static
 from waiting import until_true
 
 from perftop.draw import strips, theme
+from perftop.tui.app import PerfTopApp
+from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.frame.bottom import KeyPiece, Prompt, key_pieces, missing_metric_runs
 from perftop.tui.frame.monitor import make_view
 from perftop.tui.shared import keys
@@ -255,6 +258,29 @@ async def test_keys_behind_the_one_that_closes_the_prompt_do_not_belong_to_it(
             await run.pilot.pause()
         shown = run.monitor.settings.filter
         assert (run.monitor.view.id, shown and shown.text) == ("time", filter_text)
+
+
+async def test_esc_closes_the_prompt_just_after_a_click_elsewhere() -> None:
+    """A click takes the focus, which returns a few turns of the event loop later. Between these,
+    Esc goes to the view."""
+    async with running_app(Machine()) as run:
+        await run.pilot.press("slash", "x")
+        run.monitor.set_focus(run.monitor.view)
+        await run.monitor.action_back()
+        assert not prompt(run).display
+        await run.pilot.press("question_mark")
+        assert len(run.app.screen_stack) == 2, "the help"
+
+
+async def test_esc_closes_the_prompt_of_a_fleet_without_its_focus() -> None:
+    source = FleetSource(fleets.Made(fleets.racks(1, 2), "over ssh"), cpu_clock=lambda: 0.0)
+    async with PerfTopApp(source).run_test(size=(80, 24)) as pilot:
+        await pilot.press("slash", "k")
+        screen = pilot.app.screen
+        assert isinstance(screen, FleetScreen)
+        screen.action_back()
+        assert not screen.query_one(Prompt).display
+        assert source.page.state.choice.filter == "", "as before the prompt"
 
 
 # --- the key line, and missing instruments
