@@ -275,6 +275,7 @@ def _find_competitors(
         unseen = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
         if unseen is not None:
             return replace(rivals, neighbours=[], short_lived=unseen)
+        return replace(rivals, neighbours=[])  # they ran too little to be the cause
     return rivals
 
 
