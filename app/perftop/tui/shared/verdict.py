@@ -24,7 +24,7 @@ from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
 from perftop.model.kinds import KINDS, Episode, cause_of, kind_of
-from perftop.output.sentences import total_cost
+from perftop.output.sentences import group_key, total_cost
 from perftop.session.losses import WAIT_CAUSE
 
 if TYPE_CHECKING:
@@ -244,6 +244,9 @@ class _VerdictCache:
         if self._worst is None:
             last_cause, _, end_ns = self._last_loss
             start_ns = now_ns - verdict.active_ns
+            # The seconds of an earlier episode do not count.
+            running = [e.start_ns for e in session.running if group_key(e) == verdict.cause]
+            start_ns = max(start_ns, min(running, default=start_ns))
             is_same = verdict.cause == last_cause
             self._worst_since_ns = max(start_ns, end_ns) if is_same else start_ns
         if self._worst is None or verdict.severity > self._worst.severity:
