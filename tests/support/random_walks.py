@@ -22,7 +22,7 @@ from perftop.recording.file import Recording
 from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import keys
 
-SMALLEST, LARGEST = (34, 3), (120, 40)
+SMALLEST, LARGEST = (34, 3), (160, 50)
 MAX_SETTLE_S = MAX_WAIT_S
 """Longest wait in s until the screen shows the expected lines."""
 TYPED_KEYS = [
@@ -36,7 +36,7 @@ EXCLUDED_KEYS = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
 """Excluded keys: they end the walk, stop the process or write files, or `colon` replaces them."""
 
 
-class _WalkedApp(TerminalApp):
+class WalkedApp(TerminalApp):
     """An app that keeps its errors for a report."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -58,17 +58,17 @@ class _WalkedApp(TerminalApp):
         return ""
 
 
-class LiveWalk(_WalkedApp, ScriptedApp): ...
+class LiveWalk(WalkedApp, ScriptedApp): ...
 
 
-class ReplayWalk(_WalkedApp): ...
+class ReplayWalk(WalkedApp): ...
 
 
 # --- steps
 
 
 class Walk:
-    def __init__(self, app: LiveWalk | ReplayWalk, rng: random.Random) -> None:
+    def __init__(self, app: WalkedApp, rng: random.Random) -> None:
         self._app, self._rng = app, rng
         self.steps: list[str] = []
         self._keys = [
@@ -128,13 +128,13 @@ class Walk:
             self._rng.randint(SMALLEST[1], LARGEST[1]),
         )
         if not self._rng.randrange(4):
-            size = self._rng.choice([SMALLEST, LARGEST, (34, 40), (120, 3), (80, 24)])
+            size = self._rng.choice([SMALLEST, LARGEST, (34, 50), (160, 3), (80, 24)])
         self.steps.append(f"size {size[0]}x{size[1]}")
         self._app.terminal.resize(size)
 
 
 async def walk(
-    app: LiveWalk | ReplayWalk, rng: random.Random, steps: int, advance: Callable[[], None]
+    app: WalkedApp, rng: random.Random, steps: int, advance: Callable[[], None]
 ) -> list[str]:
     """Walks; returns the faults, with the steps before each."""
     walker = Walk(app, rng)
@@ -163,7 +163,7 @@ async def walk(
     return [f"{text}\nafter {' '.join(walker.steps[-40:])}" for text in wrong]
 
 
-async def _remaining_difference(app: LiveWalk | ReplayWalk) -> list[str]:
+async def _remaining_difference(app: WalkedApp) -> list[str]:
     end_s = time.monotonic() + MAX_SETTLE_S
     while difference := app.differing_line() if len(app.screen_stack) else "":
         if time.monotonic() > end_s or app.errors or app._exit:
@@ -172,8 +172,10 @@ async def _remaining_difference(app: LiveWalk | ReplayWalk) -> list[str]:
     return [] if not difference or app.errors or app._exit else [difference]
 
 
-async def walk_live(rng: random.Random, feed: list[wire.Message], steps: int) -> list[str]:
-    app, waiting = LiveWalk(), iter(feed)
+async def walk_live(
+    rng: random.Random, feed: list[wire.Message], steps: int, app: LiveWalk | None = None
+) -> list[str]:
+    app, waiting = app or LiveWalk(), iter(feed)
 
     def advance() -> None:
         for message in [m for _, m in zip(range(rng.randint(1, 4)), waiting, strict=False)]:

@@ -88,10 +88,10 @@ class ScriptedApp(TerminalApp):
 
     source: LiveSource
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         source = LiveSource(_silent, SAMPLE_NS)
         source.cost = CpuCost(lambda: 0.0)
-        super().__init__(source)
+        super().__init__(source, **options)
 
 
 @asynccontextmanager
