@@ -30,7 +30,8 @@ from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS
 from perftop.tui.command import CommandSource
 from perftop.tui.fleet_screen import FleetSource
-from perftop.tui.pair_screen import Alignment, PairSource
+from perftop.tui.pair_page import Alignment
+from perftop.tui.pair_screen import PairSource
 
 STEPS = 150
 FRAMES, FRAMES_OF_LARGE = 1500, 300
