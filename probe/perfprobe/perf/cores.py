@@ -176,7 +176,7 @@ HOST_ONLY = Trouble("only the host's own time is counted, so that guests with a 
 def open_parts(
     root: Path,
     rows: Sequence[Cpu],
-    planner: EventPlanner | None = None,
+    planner: EventPlanner,
     *,
     cpus: Iterable[int] | None = None,
     kernel: Kernel | None = None,
@@ -191,7 +191,6 @@ def open_parts(
     counters for it. `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or Kernel()
-    planner = planner or EventPlanner(root, rows)
     selected = {row.cpu for row in rows} if cpus is None else set(cpus)
     online = [row for row in rows if row.online and row.cpu in selected]
     leading = planner.core_events if other_group is None else _pinned_plan(planner.core_events)

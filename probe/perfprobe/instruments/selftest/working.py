@@ -200,31 +200,26 @@ def _user_outcome(window: LoopWindow) -> Outcome | None:
     return Outcome(window.cpu, expected, amount, expected, max_loss=ticks, max_gain=rest + ticks)
 
 
-_INSTRUCTION_CHECKS: Mapping[Check, Measure] = {
-    INSTRUCTIONS_CHECK: _counted_measure("instructions", instructions_per_turn)
-}
-_CHAIN_CHECKS: Mapping[Check, Measure] = {
-    CYCLES_CHECK: _counted_measure("cycles", cycles_per_turn),
-    APERF_CHECK: _counted_measure("aperf", cycles_per_turn),
-    TSC_CHECK: _constant_rate_measure("msr_tsc"),
-    REF_CHECK: _constant_rate_measure("ref"),
-    MPERF_CHECK: _constant_rate_measure("mperf"),
-    BUSY_CHECK: _time_measure("busy_s", busy=True),
-    NEVER_IDLE_CHECK: _time_measure("idle_s", busy=False),
-    USER_TIME_CHECK: _user_outcome,
-}
-_SYSTEM_CALL_CHECKS: Mapping[Check, Measure] = {
-    KERNEL_INSTRUCTIONS_CHECK: _counted_measure(
-        "instructions", instructions_per_turn, subtracted_key="kernel_instructions"
-    ),
-    KERNEL_CYCLES_CHECK: _counted_measure(
-        "cycles", cycles_per_turn, subtracted_key="kernel_cycles"
-    ),
-}
-CHECKS_BY_CODE = {
-    load.FREE_LOOP: _INSTRUCTION_CHECKS,
-    load.IMUL_LOOP: _CHAIN_CHECKS,
-    load.ENTER_LOOP: _SYSTEM_CALL_CHECKS,
+CHECKS_BY_CODE: Mapping[int, Mapping[Check, Measure]] = {
+    load.FREE_LOOP: {INSTRUCTIONS_CHECK: _counted_measure("instructions", instructions_per_turn)},
+    load.IMUL_LOOP: {
+        CYCLES_CHECK: _counted_measure("cycles", cycles_per_turn),
+        APERF_CHECK: _counted_measure("aperf", cycles_per_turn),
+        TSC_CHECK: _constant_rate_measure("msr_tsc"),
+        REF_CHECK: _constant_rate_measure("ref"),
+        MPERF_CHECK: _constant_rate_measure("mperf"),
+        BUSY_CHECK: _time_measure("busy_s", busy=True),
+        NEVER_IDLE_CHECK: _time_measure("idle_s", busy=False),
+        USER_TIME_CHECK: _user_outcome,
+    },
+    load.ENTER_LOOP: {
+        KERNEL_INSTRUCTIONS_CHECK: _counted_measure(
+            "instructions", instructions_per_turn, subtracted_key="kernel_instructions"
+        ),
+        KERNEL_CYCLES_CHECK: _counted_measure(
+            "cycles", cycles_per_turn, subtracted_key="kernel_cycles"
+        ),
+    },
 }
 """By kind of loop, the checks that are made while it runs, and their measures."""
 
