@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import sim_streams
+import trees
 from attempts import up_to_three_attempts
-from command import burning_cpu
+from command import burning_cpu, python
+from nightly import cases_by_day
 from waiting import first_frame
 
 from perfprobe import wire
 from perfprobe.errors import Unavailable
+from perfprobe.kernel import task_files, tasks
 from perfprobe.kernel.job_threads import WatchedJob
 from perfprobe.opening import open_os
 from perfprobe.sources.sim.schedule import Row
@@ -140,3 +146,117 @@ def test_a_simulated_job_has_its_thread_limit() -> None:
     frames = run("steady,cpus=512", 0.2, 100 * MS, "xhpl")
     record = frames[-1].records["watched"]
     assert (len(record["threads"]), record["more"]) == (256, 256)
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+BURN = """
+import os, threading, time
+def burn():
+    os.sched_setaffinity(0, {CPU})
+    while True: pass
+print("ready", flush=True)
+THREAD
+"""
+BURNS = ["burn()", "threading.Thread(target=burn).start()"]
+"""Programs that run in their first thread, or in another thread."""
+
+
+@pytest.mark.parametrize("how", cases_by_day(BURNS, [BURNS[1]]))
+def test_a_busy_child_is_named_on_its_cpu(
+    how: str, child: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "SCAN_PERIOD_NS", S // 4)
+    cpu = max(os.sched_getaffinity(0))
+    busy = child(BURN.replace("CPU", str(cpu)).replace("THREAD", how))
+    source = open_os(Path("/"), 20_000_000, None)
+
+    details: dict[str, Any] = {}
+
+    def with_details(frame: wire.Frame) -> wire.Frame | None:
+        """Returns the frame if it names the busy process and the details have arrived: they are in
+        the frame that first names the process, in `tasks` or in `others`."""
+        details.update(frame.records.get("details", {}))
+        pid, _, _ = frame.records.get("tasks", {}).get(str(cpu), [None, None, None])
+        return frame if pid == busy.pid and str(pid) in details else None
+
+    frame = first_frame(source, with_details)
+    source.close()
+    _, comm, share = frame.records["tasks"][str(cpu)]
+    assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
+    assert tasks.MIN_TASK_SHARE <= share <= 1
+    assert "while True" in details[str(busy.pid)]["command"]
+
+
+def test_a_sysroot_reports_its_own_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hello also reports hidden processes. Only frames after a scan have records."""
+    monkeypatch.setattr(tasks, "SCAN_PERIOD_NS", 150_000_000)  # a scan may start 50 ms early
+    monkeypatch.setattr(tasks, "PAUSE_FACTOR", 0)
+    trees.machine(tmp_path, 1)
+    mounts = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
+    trees.put(tmp_path, "proc/self/mountinfo", mounts)
+    trees.put(tmp_path, "proc/10/stat", trees.process(10, 0))
+    source = open_os(tmp_path, 10_000_000, None)
+    assert "hidepid=invisible" in next(m.why for m in source.hello.missing if m.what == "tasks")
+    first = first_frame(source, lambda frame: "tasks" in frame.records and frame)
+    # details are not in every frame
+    first_frame(source, lambda frame: "tasks" not in frame.records and frame)
+
+    def add_time(frame: wire.Frame) -> wire.Frame | None:
+        """Adds CPU time to the process; returns the frame if it has tasks. On a busy machine two
+        scans may end between two frames; then only the second is in a frame."""
+        trees.put(tmp_path, "proc/10/stat", trees.process(10, 10**6 * frame.seq))
+        return frame if frame.records.get("tasks") else None
+
+    second = first_frame(source, add_time)
+    source.close()
+    assert first.records == {"tasks": {}, "others": {}, "waits": {}}
+    job = [10, "job", 1.0]
+    unknown = {"0": [[None, None]]}
+    assert second.records == {"tasks": {"0": job}, "others": {"0": [job]}, "waits": unknown}
+
+
+def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
+    trees.machine(tmp_path, 1)
+    source = open_os(tmp_path, 1000 * S, None)
+    assert source.due() < time.monotonic() + 500
+    source.close()
+
+
+def test_psutil_waits_until_it_is_needed() -> None:
+    code = "import perfprobe.machine.source, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
+    result = python(code)
+    assert result.stdout == "set()\n"
+
+
+def test_details_of_a_process_are_short_and_printable(
+    child: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
+    result = task_files.process_details(process.pid)
+    command = result.pop("command")
+    assert isinstance(command, str)
+    assert len(command) == task_files.MAX_COMMAND
+    assert " ? xxx" in command
+    message = wire.Frame(1, 0, {}, records={"details": {"1": result | {"command": command}}})
+    assert wire.encode(message), "bytes that are no text do not stop the stream"
+    assert result.keys() == {"user", "threads", "affinity"}
+    assert result["threads"] == 1
+    process.kill()
+    process.wait()
+    assert task_files.process_details(process.pid) == {}
+
+
+def test_details_are_sent_once_a_minute() -> None:
+    report = task_files.SentDetails()
+    who = [(pid, 5, "job") for pid in range(task_files.MAX_DETAILS + 3)]
+    assert report.due_processes([*who, *who], 0) == who[:-3]
+    assert report.due_processes(who, 1 * S) == who[-3:]
+    assert report.due_processes(who, 2 * S) == []
+    assert report.due_processes([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [
+        (0, 6, "job"),
+        (1, 5, "exec"),
+    ]
+    assert report.due_processes(who, task_files.RESEND_NS) == who[:-3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 import trees
 from command import python
 from fakeperf import TICKS
+from waiting import MAX_WAIT_S
 
 from perfprobe.perf.perf_events import (
     HARDWARE,
+    MAX_THREADS,
     MAX_TRIALS,
     NO_LEADER,
     SPIN_NS,
@@ -25,6 +28,7 @@ from perfprobe.perf.perf_events import (
     group_fits,
     open_group,
     open_trouble,
+    run_in_threads,
     shortage_trouble,
 )
 
@@ -328,3 +332,61 @@ def test_a_shortage_of_descriptors_is_reported() -> None:
     if "paranoid" in result.stdout or "refused" in result.stdout:
         pytest.skip(result.stdout)
     assert result.stdout.startswith("not enough file descriptors: the hard limit is 32 | raise it")
+
+
+# --- calls in threads -----------------------------------------------------------------------------
+
+
+def test_calls_run_in_threads_and_results_are_in_order() -> None:
+    barrier = threading.Barrier(MAX_THREADS, timeout=MAX_WAIT_S)
+    ran: set[int] = set()
+
+    def one(item: int) -> int:
+        ran.add(threading.get_ident())
+        if item < MAX_THREADS:
+            barrier.wait()  # returns only if all calls run at the same time
+        return item * item
+
+    items = range(3 * MAX_THREADS)
+    assert run_in_threads(one, items) == [item * item for item in items]
+    assert len(ran) == MAX_THREADS
+    assert threading.get_ident() not in ran
+
+
+def test_the_first_error_is_raised_after_all_calls_end() -> None:
+    result: list[int] = []
+
+    def one(item: int) -> None:
+        if item == 1:
+            raise OSError("1 is off")
+        result.append(item)
+
+    with pytest.raises(OSError, match="1 is off"):
+        run_in_threads(one, range(5))
+    assert sorted(result) == [0, 2, 3, 4]
+
+
+def test_no_work_starts_no_thread() -> None:
+    assert run_in_threads(str, []) == []
+
+
+@pytest.mark.parametrize("given", [0, 1, 3])
+def test_all_work_is_done_with_too_few_threads(given: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) >= given:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    ran: list[int] = []
+
+    def one(item: int) -> int:
+        ran.append(item)
+        return -item
+
+    assert run_in_threads(one, range(40)) == [-item for item in range(40)]
+    assert sorted(ran) == [*range(40)]
+    assert len(started) == given
