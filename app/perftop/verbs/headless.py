@@ -233,7 +233,7 @@ def open_output(
 
 QUIET_START_S = 1.0
 REDRAW_S = 0.2
-_CLEAR_LINE = "\r\x1b[K"
+CLEAR_LINE = "\r\x1b[K"
 
 
 @contextlib.contextmanager
@@ -278,7 +278,7 @@ class ProgressLine:
 
     def erase(self) -> None:
         if self._is_drawn:
-            self._write(_CLEAR_LINE)
+            self._write(CLEAR_LINE)
 
     def _draw_progress(self, time_ns: int) -> None:
         now_s, offset, size = self._clock(), self._source.offset, self._source.size
@@ -287,7 +287,7 @@ class ProgressLine:
         if size and offset:
             left_s = (now_s - self._start_s) * max(0, size - offset) / offset
             text += f", {running_time(round(left_s))} left"
-        self._write(_CLEAR_LINE + text[: shutil.get_terminal_size().columns - 1])
+        self._write(CLEAR_LINE + text[: shutil.get_terminal_size().columns - 1])
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):  # the terminal may be gone

@@ -28,7 +28,7 @@ from perftop.session import episodes
 from perftop.session.follow import Follower
 from perftop.session.session import MAX_BATCH, Session
 from perftop.verbs import options
-from perftop.verbs.headless import Consumer
+from perftop.verbs.headless import CLEAR_LINE, Consumer
 
 DEFAULT_RING_NS = 600_000_000_000
 """Length of the ring in ns with --on but without --ring."""
@@ -38,7 +38,6 @@ PROGRESS_S = 1.0
 """Seconds between two updates of the progress line."""
 READ_PAUSE_S = 0.2
 """Seconds between two reads while a command runs. Unread data is lost if perftop is killed."""
-_CLEAR_LINE = "\r\x1b[K"
 
 
 def is_ring(args: argparse.Namespace) -> bool:
@@ -58,8 +57,6 @@ class StreamRecorder(Consumer):
         super().__init__(duration_ns=args.duration)
         self._args, self._path, self._name = args, path, name
         self._recording: Writer | Ring | None = None
-        self._ring: Ring | None = None
-        """The recording if it is a ring, else None."""
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else CommandSummary(job, start)
@@ -96,8 +93,8 @@ class StreamRecorder(Consumer):
         if self._trigger is not None:
             self._trigger.process([named])
         if is_ring(args):
-            ring = Ring(self._path, named, args.ring or DEFAULT_RING_NS, args.max_size)
-            self._recording = self._ring = ring
+            length_ns = args.ring or DEFAULT_RING_NS
+            self._recording = Ring(self._path, named, length_ns, args.max_size)
         else:
             self._recording = Writer(self._path, named, force=args.force)
 
@@ -105,12 +102,12 @@ class StreamRecorder(Consumer):
         if not isinstance(message, wire.Frame | wire.Note):
             return False
         self._write_marks()
-        ring, trigger = self._ring, self._trigger
+        recording, trigger = self._recording, self._trigger
         self._write(message)
-        if ring is not None and ring.is_open:
+        if isinstance(recording, Ring) and recording.is_open:
             if trigger is not None and trigger.is_due(message):
-                trigger.keep(ring)
-            self._print_notices(ring)
+                trigger.keep(recording)
+            self._print_notices(recording)
         if isinstance(message, wire.Frame):
             self._now_ns = message.time_ns
         if self._command is None:
@@ -126,9 +123,9 @@ class StreamRecorder(Consumer):
             if recording is not None and recording.is_open:
                 self._write_marks()
                 self._write_run_notes(is_over=True)
-                if self._ring is not None and self._trigger is not None:
-                    self._trigger.keep(self._ring)
-                    self._print_notices(self._ring)
+                if isinstance(recording, Ring) and self._trigger is not None:
+                    self._trigger.keep(recording)
+                    self._print_notices(recording)
                 did_run = command is None or not command.has_failed
                 if isinstance(recording, Writer) and not (did_run and self.has_begun):
                     recording.drop()
@@ -171,8 +168,8 @@ class StreamRecorder(Consumer):
             self._marks += 1
             data = {"label": f"mark {self._marks}"}
             self._write(wire.Note("mark", self._now_ns, "recorder", data))
-            if self._ring is not None and self._ring.is_open:
-                self._ring.keep()
+            if isinstance(self._recording, Ring) and self._recording.is_open:
+                self._recording.keep()
 
     def _write_run_notes(self, *, is_over: bool) -> None:
         """Writes the notes on the command that are due."""
@@ -203,7 +200,7 @@ class StreamRecorder(Consumer):
         fails."""
         text = f"=== {printable(self._name)}\n{text}" if self._name and text else text
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"{_CLEAR_LINE}{text}" if self._is_shown else text)
+            sys.stderr.write(f"{CLEAR_LINE}{text}" if self._is_shown else text)
             sys.stderr.flush()
 
 
