@@ -66,6 +66,10 @@ def factors(result: list[Multiplier], key: str) -> list[float]:
     return [candidate.factor for candidate in result if candidate.counter == key]
 
 
+# SMT methods; tests/data/cpu_models.txt names these and the Perfmons above.
 ANY = ("any-thread", "traced", "bounds")
 ONE_ANY = ("one-thread", "any-thread", "traced", "bounds")
 ONE_DIST = ("one-thread", "distributed", "traced", "bounds")
+SOFT = ("traced", "bounds")
+SINGLE = ("single",)
+ANY_ONLY = ("any-thread",)
