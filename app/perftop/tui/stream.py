@@ -27,6 +27,7 @@ from perftop.tui.config import Config, is_first_start
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import AppStatus, CpuCost, PlaybackControls, ScreenState
 from perftop.tui.shared import keys
+from perftop.tui.shared.canvas import TOUR_NOTES
 from perftop.tui.shared.view_settings import ViewSettings
 
 StreamOpener = Callable[[], AbstractAsyncContextManager[Stream]]
@@ -69,9 +70,13 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         """Whether something has changed that has not been shown yet."""
 
     def make_screen(self) -> Monitor:
-        config, ascii_ = self.app.config, self.app.ascii
-        self.settings = ViewSettings(units=config.units, columns=config.columns, ascii=ascii_)
-        return Monitor(self.settings, config.keys, self, tour=self._tour)
+        config = self.app.config
+        self.settings = ViewSettings(
+            units=config.units, columns=config.columns, ascii=self.app.ascii,
+            tour_notes=[*range(len(TOUR_NOTES))] if self._tour else [],
+            captions=keys.key_captions(config.keys),
+        )  # fmt: skip
+        return Monitor(self.settings, self)
 
     def start(self) -> None:
         self._schedule_check(1.0)
@@ -167,7 +172,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         is_key = any(key in k.keys.split(",") for k in keys.KEYS)
         where = "in this view" if is_key else "in perftop"
         self.show_notice(f"{keys.key_caption(key)} has no action {where}; "
-                 f"{keys.key_captions(self.app.config.keys)['help']} lists all keys")  # fmt: skip
+                 f"{self.settings.captions['help']} lists all keys")  # fmt: skip
 
     async def open_palette(self) -> None:
         from textual.widgets import Input

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.dom import DOMNode
 
-from perftop.base.text import UNITS, clock_time, duration
+from perftop.base.text import UNITS, Units, clock_time, duration
 from perftop.draw.columns import cut
 from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import OutputLines
@@ -64,6 +64,8 @@ def make_view(name: str, settings: ViewSettings) -> Canvas:
     return view_class(settings, id=name)
 
 
+_VALUES: Mapping[str, Sequence[str]] = {"order": ORDERS, "units": UNITS, "grouping": GROUPINGS}
+"""The values of settings through which a key cycles."""
 Value = TypeVar("Value")
 
 
@@ -81,10 +83,7 @@ class Monitor(DirectScreen):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("monitor")]
 
-    def __init__(
-        self, settings: ViewSettings, keymap: Mapping[str, str], controls: PlaybackControls,
-        *, tour: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, settings: ViewSettings, controls: PlaybackControls) -> None:
         super().__init__()
         self.settings, self._controls = settings, controls
         self.view = make_view("overview", settings)
@@ -99,11 +98,9 @@ class Monitor(DirectScreen):
         self._range_start_ns: int | None = None
         """Start of the range that the user has begun to select (monotonic ns); None if there is
         none."""
-        settings.captions = self._captions = keys.key_captions(keymap)
-        settings.tour_notes = [*range(len(TOUR_NOTES))] if tour else []
         self._top = TopLines(settings, id="top")
         self._missing_line = MissingMetricsLine(settings, id="missing")
-        self._keys = KeyLine(self._captions, id="keys")
+        self._keys = KeyLine(settings.captions, id="keys")
 
     def compose(self) -> ComposeResult:
         yield self._top
@@ -179,12 +176,14 @@ class Monitor(DirectScreen):
         if not end:
             self._range_start_ns = interval.time_ns
             self._controls.go_to(interval.time_ns)
-            ends = self._captions["range_end"]
+            ends = self.settings.captions["range_end"]
             self._controls.show_notice(
                 f"range from {clock_time(interval.time)}: move, then {ends} ends it"
             )
         elif self._range_start_ns is None or self._range_start_ns == interval.time_ns:
-            self._controls.show_notice(f"{self._captions['range_start']} starts a range, then move")
+            self._controls.show_notice(
+                f"{self.settings.captions['range_start']} starts a range, then move"
+            )
         else:
             self._controls.select_range(*sorted((self._range_start_ns, interval.time_ns)))
 
@@ -281,9 +280,6 @@ class Monitor(DirectScreen):
         if self.view.handle_enter():
             await self.action_view("core")
 
-    async def on_canvas_core_opened(self, _: Canvas.CoreOpened) -> None:
-        await self.action_open()
-
     async def on_canvas_episode_clicked(self, message: Canvas.EpisodeClicked) -> None:
         from perftop.tui.views.episodes import Episodes
 
@@ -350,7 +346,7 @@ class Monitor(DirectScreen):
             self._controls.show_notice(f"copied: {remedy}")
         else:
             self._offered_remedy = remedy
-            self._controls.show_notice(f"try: {remedy} ({self._captions['try']} copies it)")
+            self._controls.show_notice(f"try: {remedy} ({self.settings.captions['try']} copies it)")
 
     # --- the output of a command, below the view or instead of it
 
@@ -360,7 +356,7 @@ class Monitor(DirectScreen):
         """Shows new output of the command in a pane, which is created at the first call. `resize`:
         called with the pane's size, in columns and lines of output."""
         if self.output_pane is None:
-            caption = self._captions["output"]
+            caption = self.settings.captions["output"]
             self.output_pane = Output(output_lines, caption, resize)
             await self.mount(self.output_pane, after=self.view)
             self.refresh_view()
@@ -368,7 +364,7 @@ class Monitor(DirectScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         exists = action != "output" or self.output_pane is not None
-        if action in {"order", "sort_menu", "reverse"}:
+        if action in {"sort_menu", "reverse"} or parameters == ("order",):
             exists = self.view.id in keys.SORTABLE_VIEWS
         return exists and super().check_action(action, parameters)
 
@@ -386,8 +382,10 @@ class Monitor(DirectScreen):
 
     # --- choices: order, metric, units, window and columns
 
-    def action_order(self) -> None:
-        self.settings.order = _cycle(ORDERS, self.settings.order)
+    def action_cycle(self, setting: str) -> None:
+        """Sets this setting to its next value."""
+        value = _cycle(_VALUES[setting], getattr(self.settings, setting))
+        setattr(self.settings, setting, value)
         self.refresh_view()
 
     def action_sort(self, key: str) -> None:
@@ -414,14 +412,8 @@ class Monitor(DirectScreen):
         self.settings.cpu = next((core[0] for core in cores if cpu in core), self.settings.cpu)
         self.refresh_view()
 
-    def action_units(self, name: str = "") -> None:
-        self.settings.units = next(
-            (u for u in UNITS if u == name), _cycle(UNITS, self.settings.units)
-        )
-        self.refresh_view()
-
-    def action_change_grouping(self) -> None:
-        self.settings.grouping = _cycle(GROUPINGS, self.settings.grouping)
+    def action_units(self, name: Units) -> None:
+        self.settings.units = name
         self.refresh_view()
 
     def action_window(self, steps: int) -> None:
@@ -501,7 +493,7 @@ class Monitor(DirectScreen):
 
         def go(text: str) -> None:
             self._controls.go_to(moment(text))
-            resume = self._captions["pause"]
+            resume = self.settings.captions["pause"]
             self._controls.show_notice(f"at {preview(text)}; {resume} resumes from there")
 
         prompt = await self._get_prompt()

@@ -350,7 +350,7 @@ def top_line_names(
 class TopLines(PageWidget):
     def __init__(self, settings: ViewSettings, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.settings, self._captions = settings, settings.captions
+        self.settings = settings
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
         self._cached_loss_line: tuple[object, Line] = None, BLANK
@@ -413,7 +413,7 @@ class TopLines(PageWidget):
                 if status.paused_at is not None:
                     keys.append((3, "pause", "live" if status.replay is None else "play"))
                 keys += [(0, "report", "why")] if verdict.report is not None else []
-                parts = [(rank, [(self._captions[key], "key"), (f" {word}", "dim")])
+                parts = [(rank, [(self.settings.captions[key], "key"), (f" {word}", "dim")])
                          for rank, key, word in keys]  # fmt: skip
                 self._cached_loss_line = inputs, loss_line(verdict, width, parts, shapes=shapes)
             loss = self._cached_loss_line[1]

@@ -316,7 +316,7 @@ class Overview(ChartedView, CursorCanvas):
                 event.prevent_default()  # a line may have two cores
                 self._select(arrangement.order.index(row))
                 if event.chain == 2:
-                    self.post_message(self.CoreOpened())
+                    self.open_core()
             return
         fixed = event.y < len(self.header_lines) or 0 <= below < len(arrangement.fixed_below)
         if self._grid is None or not fixed:

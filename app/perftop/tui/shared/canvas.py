@@ -194,9 +194,6 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the keys that the last line shows for this view, the most important first."""
 
-    class CoreOpened(Message):
-        """Message: a core was double-clicked."""
-
     @dataclass(eq=False)
     class EpisodeClicked(Message):
         """Message: an episode below the scrolling lines was clicked."""
@@ -390,8 +387,12 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         elif target in self.cores.row_of_cpu:
             self.select_row(self.cores.row_of_cpu[target])
         if event.chain == 2 and target is not None:
-            self.post_message(self.CoreOpened())
+            self.open_core()
         return True
+
+    def open_core(self) -> None:
+        """Shows the page of the selected core, as Enter does."""
+        self.call_later(self.run_action, "screen.open")
 
     @property
     def selected_row(self) -> int | None:
@@ -519,4 +520,4 @@ class CursorCanvas(Canvas):
         if y is not None and self.item_of_line(y) is not None:
             self.select_line(y)
             if event.chain == 2:
-                self.post_message(self.CoreOpened())
+                self.open_core()

@@ -350,7 +350,7 @@ class Episodes(PaneledView, CursorCanvas):
         clicks are handled by `CursorCanvas`."""
         if event.chain == 2 and self._is_from_click:
             event.prevent_default()
-            self.post_message(self.CoreOpened())
+            self.open_core()
         self._is_from_click = False
 
     def handle_enter(self) -> bool:

@@ -541,4 +541,4 @@ class HeatMap(PaneledView):
         if row is not None:
             self.select_row(row)
             if event.chain == 2:
-                self.post_message(self.CoreOpened())
+                self.open_core()

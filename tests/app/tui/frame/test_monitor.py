@@ -38,7 +38,7 @@ async def test_a_view_that_was_due_when_the_app_quits_is_not_opened(cause: str) 
         elif cause == "episode":
             monitor.post_message(Canvas.EpisodeClicked(Episode("steal", [0], 0, 1)))
         else:
-            monitor.post_message(Canvas.CoreOpened())
+            view.open_core()
         run.app.exit()
         await run.pilot.pause()
         assert monitor.view is view
