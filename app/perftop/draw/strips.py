@@ -6,12 +6,12 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
-from itertools import groupby
+from itertools import groupby, product
 
 import numpy as np
 from rich.cells import cell_len
 
-from perftop.base.arrays import Codes, Floats
+from perftop.base.arrays import Codes, Floats, Ints
 from perftop.base.text import NOT_PLAIN, printable
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
@@ -355,22 +355,29 @@ def heat_steps(shares: Floats) -> Codes:
     return np.where(known_shares < MIN_DRAWN_SHARE, _NOT_DRAWN, heat_steps).astype(np.uint8)
 
 
-def pack_step_pairs(upper: Codes, lower: Codes) -> Codes:
-    """Returns codes of cells that show two threads each, from their steps from `heat_steps`."""
-    return upper << np.uint8(4) | lower
+_HALF_STEPS = theme.HEAT_STEPS + 1
+"""Number of values of half a cell: 0 for unknown or not drawn, or a step from `heat_steps`."""
+
+
+def pack_step_pairs(upper: Ints | Codes, lower: Ints | Codes) -> Ints | Codes:
+    """Returns indexes in `half_cells` of cells that show two threads each, from their steps."""
+    return upper * _HALF_STEPS + lower
 
 
 @cache
-def step_pair_run(cell: int) -> Run:
-    """Returns the run for a code from `pack_step_pairs`: the first thread above the second."""
-    upper, lower = cell >> 4, cell & 15
-    if not cell:
-        return " ", "text"
-    if upper == lower:
-        return theme.BOTH, f"heat{upper - 1}"
-    if upper and lower:
-        return theme.LP0, f"heat{upper - 1}/heat{lower - 1}"
-    return theme.LP0 if upper else theme.LP1, f"heat{max(upper, lower) - 1}"
+def half_cells(*, ascii_: bool) -> list[Run]:
+    """Returns the cells for all pairs of steps: the first thread above the second or, in ASCII,
+    only the first."""
+    cells: list[Run] = []
+    for upper, lower in product(range(UNKNOWN_LEVEL, theme.HEAT_STEPS), repeat=2):
+        if max(upper, lower) < 0:
+            cells.append((" ", "text"))
+        elif ascii_:
+            shape, _ = level_cell(upper, 1, ascii_)[0]
+            cells.append((shape, f"heat{max(MIN_LETTER_STEP, upper)}"))
+        else:
+            cells += level_pair_cells(upper, lower, 1, ascii_)
+    return cells
 
 
 @cache
@@ -385,7 +392,8 @@ def step_run(step: int, *, ascii_: bool) -> Run:
 @lru_cache(maxsize=4096)
 def history_runs(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
     """Returns the runs of a history from codes of `pack_step_pairs` (`pair`) or `heat_steps`."""
-    runs = [step_pair_run(cell) if pair else step_run(cell, ascii_=ascii_) for cell in cells]
+    pairs = half_cells(ascii_=False)
+    runs = [pairs[cell] if pair else step_run(cell, ascii_=ascii_) for cell in cells]
     return tuple(join_cells(runs))
 
 

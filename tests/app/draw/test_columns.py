@@ -147,14 +147,14 @@ def test_the_rest_of_the_issue_slots_is_the_back_end() -> None:
 def test_the_first_of_two_threads_is_in_the_upper_half_of_a_cell() -> None:
     upper, lower = (np.array(shares) for shares in ([1.0, 1.0, 0.0, NAN], [1.0, 0.0, 0.5, 0.0]))
     cells = strips.pack_step_pairs(strips.heat_steps(upper), strips.heat_steps(lower)).tobytes()
-    assert strips.text(map(strips.step_pair_run, cells)) == "█▀▄ "
+    assert strips.text(map(strips.half_cells(ascii_=False).__getitem__, cells)) == "█▀▄ "
 
 
 def test_two_threads_with_different_loads_have_two_colours_in_a_cell() -> None:
     cells = strips.pack_step_pairs(
         strips.heat_steps(np.ones(1)), strips.heat_steps(np.full(1, 0.5))
     )
-    text, key = strips.step_pair_run(cells.tobytes()[0])
+    text, key = strips.half_cells(ascii_=False)[cells.tobytes()[0]]
     assert text == theme.LP0
     assert key == f"heat{theme.HEAT_STEPS - 1}/heat{theme.HEAT_STEPS // 2 - 1}"
 

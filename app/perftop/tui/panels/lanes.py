@@ -4,8 +4,6 @@ for several lines, as areas. They are the time view, and fill spare lines of oth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from itertools import product
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,11 +12,10 @@ from perftop.base.arrays import Floats
 from perftop.draw import charts, theme
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import (
-    MIN_LETTER_STEP,
     UNKNOWN_LEVEL,
+    half_cells,
     join_cells,
-    level_cell,
-    level_pair_cells,
+    pack_step_pairs,
     panel_title,
     restyle_cells,
 )
@@ -41,8 +38,6 @@ from perftop.tui.shared.row_numbers import (
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.view_settings import ViewSettings
 
-_KNOWN_CODES = theme.HEAT_STEPS + 1
-"""Number of values of half a cell: unknown, or a step of the heat ramp."""
 _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
           "kernel_instructions": "kernel"}  # fmt: skip
 """Colours of tall lanes by field, as in the overview's charts; others have that of user time."""
@@ -92,8 +87,8 @@ class MetricLanes:
     def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
         """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
         levels = self.scale.levels(self.values[row][[*lanes]])
-        cells = _half_cell_table(ascii_=self._ascii)
-        codes = (levels[0] - UNKNOWN_LEVEL) * _KNOWN_CODES + levels[-1] - UNKNOWN_LEVEL
+        cells = half_cells(ascii_=self._ascii)
+        codes = pack_step_pairs(levels[0] - UNKNOWN_LEVEL, levels[-1] - UNKNOWN_LEVEL)
         return join_cells([cells[code] for code in codes.tolist()])
 
     def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
@@ -105,21 +100,6 @@ class MetricLanes:
             area = charts.area_chart(share, lines, colours, ascii_=self._ascii)
             self._areas[row, lane] = charts.chart_lines(area)
         return self._areas[row, lane]
-
-
-@cache
-def _half_cell_table(*, ascii_: bool) -> list[Run]:
-    """Returns the cells for all pairs of levels, ordered by upper level. Unknown comes first."""
-    cells: list[Run] = []
-    for upper, lower in product(range(UNKNOWN_LEVEL, theme.HEAT_STEPS), repeat=2):
-        if max(upper, lower) < 0:
-            cells.append((" ", "text"))
-        elif ascii_:
-            shape, _ = level_cell(upper, 1, ascii_)[0]
-            cells.append((shape, f"heat{max(MIN_LETTER_STEP, upper)}"))
-        else:
-            cells += level_pair_cells(upper, lower, 1, ascii_)
-    return cells
 
 
 def faded_lane(runs: list[Run], axis: Axis, settings: ViewSettings) -> list[Run]:
