@@ -127,7 +127,7 @@ class _RowDrawer:
 
     def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
         numbers = self._row_numbers
-        rows = zip(self._cores, numbers.is_online.tolist(), *numbers.split(), strict=True)
+        rows = zip(self._cores, numbers.online_cpus, *numbers.split(), strict=True)
         for core, online, states, lower_bounds, method in rows:
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if method == BOUNDS and not isnan(lower_bounds[0]):
@@ -142,7 +142,7 @@ class _RowDrawer:
             yield [_gap(column), *bar]
 
     def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        account = (self._row_numbers.values(key).tolist() for key in ("util", "system", "steal"))
+        account = (self._row_numbers.numbers(key) for key in ("util", "system", "steal"))
         for (util, *_), (system, *_), (steal, *_) in zip(*account, strict=True):
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if not isnan(util):
@@ -175,7 +175,7 @@ class _RowDrawer:
                 lowered = [(position, key) in episode.lowered_numbers for position in positions]
                 if True in lowered:
                     threads[line] = lowered.index(True)
-        values = [numbers[i] for numbers, i in zip(rows.values(key).tolist(), threads, strict=True)]
+        values = [numbers[i] for numbers, i in zip(rows.numbers(key), threads, strict=True)]
         styles = _styles(column, rows.is_idle, values)
         for line, episode in worst.items():
             cpu_rows = self._cores[line].positions[threads[line] :]  # some cores have fewer threads
@@ -184,7 +184,7 @@ class _RowDrawer:
             elif styles[line] == "warn" and key in episode.package_wide_keys:
                 styles[line] = "text"  # the package's line shows this number for all cores
         doubts, running = rows.is_suspect(key), number is not None and number.while_running
-        is_online, is_at_rest = rows.is_online.tolist(), rows.is_at_rest
+        is_online, is_at_rest = rows.online_cpus, rows.is_at_rest
         cells = column.numbers(values, styles)
         for line, (thread, cell) in enumerate(zip(threads, cells, strict=True)):
             online = is_online[line][thread]
@@ -219,7 +219,7 @@ class _RowDrawer:
         """Yields the tasks of each core; for a core that loses time to a neighbour, the task that
         loses and the task that takes the time."""
         rows = zip(
-            self._cores, self._grid.task_names(self._rows), self._row_numbers.util.tolist(),
+            self._cores, self._grid.task_names(self._rows), self._row_numbers.numbers("util"),
             self._row_numbers.is_idle, strict=True,
         )  # fmt: skip
         for i, (core, names, util, idle) in enumerate(rows):

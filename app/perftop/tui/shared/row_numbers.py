@@ -60,6 +60,7 @@ class RowNumbers:
         ceilings_hz = interval.ceiling_hz[self._cores]
         self.ceiling_hz: Floats = np.where(reader.is_ceiled[chosen], ceilings_hz, np.nan)
         self.util = self.values("util")
+        self._numbers: dict[str, list[list[float]]] = {}
 
     def values(self, key: str) -> Floats:
         """Returns a metric, or the clock ceiling, of each CPU."""
@@ -68,6 +69,12 @@ class RowNumbers:
         else:
             values = self.interval.values[key][self._cpus]
         return np.where(self.is_online, values, np.nan)
+
+    def numbers(self, key: str) -> list[list[float]]:
+        """Returns `values` as lists, which are kept, because several columns show one metric."""
+        if key not in self._numbers:
+            self._numbers[key] = self.values(key).tolist()
+        return self._numbers[key]
 
     @cached_property
     def busiest(self) -> Ints:
@@ -88,7 +95,13 @@ class RowNumbers:
         is_idle: list[bool] = (self._highest_util < MAX_IDLE_UTIL).tolist()
         return is_idle
 
-    @property
+    @cached_property
+    def online_cpus(self) -> list[list[bool]]:
+        """`is_online` as lists."""
+        online_cpus: list[list[bool]] = self.is_online.tolist()
+        return online_cpus
+
+    @cached_property
     def is_at_rest(self) -> list[list[bool]]:
         """Whether each CPU hardly ran, which hides numbers that describe its running time."""
         is_at_rest: list[list[bool]] = self.interval.is_at_rest[self._cpus].tolist()
