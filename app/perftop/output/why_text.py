@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Literal, NamedTuple
 
 from perftop.base.text import (
     count_noun,
@@ -19,6 +18,7 @@ from perftop.base.text import (
     wrap_indented,
     wrap_text,
 )
+from perftop.draw.columns import Run
 from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.control_groups import is_group
 from perftop.model.kinds import KINDS, STEAL_CAUSE
@@ -202,16 +202,8 @@ def _share_text(share: float) -> str:
 
 # --- the table of causes
 
-Role = Literal["text", "answer", "lost", "dim", "try"]
-_ANSI: dict[Role, str] = {"answer": "1", "lost": "31", "dim": "2", "try": "34"}
-
-
-class Part(NamedTuple):
-    text: str
-    role: Role = "text"
-
-
-TextLine = list[Part]
+_ANSI = {"answer": "1", "lost": "31", "dim": "2", "try": "34"}
+"""SGR codes by style; the style `text` has none."""
 
 
 def lines(report: Report, *, colour: bool, unicode: bool) -> list[str]:
@@ -220,28 +212,28 @@ def lines(report: Report, *, colour: bool, unicode: bool) -> list[str]:
     drawn = []
     for row in rows(report):
         line = "".join(
-            terminal_text(part.text, _ANSI.get(part.role, "") if colour else "", unicode=unicode)
-            for part in row
+            terminal_text(text, _ANSI.get(style, "") if colour else "", unicode=unicode)
+            for text, style in row
         )
         drawn.append(line if colour else line.rstrip())
     return drawn
 
 
-def rows(report: Report) -> list[TextLine]:
-    """Returns the lines of the report, each as parts with a role."""
-    rows: list[TextLine] = [[Part(answer(report), "answer")], []]
+def rows(report: Report) -> list[list[Run]]:
+    """Returns the lines of the report, as runs whose styles are `text` or keys of `_ANSI`."""
+    rows: list[list[Run]] = [[(answer(report), "answer")], []]
     if report.named_findings:
-        rows.append([Part(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
+        rows.append([(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
         for finding in report.named_findings[:MAX_CAUSES]:
             rows += _finding_lines(finding, report.totals.elapsed_s)
         if more := report.named_findings[MAX_CAUSES:]:
-            rows.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
+            rows.append([(f"{'':{INDENT}}+ {len(more)} more", "dim")])
         min_share = report.named_findings[-1].share
         checks = (check for check in report.checks if check.is_ruled_out(min_share))
         ruled_out = ", ".join(check.brief_result for check in checks)
         rows += [[], *_labelled_lines("ruled out", ruled_out or "nothing", "dim")]
     elif report.is_too_short:
-        rows += [[Part(f"{SHORT_TASKS} Measure a longer run.")], []]
+        rows += [[(f"{SHORT_TASKS} Measure a longer run.", "text")], []]
     else:
         rows += [*_healthy_lines(report), []]
     remedies = {finding.hint for finding in report.named_findings[:MAX_CAUSES]}
@@ -264,8 +256,8 @@ def rows(report: Report) -> list[TextLine]:
     return rows + _labelled_lines("seen", _basis_sentence(report), "dim")
 
 
-def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
-    role: Role = "lost" if finding.is_running else "text"
+def _finding_lines(finding: Finding, elapsed_s: float) -> list[list[Run]]:
+    style = "lost" if finding.is_running else "text"
     end = ""
     if finding.active_s is not None:
         is_always = finding.active_s >= MIN_ALWAYS_SHARE * elapsed_s
@@ -274,8 +266,8 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     room = WIDTH - INDENT - len(end) - (3 if end else 0)
     first, *rest = wrap_text(finding.text, room) or [""]
     sign = KINDS[finding.cause[0]].marker if finding.cause[0] in KINDS else " "
-    head = [Part(f"{sign} {percent(finding.share):>4} %", role), Part("  " + first)]
-    head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
+    head = [(f"{sign} {percent(finding.share):>4} %", style), ("  " + first, "text")]
+    head.append((end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
     label = f"{'':{INDENT}}{finding.confidence + ':':<{TRY_WIDTH}}"
     counted = COUNTED_QUANTITIES.get(finding.cause)
     basis = "no counter names a limit" if counted is None else counted.quantity
@@ -283,37 +275,37 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
         ", ".join(finding.evidence) or basis, WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
-    rows = [head, *([Part(" " * INDENT + line)] for line in rest)]
-    rows += [[Part(line, "dim")] for line in evidence]
+    rows = [head, *([(" " * INDENT + line, "text")] for line in rest)]
+    rows += [[(line, "dim")] for line in evidence]
     # A command stays on one line, to be copied.
     is_command = finding.hint.startswith("taskset ")
     hint = [finding.hint] if is_command else wrap_indented(finding.hint, WIDTH - len(label), 0)
     return rows + _try_lines(hint, INDENT)
 
 
-def _try_lines(hint: list[str], indent: int) -> list[TextLine]:
+def _try_lines(hint: list[str], indent: int) -> list[list[Run]]:
     """Returns the lines of a remedy after the label `try:`; [] without a remedy."""
     return [
-        [Part(f"{'':{indent}}{'' if i else 'try:':<{TRY_WIDTH}}", "dim"), Part(line, "try")]
+        [(f"{'':{indent}}{'' if i else 'try:':<{TRY_WIDTH}}", "dim"), (line, "try")]
         for i, line in enumerate(hint)
     ]
 
 
-def _healthy_lines(report: Report) -> list[TextLine]:
+def _healthy_lines(report: Report) -> list[list[Run]]:
     """Returns the report without a costly cause: measured losses, and how busy CPUs were."""
-    rows: list[TextLine] = []
+    rows: list[list[Run]] = []
     if report.checks:
-        rows.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
+        rows.append([(f"{'lost':>7}  {'looked for':<28}found", "dim")])
     for check in report.checks:
         if check.loss_name:
             share = f"{percent(check.share):>5} %"
-            rows.append([Part(f"{share}  {check.loss_name:<28}{check.result}")])
+            rows.append([(f"{share}  {check.loss_name:<28}{check.result}", "text")])
     if works := _working_sentence(report):
-        rows += [[], [Part(works)]]
+        rows += [[], [(works, "text")]]
     is_own = report.totals.times.has_waits and report.disk_share < MIN_DISK_SHARE
     if isfinite(report.sums.lost_ratio) and is_own:
-        rows.append([Part("If a program is still slow, the cause is in its own code: "),
-                      Part("perf record -g", "try"), Part(".")])  # fmt: skip
+        rows.append([("If a program is still slow, the cause is in its own code: ", "text"),
+                      ("perf record -g", "try"), (".", "text")])  # fmt: skip
     return rows
 
 
@@ -357,9 +349,9 @@ def _basis_sentence(report: Report) -> str:
     return ", ".join(parts)
 
 
-def _labelled_lines(label: str, text: str, role: Role = "text") -> list[TextLine]:
+def _labelled_lines(label: str, text: str, style: str = "text") -> list[list[Run]]:
     return [
-        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(line, role)]
+        [(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), (line, style)]
         for i, line in enumerate(
             wrap_text(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
         )

@@ -385,7 +385,7 @@ class WhyScreen(TextScreen):
         styles = {"answer": "bright", "lost": "alarm", "dim": "dim", "try": "key", "text": "text"}
         title: Line = [(" why", "key"), ("   esc back", "dim")]
         lines: list[Line] = [
-            [(" ", "text"), *((safe_cells(part.text), styles[part.role]) for part in row)]
+            [(" ", "text"), *((safe_cells(text), styles[style]) for text, style in row)]
             for row in why_text.rows(report)
         ]
         super().__init__(lambda _: [title, [], *lines])
