@@ -14,7 +14,7 @@ from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.base.text import GHZ, MISSING, safe_text, scale
 from perftop.model import numbers as model_numbers
-from perftop.model.delta import Delta, add_samples
+from perftop.model.delta import Delta
 from perftop.model.kinds import kind_of
 from perftop.model.numbers import EVENT_PREFIX, INDEX, METRICS, PER_KI, RARE_METRICS, Number
 from perftop.model.sample_reader import SampleBatch
@@ -33,8 +33,6 @@ MAX_READINGS, MAX_STATES = 10_000, 100
 MAX_SAMPLES = 2000
 """Maximum number of samples kept for each number, for the chart of its distribution."""
 MAX_SLICES = 2048
-"""Maximum number of slices of a RunSeries. When all are in use, pairs are merged, and later slices
-have twice as many samples."""
 
 Numbers = dict[str, float]
 """Values by key, in base units; unknown values are left out."""
@@ -282,67 +280,54 @@ Sums = tuple[Floats, Floats, Floats]
 """The raw times in ns of the start of the first slice and of the end of each, and the cumulative
 amounts and sizes at these times, whose quotient is a mean."""
 MIN_LOSS_SLICE_NS = 1_000_000_000
-"""Minimum length in ns of a slice of a LossSeries: the time between two records of tasks."""
+"""Minimum length in ns of a slice of losses: the time between two records of tasks."""
 
 
-class LossSeries:
-    """Seconds that tasks wanted, lost, and waited for a CPU, in time slices of a session."""
+class SliceSums:
+    """Sums up to the ends of time slices. When MAX_SLICES are in use, pairs of slices are joined,
+    and later slices are twice as long."""
 
-    def __init__(self, session: Session) -> None:
-        self._session, self._slice_ns = session, MIN_LOSS_SLICE_NS
-        self._points = [(float(session.now_ns), 0.0, 0.0, 0.0)]
-        """The start, and the end of each slice: raw time in ns, and the sums up to it."""
+    def __init__(self, session: Session, slice_ns: int, columns: int) -> None:
+        self._slice_ns, self._slack_ns = slice_ns, session.hello.sample_ns // 2
+        self._points = [(session.now_ns, np.zeros(columns))]
 
-    def add(self) -> None:
-        """Ends a slice if it is long enough. Joins pairs of slices when there are too many."""
-        if self._session.now_ns >= self.due_ns and self._session.tracks_losses:
-            self._points.append(self._point())
+    @property
+    def due_ns(self) -> int:
+        """Raw time in ns from which on a slice ends."""
+        return self._points[-1][0] + self._slice_ns - self._slack_ns
+
+    def end_slice(self, time_ns: int, sums: Floats) -> None:
+        self._points.append((time_ns, sums))
         if len(self._points) > MAX_SLICES:
             del self._points[1::2]
             self._slice_ns *= 2
 
-    @property
-    def due_ns(self) -> int:
-        """Raw time in ns from which on the next sample ends a slice."""
-        slack_ns = self._session.hello.sample_ns // 2
-        return int(self._points[-1][0]) + self._slice_ns - slack_ns
-
-    def _point(self) -> tuple[float, float, float, float]:
-        losses = self._session.lost_time()
-        by_cause = {cause: float(lost_s.sum()) for cause, lost_s in losses.by_cause.items()}
-        lost_s, waited_s = sum(by_cause.values()), by_cause.get(WAIT_CAUSE, 0.0)
-        return float(self._session.now_ns), losses.whole_s, lost_s, waited_s
-
-    def sums(self) -> dict[str, Sums]:
-        points = self._points
-        if self._session.now_ns > points[-1][0] and self._session.tracks_losses:
-            points = [*points, self._point()]
-        times_ns, wanted_s, lost_s, waited_s = np.array(points).T
-        elapsed_s = (times_ns - times_ns[0]) / 1e9
-        return {"lost_ratio": (times_ns, lost_s, wanted_s),
-                "waited_s": (times_ns, waited_s, elapsed_s)}  # fmt: skip
+    def table(self) -> tuple[Floats, Floats]:
+        """Returns the raw times in ns of the start and of the ends, and the sums up to them."""
+        times_ns, sums = zip(*self._points, strict=True)
+        return np.array(times_ns, float), np.stack(sums)
 
 
 class RunSeries:
-    """The numbers of a session in time slices of a few samples, from the creation of this object
-    on. Their variation over time shows the noise of a single run."""
+    """The numbers of a session in time slices, from the creation of this object on: those that
+    samples have in slices of a few samples, and losses, which depend on records of tasks, in
+    slices of seconds. Their variation over time shows the noise of a single run."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         registry = session.evaluator.registry
-        self.losses = LossSeries(session)
         metrics = [key for key in NUMBERS if key in INDEX and key != "lost_ratio"]
         metrics += [*registry.events][:MAX_EVENTS]
         self._metric_indices = [registry.index[key] for key in metrics]
         has_all = len(session.selected) == len(session.topology)  # a full slice copies nothing
         self._shown = slice(None) if has_all else session.selected
         self._keys = [*metrics, "both", "power_w"]
-        self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
-        """The value of a metric in a slice is amount divided by size, in units of the metric."""
-        self._ends_ns = np.zeros(MAX_SLICES, np.int64)
-        self._begin_ns = session.now_ns
-        self._count, self._in_last, self._samples = 0, 0, 1
-        """Numbers of complete slices, and of samples in the current and in a complete slice."""
+        self._sums = np.zeros(2 * len(self._keys))
+        """Amounts, then sizes, until now. The value of a metric is amount divided by size, in units
+        of the metric."""
+        self._slices = SliceSums(session, session.hello.sample_ns, len(self._sums))
+        self.losses = SliceSums(session, MIN_LOSS_SLICE_NS, 3)
+        """Seconds that tasks wanted, lost, and waited for a CPU."""
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
@@ -352,30 +337,19 @@ class RunSeries:
         known = np.isfinite(both)
         energy_j, span_s = self._package_energy(batch.delta[part])
         both_sum = np.where(known, both, 0.0).sum(axis=1)
-        amounts = np.column_stack([amounts, both_sum, energy_j])
-        sizes = np.column_stack([sizes, known.sum(axis=1), span_s])
-        begin, samples = 0, last - first
-        while begin < samples:
-            end = min(samples, begin + self._samples - self._in_last)
-            for table, parts in ((self._amounts, amounts), (self._sizes, sizes)):
-                table[self._count] = add_samples(table[self._count], parts[begin:end])
-            self._ends_ns[self._count] = batch.time_ns[first + end - 1]
-            self._in_last += end - begin
-            begin = end
-            if self._in_last == self._samples:
-                self._begin_slice()
-        self.losses.add()
+        sums = np.column_stack([amounts, both_sum, energy_j, sizes, known.sum(axis=1), span_s])
+        sums = self._sums + np.cumsum(sums, axis=0)
+        self._sums = sums[-1]
+        for time_ns, until in zip(batch.time_ns[part].tolist(), sums, strict=True):
+            if time_ns >= self._slices.due_ns:
+                self._slices.end_slice(time_ns, until)
+        if self._session.now_ns >= self.losses.due_ns and self._session.tracks_losses:
+            self.losses.end_slice(self._session.now_ns, self._lost_s())
 
-    def _begin_slice(self) -> None:
-        """Begins the next slice. Without room, merges pairs of slices first."""
-        self._count, self._in_last = self._count + 1, 0
-        if self._count == MAX_SLICES:
-            half = MAX_SLICES // 2
-            for table in (self._amounts, self._sizes):
-                table[:half] = table[0::2] + table[1::2]
-                table[half:] = 0.0
-            self._ends_ns[:half] = self._ends_ns[1::2]
-            self._count, self._samples = half, 2 * self._samples
+    def _lost_s(self) -> Floats:
+        losses = self._session.lost_time()
+        by_cause = {cause: float(lost_s.sum()) for cause, lost_s in losses.by_cause.items()}
+        return np.array([losses.whole_s, sum(by_cause.values()), by_cause.get(WAIT_CAUSE, 0.0)])
 
     def _package_energy(self, delta: Delta) -> tuple[Floats, Floats]:
         """Returns by sample the energy of all packages in J, and the time in s that it covers."""
@@ -398,7 +372,7 @@ class RunSeries:
             for key, (_, amounts, sizes) in self.sums().items() if not number_of(key).is_unbounded
         }  # fmt: skip
         if self._session.reader.turbo.cpus.any():
-            ran_s = self._amounts[: self._count, self._keys.index("util")]
+            ran_s, _ = slices["util"]
             slices["below_ceiling"] = np.minimum(self._below_ceiling_s(), ran_s), ran_s
         return {
             key: estimate_of_series(amounts.tolist(), sizes.tolist())
@@ -407,23 +381,25 @@ class RunSeries:
         }
 
     def sums(self) -> dict[str, Sums]:
-        none, count = np.zeros((1, len(self._keys))), self._count
-        ends_ns = np.concatenate([[self._begin_ns], self._ends_ns[:count]]).astype(float)
-        amounts, sizes = (
-            np.cumsum(np.concatenate([none, table[:count]]), axis=0)
-            for table in (self._amounts, self._sizes)
-        )
-        counted = {key: (ends_ns, amounts[:, column], sizes[:, column])
-                   for column, key in enumerate(self._keys)}  # fmt: skip
-        return counted | self.losses.sums()
+        times_ns, table = self._slices.table()
+        amounts, sizes = np.split(table.T, 2)
+        sums = {key: (times_ns, amounts[i], sizes[i]) for i, key in enumerate(self._keys)}
+        times_ns, losses = self.losses.table()
+        if self._session.now_ns > times_ns[-1] and self._session.tracks_losses:
+            times_ns = np.append(times_ns, self._session.now_ns)
+            losses = np.vstack([losses, self._lost_s()])
+        wanted_s, lost_s, waited_s = losses.T
+        elapsed_s = (times_ns - times_ns[0]) / 1e9
+        return sums | {"lost_ratio": (times_ns, lost_s, wanted_s),
+                       "waited_s": (times_ns, waited_s, elapsed_s)}  # fmt: skip
 
     def _below_ceiling_s(self) -> Floats:
         """Returns the seconds in each slice that CPUs ran below their ceiling, assuming that each
         CPU ran evenly over time."""
-        session, ends_ns = self._session, self._ends_ns[: self._count]
-        begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
-        whole, low_s = session.run_interval(), np.zeros(self._count)
-        for episode in session.episodes(self._begin_ns, session.now_ns):
+        session, (times_ns, _) = self._session, self._slices.table()
+        begins_ns, ends_ns = times_ns[:-1], times_ns[1:]
+        whole, low_s = session.run_interval(), np.zeros(len(ends_ns))
+        for episode in session.episodes(int(times_ns[0]), session.now_ns):
             if kind_of(episode).depth == "hz":
                 end_ns = session.now_ns if episode.end_ns is None else episode.end_ns
                 span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, episode.start_ns)
