@@ -3,7 +3,7 @@ noise, and the answer in a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 from statistics import fmean, median, variance
@@ -122,7 +122,7 @@ class Comparison:
     rows: list[Row]
     extra_loss: dict[Cause, float]
     """By cause, the share of time that B lost minus the share that A lost, if at least
-    MIN_LOSS_DIFFERENCE."""
+    MIN_LOSS_DIFFERENCE. The largest difference is first."""
     keys_of_one_side: tuple[list[str], list[str]]
     """For each side, the keys of the numbers that only it has."""
     is_interleaved: bool
@@ -253,13 +253,9 @@ def _keys_only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> lis
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
     """Yields a sentence on the losses of A and B to each cause in `extra_loss`, largest first."""
-    for cause in _sort_by_size(phase.extra_loss):
+    for cause in phase.extra_loss:
         of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.side_a, phase.side_b))
         yield f"{_loss_text(cause)}: {of_a} % in A, {of_b} % in B"
-
-
-def _sort_by_size(extra_loss: Mapping[Cause, float]) -> list[Cause]:
-    return sorted(extra_loss, key=lambda cause: -abs(extra_loss[cause]))
 
 
 def _loss_text(cause: Cause) -> str:
@@ -277,7 +273,7 @@ def _extra_loss(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float
         of_a, of_b = lost_share(a, cause), lost_share(b, cause)
         if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= MIN_LOSS_DIFFERENCE:
             differences[cause] = of_b - of_a
-    return differences
+    return dict(sorted(differences.items(), key=lambda pair: -abs(pair[1])))
 
 
 def _row(pair: _Pair, chance: float, level: float, extra_loss: dict[Cause, float]) -> Row:
@@ -438,8 +434,8 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
     phase = max(compared, key=lambda phase: max(map(abs, phase.extra_loss.values()), default=0.0))
     if not phase.extra_loss:
         return ""
-    cause = _sort_by_size(phase.extra_loss)[0]
-    more, side = phase.extra_loss[cause], "B" if phase.extra_loss[cause] > 0 else "A"
+    cause, more = next(iter(phase.extra_loss.items()))
+    side = "B" if more > 0 else "A"
     phase_text = f" in {safe_text(phase.label, MAX_NAME)}" if phase.label else ""
     return f"{side} lost {percent(abs(more))} points more {_loss_text(cause)}{phase_text}."
 

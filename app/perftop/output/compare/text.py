@@ -102,7 +102,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
     for state in phase.differing_states:
         a, b = (value_text(state.key, value) for value in (state.side_a, state.side_b))
         head, room = f"  {setting_label(state.key):<{LABEL_COLUMN.width - 1}}", STATE_WIDTH
-        if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
+        if len(a) > STATE_WIDTH - 2 or len(head) + STATE_WIDTH + len(b) > WIDTH:
             # B is on a separate line, in its column if there is room.
             text_lines.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
@@ -223,10 +223,11 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
 
 
 def _scale_max(compared: Sequence[Comparison]) -> float:
-    """Returns the maximum of the smallest scale that covers all changes up to 100 %, and all
-    intervals of clear differences."""
+    """Returns the maximum of the smallest scale that covers all changes up to 100 %, all intervals
+    of clear differences, and half of the other intervals."""
     rows = [row for phase in compared for row in phase.rows]
-    sizes = [abs(row.change) for row in rows]
+    ends = sorted(max(map(abs, row.interval)) for row in rows if row.interval)
+    sizes = [*(abs(row.change) for row in rows), *ends[: (len(ends) + 1) // 2]]
     sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
     last = SMALL_SHARE_ENDS[-1]
     longest = max((size for size in sizes if size <= last), default=last)

@@ -188,8 +188,10 @@ def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
 
 def test_the_loss_that_differs_most_is_named_first() -> None:
     draw = random.Random(6)
-    extra_loss = {("steal", "hypervisor"): 0.02, ("turbo-drop", "power-pl1"): -0.2}
-    comparison = dataclasses.replace(compare_runs(side(draw), side(draw)), extra_loss=extra_loss)
+    shares = [{("steal", "hypervisor"): steal, ("turbo-drop", "power-pl1"): clock}
+              for steal, clock in ((0.0, 0.2), (0.02, 0.0))]  # fmt: skip
+    a, b = ([dataclasses.replace(one, lost_shares=lost) for one in side(draw)] for lost in shares)
+    comparison = compare_runs(a, b)
     first, second = loss_sentences(comparison)
     assert ("PL1" in first, "PL1" in second) == (True, False)
 
