@@ -99,7 +99,7 @@ def machine(name: str, story: Story, *, load: float = 0.97, guest: bool = False)
         share = load if second % 150 else load * 0.8
         time, numbers = NOW - second - rng.random() * 0.8, _numbers(rng, told, share, guest=guest)
         if second > 10:
-            made.history.add(time, numbers)
+            made.history.add(time, numbers["lost"])
         else:
             made.add_numbers(time, numbers)
     if story.kind:

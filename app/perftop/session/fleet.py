@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, nan
 
+import numpy as np
+
 from perftop.model.kinds import severity_rank
 from perftop.session.fleet_machine import (
     PAST_S,
@@ -24,12 +26,9 @@ MIN_SHARED_MACHINES = 3
 """Minimum number of machines with episodes of the same cause that form a shared episode."""
 MAX_TOGETHER_S = 30.0
 """Maximum time in s between the starts of ended episodes that form a shared episode."""
-ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "steal", "power_w",
-          "episodes", "suspects", "age")  # fmt: skip
+ORDERS = "lost", "name", "busy", "clock_hz", "age"
 _RISING_ORDERS = frozenset({"name", "clock_hz"})
 """Orders in which the lowest value comes first."""
-_STATE_WORDS = ("silent", "suspect", "episode")
-"""Words in a filter that select machines by their state."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,6 @@ class Fleet:
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = {machine.name: machine for machine in machines}
 
-    def add(self, machine: Machine) -> None:
-        self.machines[machine.name] = machine
-
     @property
     def answering_machines(self) -> list[Machine]:
         return [machine for machine in self.machines.values() if machine.is_answering]
@@ -93,7 +89,7 @@ class Fleet:
             return [*silent_machines, *(answering if not falls else reversed(answering))]
 
         def sort_key(machine: Machine) -> tuple[bool, float]:
-            number = order_value(machine, choice.order, now)
+            number = machine.numbers.get(choice.order, now - machine.updated)
             return not isfinite(number), -number if falls else number
 
         return [*silent_machines, *sorted(answering, key=sort_key)]
@@ -152,16 +148,6 @@ class Fleet:
         return shared_episodes[:max_episodes]
 
 
-def order_value(machine: Machine, order: str, now: float) -> float:
-    if order == "episodes":
-        return float(sum(episode.is_wrong for episode in machine.running))
-    if order == "suspects":
-        return float(machine.suspect_count)
-    if order == "age":
-        return float(int(now - machine.updated))
-    return machine.numbers.get(order, nan)
-
-
 @lru_cache(maxsize=8192)
 def natural_sort_key(name: str) -> tuple[object, ...]:
     """Returns a sort key that puts n9 before n10, in which texts and numbers alternate."""
@@ -172,8 +158,9 @@ def natural_sort_key(name: str) -> tuple[object, ...]:
 def matches(machine: Machine, words: str) -> bool:
     """Returns whether a machine's name, model, causes and state contain all words of the filter."""
     running_text = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
-    flags = (not machine.is_answering, bool(machine.suspect_count), bool(running_text))
-    state = " ".join(word for word, is_so in zip(_STATE_WORDS, flags, strict=True) if is_so)
+    states = {"silent": not machine.is_answering, "suspect": machine.suspect_count,
+              "episode": running_text}  # fmt: skip
+    state = " ".join(word for word, is_so in states.items() if is_so)
     text = f"{machine.name} {machine.model} {running_text} {state}".lower()
     return all(word in text for word in words.lower().split())
 
@@ -321,7 +308,7 @@ def fill_histories(fleet: Fleet, answers: Answers, offset_s: float) -> None:
         history = fleet.machines[name].history
         for time in sorted(times):
             numbers = dict(UNKNOWN_NUMBERS) | times[time]
-            history.add(time + offset_s, numbers | {"lost": lost_share(numbers)})
+            history.add(time + offset_s, lost_share(numbers))
 
 
 def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, offset_s: float) -> None:
@@ -332,7 +319,10 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, offse
         machine = fleet.machines.get(labels.get(INSTANCE, ""))
         if machine is None:
             continue
-        for first, last in _unbroken_runs([time for time, _ in points], step):
+        times = np.array([time for time, _ in points])
+        gaps = np.flatnonzero(np.diff(times) > 1.5 * step) + 1
+        for run in np.split(times, gaps) if points else ():
+            first, last = float(run[0]), float(run[-1])
             is_running = last >= end - step / 2 and machine.is_answering
             episode = MachineEpisode(
                 machine.name, labels.get("kind", ""), labels.get("cause", "unknown"),
@@ -340,17 +330,6 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, offse
                 share=1.0,
             )  # fmt: skip
             (machine.running if is_running else machine.ended).append(episode)
-
-
-def _unbroken_runs(times: Sequence[float], step: float) -> list[tuple[float, float]]:
-    """Returns the first and last time of each run of consecutive steps."""
-    runs: list[tuple[float, float]] = []
-    for time in times:
-        if runs and time - runs[-1][1] <= 1.5 * step:
-            runs[-1] = (runs[-1][0], time)
-        else:
-            runs.append((time, time))
-    return runs
 
 
 def history_step_s(machines: int, update_s: float) -> float:

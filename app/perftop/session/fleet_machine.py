@@ -9,7 +9,6 @@ are NaN. Times are Unix seconds of the viewer's clock, because the machines' clo
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,15 +34,13 @@ read."""
 PAST_S = 600.0
 """Length of a machine's history in s."""
 MAX_POINTS = 600
-"""Maximum number of points in a machine's history: about 15 KB."""
+"""Maximum number of points in a machine's history."""
 MAX_SERIES_AGE_S = 5.0
 """Age in s after which a series is computed again."""
 MAX_GAP = 1.6
 """Maximum gap in a series that the previous point fills, in mean times between points."""
 MAX_SERIES = 8
 """Maximum number of cached series of a machine."""
-HISTORY_KEYS = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
-"""Numbers with a history."""
 MAX_EPISODES = 200
 """Maximum number of ended episodes of a machine. The newest episodes are kept."""
 _HARMLESS_KINDS = frozenset({"ramp", "online"})
@@ -170,44 +167,39 @@ class MachineEpisode:
 
 
 @dataclass(slots=True)
-class NumberHistory:
-    """A ring buffer of numbers over time, newest last."""
+class LossHistory:
+    """The lost shares of the last points in time, newest last; NaN where unknown."""
 
     times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
-    points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
-    _series_cache: dict[tuple[str, int], tuple[tuple[int, int], list[float]]] = field(
-        default_factory=dict
-    )
-    """Cached series, with the time steps for which they were computed."""
+    points: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
+    _series_cache: dict[int, tuple[tuple[int, int], list[float]]] = field(default_factory=dict)
+    """Cached series by length, with the time steps for which they were computed."""
 
-    def add(self, time: float, numbers: Numbers) -> None:
+    def add(self, time: float, lost: float) -> None:
         self.times.append(time)
-        self.points.append(array("f", [numbers[key] for key in HISTORY_KEYS]))
+        self.points.append(lost)
 
-    def series(self, key: str, cells: int, now: float) -> list[float]:
+    def series(self, cells: int, now: float) -> list[float]:
         """Returns the means over `cells` equal parts of the last PAST_S, newest last; NaN where
         unknown. Parts begin at whole multiples of their length, so that a mean on the screen does
         not change. A series is computed again every MAX_SERIES_AGE_S."""
         step = PAST_S / cells
         stamp = int(now // step), int(now // MAX_SERIES_AGE_S)
-        cached = self._series_cache.get((key, cells))
+        cached = self._series_cache.get(cells)
         if cached is None or cached[0] != stamp:
-            means = self._series(HISTORY_KEYS.index(key), cells, step, (stamp[0] + 1) * step)
+            means = self._series(cells, step, (stamp[0] + 1) * step)
             if len(self._series_cache) >= MAX_SERIES:
                 self._series_cache.clear()
-            cached = self._series_cache[key, cells] = stamp, means
+            cached = self._series_cache[cells] = stamp, means
         return cached[1]
 
-    def _series(self, index: int, cells: int, step: float, end: float) -> list[float]:
-        sums, counts = [0.0] * cells, [0] * cells
-        for time, point in zip(reversed(self.times), reversed(self.points), strict=True):
-            cell = cells - 1 - int((end - time) / step)
-            if cell < 0:
-                break
-            if isfinite(point[index]) and time <= end:
-                sums[cell] += point[index]
-                counts[cell] += 1
-        means = [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
+    def _series(self, cells: int, step: float, end: float) -> list[float]:
+        times, points = np.array(self.times), np.array(self.points)
+        parts = cells - 1 - ((end - times) / step).astype(int)
+        known = np.isfinite(points) & (parts >= 0) & (times <= end)
+        counts = np.bincount(parts[known], minlength=cells)
+        sums = np.bincount(parts[known], points[known], minlength=cells)
+        means = [*np.where(counts, sums / np.maximum(counts, 1), nan).tolist()]
         count = len(self.times) - 1
         # mean time between successive points, in s
         spacing = (self.times[-1] - self.times[0]) / count if count > 0 else 0.0
@@ -237,7 +229,7 @@ class Machine:
     updated: float = nan
     """Unix time at which the newest numbers arrived."""
     numbers: Numbers = field(default_factory=lambda: UNKNOWN_NUMBERS)
-    history: NumberHistory = field(default_factory=NumberHistory)
+    history: LossHistory = field(default_factory=LossHistory)
     model: str = ""
     cpu_count: int = 0
     core_count: int = 0
@@ -253,8 +245,6 @@ class Machine:
     largest_loss: tuple[Cause, float] | None = None
     """The cause of the largest loss in the last ROW_SPAN_S, even without an episode, and its share
     of the time that tasks wanted; None if nothing was lost or there are no samples."""
-    bytes: int = 0
-    """Bytes received so far."""
     probe_share: float = nan
     """CPU time used by the machine's probe, in CPUs."""
     frames_lost: int = 0
@@ -268,7 +258,7 @@ class Machine:
             recent.popleft()
         self.numbers = mean_numbers([values for _, values, _ in recent])
         self.suspect_count = sum(count for *_, count in recent)
-        self.history.add(now, numbers)
+        self.history.add(now, numbers["lost"])
         self.is_answering, self.why, self.updated, self.retry_at = True, "", now, nan
         self.silent_since = now
 

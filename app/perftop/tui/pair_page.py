@@ -20,6 +20,7 @@ from perftop.draw.strips import (
     BLANK,
     Line,
     Piece,
+    fit_line,
     fit_runs,
     justify,
     overlay,
@@ -40,9 +41,6 @@ from perftop.output.compare.comparison import (
 from perftop.output.compare.readings import RecordingReader, format_like, unit_of
 from perftop.output.compare.text import change_text, verdict_word
 from perftop.output.run_summary import (
-    SETTING_NAMES,
-    is_different,
-    machine_state,
     setting_label,
     value_text,
 )
@@ -51,11 +49,9 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.verdict import (
-    ASCII_SHAPES,
     CALM_SIGN,
     MIN_ALARM_SHARE,
     MIN_WARNING_SHARE,
-    SHAPES_WITHOUT_COLOUR,
     VERDICT_SPAN_NS,
     Loss,
     Verdict,
@@ -66,10 +62,8 @@ from perftop.tui.shared.verdict import (
 MIN_AXIS_S = 1.0
 CHARTED_NUMBER_KEYS = ("busy_hz", "power_w", "util", "ipc", "lost_ratio", "waited_s", "both",
                        "steal", "kernel_cycles")  # fmt: skip
-"""Keys of the numbers with charts, in the order of the screen."""
-RANKED_KEYS = ("lost_ratio", "waited_s", "busy_hz", "util", "ipc", "steal", "both", "power_w")
-"""The most important keys first; as many as fit are shown, and before them those of numbers that
-the cause of the largest difference explains."""
+"""Keys of the numbers with charts, in the order of the screen. If not all fit,
+those that the largest differing losses explain are shown, then the first ones."""
 STYLES_BY_NUMBER = {"busy_hz": "clock", "ipc": "ipc", "steal": "loss", "lost_ratio": "loss",
                     "waited_s": "loss", "kernel_cycles": "kernel", "both": "both"}  # fmt: skip
 """Styles of charts by number; all other charts have the style "user"."""
@@ -141,9 +135,8 @@ class Track(RecordingReader):
         return self.session.hello.raw_ns, self.session.now_ns
 
     def event_times_ns(self) -> list[int]:
-        """Returns the sorted raw times in ns of marks and of the starts of episodes."""
-        episodes = self.session.episodes(*self.ends_ns), self.session.marks
-        return sorted(episode.start_ns for episode_list in episodes for episode in episode_list)
+        """Returns the raw times in ns of marks and of the starts of episodes."""
+        return [e.start_ns for e in (*self.session.episodes(*self.ends_ns), *self.session.marks)]
 
     def values(self, key: str, edges_ns: Times) -> Floats:
         """Returns the means of a number between adjacent edges (raw times in ns); NaN where
@@ -164,14 +157,13 @@ class Track(RecordingReader):
 
     @property
     def keys(self) -> set[str]:
-        """Keys of the numbers that are known and not always 0."""
+        """Keys of the numbers that are known and not too small for a chart."""
         sums = self._cumulative_sums().items()
         means = {key: amounts[-1] / sizes[-1] for key, (_, amounts, sizes) in sums if sizes[-1] > 0}
-        return {
-            key
-            for key, mean in means.items()
-            if mean >= MIN_CHARTED_MEAN * (STYLES_BY_NUMBER.get(key) == "loss") and mean > 0
+        least = {
+            key: MIN_CHARTED_MEAN for key, style in STYLES_BY_NUMBER.items() if style == "loss"
         }
+        return {key for key, mean in means.items() if mean > least.get(key, 0.0)}
 
 
 @dataclass(slots=True)
@@ -255,7 +247,7 @@ class PairState:
 
 def pair_page(pair: PairState) -> list[Line]:
     gap = [BLANK] if pair.height >= MIN_HEIGHT_FOR_GAPS else []
-    lines = [_header_line(pair), *gap, *_verdict_lines(pair), *gap, _facts_line(pair)]
+    lines = [_header_line(pair), *gap, *_verdict_lines(pair), *gap]
     room = pair.height - len(lines) - 5
     body = _chart_lines(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
@@ -279,28 +271,31 @@ def _header_line(pair: PairState) -> Line:
         status = "not aligned: one recording lacks this moment"
     elif any(track.damage for track in pair.tracks):
         status = "damaged: shown up to the damage"
-    return justify(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
+    times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
+             for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
+    pieces: list[Piece] = [(0, [(status, "dim")]), (1, [(f"A {times[0]}  B {times[1]}", "text")])]
+    right_runs = fit_line(pieces, pair.width - width(left_runs) - 2, 3)
+    return justify(left_runs, [*right_runs, (" ", "text")], pair.width), "calm"
 
 
 def _verdict_lines(pair: PairState) -> list[Line]:
     """Returns the answer of `perftop diff`, and a line of what B lost to each cause."""
     if (comparison := pair.comparison) is None:
         return [BLANK, BLANK]
-    shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(pair.glyphs, "")
     verdict = _pair_verdict(comparison)
     keys: list[Piece] = [(0, [(pair.captions["report"], "key"), (" diff as text", "dim")])]
-    return [verdict_line(verdict, pair.width), loss_line(verdict, pair.width, keys, shapes=shapes)]
+    return [verdict_line(verdict, pair.width), loss_line(verdict, pair.width, keys, pair.glyphs)]
 
 
 def _pair_verdict(comparison: Comparison) -> Verdict:
     """Returns the answer as the verdict of the live screen: red if B is worse, orange if nothing is
     certain."""
     answer, *evidence = (sentence.removesuffix(".") for sentence in answer_sentences([comparison]))
-    more = max(comparison.extra_loss.items(), key=lambda pair: abs(pair[1]), default=None)
+    more = next(iter(comparison.extra_loss.items()), None)
     is_worse = any(row.verdict == "worse" for row in comparison.rows)
     is_better = any(row.verdict == "better" for row in comparison.rows)
     is_open = answer.startswith("Inconclusive")
-    sign = kind_of_cause(*more[0]).marker if more else "?" if is_open else CALM_SIGN
+    sign = "?" if is_open else kind_of_cause(*more[0]).marker if more else CALM_SIGN
     severity = max(0.0, more[1]) if more else 0.0
     if is_worse:
         severity, sign = max(severity, MIN_ALARM_SHARE), DROP_SIGN if sign == CALM_SIGN else sign
@@ -312,27 +307,15 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
              f" ({percent(lost_share(comparison.side_a, cause))} in A)")
         for cause in dict.fromkeys(c for run in comparison.side_b for c in run.lost_shares)
     ]  # fmt: skip
+    settings = (
+        f"{setting_label(s.key)} {value_text(s.key, s.side_a)} / {value_text(s.key, s.side_b)}"
+        for s in comparison.differing_states
+    )
     losses.sort(key=lambda loss: -loss.share)
     return Verdict(
-        answer, (*evidence, *loss_sentences(comparison)), sign, severity, losses=tuple(losses),
-        wanted_s=1.0, span_s=VERDICT_SPAN_NS / 1e9,
+        answer, (*evidence, *loss_sentences(comparison), *settings), sign, severity,
+        losses=tuple(losses), wanted_s=1.0, span_s=VERDICT_SPAN_NS / 1e9,
     )  # fmt: skip
-
-
-def _facts_line(pair: PairState) -> Line:
-    """Returns a line with the settings that differ between the machines, the most important first,
-    cut to fit, and the times at the cursor."""
-    a, b = (machine_state(track.session) for track in pair.tracks)
-    texts = [f"{setting_label(key)} {value_text(key, a[key])} / {value_text(key, b[key])}"
-             for key in dict.fromkeys((*SETTING_NAMES, *a))
-             if key in a and key in b and is_different(a[key], b[key])]  # fmt: skip
-    settings = f"differs: {', '.join(texts)}" if texts else "same machine and settings in both"
-    times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
-             for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
-    right_runs: list[Run] = [(f"A {times[0]}   B {times[1]} ", "dim")]
-    room = max(0, pair.width - width(right_runs) - 3)
-    left_runs: list[Run] = [(f" {cut(settings, room)}", "warn" if texts else "dim")]
-    return justify(left_runs, right_runs, pair.width), "calm"
 
 
 def _chart_lines(pair: PairState, room: int) -> list[Line]:
@@ -343,19 +326,16 @@ def _chart_lines(pair: PairState, room: int) -> list[Line]:
     has_gaps = lines_per_number >= MIN_LINES_WITH_GAP
     chart_height = max(1, min(MAX_CHART_LINES, (lines_per_number - 1 - has_gaps) // 2))
     gap = [BLANK] if has_gaps else []
-    lines: list[Line] = []
-    for key in keys:
-        lines += [*_chart_band(pair, NUMBERS[key], chart_height), *gap]
-    return lines
+    bands = (_chart_band(pair, NUMBERS[key], chart_height) for key in keys)
+    return [line for band in bands for line in (*band, *gap)]
 
 
 def _charted_keys(pair: PairState, max_count: int) -> list[str]:
     """Returns the keys of the numbers that are charted, in the order of the screen."""
     known_keys = set[str]().union(*(track.keys for track in pair.tracks))
-    ranked = list(RANKED_KEYS)
-    if pair.comparison is not None and (losses := pair.comparison.extra_loss):
-        cause = max(losses, key=lambda cause: abs(losses[cause]))
-        ranked = [*kind_of_cause(*cause).explained_keys, *ranked]
+    ranked: list[str] = []
+    for cause in pair.comparison.extra_loss if pair.comparison else ():
+        ranked += kind_of_cause(*cause).explained_keys
     ranked = [key for key in dict.fromkeys((*ranked, *CHARTED_NUMBER_KEYS)) if key in known_keys]
     return [key for key in CHARTED_NUMBER_KEYS if key in ranked[:max_count]]
 
@@ -395,8 +375,8 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
 
 
 def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
-    """Returns the difference of a number with its verdict, its means, and the cause of the
-    difference; [] if the number was not compared."""
+    """Returns three lines: the difference of a number with its verdict, its means, and the cause of
+    the difference; [] if the number was not compared."""
     rows = [] if pair.comparison is None else pair.comparison.rows
     row = next((row for row in rows if row.number.key == key), None)
     if row is None:

@@ -80,9 +80,8 @@ class PairScreen(DirectScreen):
     def on_click(self, event: events.Click) -> None:
         pair = self.page.pair
         if 0 <= event.x - LABEL_WIDTH < pair.cells and event.y < pair.height - 1:
-            axis = pair.axis
-            time_ns = axis.start_ns + (event.x - LABEL_WIDTH) * axis.bin_ns
-            pair.cursor_s = time_ns / 1e9
+            axis, cell = pair.axis, event.x - LABEL_WIDTH
+            pair.cursor_s = (axis.start_ns + cell * axis.bin_ns) / 1e9
             self.page.update()
 
     def action_window(self, steps: int) -> None:

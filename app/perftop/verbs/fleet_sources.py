@@ -9,12 +9,11 @@ import io
 import json
 import socket
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
+from http import HTTPStatus
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -367,9 +366,9 @@ class _PlayedRecording:
 # structure is checked completely.
 
 MAX_BYTES = 32 << 20
-"""Maximum bytes received for a query, including headers and redirections."""
+"""Maximum bytes received for a query, including headers."""
 MAX_QUERY_S = 20.0
-"""Longest time in s for a query and its answer, including redirections."""
+"""Longest time in s for a query and its answer."""
 MAX_SILENCE_S = 10.0
 """Longest time in s between two pieces of an answer."""
 MAX_SERIES = 200_000
@@ -397,7 +396,7 @@ class PrometheusServer:
         if not valid or parts.scheme not in {"http", "https"}:
             text = f"--prometheus: invalid URL {safe_text(url, 80)!r} (try http://HOST:9090)"
             raise Failed(text, USAGE)
-        self.url = url.rstrip("/")
+        self.url, self._parts = url.rstrip("/"), parts
         self.byte_count = 0
 
     def query(self, expression: str, time_s: float | None = None) -> list[Series]:
@@ -412,17 +411,26 @@ class PrometheusServer:
 
     def _query_server(self, endpoint: str, parameters: dict[str, str]) -> list[Series]:
         parameters["timeout"] = f"{MAX_QUERY_S:g}s"
-        url = f"{self.url}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}"
-        limits = _QueryLimits(self)
+        path = (
+            f"{self._parts.path.rstrip('/')}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}"
+        )
+        is_safe, limits = self._parts.scheme == "https", _QueryLimits(self)
+        connect = http.client.HTTPSConnection if is_safe else http.client.HTTPConnection
+
+        def limited_reply(sock: Any, *arguments: Any, **more: Any) -> http.client.HTTPResponse:
+            return http.client.HTTPResponse(_LimitedFile(sock, limits), *arguments, **more)  # type: ignore[arg-type]
+
         try:
-            with _make_opener(limits).open(url) as reply:
-                return _parse_series(bytes(reply.read()))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise Failed(_refusal_text(error)) from None
+            host, port = self._parts.hostname or "", self._parts.port
+            with closing(connect(host, port, timeout=limits.wait_s())) as connection:
+                connection.response_class = limited_reply  # type: ignore[assignment]
+                connection.request("GET", path)
+                reply = connection.getresponse()
+                if reply.status != HTTPStatus.OK:
+                    raise Failed(_refusal_text(reply))
+                return _parse_series(reply.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            reason = str(getattr(reason, "strerror", None) or reason)
+            reason = str(getattr(error, "strerror", None) or error)
             url = safe_text(self.url, 80)
             text = f"{url} does not answer: {safe_text(reason, MAX_ERROR_LENGTH)}"
             raise Failed(text) from None
@@ -477,53 +485,17 @@ class _LimitedFile(io.RawIOBase):
         super().close()
 
 
-class _LimitedHandler(urllib.request.AbstractHTTPHandler):
-    def __init__(self, limits: _QueryLimits) -> None:
-        super().__init__()
-        self._limits = limits
-
-    def do_open(self, http_class: Any, req: urllib.request.Request, **more: Any) -> Any:
-        def connection(host: str, **options: Any) -> http.client.HTTPConnection:
-            options["timeout"] = self._limits.wait_s()
-            made: http.client.HTTPConnection = http_class(host, **options)
-            made.response_class = limited_reply  # type: ignore[assignment]
-            return made
-
-        def limited_reply(sock: Any, *arguments: Any, **more: Any) -> http.client.HTTPResponse:
-            return http.client.HTTPResponse(_LimitedFile(sock, self._limits), *arguments, **more)  # type: ignore[arg-type]
-
-        return super().do_open(connection, req, **more)
-
-
-class _HttpHandler(_LimitedHandler, urllib.request.HTTPHandler): ...
-
-
-class _HttpsHandler(_LimitedHandler, urllib.request.HTTPSHandler): ...
-
-
-def _make_opener(limits: _QueryLimits) -> urllib.request.OpenerDirector:
-    """Returns an opener for http: and https: URLs only, so that no redirection leads to a file or
-    an FTP server."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        _HttpHandler(limits), _HttpsHandler(limits), urllib.request.ProxyHandler(),
-        urllib.request.UnknownHandler(), urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPRedirectHandler(), urllib.request.HTTPErrorProcessor(),
-    ):  # fmt: skip
-        opener.add_handler(handler)
-    return opener
-
-
-def _refusal_text(error: urllib.error.HTTPError) -> str:
-    """Returns the server's error message as safe text, or else the HTTP status."""
+def _refusal_text(reply: http.client.HTTPResponse) -> str:
+    """Returns the server's error message as safe text, or else the HTTP status and, of a
+    redirection, which is not followed, the URL."""
     message = ""
     try:
-        answer = json.loads(error.read(_READ_BYTES))
+        answer = json.loads(reply.read(_READ_BYTES))
         message = str(answer["error"]) if isinstance(answer, dict) else ""
     except (OSError, ValueError, KeyError, RecursionError, http.client.HTTPException):
         pass
-    message = message or f"{error.code} {error.reason}"
-    return f"the server returned an error: {safe_text(message, MAX_ERROR_LENGTH)}"
+    message = message or f"{reply.status} {reply.reason} {reply.headers.get('Location', '')}"
+    return f"the server returned an error: {safe_text(message.strip(), MAX_ERROR_LENGTH)}"
 
 
 def _parse_series(answer: bytes) -> list[Series]:

@@ -236,14 +236,10 @@ def amount_text(key: str, value: float) -> str:
     return FIELDS[key].text(value, GHZ)
 
 
-def unit_name(key: str) -> str:
-    return FIELDS[key].unit_name(GHZ)
-
-
 def named_number(name: str, key: str, numbers: Mapping[str, float], style: str) -> list[Run]:
     """Returns a number after its name, followed by its limit, if known, and its unit."""
     values = [numbers[key], numbers.get(_LIMIT_KEYS.get(key, ""), nan)]
-    texts, unit_ = [amount_text(key, value) for value in values], unit_name(key)
+    texts, unit_ = [amount_text(key, value) for value in values], FIELDS[key].unit_name(GHZ)
     if key == "power_w" and values[0] >= MIN_POWER_IN_KW:
         texts, unit_ = [f"{value / 1e3:.1f}" for value in values], "kW"
     limit = f" of {texts[1]}" if isfinite(values[1]) else ""

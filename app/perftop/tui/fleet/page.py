@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from math import ceil, floor, isfinite, nan
+from math import isfinite, nan
 
 import numpy as np
 
-from perftop.base.arrays import Floats
 from perftop.base.text import GHZ, count_noun, long_duration, percent, time_of_day
 from perftop.draw import charts, columns, theme
 from perftop.draw.charts import chart_lines
@@ -24,7 +23,7 @@ from perftop.draw.strips import (
     safe_cells,
     width,
 )
-from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
+from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
 from perftop.session.losses import WAIT_CAUSE, Cause
@@ -36,14 +35,11 @@ from perftop.tui.fleet.fleet_state import (
     named_number,
     plain_line,
 )
-from perftop.tui.shared.episode_style import gap_cause
 from perftop.tui.shared.verdict import (
-    ASCII_SHAPES,
     CALM_SIGN,
     HISTORY_CELLS,
     MIN_ALARM_SHARE,
     MIN_WARNING_SHARE,
-    SHAPES_WITHOUT_COLOUR,
     Loss,
     Verdict,
     loss_line,
@@ -77,9 +73,8 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
         (rank, [(state.captions[name], "key"), (f" {name}", "dim")])
         for rank, name in enumerate(("try", "why")) if state.selected_machine
     ]  # fmt: skip
-    shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(state.glyphs, "")
     lines = [header_line(state), *gap, verdict_line(verdict, state.width),
-             loss_line(verdict, state.width, keys, shapes=shapes), *gap]  # fmt: skip
+             loss_line(verdict, state.width, keys, state.glyphs), *gap]  # fmt: skip
     if height >= MIN_HEIGHT_FOR_TOTALS:
         lines += [totals_line(state), BLANK]
     draw = {"machines": _row_lines, "heat": _heat_lines, "fleet_episodes": _episode_lines}
@@ -146,7 +141,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
         if not fleet.answering_machines:
             text, sign = "No machine answers yet", theme.NEITHER
     histories = (machine.history for machine in fleet.answering_machines)
-    past = [history.series("lost", HISTORY_CELLS, state.now) for history in histories]
+    past = [history.series(HISTORY_CELLS, state.now) for history in histories]
     shares = np.array(past).reshape(-1, HISTORY_CELLS)
     counts = np.isfinite(shares).sum(axis=0)
     strip = np.where(counts, np.nan_to_num(shares).sum(axis=0) / np.maximum(counts, 1), nan)
@@ -181,13 +176,10 @@ def _cause_sentence(
 def _cause_evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]) -> list[str]:
     """Returns the start of the cause, the depth of its episodes, and the machines."""
     episodes = [e for e in state.running if (e.kind, e.cause) == cause]
-    if not episodes:
-        return [_place_text(state, machines)]
-    since = time_of_day(min(e.start for e in episodes))
-    is_hz = kind_of_cause(*cause).depth == "hz"  # the sentence has all other depths
-    depth = fleet_state.depth_text(episodes[0]) if is_hz else ""
-    pieces = f"since {since}", depth, _place_text(state, machines)
-    return [piece for piece in pieces if piece]
+    pieces = [f"since {time_of_day(min(e.start for e in episodes))}"] if episodes else []
+    if episodes and kind_of_cause(*cause).depth == "hz":  # the sentence has all other depths
+        pieces.append(fleet_state.depth_text(episodes[0]))
+    return [piece for piece in (*pieces, _place_text(state, machines)) if piece]
 
 
 def _place_text(state: FleetState, machines: Sequence[Machine]) -> str:
@@ -219,9 +211,8 @@ def _silence_sentence(state: FleetState) -> list[str]:
 
 
 def totals_line(state: FleetState) -> Line:
-    gap = 3 if state.width >= 120 else 2
     pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows it
-    return plain_line((" ", "text"), *fit_line(pieces, state.width - 2, gap))
+    return plain_line((" ", "text"), *fit_line(pieces, state.width - 2, 3))
 
 
 def _number_pieces(numbers: Numbers) -> list[Piece]:
@@ -309,7 +300,8 @@ NUMBER_HELP = (
 
 # --- below a view: the selected machine, and the episodes of all machines
 
-MAX_NAMES = 8
+MAX_NAMES, MAX_LENGTH_WIDTH = 8, 13
+"""Maximum number of names of machines, and cells for the length of an episode."""
 
 
 def _half_width(state: FleetState) -> int:
@@ -330,7 +322,7 @@ def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[
     else:
         lines = [*rack_cells, *(plain_line((" ", "text"), *runs) for runs, _ in chosen)]
     if (height := min(room - len(lines) - 1, MAX_CHART_LINES)) >= MIN_CHART_LINES:
-        chart = machine_chart_lines(state, machine, (half or state.width) - 2, height)
+        chart = loss_chart_lines(state, machine, (half or state.width) - 2, height)
         if half:
             episodes = newest_episode_lines(state, height - 1, state.width - half - 2)
             chart = _join_halves(chart, episodes, half)
@@ -391,7 +383,7 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     end = state.now if episode.end is None else episode.end
     length = long_duration(round(1e9 * (end - episode.start)))
     name = fleet_state.machines_text(episode, len(state.matching_fleet.machines))
-    room = size - 11 - len(length) - 1
+    room = size - 11 - MAX_LENGTH_WIDTH
     names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []
     cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
     what = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
@@ -401,46 +393,14 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     return justify(left, [(length, style)], size)
 
 
-def machine_chart_lines(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
-    """Returns a chart of a machine's clock and its ceiling; if the clock is unknown, of the share
-    of time that the machine has lost."""
+def loss_chart_lines(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
+    """Returns a chart of the share of time that a machine has lost in the last PAST_S."""
     cells, rows = width - 6, max(1, height - 3)
-    hz, ceilings = (
-        np.array(machine.history.series(key, 2 * cells, state.now))
-        for key in ("clock_hz", "ceiling_hz")
-    )
-    if np.isfinite(hz).any():
-        key, name = "clock_hz", "clock under the ceiling that turbo allows"
-        known_hz = np.concatenate([hz, ceilings])
-        low, high = floor(np.nanmin(known_hz) / 1e9) * 1e9, ceil(np.nanmax(known_hz) / 1e9) * 1e9
-        values = np.stack([hz, ceilings, _gap_states(state, machine, len(hz))], axis=1)
-        area = chart_lines(charts.clock_chart(values, (low, high), rows, state.glyphs))
-        area = charts.add_gap_numbers(area, np.nan_to_num(ceilings - hz)[1::2] / 1e9)
-    else:
-        key, name, low = "lost", "lost", 0.0
-        lost = np.array(machine.history.series(key, cells, state.now))
-        if not np.isfinite(lost).any():
-            return [plain_line((" no history yet", "faint")), *[BLANK] * (height - 1)]
-        high = max(float(np.nanmax(lost)), MIN_LOSS)
-        area = chart_lines(charts.area_chart(lost / high, rows, "loss", ascii_=state.ascii))
-    title = f" {fleet_state.unit_name(key):<5}{name} · {safe_cells(machine.name)}"
-    lines = [plain_line((fit(title, width), "dim"))]
-    for y, runs in enumerate(area):
-        end = high if not y else low if y == rows - 1 else nan
-        mark = amount_text(key, end) if isfinite(end) else ""
+    lost = np.array(machine.history.series(cells, state.now))
+    high = max(float(np.nan_to_num(lost).max()), MIN_LOSS)
+    lines = [plain_line((fit(f" %    lost · {safe_cells(machine.name)}", width), "dim"))]
+    area = charts.area_chart(lost / high, rows, "loss", ascii_=state.ascii)
+    for y, runs in enumerate(chart_lines(area)):
+        mark = amount_text("lost", 0.0 if y else high) if y in {0, rows - 1} else ""
         lines.append(plain_line((f"{mark:>5} ", "faint"), *runs))
     return [*lines, *fleet_state.axis_lines(state.now, PAST_S, cells, left=6)][:height]
-
-
-def _gap_states(state: FleetState, machine: Machine, columns: int) -> Floats:
-    """Returns for each column of a clock chart which episode lowers the clock, as a state of the
-    chart."""
-    states, column_s = np.zeros(columns), PAST_S / columns
-    for episode in (*machine.ended, *machine.running):
-        if KINDS.get(episode.kind, UNKNOWN_KIND).costs_cycles:
-            first_state = charts.LOSING if episode.end is None else charts.ENDED_GAP
-            gap = charts.GAP_CAUSES.index(gap_cause(episode.kind, episode.cause))
-            ends = (episode.start, episode.end or state.now)
-            first, last = (columns - int((state.now - end) / column_s) for end in ends)
-            states[max(0, first - 1) : max(0, last)] = first_state + gap
-    return states

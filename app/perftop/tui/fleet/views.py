@@ -14,8 +14,18 @@ import numpy as np
 from perftop.base.text import GHZ, MISSING, time_of_day
 from perftop.draw import columns, theme
 from perftop.draw.charts import UNKNOWN_TASK
-from perftop.draw.columns import FALLING, RISING, Cell, Column, Run, fit, number_run
-from perftop.draw.strips import BLANK, Line, justify, level_cell, panel_title, safe_cells, width
+from perftop.draw.columns import FALLING, RISING, Cell, Column, Run, fit
+from perftop.draw.strips import (
+    BLANK,
+    Line,
+    Piece,
+    fit_line,
+    justify,
+    level_cell,
+    panel_title,
+    safe_cells,
+    width,
+)
 from perftop.session.fleet import natural_sort_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui.fleet import fleet_state
@@ -25,7 +35,6 @@ from perftop.tui.fleet.fleet_state import (
     MachineGrid,
     amount_text,
     plain_line,
-    unit_name,
 )
 from perftop.tui.shared.row_numbers import Scale
 from perftop.tui.shared.verdict import CALM_SIGN
@@ -96,7 +105,7 @@ def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run
         case "name":
             return safe_cells(machine.name), "bright" if is_chosen else "text"
         case "past":
-            series = machine.history.series("lost", size, state.now)
+            series = machine.history.series(size, state.now)
             return [_loss_bar(share, is_answering=machine.is_answering) for share in series]
         case "cause" if verdict or machine.is_answering:
             return verdict or [(text, "text" if machine.cause[0] else "dim")]
@@ -135,27 +144,24 @@ def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], 
     if known_losses := [v for m in hidden_machines if isfinite(v := m.numbers["lost"])]:
         loss_text = "none loses above" if max(known_losses) < MIN_LOSS else "the worst loses"
         text += f", {loss_text} {amount_text('lost', max(known_losses))} %"
-    runs: list[Run] = [(text, "dim")]
-    cells_left = width - len(text)
-    for rack, machines in racks(hidden_machines).items():
-        title = f"   {safe_cells(rack)} "
-        if cells_left < len(title) + 1:
-            break
-        cells_left -= len(title)
-        cells = [_machine_cell(state, machine) for machine in machines[:cells_left]]
-        runs += [(title, "dim"), *cells]
-        cells_left -= len(cells)
-    return runs, "calm"
+    pieces: list[Piece] = [
+        (0, [(f"   {safe_cells(rack)} ", "dim"), *(_loss_cell(state, m, 1) for m in machines)])
+        for rack, machines in racks(hidden_machines).items()
+    ]
+    return plain_line((text, "dim"), *fit_line(pieces, width - len(text), 0))
 
 
-def _machine_cell(state: FleetState, machine: Machine) -> Run:
-    """Returns a machine as one cell: its marker, or a block whose colour shows its loss."""
-    marker, style = fleet_state.worst_marker(machine)
-    if marker not in CALM_MARKERS:
-        return marker, style
+def _loss_cell(state: FleetState, machine: Machine, size: int) -> Run:
+    """Returns a machine as a cell: its marker if it does not answer, else its loss in per cent, or
+    its marker if there is no room for a number; a dot if it loses little."""
+    text, style = fleet_state.worst_marker(machine)
     value = machine.numbers["lost"]
-    step = fleet_state.heat_scale(state, "lost").level(value)
-    return "▄", f"heat{max(1, step)}" if value >= MIN_LOSS else "user-2"
+    if machine.is_answering and not value >= MIN_LOSS:
+        text, style = theme.NEITHER, "dim/chosen-back"
+    elif machine.is_answering:
+        style = f"bright/loss-{fleet_state.heat_scale(state, 'lost').level(value)}"
+        text = text if size == 1 else f"{100 * value:.0f}"
+    return f"{text:^{size}}", style
 
 
 def rack_lines(state: FleetState, width: int) -> list[Line]:
@@ -164,7 +170,6 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
     by_rack = racks(state.machines) if len(state.machines) <= MAX_MACHINES_IN_RACKS else {}
     if len(by_rack) < 2:
         return []
-    scale = fleet_state.heat_scale(state, "lost")
     title = f"{len(state.machines)} machines by rack"
     heading = panel_title(title, "lost %, worst first", width - 2)
     lines = [BLANK, plain_line((" ", "text"), *heading)]
@@ -176,13 +181,7 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
                            (f"{len(machines):>4}  ", "dim")]  # fmt: skip
         count = (width - name_width - 12) // (RACK_CELL_WIDTH + 1)
         for machine in worst_first[:count]:
-            value = machine.numbers["lost"]
-            text, style = fleet_state.worst_marker(machine) if not machine.is_answering else (
-                (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
-                f"bright/loss-{min(11, max(0, scale.level(value)))}"
-                if value >= MIN_LOSS else "dim/chosen-back",
-            )  # fmt: skip
-            runs += [(f"{text:^{RACK_CELL_WIDTH}}", style), (" ", "text")]
+            runs += [_loss_cell(state, machine, RACK_CELL_WIDTH), (" ", "text")]
         if len(machines) > count:
             runs.append((f"+{len(machines) - count}", "dim"))
         lines.append(plain_line(*runs))
@@ -198,8 +197,6 @@ CELL_WIDTHS = (6, 4, 3, 2, 1)
 number."""
 MIN_WIDTH_FOR_WORDS = 150
 """Minimum width of the screen to show a sentence about the number, in cells."""
-RACK_TOTAL_LINES = 3
-"""Number of lines below racks: two with means and one with power."""
 
 
 def arrange_machines(machines: Sequence[Machine], width: int, height: int) -> MachineGrid:
@@ -209,7 +206,7 @@ def arrange_machines(machines: Sequence[Machine], width: int, height: int) -> Ma
     numbers = set(map(_number_in_name, machines))
     rows = sorted(numbers, key=lambda number: (natural_sort_key(number), number))  # 2 is next to 02
     are_racks = len(by_rack) > 1 and len(machines) > 2 * len(by_rack)
-    for size in CELL_WIDTHS[:3] if are_racks and len(rows) + RACK_TOTAL_LINES <= height else ():
+    for size in CELL_WIDTHS[:3] if are_racks and len(rows) <= height else ():
         if len(by_rack) * (size + 1) <= room:
             columns = []
             for rack, machines_of_rack in by_rack.items():
@@ -247,7 +244,7 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
     """Returns the heat map in at most `height` lines, and stores its grid in `state`. The heading
     of a column is the end of its rack's name, or the host name of its first machine. There is no
     heading if the cells have names, or if it would overlap the one before it."""
-    room = height - 3 - RACK_TOTAL_LINES
+    room = height - 3
     state.grid = machine_grid = arrange_machines(state.machines, state.width, room)
     lines = _legend_lines(state)
     x, y = machine_grid.position_of(state.selected_name)
@@ -277,8 +274,6 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
                     runs.append((f" {fit(_host_name(machine.name), name_width)} ", style))
                 runs += _heat_cell(state, machine, machine_grid.size, text_styles, scale)
         lines.append(plain_line(*runs))
-    if machine_grid.has_racks and machine_grid.size >= 4:
-        lines += _rack_total_lines(machine_grid)
     return lines[:height]
 
 
@@ -286,7 +281,7 @@ def _legend_lines(state: FleetState) -> list[Line]:
     """Returns the legend: the name of the number, the heat ramp, and the number of machines at each
     step of the ramp."""
     key, has_words = state.metric, state.width >= MIN_WIDTH_FOR_WORDS
-    scale, name = fleet_state.heat_scale(state, key), unit_name(key)
+    scale, name = fleet_state.heat_scale(state, key), FIELDS[key].unit_name(GHZ)
     left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
     left_runs += [(f"  {FIELDS[key].help}", "dim")] if has_words else []
     left_runs += [(f"  {state.captions['metric']}", "key"), (" another number", "dim")]
@@ -330,24 +325,3 @@ def _heat_cell(
         factor, _ = FIELDS[key].scale(GHZ)
         text = f"{factor * value:.{int(key in fleet_state.CLOCK_KEYS)}f}"
     return [(fit(f" {marker}{text:>{size - 3}} "[:size], size), text_styles[step]), gap]
-
-
-def _rack_total_lines(machine_grid: MachineGrid) -> list[Line]:
-    """Returns the lines below the racks: means and total power of each rack."""
-    racks_ = [[m for m in column if m is not None] for _, column in machine_grid.columns]
-    means = [mean_numbers([m.numbers for m in rack if m.is_answering]) for rack in racks_]
-    lines: list[Line] = []
-    for key, digits in (("lost", 1), ("busy", 0)):
-        runs: list[Run] = [(f" {key:<{MIN_LABEL_WIDTH}}", "dim")]
-        for mean in means:
-            text, style = number_run(100 * mean[key], digits, machine_grid.size - 1)
-            if key == "lost":
-                style = "bright" if mean[key] >= MIN_LOSS else "faint"
-            runs += [(text, style), ("  ", "text")]
-        lines.append(plain_line(*runs))
-    runs = [(f" {'kW':<{MIN_LABEL_WIDTH}}", "dim")]
-    for rack in racks_:
-        watts = [v for m in rack if isfinite(v := m.numbers["power_w"])]
-        text, _ = number_run(sum(watts) / 1e3 if watts else float("nan"), 1, machine_grid.size - 1)
-        runs += [(text, "dim"), ("  ", "text")]
-    return [*lines, plain_line(*runs)]

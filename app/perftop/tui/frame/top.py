@@ -24,11 +24,9 @@ from perftop.output import sentences
 from perftop.output.evidence import evidence_pieces
 from perftop.tui.frame import machine
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import PageWidget, has_note_rows, note_line
+from perftop.tui.shared.canvas import PageWidget, chart_glyphs, has_note_rows, note_line
 from perftop.tui.shared.verdict import (
-    ASCII_SHAPES,
     MIN_WARNING_SHARE,
-    SHAPES_WITHOUT_COLOUR,
     Verdict,
     loss_line,
     verdict_at,
@@ -405,8 +403,7 @@ class TopLines(PageWidget):
         if verdict is not None and "loss" in self._line_names:
             inputs = verdict, width, status.is_range, status.paused_at is None
             if self._cached_loss_line[0] != inputs:
-                shapes = SHAPES_WITHOUT_COLOUR if self.app.no_color else ""
-                shapes = ASCII_SHAPES if self.settings.ascii else shapes
+                glyphs = chart_glyphs(self.app)
                 keys = [(1, "try", "try")] if verdict.remedy else []
                 if status.is_range:
                     keys = [(1, "hold", "compare"), (2, "try", "copy range")]
@@ -415,7 +412,7 @@ class TopLines(PageWidget):
                 keys += [(0, "report", "why")] if verdict.report is not None else []
                 parts = [(rank, [(self.settings.captions[key], "key"), (f" {word}", "dim")])
                          for rank, key, word in keys]  # fmt: skip
-                self._cached_loss_line = inputs, loss_line(verdict, width, parts, shapes=shapes)
+                self._cached_loss_line = inputs, loss_line(verdict, width, parts, glyphs)
             loss = self._cached_loss_line[1]
             if top_state == "stale" or alert[1] != "victim":
                 loss = loss[0], top_state

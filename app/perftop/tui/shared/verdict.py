@@ -21,6 +21,7 @@ from perftop.base.text import (
     time_of_day,
 )
 from perftop.draw import theme
+from perftop.draw.charts import Glyphs
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
 from perftop.model.kinds import KINDS, Episode, cause_of, kind_of
@@ -461,16 +462,16 @@ MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 26
 MIN_WIDTH_FOR_BAR = 100
 _CAUSE_STYLES = "loss-9", "steal", "over"
 """Styles of the second and of further causes in the bar."""
-SHAPES_WITHOUT_COLOUR, ASCII_SHAPES = "▒░", "x:"
-"""Characters for causes in the bar, used in turn: on a screen without colour, and in ASCII."""
+SHAPES_BY_GLYPHS = {"shapes": "▒░", "ascii": "x:"}
+"""Characters for causes in the bar, used in turn, on a screen without colour or in ASCII."""
 _VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
 """Verbs for tasks that lose time, by cause. For other causes, the verb is "lost"."""
 
 
-def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str) -> Line:
+def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], glyphs: Glyphs) -> Line:
     """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, its
     parts in words, and the history of losses. `keys`: keys for the right end, if they fit.
-    `shapes`: characters for causes in the bar; '' if causes have colours."""
+    `glyphs`: the way in which causes in the bar are distinguished."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
     key = verdict.marker_style if level or verdict.marker == CALM_SIGN else "text"
@@ -480,7 +481,8 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str
     )  # fmt: skip
     runs: list[Run] = [(edge, "alarm" if alarming else "text"), ("   lost ", "dim")]
     runs += [(f"{number:<6}", key), (" ", "text")]
-    runs += _bar(verdict, MAX_BAR_WIDTH if size >= MIN_WIDTH_FOR_BAR else MIN_BAR_WIDTH, shapes)
+    bar_width = MAX_BAR_WIDTH if size >= MIN_WIDTH_FOR_BAR else MIN_BAR_WIDTH
+    runs += _bar(verdict, bar_width, SHAPES_BY_GLYPHS.get(glyphs, ""))
     end = [*fit_line([*keys], size - width(runs) - 4, 3), (" ", "text")]
     strip = _loss_history_runs(verdict)
     room = size - width(runs) - width(end)

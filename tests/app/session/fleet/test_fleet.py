@@ -23,8 +23,8 @@ from perftop.session.fleet import (
 from perftop.session.fleet_machine import (
     UNKNOWN_NUMBERS,
     LiveMachine,
+    LossHistory,
     MachineEpisode,
-    NumberHistory,
     lost_share,
     mean_numbers,
 )
@@ -71,7 +71,7 @@ def fleet_of_three() -> Fleet:
 
 
 @pytest.mark.parametrize(("order", "expected"), [
-    ("name", "abc"), ("episodes", "bac"), ("suspects", "acb"), ("age", "abc"), ("busy", "bac"),
+    ("name", "abc"), ("age", "abc"), ("busy", "bac"),
     ("power_w", "abc"), ("power_limit_w", "abc"),
 ])  # fmt: skip
 def test_machines_are_sorted_by_each_number(order: str, expected: str) -> None:
@@ -93,9 +93,9 @@ def test_the_order_is_that_of_the_displayed_values() -> None:
 
 
 def test_a_shared_cause_is_listed_once() -> None:
-    fleet = Fleet([machine(f"n{i}", 0.2, "power-pl1", NOW - i) for i in range(31)])
-    fleet.add(machine("m", 0.4, "thermal"))
-    fleet.add(unknown := machine("u", nan, "power-pl1"))
+    limited = [machine(f"n{i}", 0.2, "power-pl1", NOW - i) for i in range(31)]
+    unknown = machine("u", nan, "power-pl1")
+    fleet = Fleet([*limited, machine("m", 0.4, "thermal"), unknown])
     unknown.running[0].depth, fleet.machines["n3"].running[0].depth = None, 7e8
     shared, alone = fleet.running()
     assert (shared.cause, len(shared.machines), shared.start) == ("power-pl1", 32, NOW - 60)
@@ -274,14 +274,14 @@ def test_frames_without_a_hello_are_refused() -> None:
 
 
 def test_the_history_is_bounded_and_evenly_spaced() -> None:
-    past = NumberHistory()
+    past = LossHistory()
     for second in range(2000):
-        past.add(START + second, {**UNKNOWN_NUMBERS, "busy": second / 2000})
+        past.add(START + second, second / 2000)
     assert len(past.times) == 600
-    result = past.series("busy", 6, START + 2000)
+    result = past.series(6, START + 2000)
     assert result == sorted(result)
     assert result[-1] == pytest.approx(0.975, abs=0.03)
-    assert isnan(past.series("busy", 6, START + 2500)[-1])
+    assert isnan(past.series(6, START + 2500)[-1])
 
 
 @pytest.mark.parametrize(("times", "means"), [
@@ -297,10 +297,10 @@ def test_parts_of_the_history_without_a_point_have_the_value_before_them_if_it_i
     times: Iterable[int], means: list[float]
 ) -> None:
     """Six parts of 100 s end 100 s after `START`; it is now 50 s after it."""
-    past = NumberHistory()
+    past = LossHistory()
     for time in times:
-        past.add(START + time, {**UNKNOWN_NUMBERS, "busy": time})
-    assert past.series("busy", 6, START + 50) == pytest.approx(means, abs=1, nan_ok=True)
+        past.add(START + time, time)
+    assert past.series(6, START + 50) == pytest.approx(means, abs=1, nan_ok=True)
 
 
 def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:

@@ -66,16 +66,14 @@ def line(lines: Sequence[str], text: str) -> int:
     return next(y for y, each in enumerate(lines) if text in each)
 
 
-def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
-    """In the first seconds, or if clocks are not counted, only the ceiling is known."""
+def test_the_largest_loss_fills_the_chart_of_a_machine() -> None:
     machine = Machine("node")
     for i in range(30):
-        machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02, "ceiling_hz": 3.4e9})
-    title, top, *_ = page.machine_chart_lines(
-        FleetState(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8
-    )
-    assert "lost" in title[0][0][0]
-    assert strips.text(top[0]).split() == ["2.0", "███"], "the largest loss fills the height"
+        machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02})
+    state = FleetState(Fleet([machine]), 1030.0, 80, 24)
+    title, top, *_ = page.loss_chart_lines(state, machine, 60, 8)
+    assert "lost · node" in strips.text(title[0])
+    assert strips.text(top[0]).split() == ["2.0", "███"]
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
         seen_ns = min(until_ns - session.run.start_ns, VERDICT_SPAN_NS)
         assert totals.elapsed_s * 1e9 == pytest.approx(seen_ns, abs=SECOND)
         assert f"{verdict.text}." == line
-        second_row = strips.text(loss_line(verdict, 160, [], shapes="")[0])
+        second_row = strips.text(loss_line(verdict, 160, [], "colour")[0])
         assert verdict.wanted_s > 0 or "ran " not in second_row, "no zeros beside an unknown loss"
         assert "lost 0.00 s" not in second_row
         numbers = verdict.report.interval
@@ -115,7 +115,7 @@ def test_keys_below_the_verdict_are_whole_or_left_out() -> None:
     words = ("d compare", "y copy range", "space live", "w why")
     keys = [(rank, [(word, "key")]) for rank, word in zip((1, 2, 3, 0), words, strict=True)]
     for size in range(70, 161):
-        runs, _ = loss_line(verdicts[-1][1], size, keys, shapes="")
+        runs, _ = loss_line(verdicts[-1][1], size, keys, "colour")
         line = strips.text(runs)
         assert line.rstrip().endswith("w why")
         assert len(line) <= size
