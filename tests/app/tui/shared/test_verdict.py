@@ -142,6 +142,13 @@ def test_a_sentence_is_always_shown() -> None:
     assert then.text.startswith("Nothing slowed this machine down (0.")
 
 
+def test_the_time_of_a_cause_that_returns_begins_with_its_present_episode() -> None:
+    """The memory is saturated from 9 to 19 s, and again from 25 s on."""
+    _, verdicts = session_and_verdicts(exports.messages("sim:memory,cpus=8,packages=1,seed=1", 30))
+    texts = [verdict.duration_text for _, verdict in verdicts if verdict.level]
+    assert texts[-1] in {"for 4 s", "for 5 s"}
+
+
 def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     """The tasks stop after 14 s, and are named as the last cause for a minute. From then on, the
     list of episodes shows when they waited; no detector reports waiting tasks."""
