@@ -197,8 +197,9 @@ NEIGHBOURS: dict[str, Kind] = {
     for kind in (
         _neighbour(
             "sibling", "ipc", "to a sibling",
-            "{who} takes|took {lost} of {loser}'s IPC on {where}",
-            "{who} takes|took {lost} of {loser}'s IPC",
+            "{who} on the sibling takes|took {lost} of {loser}'s IPC on {where}",
+            "{who} on the sibling takes|took {lost} of {loser}'s IPC",
+            "{who} on the sibling takes|took {lost} of the IPC of {where}",
             "{who} takes|took {lost} of the IPC of {where}",
             "{own} takes|took {lost} of its own IPC on {where}",
             "A sibling takes|took {lost} of {loser}'s IPC on {where}",

@@ -234,8 +234,11 @@ def text(parts: Sequence[SentencePart]) -> str:
 _FIELD = re.compile(r"(\{\w+\}|[a-z]+\|[a-z]+)")
 _NUMBER_FIELDS = frozenset({"{clocks}", "{lost}", "{climb}"})
 """Sentences must contain one of these fields if any of them is known."""
-_FALLBACK_PHRASES = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
-              "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}")  # fmt: skip
+_FALLBACK_PHRASES = (
+    "{who} ({short}) {lost}, {where}", "{who} ({short}) {lost}", "{kind} ({short}) {lost}, {where}",
+    "{kind} {climb}, {where}", "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}",
+    "{kind}",
+)  # fmt: skip
 """Phrases for any kind, used if no sentence fits."""
 _NAME_SIZES = 15, 9
 """Maximum characters of a task's name. Sentences that are too long with the first limit are tried

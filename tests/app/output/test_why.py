@@ -232,7 +232,8 @@ def test_a_command_has_the_name_of_the_program_that_it_starts(argv: list[str], j
 @pytest.mark.parametrize(("scenario", "selected", "first", "kind", "share"), [
     ("guest", "0", "2 tasks of cc1plus wait 53 % of their time for a CPU", WAIT_CAUSE, 0.39),
     ("guest", "1", "1 of 2 tasks of postgres waits 2 % of its time", WAIT_CAUSE, 0.015),
-    ("neighbour", "0,1", "stream takes 31 % of lmp's IPC on CPU 0", ("neighbour", "sibling"), 0.1),
+    ("neighbour", "0,1", "stream on the sibling takes 31 % of lmp's IPC", ("neighbour", "sibling"),
+     0.1),
     ("neighbour", "1", "This machine was idle", None, 0.0),
 ])  # fmt: skip
 def test_only_selected_cpus_count(

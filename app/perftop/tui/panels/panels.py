@@ -97,7 +97,10 @@ def episode_panel(
     key = title_key(settings.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
     if verdict is not None and (not groups.count or verdict.outweighs(groups.running_groups)):
-        lines += [(runs, None) for runs in verdict_lines(verdict, size, height - len(lines))]
+        # The verdict is also above the view, so it leaves room for episodes.
+        reserved_lines = min(len(groups.running_groups), (height - len(lines)) // 2)
+        room = height - len(lines) - reserved_lines
+        lines += [(runs, None) for runs in verdict_lines(verdict, size, room)]
     if height - len(lines) >= MIN_HEIGHT_FOR_HEADINGS - 1 and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
