@@ -406,7 +406,7 @@ class Distribution:
         kept_samples = self._kept_samples[: self._count]
         columns = range(0, kept_samples.shape[1], SORTED_COLUMNS)
         blocks = (kept_samples[:, first : first + SORTED_COLUMNS] for first in columns)
-        parts = [_five_percent(block) for block in blocks]
+        parts = [_percentile(np.sort(block, axis=0), 0.05) for block in blocks]
         p5 = np.fmax(np.concatenate(parts), self._minima) if parts else self._minima
         self._series = {"min": self._minima, "p5": p5, "max": self._maxima}
         return self
@@ -419,7 +419,8 @@ class Distribution:
         known_values = self._known_values(key)
         if not len(known_values):
             return [float("nan")] * len(shares)
-        return [float(np.percentile(known_values, 100 * share)) for share in shares]
+        sorted_values = np.sort(known_values)[:, None]
+        return [float(_percentile(sorted_values, share)[0]) for share in shares]
 
     def samples(self, key: str, max_samples: int) -> list[float]:
         """Returns at most `max_samples` values of a machine's metric, evenly spaced."""
@@ -445,7 +446,8 @@ class Distribution:
         known_rows = self._kept_samples[: self._count, columns]
         known_rows = known_rows[np.isfinite(known_rows)]
         low, high = (self._series[name][columns] for name in ("min", "max"))
-        p5 = float(_five_percent(known_rows[:, None])[0]) if len(known_rows) else float("nan")
+        known_values = np.sort(known_rows)[:, None]
+        p5 = float(_percentile(known_values, 0.05)[0]) if len(known_rows) else float("nan")
         lowest = float(np.fmin.reduce(low))
         return {"min": lowest, "p5": max(p5, lowest), "max": float(np.fmax.reduce(high))}
 
@@ -481,15 +483,15 @@ class Distribution:
         }
 
 
-def _five_percent(table: Singles) -> Floats:
-    """Returns the fifth percentile of each column, interpolated; NaN for a column without values.
-    np.nanpercentile gives the same result, but computes one column at a time."""
-    sorted_rows = np.sort(table, axis=0)  # NaN is sorted last
-    place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
-    lower_indexes, columns = place.astype(int), np.arange(table.shape[1])
+def _percentile(sorted_rows: Singles, share: float) -> Floats:
+    """Returns a percentile of each column, interpolated; NaN for a column without values. Each
+    column is sorted, with NaN last. np.percentile would import numpy.ma (40 ms, 2 MB), and
+    np.nanpercentile computes one column at a time."""
+    place = share * (np.maximum((~np.isnan(sorted_rows)).sum(axis=0), 1) - 1)
+    lower_indexes, columns = place.astype(int), np.arange(sorted_rows.shape[1])
     low = sorted_rows[lower_indexes, columns]
     high = sorted_rows[np.ceil(place).astype(int), columns]
-    share = place - lower_indexes
+    part = place - lower_indexes
     step = np.subtract(high, low, dtype=np.float64)
-    p5: Floats = np.where(share < 0.5, low + step * share, high - step * (1 - share))
-    return p5
+    values: Floats = np.where(part < 0.5, low + step * part, high - step * (1 - part))
+    return values

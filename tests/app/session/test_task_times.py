@@ -17,7 +17,7 @@ from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.output import run_summary
 from perftop.output.why_report import report
 from perftop.session import task_times
-from perftop.session.interval import Distribution, _five_percent
+from perftop.session.interval import Distribution, _percentile
 from perftop.session.session import Session
 from perftop.session.task_times import BusyCpus, JobFootprint, RunTimes, TaskTimes
 
@@ -300,14 +300,17 @@ def test_samples_of_parts_of_batches_are_stacked() -> None:
     assert samples.part(np.asarray).tolist() == [1, 2, 3, 10, 11, 12]
 
 
-def test_the_fifth_percentile_equals_that_of_numpy() -> None:
+def test_percentiles_equal_those_of_numpy() -> None:
     random = np.random.default_rng(7)
     for count in (1, 2, 3, 20, 21, 22, 40, 41):
         table = random.random((count, 50)).astype(np.float32)
         table[random.random(table.shape) < 0.2] = np.nan
         table[0] = 0.5
-        assert _five_percent(table) == pytest.approx(np.nanpercentile(table, 5, axis=0), rel=1e-6)
-    assert np.isnan(_five_percent(np.full((3, 1), np.nan, np.float32))).all()
+        for percent in (5, 50, 95, 99):
+            expected = np.nanpercentile(table.astype(float), percent, axis=0)
+            values = _percentile(np.sort(table, axis=0), percent / 100)
+            assert values == pytest.approx(expected, rel=1e-12)
+    assert np.isnan(_percentile(np.full((3, 1), np.nan, np.float32), 0.05)).all()
 
 
 # --- unreported waits

@@ -12,7 +12,7 @@ from typing import Any
 
 import exports
 import pytest
-from command import run_in_process
+from command import python, run_in_process
 from nightly import cases_by_day
 from recording_files import write_recording
 from sim_streams import messages
@@ -88,6 +88,14 @@ def test_a_part_can_be_summarised(recording: Path, capsys: pytest.CaptureFixture
     assert line["elapsed_s"] == pytest.approx(2, abs=0.11)
     assert line["lost_to_causes_ratio"] == pytest.approx(SHARE, rel=0.02)
     assert "lost_ratio" not in line, "`machine` has no waits of tasks"
+
+
+def test_percentiles_do_not_import_masked_arrays(recording: Path) -> None:
+    """The import takes as long as 150 samples of 96 CPUs take to read."""
+    path = str(recording)
+    for argv in (["summary", path], ["diff", path, path]):
+        code = f"import sys, perftop.cli\nperftop.cli.main({argv!r})\nprint(*sys.modules)"
+        assert "numpy.ma" not in python(code).stdout.splitlines()[-1].split(), argv
 
 
 def test_marks_before_the_part_do_not_begin_phases(
