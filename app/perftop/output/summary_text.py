@@ -104,12 +104,14 @@ class Phases(Follower):
     end. No phase includes samples before the first mark."""
 
     def __init__(
-        self, *, by_mark: bool, has_begun: Callable[[Session], bool] = lambda _: True
-    ) -> None:
+        self, *, by_mark: bool, has_begun: Callable[[Session], bool] = lambda _: True,
+        by_cpu: bool = False,
+    ) -> None:  # fmt: skip
         """`has_begun`: whether a session has reached the earliest start of a phase. `by_mark`: each
-        mark starts a phase; otherwise all from that earliest start on is one phase."""
+        mark starts a phase; otherwise all from that earliest start on is one phase. `by_cpu`:
+        whether the lines of phases have minima, percentiles and maxima of single CPUs and cores."""
         super().__init__()
-        self._by_mark, self._has_begun = by_mark, has_begun
+        self._by_mark, self._has_begun, self._by_cpu = by_mark, has_begun, by_cpu
         self._label = "" if by_mark else WHOLE_LABEL
         """Name of the current phase; '' if there is none."""
         self.has_reached_start = False
@@ -117,7 +119,7 @@ class Phases(Follower):
         self.phases: list[Phase] = []
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        session = Session(hello)
+        session = Session(hello, summarises_cpus=self._by_cpu)
         session.track_losses()
         self.has_reached_start = self._has_begun(session)
         return session

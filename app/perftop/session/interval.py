@@ -284,14 +284,18 @@ class Distribution:
     Minimum, percentiles and maximum are available after `finish`."""
 
     def __init__(
-        self, shown_rows: list[int], max_bytes: int = MAX_BYTES, min_rows: int = MIN_ROWS
-    ) -> None:
+        self, shown_rows: list[int], max_bytes: int = MAX_BYTES, min_rows: int = MIN_ROWS, *,
+        by_cpu: bool = True,
+    ) -> None:  # fmt: skip
         """`max_bytes`: maximum size of the kept samples. `min_rows`: number of samples, at least 2,
-        that are kept whatever their size."""
+        that are kept whatever their size. `by_cpu`: if False, only the machine has a distribution,
+        which is the same; single CPUs and cores only have mean SMT states."""
         self._shown_rows = np.array(shown_rows, int)
-        self._max_bytes, self._min_rows = max_bytes, min_rows
+        self._max_bytes, self._min_rows, self._by_cpu = max_bytes, min_rows, by_cpu
         self._kept_samples = np.empty((0, 0), np.float32)
         """The kept samples, one per row; `_count` rows are used. Other rows take no memory."""
+        self._columns = 0
+        """Number of columns if CPUs and cores are included; `max_bytes` is the size of those."""
         self._count = 0
         self._stride = 1
         self._seen_count = 0
@@ -337,12 +341,13 @@ class Distribution:
         has_all = len(self._shown_rows) == self._cpus  # a slice copies no CPU
         totals = values.group(slice(None) if has_all else self._shown_rows)
         flat = values.all.reshape(count, -1), states.reshape(count, -1)
-        rows = np.concatenate([totals, *flat], axis=1)
-        if rows.shape[1] != len(self._minima):
+        rows = np.concatenate([totals, *flat], axis=1) if self._by_cpu else totals
+        columns = sum(part.shape[1] for part in (totals, *flat))
+        if columns != self._columns:
             # These are the first samples, or the core list has changed, so that older samples do
             # not fit.
-            self._minima, self._maxima = rows[0], rows[0]
-            room = max(self._max_bytes // (4 * rows.shape[1]), self._min_rows)
+            self._columns, self._minima, self._maxima = columns, rows[0], rows[0]
+            room = max(self._max_bytes // (4 * columns), self._min_rows)
             # Not malloc: once it has freed a block of this size, it returns no memory any more.
             pages = mmap.mmap(-1, 4 * room * rows.shape[1])
             self._kept_samples, self._count = np.frombuffer(pages, np.float32).reshape(room, -1), 0
@@ -440,7 +445,7 @@ class Distribution:
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
         """Returns minimum, fifth percentile and maximum of a metric over all of these CPUs."""
-        if not self._count:
+        if not self._count or not self._by_cpu:
             return dict.fromkeys(self._series, float("nan"))
         columns = [self._metric_column(key) + row for row in rows]
         known_rows = self._kept_samples[: self._count, columns]

@@ -70,10 +70,11 @@ def max_batch(hello: wire.Hello) -> int:
 class Session:
     def __init__(
         self, hello: wire.Hello, history: History | None = None, *, summarises: bool = True,
-        kinds: Collection[str] | None = None,
+        summarises_cpus: bool = True, kinds: Collection[str] | None = None,
     ) -> None:  # fmt: skip
         """`history`: receives the messages. `summarises`: whether the distribution of the samples
-        will be read. `kinds`: the kinds of episodes to detect; None: all."""
+        will be read; `summarises_cpus`: also that of single CPUs and cores. `kinds`: the kinds of
+        episodes to detect; None: all."""
         self.hello = hello
         self.history = history
         self.now_ns = hello.raw_ns
@@ -99,7 +100,7 @@ class Session:
         self.last_warning_ns = 0
         self.hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
 
-        self._summarises, self.distribution = summarises, Distribution(self.selected)
+        self._summarises, self._summarises_cpus = summarises, summarises_cpus
         self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
         self._resting_cpus: Bools | None = None
@@ -138,6 +139,7 @@ class Session:
 
     def _start_sums(self, root: int = -1) -> None:
         cpus = [*self.position]
+        self.distribution = Distribution(self.selected, by_cpu=self._summarises_cpus)
         self.run = Span.empty(self.reader, self.now_ns)
         self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
         self.run_times = RunTimes(cpus, root, self.quotas, self.selected)
@@ -391,7 +393,7 @@ class Session:
         """Resets all sums of the run, which start again with the next sample. Calibrations,
         episodes and marks are kept."""
         self._start_sums(self.run_times.job.root)
-        self.distribution, self.frames = Distribution(self.selected), min(self.frames, 1)
+        self.frames = min(self.frames, 1)
 
     def track_losses(self, root: int = -1, *, losses_only: bool = False) -> None:
         """Starts to add up the times of tasks and the time lost to each cause, for `lost_time` and

@@ -146,8 +146,10 @@ def run_summary(args: argparse.Namespace) -> int:
     by_mark = args.by is not None
     with open_source(file) as source:
         start, end = _summary_span(args.since, args.until, source.hello)
-        whole_phases = Phases(by_mark=False, has_begun=start.has_begun)
-        marked_phases = Phases(by_mark=True, has_begun=start.has_begun)
+        whole_phases, marked_phases = (
+            Phases(by_mark=marked, has_begun=start.has_begun, by_cpu=args.json)
+            for marked in (False, True)
+        )
         readers = [whole_phases, marked_phases] if by_mark else [whole_phases]
         size = max_batch(source.hello)
         for reader in readers:

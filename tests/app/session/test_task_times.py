@@ -9,9 +9,11 @@ import pytest
 import synth
 from fakes import CpuLoad, Machine, observe
 from sessions import TICKS, session_of
+from sim_streams import messages_lasting
 from synth import frame
 
 from perfprobe import wire
+from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import StackedSamples
 from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.output import run_summary
@@ -272,6 +274,27 @@ def test_percentiles_remain_correct_when_samples_are_thinned() -> None:
     assert result["max"] == pytest.approx(shares.max(), abs=1e-6)
     assert result["mean"] == pytest.approx(shares.mean(), abs=1e-6)
     assert result["p5"] == pytest.approx(0.05, abs=0.06)
+
+
+def test_the_distribution_of_the_machine_does_not_depend_on_those_of_cpus() -> None:
+    """Even if samples are thinned, and if the list of cores changes during the run."""
+    hello, sent = messages_lasting("sim:hotplug,cpus=4,seed=3", 30.0)
+    sessions = [Session(hello, summarises_cpus=by_cpu) for by_cpu in (True, False)]
+    for session, by_cpu in zip(sessions, (True, False), strict=True):
+        session.distribution = Distribution(session.selected, 40_000, 2, by_cpu=by_cpu)
+        for index, message in enumerate(sent):
+            if index == 100:
+                session.reader.regroup([[row.cpu] for row in hello.topology])
+            session.apply(message)
+    whole, machine_only = (session.distribution.finish() for session in sessions)
+    assert machine_only._kept_samples.shape == (len(whole._kept_samples), len(METRICS))
+    for key in METRICS:
+        assert whole.machine(key) == pytest.approx(machine_only.machine(key), rel=0, nan_ok=True)
+        assert whole.samples(key, 20) == machine_only.samples(key, 20)
+    assert np.isnan([*machine_only.cpu("util", 0).values()]).all()
+    assert np.isnan([*machine_only.group("util", [0, 1]).values()]).all()
+    split = sessions[0].run_interval().split
+    assert whole.split(split, 0) == machine_only.split(split, 0)
 
 
 @pytest.mark.parametrize(("max_bytes", "min_rows", "room"), [(4352, 2, 32), (1, 2, 2), (1, 9, 9)])
