@@ -44,11 +44,11 @@ from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
 """Maximum number of frames that are read ahead and computed at once. More would gain little."""
-MAX_BATCH_BYTES = 1 << 20
+MAX_BATCH_BYTES = 3 << 19
 """Maximum size in bytes of the counters that are computed at once, for frames so large that
 MAX_BATCH of them are larger. Some sixty arrays of this size exist at the same time."""
 MIN_BATCH = 16
-"""Number of frames that are computed at once even if they are up to four times MAX_BATCH_BYTES."""
+"""Number of frames that are computed at once even if they are up to three times MAX_BATCH_BYTES."""
 MAX_HOTPLUGS = 4096
 """Maximum number of stored hotplug notes. Older notes are no longer needed."""
 MAX_WARNINGS = 20
@@ -63,7 +63,7 @@ def max_batch(hello: wire.Hello) -> int:
     """Returns the maximum number of frames of this stream to read ahead and to compute at once."""
     frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
     fitting = MAX_BATCH_BYTES // max(1, frame_bytes)
-    few = min(MIN_BATCH, 4 * MAX_BATCH_BYTES // max(1, frame_bytes))
+    few = min(MIN_BATCH, 3 * MAX_BATCH_BYTES // max(1, frame_bytes))
     return max(1, few, min(MAX_BATCH, fitting))
 
 
@@ -101,7 +101,6 @@ class Session:
         self.hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
 
         self._summarises, self._summarises_cpus = summarises, summarises_cpus
-        self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
         self._resting_cpus: Bools | None = None
         """Mask of the CPUs at rest in the last interval."""
@@ -112,6 +111,8 @@ class Session:
         self.tracks_losses = self._tracks_run = False
         """Whether losses and times of tasks are added up."""
         self._start_sums()
+        self._span = self.run
+        """Sums over the current interval. Until an interval has ended, these are those of `run`."""
 
         self.newest_samples: tuple[SampleBatch, int, int] | None = None
         """The samples that were applied last: their batch, the index of the first, and the index
@@ -238,8 +239,9 @@ class Session:
         self.reader.restore_best_traffic(batch, last - 1)
         if self.history is not None:
             self.history.keep_samples(batch, first, last, self.reader)
-        self._span.add(batch, first, last, self.reader)
         self.run.add(batch, first, last, self.reader)
+        if self._span is not self.run:
+            self._span.add(batch, first, last, self.reader)
         if len(batch.doubted_samples):
             self.suspect_samples += batch.suspect_cpus(first, last)
         if self._summarises:
@@ -344,6 +346,8 @@ class Session:
     def take_interval(self) -> Interval:
         """Returns the interval since the last call, and starts the next one."""
         span, self._span = self._span, Span.empty(self.reader, self.now_ns)
+        if span is self.run:
+            span = span.copy()  # arrays of the interval are views, and the run goes on
         self._seq += 1
         interval = self._interval(span)
         if self.hello.watch is not None:
