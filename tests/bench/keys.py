@@ -48,7 +48,7 @@ HARMLESS = {"ramp", "online", "license"}
 CAUSES = {
     "power-pl1": "PL1|power limit", "thermal": "thermal|heat|hot|temperature",
     "modulation": "thermal|heat|modulation", "sibling": "sibling|same core",
-    "hypervisor": "hypervisor", "memory": "memory", "scheduler": "wait| to backup",
+    "hypervisor": "hypervisor|steal", "memory": "memory", "scheduler": "wait| to backup",
     "license": "AVX|licen[cs]e|SIMD",
     "clock-change": "clock change|changes? of (the )?clock|clock", "smm": "SMI|SMM|firmware",
     "offline": "offline", "quota": "quota|limited to", "softirq": "softirq|interrupt|NET_RX",
@@ -98,7 +98,7 @@ def scripted_incidents(spec: str) -> list[Incident]:
     for start, episodes in by_start.items():
         causes = [e.cause or ("" if e.kind == "steal" else e.kind) for e in episodes]
         pattern = "|".join(CAUSES[cause] for cause in causes if cause in CAUSES)
-        names = {"hypervisor"} if "hypervisor" in causes else set[str]()
+        names = {CAUSES["hypervisor"]} if "hypervisor" in causes else set[str]()
         if not names and {"sibling", "memory", "scheduler", "license"} & {*causes}:
             before, stage = stages[start]
             new = zip(before.tasks, stage.tasks, strict=True)
