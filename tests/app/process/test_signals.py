@@ -63,7 +63,7 @@ with launch.running_probe(PROBE):
 """
 HEADLESS_CODE = """
 class Consumer:
-    command_window = None
+    command_window = command_status = None
     def on_end(self): pass
     async def consume(self, stream): pass
 
@@ -156,11 +156,11 @@ run_loop(work)
 """
 ENDLESS = """
 class Consumer:
-    command_window = None
+    command_window = command_status = None
     def on_end(self): pass
     async def consume(self, stream): await asyncio.wait_for(asyncio.Event().wait(), 60)
 
-print(run_loop(headless.run_consumer, Consumer(), [sys.executable, "-c", "input()"]))
+print(run_loop(headless.run_consumer, Consumer(), [sys.executable, "-c", "input()", "stream"]))
 """
 
 

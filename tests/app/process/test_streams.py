@@ -37,7 +37,7 @@ GOOD = wire.encode(GREETING) + b"".join(
 def child(code: str, data: bytes = GOOD) -> list[str]:
     """A program that writes `data` and then runs `code`."""
     start = f"import os, sys, time\nos.write(1, {data!r})\n"
-    return [sys.executable, "-S", "-c", start + code]
+    return [sys.executable, "-S", "-c", start + code, "stream"]
 
 
 def open_probe(argv: Sequence[str]) -> streams.LinkedStream | streams.ProbeStream:
@@ -165,7 +165,8 @@ def test_an_interrupted_measurement_reports_only_unrestored_registers(
     status: int, text: str, expected_message: type[BaseException]
 ) -> None:
     code = (
-        "import os, signal, sys; os.kill(os.getppid(), signal.SIGINT); sys.stdin.read();"
+        "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "os.kill(os.getppid(), signal.SIGINT); sys.stdin.read();"
         f"sys.stderr.write({text!r}); sys.exit({status})"
     )
     with pytest.raises(expected_message):
