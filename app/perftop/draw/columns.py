@@ -59,7 +59,6 @@ class Column:
     """Number of decimals of the printed number."""
     has_si_prefix: bool = False
     """Whether numbers are printed with one decimal and an SI prefix, such as 12.3k."""
-    unit: str = ""
     source: Any = None
     """Any data with which the column's owner finds its values."""
 
@@ -73,10 +72,6 @@ class Column:
         if self.is_left:
             return fit(" " * self.gap + text, self.width)
         return f"{text:>{self.width}}"
-
-    def text(self, value: float) -> str:
-        """Returns a number as text without padding; a text for unknown numbers if it is NaN."""
-        return self.cell(value)[0]
 
     def cell(
         self, value: float, style: str = "text", *, online: bool = True, resting: bool = False,

@@ -147,7 +147,6 @@ class ReplaySource(StreamSource):
                 self.show_moment(int(now_ns))
             return False
         self.is_paused = False
-        self.status = self.status._replace(paused_at=None)
         end_s = self.clock() + BATCH_S
         due_messages = playback.messages_until(now_ns)
         while messages := list(islice(due_messages, MAX_BATCH)):

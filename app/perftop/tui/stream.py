@@ -144,10 +144,10 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     # --- the status
 
+    @abstractmethod
     def complete_status(self, status: AppStatus) -> AppStatus:
         """Returns the status with the state of this source added, and its notice if the status has
         none."""
-        return status
 
     def on_tick(self) -> None:
         """Called about once a second, even if no messages arrive."""
@@ -187,7 +187,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     def _current_status(self) -> AppStatus:
         notice = self._notice if self.clock() < self._notice_end_s else ""
-        return self.complete_status(self.status._replace(notice=notice))
+        time_s = self.interval.time if self.interval is not None and self.is_paused else None
+        return self.complete_status(self.status._replace(notice=notice, paused_at=time_s))
 
     def _schedule_check(self, seconds: float) -> None:
         """Schedules a check in this many seconds. Each batch of messages causes a check and
@@ -223,8 +224,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
     def show_new_moment(self, *, is_range: bool = False) -> None:
         """Shows the new `interval`. `is_range`: whether it is a range that the user has
         selected."""
-        time_s = self.interval.time if self.interval is not None and self.is_paused else None
-        self.status = self.status._replace(paused_at=time_s, is_range=is_range)
+        self.status = self.status._replace(is_range=is_range)
         self.show()
 
     def step(self, steps: int) -> None:
@@ -233,9 +233,9 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
             index = int(times.searchsorted(self.interval.time_ns)) + steps
             self.show_moment(int(times[max(0, min(len(times) - 1, index))]))
 
-    @abstractmethod
     def show_nearest_moment(self, time_ns: int) -> None:
         """Shows this moment, or the nearest moment available."""
+        self.show_moment(time_ns)
 
     def go_to(self, time_ns: int) -> None:
         self.show_nearest_moment(time_ns)
@@ -302,7 +302,6 @@ class LiveSource(StreamSource):
             text = f"{hello.host} was restarted: its earlier history is gone"
             self.interval = self.newest_interval = None
             self.is_paused = False
-            self.status = self.status._replace(paused_at=None)
             self.show_notice(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello), summarises=self.summarises)
         session.track_losses(losses_only=True)
@@ -350,9 +349,6 @@ class LiveSource(StreamSource):
             self.show_new_moment()
         else:
             self.step(0)
-
-    def show_nearest_moment(self, time_ns: int) -> None:
-        self.show_moment(time_ns)
 
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         if self.has_started and self.interval is not None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from math import nan
 from typing import ClassVar, Literal
@@ -119,7 +119,6 @@ def episode_panel(
     ]
 
 
-@lru_cache(maxsize=4)
 def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
     """Returns the verdict and its evidence in at most `height` lines of `size` cells."""
     style = "bright" if verdict.level else "text"

@@ -262,10 +262,10 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
     def scroll_to_cursor(self) -> None:
         """Scrolls to the selected core."""
 
-    def target_at(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
-        """Returns the episode or the number of the CPU at column `x` of a footer line; None if
-        there is none. `y`: 1 for the last line, 2 for the line above it, and so on."""
-        return None
+    @abstractmethod
+    def target_at(self, x: int, y: int) -> ClickTarget:
+        """Returns the target at column `x` of a footer line. `y`: 1 for the last line, 2 for the
+        line above it, and so on."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables the view's keys until it has its first numbers, and so lines."""
