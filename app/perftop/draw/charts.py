@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise, repeat
+from itertools import groupby, pairwise, repeat
 from math import isnan
 from typing import Literal, NamedTuple
 
@@ -324,11 +324,6 @@ def dots_per_cell(glyphs: Glyphs) -> tuple[int, int]:
     return CELL_DOT_ROWS, CELL_DOT_COLUMNS
 
 
-def _worst_of_cells(kinds: Floats) -> list[int]:
-    """Returns for each cell the worse state (AWAKE, ASLEEP or LOSING) of its two columns."""
-    return [*map(int, kinds.reshape(-1, 2).max(axis=1).tolist())]
-
-
 GAP_CAUSES = ("unknown", "power", "heat", "licence", "ramp", "policy")
 """Causes of a clock below its ceiling. Their indexes are added to LOSING and ENDED_GAP."""
 ENDED_GAP = LOSING + len(GAP_CAUSES)
@@ -337,110 +332,114 @@ GAP_CHARS = "▒▼■◊╱▽"
 """Characters of the causes in GAP_CAUSES, in the same order."""
 MIN_GAP_EIGHTHS = 4
 """Minimum height in eighths of a gap below the ceiling that is drawn outside episodes."""
+MIN_SIGN_EIGHTHS = 2
+"""Minimum height in eighths of a gap that is drawn without colour."""
 
 
 def clock_chart(
     columns: Floats, ends: tuple[float, float], rows: int, glyphs: Glyphs = "colour"
 ) -> list[ChartColumn]:
-    """Returns the chart of a clock as an area below the gap to its ceiling, with two columns in a
-    cell. `columns`: (columns, 3), the clock, the ceiling, and AWAKE, ASLEEP, or an index in
-    GAP_CAUSES added to LOSING or ENDED_GAP. `ends`: lowest and highest clock of the scale."""
+    """Returns the chart of a clock as an area below the gap to its ceiling. `columns`: (columns,
+    3), the clock, the ceiling, and AWAKE, ASLEEP, or an index in GAP_CAUSES added to LOSING or
+    ENDED_GAP. `ends`: lowest and highest clock of the scale."""
     low, high = ends
-    pairs = columns[:, :2].reshape(-1, 2, 2)
-    known = np.isfinite(pairs)
-    with np.errstate(invalid="ignore"):
-        means = np.where(known, pairs, 0.0).sum(axis=1) / known.sum(axis=1)
-    heights = _to_eighths(np.fmax((means - low) / (high - low), 0.0), rows)
-    heights = np.where(np.isfinite(means), heights, -1)
-    states = _worst_of_cells(columns[:, 2])
-    return [
-        _clock_column(hz, max(hz, ceiling), state, rows, glyphs)
-        for (hz, ceiling), state in zip(heights.tolist(), states, strict=True)
-    ]
+    hz, ceiling, states = columns.T
+    shares = np.stack([hz - low, ceiling.clip(low, high) - hz.clip(low, high)]) / (high - low)
+    # The gap is rounded by itself, so that its area is that of the loss.
+    height, gap = _to_eighths(np.fmax(shares, 0.0), rows)
+    height = np.where(np.isfinite(hz), np.maximum(height, 1), -1)
+    cells = np.stack([height, np.minimum(gap, 8 * rows - height), states.astype(int)], axis=1)
+    return _draw_columns(_clock_column, cells, rows, glyphs)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) -> ChartColumn:
-    """Returns one column of `clock_chart`. `hz`, `ceiling`: heights in eighths; -1 if unknown."""
-    if state == ASLEEP or hz < 0:
-        base_cell: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
-        return ChartColumn.from_cells([(" ", "text")] * (rows - 1) + [base_cell])
-    if state == AWAKE and ceiling - hz < MIN_GAP_EIGHTHS:
-        ceiling = hz
+def _clock_column(column: tuple[int, ...], rows: int, glyphs: Glyphs) -> ChartColumn:
+    """Returns one column of `clock_chart`. `column`: in eighths of a cell, the heights of the clock
+    (-1 if unknown) and of the gap above it; then the state."""
+    height, gap, state = column
+    blank: Run = " ", "text"
+    if state == ASLEEP or height < 0:
+        base_cell: Run = (theme.NEITHER, "neither") if state == ASLEEP else blank
+        return ChartColumn.from_cells([blank] * (rows - 1) + [base_cell])
+    if state == AWAKE and gap < MIN_GAP_EIGHTHS:
+        gap = 0
     cause = 0 if state < LOSING else (state - LOSING) % len(GAP_CAUSES)
-    gap = f"{'' if LOSING <= state < ENDED_GAP else '~'}gap-{GAP_CAUSES[cause]}"
+    gap_key = f"{'' if LOSING <= state < ENDED_GAP else '~'}gap-{GAP_CAUSES[cause]}"
+    if glyphs != "colour":
+        full, part = (height + 4) // 8, 0
+        top = (height + gap + 4) // 8
+        if gap >= MIN_SIGN_EIGHTHS:  # the clock gives way to at least one sign
+            full = max(0, min(full, top - 1))
+        elif glyphs != "ascii":
+            full, part = divmod(height, 8)
+        cells = [(theme.USER if glyphs != "ascii" else "#", "clock")] * full
+        if gap >= MIN_SIGN_EIGHTHS:
+            cells += [(GAP_CHARS[cause], "alarm")] * (top - full)
+        cells += [(theme.LEVELS[part], "clock")] * bool(part)
+        return ChartColumn.from_cells([*cells, *[blank] * (rows - len(cells))][::-1])
     cells = []
     for row in reversed(range(rows)):
-        green, lost, _ = _eighths_in_cell((hz, ceiling, 8 * rows), row)
+        green, lost, _ = _eighths_in_cell((height, height + gap, 8 * rows), row)
         key = f"clock-{colour_step(row, rows)}"
-        if glyphs != "colour":
-            full = theme.USER if glyphs != "ascii" else "#"
-            char, style = (full, "clock") if green >= 4 else (GAP_CHARS[cause], "alarm")
-            is_lost = green < 4 and lost >= 4
-            cells.append((char, style) if green >= 4 or is_lost else (" ", "text"))
-        elif green and lost:
-            cells.append((theme.LEVELS[green], f"{key}/{gap}"))
+        if green and lost:  # a cell has two colours: the gap keeps its height, up to the cell's top
+            cells.append((theme.LEVELS[8 - lost], f"{key}/{gap_key}"))
         elif green or lost:
-            cells.append((theme.LEVELS[green or lost], key if green else gap))
+            cells.append((theme.LEVELS[green or lost], key if green else gap_key))
         else:
-            cells.append((" ", "text"))
+            cells.append(blank)
     return ChartColumn.from_cells(cells)
 
 
-def add_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
-    """Returns the lines of a clock chart with the cause's character and the loss in the highest row
-    of each gap. `losses`: the loss in each cell, in GHz."""
-    new_lines = []
-    gaps = dict[int, str]()
-    for line in lines:
-        runs: list[Run] = []
-        x, gaps_above, gaps = 0, gaps, dict[int, str]()
-        for chars, key in line:
-            cells, cause = len(chars), key.removeprefix("~").removeprefix("gap-")
-            is_gap = cause in GAP_CAUSES and set(chars) == {theme.LEVELS[8]}
-            gaps |= dict.fromkeys(range(x, x + cells), cause) if is_gap else {}
-            if is_gap and cause not in [gaps_above.get(cell) for cell in range(x, x + cells)]:
-                text = f"{GAP_CHARS[GAP_CAUSES.index(cause)]} −{losses[x + cells // 2]:.2f}"
-                text = text if cells > len(text) else text[0]
-                runs += [(text, f"bright/{key}"), (chars[len(text) :], key)]
-            else:
-                runs.append((chars, key))
-            x += cells
-        new_lines.append(runs)
-    return new_lines
-
-
-def rate_chart(
-    columns: Floats, high: float, rows: int, glyphs: Glyphs = "colour"
+def add_gap_numbers(
+    columns: list[ChartColumn], losses: Sequence[float], cuts: Iterable[int] = ()
 ) -> list[ChartColumn]:
-    """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2), the value, and
-    AWAKE or LOSING, which is red."""
-    cell_rows, cell_columns = dots_per_cell(glyphs)
-    drawn_columns = columns[1::2] if glyphs == "ascii" else columns  # ASCII: the newer of each pair
-    values = np.nan_to_num(drawn_columns[:, 0], posinf=0.0)
-    dots = np.floor(np.minimum(values / high, 1.0) * (cell_rows * rows) + 0.5).astype(int)
-    heights = np.where(values > 0, np.maximum(dots, 1), 0).reshape(-1, cell_columns).tolist()
-    kinds = _worst_of_cells(columns[:, 1])
-    return [
-        _rate_column(*dots_of_cell, is_losing=kind == LOSING, rows=rows, glyphs=glyphs)
-        for dots_of_cell, kind in zip(heights, kinds, strict=True)
-    ]
+    """Adds the cause's character and, where it fits into full cells, the loss to each gap of a
+    clock chart, in the row that the gap fills most. `losses`: the loss in each column, in GHz.
+    `cuts`: columns before which a gap counts as another one."""
+    gaps, new = [*map(_gap_of, columns)], [*columns]
+
+    def part_of_gap(x: int) -> tuple[str, int]:
+        return gaps[x][0], sum(cut <= x for cut in cuts)
+
+    for (cause, _), cells in groupby(range(len(columns)), part_of_gap):
+        if cause not in GAP_CAUSES:
+            continue
+        span = [*cells]
+        sums = [sum(parts) for parts in zip(*(gaps[x][1] for x in span), strict=True)]
+        row = sums.index(max(sums))
+        full = [x for x in span if gaps[x][1][row] == 8]
+        text = (
+            f"{GAP_CHARS[GAP_CAUSES.index(cause)]} −{losses[full[-1] if full else span[-1]]:.2f} "
+        )
+        if len(full) <= len(text) or full[-1] - full[0] >= len(full):  # too short, or interrupted
+            text = text[0]
+        start = full[0] if full else max(span, key=lambda x: gaps[x][1][row])
+        for x, char in enumerate(text, start):
+            chars, styles = new[x]
+            style = styles[row].rpartition("/")[2]
+            style = style if style == "alarm" else f"bright/{style}"
+            new[x] = ChartColumn(
+                chars[:row] + char + chars[row + 1 :], (*styles[:row], style, *styles[row + 1 :])
+            )
+    return new
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> ChartColumn:
-    """Returns one column of `rate_chart`. `heights`: height of each column of dots, in dots."""
-    cells, (cell_rows, _) = list[Run](), dots_per_cell(glyphs)
-    for row in reversed(range(rows)):
-        parts = [min(max(height - cell_rows * row, 0), cell_rows) for height in heights]
-        if glyphs == "ascii":
-            char = " .:#"[parts[0]]
+def _gap_of(column: ChartColumn) -> tuple[str, Sequence[int]]:
+    """Returns the cause of the gap in a column of `clock_chart`, or '', and the eighths of each
+    cell that it fills."""
+    cause, eighths = "", list[int]()
+    for char, style in zip(column.chars, column.styles, strict=True):
+        below, _, above = style.rpartition("/")
+        name = above.removeprefix("~").removeprefix("gap-")
+        if char in GAP_CHARS:  # without colour, the character is that of the cause
+            name, size = GAP_CAUSES[GAP_CHARS.index(char)], 8
         else:
-            dots = ((1 << cell_rows) - (1 << cell_rows - part) for part in parts)
-            char = braille_character(*dots)
-        key = f"{'loss' if is_losing else 'ipc'}-{colour_step(row, rows)}"
-        cells.append((char, key if char != " " else "text"))
-    return ChartColumn.from_cells(cells)
+            level = theme.LEVELS.find(char)
+            size = (8 - level if below else level) if name in GAP_CAUSES else 0
+        cause = name if size else cause
+        eighths.append(size)
+    return cause, eighths
 
 
 def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[ChartColumn]:

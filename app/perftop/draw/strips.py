@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
-from itertools import groupby, product
+from itertools import groupby, pairwise, product
 
 import numpy as np
 from rich.cells import cell_len
@@ -126,6 +126,12 @@ def cut_runs(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
     return runs_within
 
 
+def split_runs(runs: Sequence[Run], cells: Iterable[int]) -> list[Run]:
+    """Returns the runs, split before each of these cells."""
+    edges = sorted({0, width(runs), *cells})
+    return [run for start, stop in pairwise(edges) for run in cut_runs(runs, start, stop)]
+
+
 def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> list[Run]:
     """Adds `prefix` to the styles of the cells from `start` to `stop`."""
     if start >= stop:
@@ -137,12 +143,13 @@ def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> li
 def overlay(
     runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
 ) -> list[Run]:
-    """Writes `new` over the cells from `start` on. `whole_words`: removes partly covered words."""
+    """Writes `new` over the cells from `start` on. `whole_words`: removes partly covered words,
+    but not rules and strokes."""
     stop, chars = start + width(new), text(runs)
-    first, last = start, stop
-    while whole_words and 0 < first <= len(chars) and chars[first - 1 : first].strip():
+    first, last, no_word = start, stop, " " + theme.RULE + theme.STROKE
+    while whole_words and 0 < first <= len(chars) and chars[first - 1] not in no_word:
         first -= 1
-    while whole_words and last < len(chars) and chars[last].strip():
+    while whole_words and last < len(chars) and chars[last] not in no_word:
         last += 1
     before = [*cut_runs(runs, 0, first), (" " * (start - first), "text")]
     return [*before, *new, (" " * (last - stop), "text"), *cut_runs(runs, last, len(chars))]

@@ -87,6 +87,18 @@ def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
     return values
 
 
+MIN_TICKS = 5
+"""Minimum number of ticks of busy time in an interval that divide it into user and kernel time."""
+TICK_S = 0.01
+"""Length of the ticks in which /proc/stat counts, in s."""
+
+
+def has_few_ticks(interval: Interval) -> Bools:
+    """Returns, by CPU, whether it was busy for fewer than MIN_TICKS ticks. The shares that the
+    kernel counts in ticks (`is_coarse`) then contradict the busy share, which is exact."""
+    return np.asarray(interval.values["util"] * interval.elapsed_s < MIN_TICKS * TICK_S)
+
+
 def machine_value(session: Session, interval: Interval, key: str) -> float:
     """Returns a number of the machine, or its mean over the selected CPUs; NaN where unknown."""
     if key in interval.machine:

@@ -408,7 +408,7 @@ def _episode_lines(pair: PairState) -> list[Line]:
     lines: list[Line] = []
     for row, track in enumerate(pair.tracks):
         axis, session = pair.axis_of_track(row), track.session
-        line: list[Run] = [(" ", "text")] * axis.cells
+        line: list[Run] = [(" ", "text")] * axis.columns
         time_axis.draw_episodes(line, axis, session.episodes(*track.ends_ns))
         for moment in session.marks:
             time_axis.draw_mark(line, axis, moment)

@@ -73,7 +73,7 @@ def test_a_scale_without_previous_values_ends_at_a_round_value() -> None:
     assert charts.scale_top(np.array([9.0]), ends, None) == 1.0
 
 
-# --- clocks and rates as dots
+# --- clocks
 
 
 GLYPHS: tuple[Glyphs, ...] = ("colour", "shapes", "ascii")
@@ -82,79 +82,84 @@ GLYPHS: tuple[Glyphs, ...] = ("colour", "shapes", "ascii")
 def area(
     hz: list[float], ceiling: list[float], gap_codes: list[int], glyphs: Glyphs = "colour"
 ) -> Sequence[list[Run]]:
-    columns = np.array([*zip(hz, ceiling, gap_codes, strict=True)])
+    columns = np.array([*zip(hz, ceiling, gap_codes, strict=True)], float)
     return chart_lines(charts.clock_chart(columns, (0.0, 7.0), 3, glyphs))
 
 
-def rate(
-    values: list[float], how: list[int], high: float, rows: int, glyphs: Glyphs = "colour"
-) -> Sequence[list[Run]]:
-    columns = np.array([values, how]).T
-    return chart_lines(charts.rate_chart(columns, high, rows, glyphs))
-
-
-def test_a_clock_at_its_ceiling_has_no_gap() -> None:
-    """Three rows of 8 eighths show 0 to 7."""
-    for hz in np.linspace(0.1, 7.0, 500):
-        lines = area([hz, hz], [hz, hz], [LOSING, LOSING])
-        assert not any("gap" in key for line in lines for _, key in line), hz
+@pytest.mark.parametrize("glyphs", GLYPHS)
+def test_a_clock_at_its_ceiling_has_no_gap(glyphs: Glyphs) -> None:
+    hz = np.linspace(0.1, 7.0, 1000).tolist()
+    lines = area(hz, hz, [LOSING] * len(hz), glyphs)
+    assert not any("gap" in key or "alarm" in key for line in lines for _, key in line)
 
 
 def test_the_gap_is_as_high_as_the_loss() -> None:
     """14 of 24 eighths are green. The gap of 7 above has the colour of its cause."""
     power = LOSING + charts.GAP_CAUSES.index("power")
-    assert area([4.1, 4.1], [6.1, 6.1], [power, power]) == [
+    assert area([4.1], [6.1], [power]) == [
         [("▅", "gap-power")],
         [("▆", "clock-6/gap-power")],
         [("█", "clock-2")],
     ]
     ended = charts.ENDED_GAP + charts.GAP_CAUSES.index("heat")
-    (top, _, _) = area([0.0, 0.0], [7.0, 7.0], [ended, ended])
+    (top, _, _) = area([0.0], [7.0], [ended])
     assert top == [("█", "~gap-heat")]
-    named = charts.add_gap_numbers([[("█" * 8, "gap-power")]] * 2, [0.62] * 8)
-    first = [("▼ −0.62", "bright/gap-power"), ("█", "gap-power")]
-    assert named == [first, [("█" * 8, "gap-power")]], "once for each gap"
+
+
+@given(st.floats(0, 7), st.floats(0, 7))
+def test_the_area_of_a_gap_is_right_within_a_sixteenth_of_a_row(a: float, b: float) -> None:
+    hz, ceiling = sorted((a, b))
+    (column,) = charts.clock_chart(np.array([[hz, ceiling, LOSING]]), (0.0, 7.0), 3)
+    room = 3 - max(1, np.floor(24 * hz / 7 + 0.5)) / 8  # above the clock, which is rounded, too
+    rows = sum(charts._gap_of(column)[1]) / 8
+    assert rows == pytest.approx(min(room, 3 * (ceiling - hz) / 7), abs=1 / 16 + 1e-9)
+
+
+@pytest.mark.parametrize(("cells", "text"), [(9, "▼ −0.62 "), (4, "▼")])
+@pytest.mark.parametrize("glyphs", GLYPHS)
+def test_a_gap_has_its_sign_and_its_size_if_there_is_room(
+    cells: int, text: str, glyphs: Glyphs
+) -> None:
+    """In three rows for 0 to 3, a clock of 1 below a ceiling of 3 leaves two rows."""
+    power = LOSING + charts.GAP_CAUSES.index("power")
+    columns = charts.clock_chart(np.array([[1.0, 3.0, power]] * cells), (0.0, 3.0), 3, glyphs)
+    top, below, _ = chart_lines(charts.add_gap_numbers(columns, [0.62] * cells))
+    assert strips.text(top).startswith(text)
+    assert "−" not in strips.text(below)
+
+
+def test_a_selected_part_of_a_gap_has_a_sign_of_its_own() -> None:
+    power = LOSING + charts.GAP_CAUSES.index("power")
+    columns = charts.clock_chart(np.array([[1.0, 3.0, power]] * 14), (0.0, 3.0), 3)
+    top, *_ = chart_lines(charts.add_gap_numbers(columns, [0.62] * 14, [5]))
+    assert strips.text(top) == "▼████▼ −0.62 █"
+
+
+def test_a_gap_without_a_full_row_has_a_sign_in_its_highest_cell() -> None:
+    power = LOSING + charts.GAP_CAUSES.index("power")
+    columns = charts.clock_chart(np.array([[1.5, 2.0, power]] * 9), (0.0, 3.0), 3)
+    lines = chart_lines(charts.add_gap_numbers(columns, [0.5] * 9))
+    assert [strips.text(line) for line in lines] == [" " * 9, "▼" + "▄" * 8, "█" * 9]
 
 
 def test_idle_is_a_dot_at_the_floor_and_unknown_is_blank() -> None:
-    lines = area([7, 7, NAN, NAN], [7] * 4, [ASLEEP, ASLEEP, AWAKE, AWAKE])
+    lines = area([7, NAN], [7] * 2, [ASLEEP, AWAKE])
     assert [strips.text(line) for line in lines] == ["  ", "  ", "· "]
-
-
-def test_a_rate_is_an_area_from_zero() -> None:
-    """12 rows of dots for 0 to 3: six dots for 1.5, none for 0, one for a little."""
-    lines = rate([1.5, 1.5, 0.0, 0.01, 3.0, NAN], [0, 0, 0, 0, 0, LOSING], 3.0, 3)
-    assert lines == [
-        [("  ", "text"), ("⡇", "loss-10")],
-        [("⣤", "ipc-6"), (" ", "text"), ("⡇", "loss-6")],
-        [("⣿⢀", "ipc-2"), ("⡇", "loss-2")],
-    ]
-
-
-def test_in_ascii_a_cell_is_one_column() -> None:
-    result = rate([0.0, 3.0, 0.0, 1.5], [AWAKE] * 4, 3.0, 2, "ascii")
-    assert [strips.text(line) for line in result] == ["# ", "##"]
 
 
 VALUES = st.floats(-1e10, 1e10) | st.just(NAN)
 
 
 @given(
-    st.lists(st.tuples(VALUES, VALUES, st.integers(0, 2)), min_size=2, max_size=12),
+    st.lists(st.tuples(VALUES, VALUES, st.integers(0, 2)), min_size=1, max_size=12),
     st.integers(2, 7), st.sampled_from(GLYPHS),
 )  # fmt: skip
 def test_any_values_can_be_drawn(
     columns: list[tuple[float, float, int]], rows: int, glyphs: Glyphs
 ) -> None:
-    even = columns[: len(columns) // 2 * 2]
-    hz, ceiling, how = ([column[i] for column in even] for i in range(3))
-    lost = [int(it) for it in how]
-    for line in area(hz, ceiling, lost, glyphs):
-        assert strips.width(line) == len(even) // 2
-    known = theme.line_styles("perftop-dark")
-    for line in rate(hz, lost, 2.0, rows, glyphs):
-        assert strips.width(line) == len(even) // 2
-        assert all(part in known for _, key in line for part in key.split("/"))
+    hz, ceiling, how = ([column[i] for column in columns] for i in range(3))
+    for line in area(hz, ceiling, [int(state) for state in how], glyphs):
+        assert strips.width(line) == len(columns)
 
 
 def test_a_run_of_dots_does_not_include_blanks() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 from nightly import cases_by_day
@@ -242,7 +243,7 @@ def header_errors(lines: list[str], message: Line) -> Iterator[str]:
 
 
 def core_page_errors(lines: list[str], message: Line) -> Iterator[str]:
-    """The values at the right of the page, at fixed cells after their names."""
+    """The values at the bottom of the page, in columns, at fixed cells after their names."""
     top = next(i for i, line in enumerate(lines) if re.search(r"CPUs? [\d, ]+ · package", line))
     heading = re.search(r"(core \S+ · )?CPUs? ([\d, ]+) · package", lines[top])
     assert heading is not None
@@ -250,10 +251,12 @@ def core_page_errors(lines: list[str], message: Line) -> Iterator[str]:
     rows = [row for row in message["cpus"] if row["cpu"] in numbers]
     core = next(core for core in message["cores"] if core["cpus"] == numbers)
     keys = {m.plain_name: key for key, m in METRICS.items()} | _NAMES_ON_PAGE
-    first = heading.start() + 2 + 20
+    names_end = [
+        found.end() - VALUE_WIDTH for found in re.finditer(rf"CPU {numbers[0]}\b", lines[top + 1])
+    ]
     found_count = 0
-    for line in lines[top + 2 :]:
-        label = line[heading.start() + 2 : first].strip()
+    for line, first in product(lines[top + 2 :], names_end):
+        label = line[first - 20 : first].strip()
         cells = [line[first + i * VALUE_WIDTH :][:VALUE_WIDTH].strip() for i in range(len(rows))]
         if label in keys:
             found_count += 1
@@ -285,28 +288,24 @@ def selected_core_errors(lines: list[str], message: Line) -> Iterator[str]:
 
 
 def chart_errors(lines: list[str], message: Line, losing_cpus: set[int]) -> Iterator[str]:
-    """The values beside the charts of a small machine: states, clock and IPC of one CPU."""
-    for start, line in enumerate(lines):
-        head = re.match(r".{3}core \d+(?: +([\d,]+))?", line)
-        if head is None or "selected" in line:
+    """The values above the charts of a small machine: the IPC of one CPU, and the states."""
+    for line in lines:
+        head = re.match(r".{3}core \d+ +([\d,]+) .*?IPC +([\d.]+) (.)", line)
+        if head is None:
             continue
-        names = head[1] or lines[start + 1][3:12].strip()
+        names, ipc, _ = head.groups()
         numbers = [int(name) for name in names.split(",")]
         rows = [row for row in message["cpus"] if row["cpu"] in numbers]
         core = next(core for core in message["cores"] if core["cpus"] == numbers)
         busiest = max(round(row["util"] or 0.0, 2) for row in rows)
         lead = [row for row in rows if round(row["util"] or 0.0, 2) == busiest]
         losing = [row for row in rows if row["cpu"] in losing_cpus]
-        ends = (i for i in range(start + 1, len(lines)) if " core " in lines[i][:9])
-        for below in lines[start : next(ends, start + 9)][:9]:
-            state = re.match(r".{3}(both|lp0|lp1|neither) *([\d.]+) ", below)
-            share = state and core["smt"][state[1]]
-            if state and share is not None and not agrees(state[2], share, 100):
-                yield f"{names} {state[1]}: {state[2]} is drawn, {share} is in JSON"
-            if below.rstrip().endswith("◐") and "core" not in below:
-                text = below.split()[-2]
-                if not any(agrees(text, row["ipc"], 1) for row in losing or lead):
-                    yield f"{names}, IPC lost: {text} is drawn"
+        if not any(agrees(ipc, row["ipc"], 1) for row in losing or lead):
+            yield f"{names}, IPC: {ipc} is drawn"
+        for state, text in re.findall(r"(both|lp0|lp1|neither) +([\d.]+) ", line):
+            share = core["smt"][state]
+            if share is not None and not agrees(text, share, 100):
+                yield f"{names} {state}: {text} is drawn, {share} is in JSON"
 
 
 def text_errors(session: Session, interval: Interval, message: Line) -> Iterator[str]:

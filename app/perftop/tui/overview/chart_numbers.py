@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perftop.base.text import GHZ, ClockUnit
+from perftop.base.text import GHZ, ClockUnit, count_noun
 from perftop.draw import charts, theme
-from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run
-from perftop.draw.strips import merge_runs, width
+from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run, fit
+from perftop.draw.strips import Piece, fit_line, merge_runs, width
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
-from perftop.session.values import suspect_rows, unaccounted_text
+from perftop.session.values import has_few_ticks, suspect_rows, unaccounted_text
 from perftop.tui.panels.tables import task_ranking
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.cores import Cores, package_name
@@ -91,24 +91,20 @@ class UnitReader:
         self._session, self._interval, self._clock = session, interval, clock
         self._row_numbers = row_numbers
         self._running_episodes = episodes.running
-        self._row_episodes = episodes
         self._ranking = task_ranking(session, interval)
         has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
         chosen = session.evaluator.variants
         self._accounts = {name: key for name, key in _SHARE_KEYS.items() if name == "busy" or (
             chosen[key] and (has_steal or name != "steal"))}  # fmt: skip
         """Keys of the shares of a CPU's time, by name."""
+        self._has_counters = bool(chosen["busy_hz"])
+        self._has_few_ticks = has_few_ticks(interval)
         self._has_suspects = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
         rows = [row for unit in units for row in unit.positions]
         numbers = interval.values.all[_READ_INDEXES, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
-
-    def package_marker(self, package: int | None) -> Run:
-        """Returns the marker of the worst running episode that affects most of a package."""
-        _, package_wide = self._row_episodes.package_episodes(package)
-        return _marker_run(next(iter(package_wide), None))
 
     def common_marker(self, units: Sequence[ChartUnit]) -> Run:
         """Returns the marker of the worst running episode that affects all of these units."""
@@ -118,17 +114,17 @@ class UnitReader:
         )  # fmt: skip
         return _marker_run(next(shared, None))
 
-    def unit_values(self, unit: ChartUnit, *, is_selected: bool) -> UnitValues:
+    def unit_values(self, unit: ChartUnit) -> UnitValues:
         row_numbers = self._row_numbers
         row = unit.positions[row_numbers.busiest[unit.row] if unit.is_pair else 0]
-        episodes = [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
-        is_package_wide = self._row_episodes.is_package_wide
-        own_episodes = [e for e in episodes if not is_package_wide(e, unit.positions[0])]
-        worst = next(filter(episode_style.is_loss, own_episodes), next(iter(own_episodes), None))
+        is_online = any(self._online[row] for row in unit.positions)
+        episodes = [e for e in self._running_episodes
+                    if is_online and not {*unit.cpus}.isdisjoint(e.cpus)]  # fmt: skip
+        worst = next(filter(episode_style.is_loss, episodes), next(iter(episodes), None))
         shares = self._states(unit) if unit.is_pair else self._time_shares(row)
-        lowered_names = [*map(lowered_metric_name, episodes)]
-        ipc_episode = next((e for e in own_episodes if lowered_metric_name(e) == "IPC"), None)
-        losing_cpu = None if ipc_episode is None else find_losing_index(unit.cpus, own_episodes)
+        lowered_names = frozenset(filter(None, map(lowered_metric_name, episodes)))
+        ipc_episode = next((e for e in episodes if lowered_metric_name(e) == "IPC"), None)
+        losing_cpu = None if ipc_episode is None else find_losing_index(unit.cpus, episodes)
         ipc_row = row if losing_cpu is None else unit.positions[losing_cpu]
         util, hz, _ = self._util_clock_ipc(row)
         is_below_ceiling = "clock" in lowered_names or (
@@ -145,15 +141,14 @@ class UnitReader:
             names = [unseen]  # the tasks cover less than half of the busy time
         return UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
-            shares, frozenset(filter(None, map(lowered_metric_name, own_episodes))),
-            self._doubtful_shares(unit, shares),
+            shares, lowered_names, self._doubtful_shares(unit, shares),
             _marker_run(worst), names, hz,
             float(row_numbers.ceiling_hz[unit.row]),
             (theme.DROP_SIGN, "alarm") if is_below_ceiling else (" ", "text"),
-            ipc, _marker_run(ipc_episode), any(self._online[row] for row in unit.positions),
-            self._share_texts(unit) if unit.is_pair else {},
-            util < MIN_AWAKE_UTIL, is_selected, self._clock,
+            ipc, _marker_run(ipc_episode), is_online,
+            self._share_texts(unit, row), util < MIN_AWAKE_UTIL, self._clock,
             sum(self._ranking.waiting_by_cpu.get(cpu, nan) for cpu in unit.cpus),
+            has_counters=self._has_counters,
         )  # fmt: skip
 
     def _util_clock_ipc(self, row: int) -> tuple[float, float, float]:
@@ -169,9 +164,13 @@ class UnitReader:
             shares["lp0"], shares["lp1"] = shares["lp1"], shares["lp0"]
         return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}
 
-    def _share_texts(self, unit: ChartUnit) -> Mapping[str, str]:
-        """Returns the texts that replace unknown shares, by SMT state: the lowest and highest
-        possible share in per cent, or "off" for an offline thread."""
+    def _share_texts(self, unit: ChartUnit, row: int) -> Mapping[str, str]:
+        """Returns the texts that replace shares: of SMT states that are not measured, the lowest
+        and highest possible share in per cent; "off" for an offline thread; and AT_REST for shares
+        that the kernel counts in ticks, if there were too few."""
+        if not unit.is_pair:
+            coarse = {name for name in self._accounts if METRICS[_SHARE_KEYS[name]].is_coarse}
+            return dict.fromkeys(coarse, AT_REST) if self._has_few_ticks[row] else {}
         split, core, texts = self._interval.split, unit.core_position, dict[str, str]()
         if split.method[core] == "bounds":
             for name, *ends in zip(STATES, split.low[core], split.high[core], strict=True):
@@ -205,12 +204,10 @@ def _marker_run(episode: Episode | None) -> Run:
 
 # --- as text
 
-LEFT_WIDTH = 17
-"""Width of the names and numbers to the left of a chart, in cells."""
-WIDE_LEFT_WIDTH = 31
-"""Width of the names and numbers to the left of a chart of two lines, in cells."""
 SCALE_WIDTH = 7
 """Width of a scale to the left of a chart, with its margin, in cells."""
+NAME_WIDTH = 11
+"""Width of the name and the scale to the left of a chart without a title, in cells."""
 MAX_DIM_SHARE = 0.05
 MIN_SHOWN_QUEUE, LONG_QUEUE = 0.05, 0.5
 """Minimum mean number of waiting tasks that is shown in a title, and that is red."""
@@ -241,17 +238,19 @@ class UnitValues(NamedTuple):
     """Marker after the IPC: that of the episode that lowers it."""
     is_online: bool = True
     share_texts: Mapping[str, str] = {}
-    """Texts that replace unknown shares, by name."""
+    """Texts that replace shares, by name."""
     is_asleep: bool = False
     """Whether the unit is too idle for its clock and IPC to be meaningful."""
-    is_selected: bool = False
     clock: ClockUnit = GHZ
     waiting_tasks: float = nan
+    has_counters: bool = False
 
 
 _LEGEND: Mapping[str, Run] = {
     "user": (theme.USER, "user-9"), "kernel": (theme.KERNEL, "kernel-9"),
     "steal": (theme.STEAL, "over"), "busy": (theme.USER, "user-9"),
+    **{style: (char, style) for char, style in theme.STATES[:3]},
+    "neither": (theme.NEITHER, "text"),
 }  # fmt: skip
 """Character and style with which a chart shows a share, by name of the share."""
 
@@ -260,6 +259,8 @@ def _share_cell(values: UnitValues, name: str, size: int) -> Run:
     """Returns a share in per cent, in `size` cells. Small shares are dim, a share that an episode
     makes worse is red, and a suspect share has a mark."""
     value = values.shares[name]
+    if name in values.share_texts:
+        return f"{values.share_texts[name]:>{size}}", "dim"
     if isnan(value):
         return f"{'–':>{size}}", "faint"
     if name in values.suspect_names:
@@ -272,11 +273,17 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """Returns the line above a chart, in at most `size` cells: the episode marker, name and numbers
     of the core or CPU, then a thin rule, then the tasks that ran there, flush right."""
     left: list[Run] = [values.marker, (f"  {values.name:<8}", "bright")]
+    if values.cpu_list:
+        left.append((f"{values.cpu_list:<6}", "dim"))
     if not values.is_online:
         return merge_runs([*left, ("off", "dim")], size)
-    busy = values.shares.get("busy", nan)
-    left += [("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright"), (" %", "dim")]
+    if "busy" in values.shares:
+        busy = values.shares["busy"]
+        number: Run = ("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright")
+        left += [number, (" %", "dim")]
     pieces = [_share_piece(values, name, colour=colour) for name in values.shares if name != "busy"]
+    if values.has_counters:
+        pieces.insert(0, [("  ", "text"), *_ipc_runs(values)])
     min_task_width = 2 + width(task_runs(values.tasks[:1], size // 3))
     if values.waiting_tasks >= MIN_SHOWN_QUEUE:
         style = "alarm" if values.waiting_tasks >= LONG_QUEUE else "text"
@@ -306,7 +313,7 @@ def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
     char, key = _LEGEND[name]
     if name in values.lowered_names:
         key = "alarm"
-    elif colour and name != "steal":
+    elif colour and name == "kernel":
         char = theme.USER
     return [("  ", "text"), (char, key), (f" {name}", "dim"), value]
 
@@ -323,76 +330,19 @@ def task_runs(names: Sequence[str], room: int) -> list[Run]:
     return runs
 
 
-def left_lines(values: UnitValues, rows: int) -> list[list[Run]]:
-    """Returns the `rows` lines to the left of a chart: the name of the unit, its CPUs, and as many
-    shares as fit. Lines have LEFT_WIDTH cells, or WIDE_LEFT_WIDTH if there are only two."""
-    if rows == 2:
-        return _two_left_lines(values)
-    names = [*values.shares]
-    lines = [_name_runs(values, with_cpus=True)]
-    if not values.is_online:
-        lines, names = [_name_runs(values), [("off", "dim")]], []
-    elif values.cpu_list and rows >= len(names) + 2:
-        lines = [_name_runs(values), [(values.cpu_list, "dim")]]
-    lines += [_share_runs(values, name) for name in names[: rows - len(lines)]]
-    return _add_margin(values, lines, rows, LEFT_WIDTH)
+def _ipc_runs(values: UnitValues) -> list[Run]:
+    style = "dim" if values.is_asleep else "bright"
+    number = _number_cell(values.ipc, 2, style, lowered="IPC" in values.lowered_names)
+    return [("IPC", "dim"), number, (" ", "text"), values.ipc_marker]
 
 
-def _two_left_lines(values: UnitValues) -> list[list[Run]]:
-    """Returns the lines to the left of a chart of two lines: the name and the first share, then the
-    second and the third share."""
-    names = [*values.shares]
-    half, gap = (WIDE_LEFT_WIDTH - 5) // 2, ("  ", "text")
-    left = merge_runs(_name_runs(values, with_cpus=True), half)
-    upper = [*left, gap, *_share_runs(values, names[0], half - 2)]
-    lower = _share_runs(values, names[1], half) if len(names) > 1 else []
-    for name in names[2:3]:
-        lower += [gap, *_share_runs(values, name, half - 2)]
-    if not values.is_online:
-        upper, lower = _name_runs(values), [("off", "dim")]
-    return _add_margin(values, [upper, lower], 2, WIDE_LEFT_WIDTH)
-
-
-def _add_margin(
-    values: UnitValues, lines: list[list[Run]], rows: int, size: int
-) -> list[list[Run]]:
-    """Returns `rows` lines with a margin at the left: the bar that marks the selected unit, and the
-    episode marker."""
-    framed = []
-    for i, runs in enumerate([*lines, *[list[Run]()] * rows][:rows]):
-        line = merge_runs([(" ", "text"), *runs], size - 3)
-        marker = values.marker if i == 0 else (" ", "text")
-        if not values.is_selected:
-            framed.append([(" ", "text"), marker, *line, (" ", "text")])
-            continue
-        ground = [(text, f"{key}/chosen-back") for text, key in (marker, *line)]
-        framed.append([(SELECTION_BAR, "key"), *ground, (" ", "text")])
-    return framed
-
-
-def _name_runs(values: UnitValues, *, with_cpus: bool = False) -> list[Run]:
-    kind, _, number = values.name.partition(" ")
-    cpus: list[Run] = [(f"  {values.cpu_list}", "dim")] if with_cpus and values.cpu_list else []
-    return [(f"{kind} ", "dim"), (number, "bright"), *cpus]
-
-
-def _share_runs(values: UnitValues, name: str, size: int = LEFT_WIDTH - 5) -> list[Run]:
-    """Returns the name and the value of a share in `size` cells."""
-    room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
-    if name in values.share_texts:
-        return [(name, key), (f"{values.share_texts[name]:>{room}}", "dim")]
-    return [(name, key), _share_cell(values, name, room)]
-
-
-def scale_marks(rows: int, queue_rows: int = 0) -> list[str]:
-    """Returns the labels of a scale from 0 to 100 % for the lines of a chart, below the labels of
-    `queue_rows` lines for waiting tasks."""
+def share_marks(rows: int) -> list[str]:
+    """Returns the labels of a scale from 0 to 100 % for the lines of a chart."""
     marks = [""] * rows
     marks[-1], marks[0] = "0", "100"
     if rows >= 5:
         marks[rows // 2] = "50"
-    marks = [*(f"+{task}" for task in range(queue_rows, 0, -1)), *marks]
-    return [f"{mark:>{SCALE_WIDTH - 2}}" for mark in marks]
+    return marks
 
 
 def row_of_clock(hz: float, ends: tuple[float, float], rows: int) -> int:
@@ -402,47 +352,59 @@ def row_of_clock(hz: float, ends: tuple[float, float], rows: int) -> int:
     return 0 if isnan(hz) else max(0, rows - 1 - int(rows * (hz - low_hz) / (high_hz - low_hz)))
 
 
+CLOCK_WIDTH, WIDE_CLOCK_WIDTH = 17, 27
+"""Widths in cells of the numbers to the right of a clock chart."""
+
+
 def numbers_beside_clock(
-    values: UnitValues, ends: tuple[float, float], rows: int, *, ipc: bool
+    values: UnitValues, ends: tuple[float, float], rows: int, size: int, *, has_title: bool
 ) -> list[list[Run]]:
-    """Returns the lines to the right of the clock chart, in RIGHT_WIDTH cells: the ceiling and the
-    clock, each at its height, and the lower end of the scale. `ipc`: whether to add the IPC, if it
-    has no chart of its own."""
-    unit = values.clock
-    key, lowered = "dim" if values.is_asleep else "bright", values.lowered_names
-    clock = _number_cell(values.hz * unit.per_hz, unit.digits, key, lowered="clock" in lowered)
-    clock_runs: list[Run] = [clock, (" ", "text"), values.drop_marker]
-    ipc_cell = _number_cell(values.ipc, 2, key, lowered="IPC" in lowered)
-    rate: list[Run] = [ipc_cell, (" IPC", "dim")]
-    if rows == 2:
-        return [merge_runs(clock_runs, RIGHT_WIDTH), merge_runs(rate if ipc else [], RIGHT_WIDTH)]
+    """Returns the lines to the right of a clock chart, in `size` cells: the ceiling with the
+    difference to the clock, and the clock, each at its height. A clock at its ceiling has no second
+    number. `has_title`: whether the IPC and the task are in a title above the chart."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
-    at_clock, at_ceiling = (row_of_clock(hz, ends, rows) for hz in (values.hz, values.ceiling_hz))
-    at_ceiling = min(at_ceiling, rows - 2 - ipc)
-    at_clock = max(at_ceiling + 1, min(at_clock, rows - 1 - ipc))
-    lines[at_ceiling] = [_number_cell(values.ceiling_hz * unit.per_hz, unit.digits, "dim")]
-    lines[at_clock] = clock_runs
-    if ipc:
-        lines[at_clock + 1] = rate
-    elif not lines[-1]:
-        lines[-1] = [_number_cell(ends[0] * unit.per_hz, unit.digits, "faint")]
-    return [merge_runs(line, RIGHT_WIDTH) for line in lines]
-
-
-def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
-    """Returns the lines to the right of the IPC chart. They are one cell narrower than RIGHT_WIDTH,
-    because they end at the right edge of the screen."""
-    lines: list[list[Run]] = [[] for _ in range(rows)]
-    lines[-1] = [("   0", "faint")] if rows > 2 else []
+    clock, hz, ceiling_hz = values.clock, values.hz, values.ceiling_hz
+    has_task_line = not has_title and rows > 2
+    last = rows - 1 - has_task_line
     style = "dim" if values.is_asleep else "bright"
-    ipc = _number_cell(values.ipc, 2, style, lowered="IPC" in values.lowered_names)
-    lines[max(0, rows // 2 - 1)] = [ipc, (" ", "text"), values.ipc_marker]
-    return [merge_runs(line, RIGHT_WIDTH - 1) for line in lines]
+    clock_runs = [_number_cell(hz * clock.per_hz, clock.digits, style,
+                               lowered="clock" in values.lowered_names)]  # fmt: skip
+    at_clock = min(last, row_of_clock(hz, ends, rows))
+    if values.drop_marker[0] != " " and ceiling_hz > hz:
+        at_ceiling = min(max(0, last - 1), row_of_clock(ceiling_hz, ends, rows))
+        at_clock = max(min(at_ceiling + 1, last), at_clock)
+        clock_runs += [(" clock", "dim"), (" ", "text")] if has_title else [(" ", "text")]
+        clock_runs.append(values.drop_marker)
+        loss: Run = (f" −{(ceiling_hz - hz) * clock.per_hz:.{clock.digits}f}", clock_runs[0][1])
+        ceiling = _number_cell(ceiling_hz * clock.per_hz, clock.digits, "text")
+        if has_title and at_clock - at_ceiling > 1:
+            lines[at_ceiling] = [ceiling, (" ceiling", "dim")]
+            lines[at_ceiling + 1] = [loss]
+        else:
+            lines[at_ceiling] = [ceiling, loss]
+    if not values.is_online:
+        lines[0] = [(" off", "dim")]
+    elif hz > 0:
+        lines[at_clock] = clock_runs
+    elif has_title:
+        lines[-1] = [(" idle", "dim")]
+    if has_title or not values.is_online:
+        return [merge_runs(line, size) for line in lines]
+    task, is_wide = values.tasks[0] if values.tasks else "idle", size >= WIDE_CLOCK_WIDTH
+    half = 13 if is_wide else 8  # cells for the ceiling and the loss, or for the clock and its sign
+    if is_wide:
+        lines[0] = [*merge_runs(lines[0], half), *_ipc_runs(values)]
+    elif values.ipc_marker[0] != " ":
+        lines[at_clock] += [(f"  IPC {values.ipc:.2f} ", "alarm"), values.ipc_marker]
+    used = 1 if has_task_line else half
+    while len(task) > size - used and " " in task:
+        task = task.rpartition(" ")[0]  # leaves out the share, which must not be cut, and the PID
+    lines[-1] = [*merge_runs(lines[-1], used), (fit(task, size - used), "dim")]
+    return [merge_runs(line, size) for line in lines]
 
 
-RIGHT_WIDTH = 9
-CAUSES_WIDTH, MIN_WIDTH_FOR_CAUSES = 17, 156
-"""Width in cells of the list of seconds lost by cause, and minimum width of a screen with it."""
+CAUSES_WIDTH = 18
+"""Width in cells of the list of seconds lost by cause."""
 MIN_LOST_S, MIN_UNEXPLAINED_S = 0.01, 0.05
 """Minimum loss that is listed, in seconds: to a known and to an unknown cause. A clock that varies
 by some per cent looks like a small loss to an unknown cause."""
@@ -453,7 +415,7 @@ def lost_time_lines(
 ) -> list[list[Run]]:
     """Returns `rows` lines of CAUSES_WIDTH cells with the seconds lost below the clock ceiling by
     each cause, the largest loss first. `window_s`: seconds over which losses are summed."""
-    lines: list[list[Run]] = [[(f"lost in {window_s:.0f} s", "dim")]] if rows > 3 else []
+    lines: list[list[Run]] = [[(f"lost in {window_s:.0f} s", "dim")]] if rows > 2 else []
     order = sorted(range(len(lost_s)), key=lost_s.__getitem__, reverse=True)
     min_lost_s = [
         MIN_LOST_S if name != "unknown" else MIN_UNEXPLAINED_S for name in charts.GAP_CAUSES
@@ -469,11 +431,28 @@ def lost_time_lines(
     return [merge_runs(line, CAUSES_WIDTH) for line in [*lines, *[[]] * rows][:rows]]
 
 
+def legend_line(clock: ClockUnit, size: int, *, colour: bool) -> list[Run]:
+    """Returns the line above charts of clocks, which explains the colours of the gaps."""
+    pieces: list[Piece] = [
+        (0, [("clock", "bright"), (f" and its ceiling, {clock.name}", "dim")]),
+        (3, [(theme.USER, "clock-9" if colour else "text"), (" clock", "dim")]),
+        (2, [("between them:", "dim")]),
+    ]  # fmt: skip
+    for name, char in zip(charts.GAP_CAUSES, charts.GAP_CHARS, strict=True):
+        style = f"bright/gap-{name}" if colour else "text"
+        pieces.append((1, [(char, style), (f" {name}", "dim")]))
+    return [(" ", "text"), *fit_line(pieces, size - 1, 3)]
+
+
+def group_heading(name: str, unit_count: int, marker: Run, size: int) -> list[Run]:
+    """Returns the heading of the cores of one L3, or of a package that has only one L3."""
+    left: list[Run] = [(" ", "text"), marker, (f" {name}", "bright"),
+                       (f"  {count_noun(unit_count, 'core')}   ", "dim")]  # fmt: skip
+    return [*left, (theme.RULE * max(0, size - width(left)), "rule")]
+
+
 def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) -> Run:
-    """Returns a number in 5 cells. An unknown number is replaced by a symbol, or by nothing in the
-    style "faint"."""
-    if isnan(value) and key == "faint":
-        return "", "text"
+    """Returns a number in 5 cells."""
     if isnan(value):
         return f"{AT_REST if key == 'dim' else '–':>5}", "faint"
     return f"{value:>5.{digits}f}", "alarm" if lowered else key

@@ -4,6 +4,7 @@ numbers with their history; and the episodes on it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from math import isfinite, isnan
 from typing import ClassVar
 
@@ -16,7 +17,14 @@ from perftop.base.text import ClockUnit, round_number, short_duration, time_of_d
 from perftop.draw import charts, columns, theme
 from perftop.draw.charts import Glyphs, chart_lines
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit
-from perftop.draw.strips import Line, panel_title, safe_cells, wrap_line
+from perftop.draw.strips import (
+    Line,
+    join_with_gaps,
+    merge_runs,
+    panel_title,
+    safe_cells,
+    wrap_line,
+)
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import L3, NUMBERS, SMALL_SHARE_ENDS, Number
@@ -31,9 +39,11 @@ from perftop.session.values import (
     lasting_reasons,
     names_by_reason,
 )
-from perftop.tui.overview.chart_cells import ColumnHistory, LaneTask, TaskLanes, task_char
+from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.charts import ChartedView, ChartPage
+from perftop.tui.overview.task_lanes import LaneTask, TaskLanes, task_char
 from perftop.tui.panels.panels import (
+    GAP,
     MIN_HEIGHT,
     NUMBER_KEYS,
     PanelRow,
@@ -55,10 +65,19 @@ from perftop.tui.shared.verdict import is_past
 from perftop.tui.shared.view_settings import ViewSettings
 
 VALUE_WIDTH = 8
+MIN_ORIGIN_WIDTH = 20
+"""Minimum width of the formula of a number, in cells."""
 MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH, SCALE_WIDTH = 12, 60, 6
 """Minimum and maximum width of the history of a number, and the width of the number at the upper
 end of its scale, in cells."""
-MIN_TABLE_HEIGHT = 6
+PANELS_SHARE = 0.55
+"""Minimum share of the page's lines that are below the charts."""
+MIN_STACK_HEIGHT, MIN_TABLE_HEIGHT = 12, 5
+"""Minimum lines below the charts for numbers below the table of tasks, and of that table."""
+TABLE_SHARE = 0.58
+"""Share of the width for the table of tasks beside episodes."""
+NUMBERS_WIDTH = 78
+"""Width, in cells, for which there is a further column of numbers."""
 MIN_WAIT_SHARE = 0.1
 """Minimum share of a cell's time for which a task waits if the wait is to be drawn."""
 MIN_UNKNOWN_SHARE = 0.2
@@ -103,7 +122,7 @@ class CorePage(ChartedView):
             return
         session, core, height = self.session, self._core, self.size.height
         page_charts = ChartPage(session, self.cores, [core.core_position])
-        if page_charts.choose_layout(height - MIN_HEIGHT, self.size.width):
+        if page_charts.choose_layout(height, self.size.width, round(PANELS_SHARE * height)):
             self.shown_charts = page_charts
         self._numbers, self._scale_tops = _counted_numbers(session, self.interval), {}
         self._histories, self._tasks_and_episodes = (None, {}), (None, [])
@@ -127,8 +146,10 @@ class CorePage(ChartedView):
             return
         if page_charts is None:
             row = PanelRow((self._draw_numbers,), (1,), width, room)
+        elif room < MIN_STACK_HEIGHT:
+            row = PanelRow((self._draw_tasks, self._draw_numbers), (7, 5), width, room)
         else:
-            row = PanelRow((self._draw_tasks_and_episodes, self._draw_numbers), (7, 5), width, room)
+            row = PanelRow((self._draw_stack,), (1,), width, room)
         self.footer_lines = self.draw_panels(row)
 
     def line(self, y: int) -> Line:
@@ -148,64 +169,102 @@ class CorePage(ChartedView):
 
     # --- panels
 
+    def _draw_stack(
+        self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
+    ) -> list[PanelLine]:
+        """Returns the tasks beside the episodes on the core, and all numbers below them."""
+        columns = self._number_columns(width, height - MIN_TABLE_HEIGHT - 1)
+        rows = min(-(-len(self._numbers) // columns), height - MIN_TABLE_HEIGHT - 3)
+        upper = self._draw_tasks_and_episodes(session, interval, settings, width, height - rows - 3)
+        return [
+            *upper,
+            ([], None),
+            *self._draw_numbers(session, interval, settings, width, rows + 2),
+        ]
+
+    def _draw_tasks(
+        self, session: Session, _interval: Interval, _settings: ViewSettings, width: int,
+        height: int,
+    ) -> list[PanelLine]:  # fmt: skip
+        assert self.shown_charts is not None
+        table = task_table(session, self.shown_charts.lanes, width, height, self.glyphs)
+        return [(line, None) for line in table]
+
     def _draw_tasks_and_episodes(
         self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
     ) -> list[PanelLine]:
-        """Returns the table of tasks and, if there is room, the episodes on the core and notes on
-        the core's numbers."""
+        """Returns the table of tasks and, beside it, the episodes on the core and notes on the
+        core's numbers."""
         assert self.shown_charts is not None
-        lanes = self.shown_charts.lanes
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
         moment_ns = interval.time_ns if is_past(session, interval) else None
+        lanes = self.shown_charts.lanes
         inputs = lanes.inputs, moment_ns, session, episode_counts, width, height
         if inputs == self._tasks_and_episodes[0]:
             return self._tasks_and_episodes[1]
-        table_height = height * 3 // 5 if height >= 2 * MIN_TABLE_HEIGHT else height
-        table = task_table(session, lanes, width, table_height, self.glyphs)
-        lines: list[PanelLine] = [(line, None) for line in table]
-        self._tasks_and_episodes = inputs, lines
-        if table_height == height:
-            return lines
-        lines += [([], None)] * (table_height - len(lines) + 1)
-        cpus, height = frozenset(self._core.cpus), height - table_height - 1
+        table_width = round(TABLE_SHARE * (width - GAP))
+        size = width - GAP - table_width
         notes = _note_texts(session, interval, self._core, self._numbers)
-        note_lines = [line for note in notes for line in wrap_line(safe_cells(note), width)]
-        note_lines = note_lines[: height // 2]
-        height -= len(note_lines) + bool(note_lines)
-        lines += [*episode_panel(session, interval, settings, width, height, cpus), ([], None)]
-        lines += [([(line, "dim")], None) for line in note_lines]
+        note_lines = [line for note in notes for line in wrap_line(safe_cells(note), size)]
+        note_lines = note_lines[: height // 3]
+        room = height - len(note_lines) - bool(note_lines)
+        beside = episode_panel(session, interval, settings, size, room, frozenset(self._core.cpus))
+        beside += [([], None)] * (height - len(note_lines) - len(beside))
+        beside += [([(line, "dim")], None) for line in note_lines]
+        table = self._draw_tasks(session, interval, settings, table_width, height)
+        table += [([], None)] * (height - len(table))
+        lines = [
+            ([*merge_runs(left, table_width), (" " * GAP, "text"), *right], target)
+            for (left, _), (right, target) in zip(table, beside, strict=True)
+        ]
+        self._tasks_and_episodes = inputs, lines
         return lines
+
+    def _number_columns(self, width: int, height: int) -> int:
+        """Returns the number of columns in which the numbers are listed, so that they fit if
+        possible."""
+        least = number_line_width(len(self._core.cpus), VALUE_WIDTH) + GAP
+        needed = -(-len(self._numbers) // max(1, height - 2))
+        return max(1, min((width + GAP) // least, max(width // NUMBERS_WIDTH, needed)))
 
     def _draw_numbers(
         self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
     ) -> list[PanelLine]:
-        """Returns all numbers of the core's CPUs, with their history and their formula if there is
-        room."""
+        """Returns all numbers of the core's CPUs, in one or more columns, with their history and
+        their formula if there is room."""
         core, cpus = self._core, [*self._core.cpus]
-        if number_line_width(len(cpus), VALUE_WIDTH) > width:
+        columns = self._number_columns(width, height)
+        size = (width + GAP) // columns - GAP
+        if number_line_width(len(cpus), VALUE_WIDTH) > size:
             cpus = [cpu for cpu in cpus if cpu == settings.cpu]
         numbers_width = number_line_width(len(cpus), VALUE_WIDTH)
-        room = width - numbers_width
+        room = size - numbers_width
         history_width = min(room - SCALE_WIDTH - 1, MAX_HISTORY_WIDTH)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
         lowering = worst_by_number(session, interval, cpus)
         has_histories = history_width >= MIN_HISTORY_WIDTH
         histories = self._drawn_histories(history_width, clock, lowering) if has_histories else {}
         origin_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room
-        lines = [panel_title(_core_name(core), "", width)]
         names = "".join(f"{f'CPU {cpu}':>{VALUE_WIDTH}}" for cpu in cpus)
-        lines.append([(f"{names:>{numbers_width - 4}}", "dim")])
-        for number in self._numbers[: max(0, height - len(lines))]:
-            key, episode = number.key, lowering.get(number.key)
-            line = number_line(session, interval, number, cpus, VALUE_WIDTH, clock, episode)
-            if has_histories:
-                line += histories.get(key, [(" " * (history_width + SCALE_WIDTH + 1), "text")])
-            if origin_width >= MIN_HISTORY_WIDTH:
-                is_metric = key in session.evaluator.variants  # otherwise it is a counter
-                origin = session.evaluator.origin(key) if is_metric else ""
-                line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
-            lines.append(line)
-        return [(line, None) for line in lines]
+        blocks: list[list[list[Run]]] = []
+        rows = min(-(-len(self._numbers) // columns), max(0, height - 2))
+        for first in range(0, min(len(self._numbers), rows * columns), max(1, rows)):
+            lines: list[list[Run]] = [[(f"{names:>{numbers_width - 4}}", "dim")]]
+            for number in self._numbers[first : first + rows]:
+                key, episode = number.key, lowering.get(number.key)
+                line = number_line(session, interval, number, cpus, VALUE_WIDTH, clock, episode)
+                if has_histories:
+                    blank = " " * (history_width + SCALE_WIDTH + 1), "text"
+                    line += histories.get(key, [blank])
+                if origin_width >= MIN_ORIGIN_WIDTH:
+                    is_metric = key in session.evaluator.variants  # otherwise it is a counter
+                    origin = session.evaluator.origin(key) if is_metric else ""
+                    line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
+                lines.append(line)
+            blocks.append([merge_runs(line, size) for line in lines])
+        title = panel_title(_core_name(core), "", width)
+        lines = [join_with_gaps(parts, GAP) for parts in zip_longest(*blocks, fillvalue=())]
+        return [(line, None) for line in (title, *lines)]
 
     def _drawn_histories(
         self, columns: int, clock: ClockUnit, lowering: Mapping[str, Episode]
@@ -337,12 +396,12 @@ def task_table(
         shown_tasks = [*all_tasks[:named_count], _join_task_times(all_tasks[named_count:])]
     shown = columns.fit_columns([
         Column("sign", "", 2, is_left=True, gap=0),
-        Column("task", "task", 12, is_left=True, gap=0, max_width=20),
+        Column("task", "task", 12, is_left=True, gap=0, max_width=20, growth_rank=1),
         Column("pid", "pid", 8),
         Column("run", "CPU s", 8, digits=1),
         Column("wait", "waited", 8, rank=2, digits=1),
         Column("longest", "longest", 9, rank=3),
-        Column("when", "", 26, is_left=True, gap=2, rank=4, max_width=62, growth_rank=1),
+        Column("when", "", 26, is_left=True, gap=2, rank=4, max_width=62),
         Column("last", "last ran", 10, is_left=True, rank=1),
         Column("command", "command", 20, is_left=True, rank=5, max_width=60, growth_rank=2),
     ], width)  # fmt: skip

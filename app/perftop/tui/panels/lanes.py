@@ -104,9 +104,7 @@ class MetricLanes:
 
 def faded_lane(runs: list[Run], axis: Axis, settings: ViewSettings) -> list[Run]:
     """Returns a line of a lane, faded outside the selected ranges of time."""
-    for begin, end in time_axis.cells_outside(
-        axis, axis.cells, axis.cell_columns, settings.ranges_ns.values()
-    ):
+    for begin, end in time_axis.cells_outside(axis, settings.ranges_ns.values()):
         runs = restyle_cells(runs, begin, end, theme.FADED_PREFIX)
     return runs
 

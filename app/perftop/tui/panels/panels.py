@@ -35,7 +35,7 @@ from perftop.output.sentences import cause_name, victims
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import columns_by_key, cpu_values, suspect_rows
+from perftop.session.values import columns_by_key, cpu_values, has_few_ticks, suspect_rows
 from perftop.tui.panels import lanes, tables, worst_cores
 from perftop.tui.panels.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared import episode_style
@@ -373,6 +373,9 @@ def _cpu_cells(
     key, number = column.key, column.source
     doubts, shares = suspect_rows(key, session, interval), interval.event_counted_shares.get(key)
     values = cpu_values(session, interval, key)
+    is_resting = interval.is_at_rest if number.while_running else None
+    if key in {"user", "system"}:
+        is_resting = has_few_ticks(interval)
     for cpu in cpus:
         row = session.position[cpu]
         is_alone = key == "ipc_alone"
@@ -382,7 +385,7 @@ def _cpu_cells(
             value,
             "alarm" if cpu in alarm_cpus else "dim" if is_quiet else "text",
             online=bool(interval.online[row]),
-            resting=number.while_running and bool(interval.is_at_rest[row]),
+            resting=is_resting is not None and bool(is_resting[row]),
             doubted=bool(doubts[row]),
             estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
         )

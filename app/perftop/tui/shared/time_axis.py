@@ -59,17 +59,11 @@ class Axis:
     bin length, so that bins keep their edges."""
     bin_ns: int
     columns: int
-    """Number of columns of the chart, each a bin."""
+    """Number of columns of the chart, each a bin and a cell of the screen."""
     now_ns: int
     """Monotonic time in ns of the newest moment; it may be earlier than `end_ns`."""
     first_ns: int | None = None
     """Monotonic time in ns at which the history begins; None if it covers the whole axis."""
-    cell_columns: int = 1
-    """Columns of each cell of the screen: 2 for charts of dots."""
-
-    @property
-    def cells(self) -> int:
-        return self.columns // self.cell_columns
 
     def can_reuse_charts_of(self, earlier: Axis) -> bool:
         """Whether charts on the earlier axis are recent enough to be shown on this one."""
@@ -92,7 +86,7 @@ class Axis:
     @property
     def blank_cells(self) -> int:
         """Number of cells, from the left, that are before the start of the history."""
-        return (self.columns - self.known_columns) // self.cell_columns
+        return self.columns - self.known_columns
 
     @property
     def edges(self) -> Times:
@@ -112,7 +106,7 @@ class Axis:
 
     def cell_after(self, time_ns: int) -> int:
         """Returns the cell with this time. A time on an edge belongs to the cell after it."""
-        return self.bin_at(time_ns + 1) // self.cell_columns
+        return self.bin_at(time_ns + 1)
 
     def cells_of(self, episode: Episode) -> tuple[range, bool] | None:
         """Returns the cells of an episode, and whether its start is visible; None if none is."""
@@ -124,25 +118,19 @@ class Axis:
         edge = self.columns - self.known_columns
         if last < edge or first >= self.columns:
             return None
-        cells = range(
-            max(edge, first) // self.cell_columns,
-            min(last, self.columns - 1) // self.cell_columns + 1,
-        )
-        return cells, first >= edge
+        return range(max(edge, first), min(last, self.columns - 1) + 1), first >= edge
 
 
-def cells_outside(
-    axis: Axis, cells: int, cell_columns: int, ranges: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
+def cells_outside(axis: Axis, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yields the first cell, and the cell after the last, of each part of a chart outside these
     ranges of time (ns). Yields nothing without ranges."""
     begin, is_selected = 0, False
     for range_ns in sorted(ranges):
-        start, end = (max(0, min(cells, (axis.bin_at(ns) + 1) // cell_columns)) for ns in range_ns)
+        start, end = (max(0, min(axis.columns, axis.bin_at(ns) + 1)) for ns in range_ns)
         yield begin, start
         begin, is_selected = max(begin, end), True
     if is_selected:
-        yield begin, cells
+        yield begin, axis.columns
 
 
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
@@ -231,7 +219,7 @@ def _step_ns(cell_ns: float, *, is_clock_time: bool) -> int | None:
 def ticks(axis: Axis, unix: ToUnixTime | None) -> list[Tick]:
     """Returns the cells of round times and their texts, from the left. Times before the history are
     left out. `unix`: None if times are relative to the zero of the axis instead of clock times."""
-    cell_ns = axis.bin_ns * axis.cell_columns
+    cell_ns = axis.bin_ns
     step_ns = _step_ns(cell_ns, is_clock_time=unix is not None) or TICK_STEPS_NS[-1]
     start_ns, blank = axis.start_ns, axis.blank_cells
     ticks_found: list[Tick] = []
@@ -281,7 +269,7 @@ def relative_time(time_ns: int, step_ns: int) -> str:
 def times_line(axis: Axis, ticks: Iterable[Tick]) -> list[Run]:
     """Returns the line below the axis, with each time centred under its tick. A time that would
     extend beyond an end of the axis is left out."""
-    line, cells = "", axis.cells
+    line, cells = "", axis.columns
     for cell, text in ticks:
         start = cell - len(text) // 2
         if 0 <= start <= cells - len(text):
@@ -334,10 +322,10 @@ def draw_mark(line: list[Run], axis: Axis, mark: Episode) -> range:
     """Draws a mark onto a line of single cells: a stroke, which may cover the stroke of an episode,
     and the label at its right, up to the next used cell. Returns the cells drawn."""
     visible = axis.cells_of(mark)
-    start = end = visible[0].start if visible else axis.cells
+    start = end = visible[0].start if visible else axis.columns
     text = MARK_STROKE + safe_cells(mark.evidence["label"])
     free: tuple[str, ...] = theme.RULE, " ", theme.STROKE
-    for char in text[: axis.cells - start]:
+    for char in text[: axis.columns - start]:
         if line[end][0] not in free:
             break
         line[end], free = (char, "dim"), (theme.RULE, " ")
@@ -349,7 +337,7 @@ def axis_rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
     """Returns the line of the axis, by cell, with a marker where each episode begins and a stroke
     while it lasts. Cells before the history are empty."""
     blank = axis.blank_cells
-    line: list[Run] = [(" ", "text")] * blank + [_RULE] * (axis.cells - blank)
+    line: list[Run] = [(" ", "text")] * blank + [_RULE] * (axis.columns - blank)
     draw_episodes(line, axis, episodes)
     return line
 
@@ -389,7 +377,7 @@ def _draw_times(
         end = start + len(text) + 2
         if (
             axis.blank_cells <= start
-            and end <= axis.cells
+            and end <= axis.columns
             and used_cells.isdisjoint(range(start, end))
         ):
             line[start:end] = [(char, "dim") for char in f" {text} "]

@@ -193,7 +193,7 @@ class Timeline(PaneledView, CursorCanvas):
         room = max(1, self.width - layout.label_width - self._right_width)
         first_ns = session.past.first_ns
         self._axis = time_axis.fit_axis(interval.time_ns, settings.window_s, room, first_ns)
-        self._chart_left = layout.label_width + room - self._axis.cells
+        self._chart_left = layout.label_width + room - self._axis.columns
         cores = self.cores.rows
         lanes = MetricLanes(session, self._field, self._axis, cores, ascii_=settings.ascii)
         lanes.read(self._visible_rows())
@@ -267,7 +267,7 @@ class Timeline(PaneledView, CursorCanvas):
         names = [value_name] if layout.has_own_lines else pair
         return [
             (fit(title, self._chart_left), "dim"),
-            (" " * self._axis.cells, "text"),
+            (" " * self._axis.columns, "text"),
             ("".join(f"{name:>{NUMBER_WIDTH}}" for name in names), "dim"),
         ]
 
@@ -324,7 +324,7 @@ class Timeline(PaneledView, CursorCanvas):
         if line.kind == "l3":
             rows = self.cores.rows_by_group[core.package, core.l3]
             name: Run = (fit(f"   L3 {core.l3}", self._chart_left), "dim")
-            lane_runs: list[Run] = [(" " * self._axis.cells, "text")]
+            lane_runs: list[Run] = [(" " * self._axis.columns, "text")]
         else:
             rows, _, _ = self.cores.package_rows(core.package)
             name = (fit(f" {package_name(core.package)}", self._chart_left), "bright")
@@ -352,7 +352,7 @@ class Timeline(PaneledView, CursorCanvas):
         else:
             gap = 1 if layout.lane_height > 2 else 0  # an empty line separates tall lanes
             area = lanes.tall_lane(row, lane_line.lanes[0], layout.lane_height - gap)
-            lane_runs = [*area, [(" " * self._axis.cells, "text")]][lane_line.line_in_lane]
+            lane_runs = [*area, [(" " * self._axis.columns, "text")]][lane_line.line_in_lane]
         lane_runs = faded_lane(lane_runs, self._axis, self.settings)
         label = fit(self._label(lane_line), self._chart_left - 1)
         runs: list[Run] = [(" ", "text"), (label, "dim")]
@@ -366,7 +366,7 @@ class Timeline(PaneledView, CursorCanvas):
         runs += [*lane_runs, *self._numbers(lane_line)]
         for episode in reversed(time_axis.sort_by_severity(episodes)):
             visible = self._axis.cells_of(episode)
-            if visible is not None and visible[0].stop == self._axis.cells:  # the episode runs
+            if visible is not None and visible[0].stop == self._axis.columns:  # the episode runs
                 sign, style = time_axis.episode_marker(episode, self._axis.now_ns)
                 return [*runs, (f" {sign}", style)]
         return [*runs, ("  ", "text")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -113,7 +114,7 @@ def rows(run: Run) -> list[str]:
     """Returns the CPUs of the rows in the overview."""
     grid = run.grid
     lines = [grid.render_line(y).text for y in range(grid.size.height - len(grid.footer_lines))]
-    return [part for line in lines for part in line.split()[:3] if "," in part]
+    return [part for line in lines for part in line.split()[:4] if re.fullmatch(r"\d,\d", part)]
 
 
 async def test_a_closed_prompt_does_not_take_keys() -> None:

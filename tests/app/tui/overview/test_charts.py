@@ -17,22 +17,24 @@ from terminal_apps import messages
 
 from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ, clock_time
-from perftop.draw import strips, theme
-from perftop.draw.charts import GAP_CAUSES
+from perftop.draw import strips
+from perftop.draw.charts import GAP_CAUSES, ChartColumn, _gap_of
 from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns
+from perftop.tui.overview.chart_layout import MIN_WIDTH, ChartLayout, chart_layout
 from perftop.tui.overview.chart_numbers import (
     UnitReader,
     UnitValues,
     chart_units,
-    left_lines,
+    numbers_beside_clock,
     title_runs,
 )
-from perftop.tui.overview.charts import MIN_WIDTH, ChartLayout, ChartPage, chart_layout
+from perftop.tui.overview.charts import ChartPage
 from perftop.tui.overview.columns import RowHistories, history_axis
+from perftop.tui.panels.panels import core_panel
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.row_numbers import RowReader
@@ -90,31 +92,77 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
     ("count", "height", "width"), [(17, 41, 160), (16, 21, 160), (8, 18, 80), (2, 41, 59)]
 )
 def test_rows_replace_charts_that_do_not_fit(count: int, height: int, width: int) -> None:
-    assert chart_layout(count, height, width, packages=1, counted=True) is None
+    assert chart_layout(count, height, width, counted=True) is None
 
 
-@given(st.integers(1, 20), st.integers(1, 90), st.booleans(), st.integers(1, 2))
+@given(st.integers(1, 20), st.integers(1, 90), st.sampled_from([MIN_WIDTH, 100, 160, 240]),
+       st.booleans(), st.integers(1, 2))  # fmt: skip
 def test_the_layout_fills_the_height_and_leaves_room_for_panels(
-    count: int, height: int, counted: bool, packages: int
+    count: int, height: int, width: int, counted: bool, packages: int
 ) -> None:
-    result = chart_layout(count, height, MIN_WIDTH, packages=packages, counted=counted)
+    groups = [chart * packages // count for chart in range(count)]
+    result = chart_layout(count, height, width, counted=counted, groups=groups)
     if result is None:
         return
-    assert lines(result, count) + result.blank_lines + result.panel_lines == height
+    charts = -(-count // result.sides)
+    # The first heading of a side is above its first chart; others replace the gap between charts.
+    headings = max(len({*groups[:charts]}), len({*groups[charts:]})) if packages > 1 < count else 0
+    blank = result.has_times_line
+    used = lines(result, charts) + headings + counted + blank
+    assert used + result.panel_lines == height
     assert result.panel_lines >= 4
+    assert result.columns >= 20
+    assert result.area_rows % 2 == 0 or not counted  # of SMT states, half is above the middle
 
 
 def lines(layout: ChartLayout, charts: int) -> int:
-    rows_per_unit = layout.rows + (layout.kind == "titled")
     axes = (charts if layout.has_own_axes else 1) + layout.has_times_line
-    return layout.heading_lines + charts * rows_per_unit + (charts - 1) * layout.gap_lines + axes
+    return charts * (layout.rows + layout.has_title) + (charts - 1) * layout.gap_lines + axes
 
 
-@pytest.mark.parametrize("rows", [2, 4])
-def test_an_offline_unit_has_no_numbers(rows: int) -> None:
+def test_clocks_have_the_width_and_the_height_of_the_screen() -> None:
+    """Four cores have the whole width, with the IPC and SMT states below the clock; sixteen have
+    three lines each on two sides; a narrow screen has no list of causes."""
+    four = chart_layout(4, 40, 160, counted=True)
+    assert four is not None
+    assert (four.sides, four.clock_rows, four.rate_rows, four.area_rows) == (1, 4, 1, 2)
+    assert four.has_causes
+    assert four.columns > 0.7 * 160
+    sixteen = chart_layout(16, 40, 160, counted=True)
+    assert sixteen is not None
+    assert (sixteen.sides, sixteen.rows, sixteen.gap_lines) == (2, 3, 1)
+    narrow = chart_layout(4, 16, 80, counted=True)
+    assert narrow is not None
+    assert (narrow.has_causes, narrow.has_title, narrow.clock_rows) == (False, False, 2)
+
+
+def test_an_offline_unit_has_no_numbers() -> None:
     values = UnitValues("CPU 0", "", {"busy": 0.85, "user": 0.7}, is_online=False)
-    lines = [strips.text(runs).split() for runs in left_lines(values, rows)]
-    assert lines == [["CPU", "0"], ["off"], *[[]] * (rows - 2)]
+    assert strips.text(title_runs(values, 80, colour=True)).split() == ["CPU", "0", "off"]
+    for rows in (2, 3):
+        beside = numbers_beside_clock(values, (2e9, 4e9), rows, 17, has_title=False)
+        assert [strips.text(runs).split() for runs in beside] == [["off"], *[[]] * (rows - 1)]
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 6])
+@pytest.mark.parametrize("has_title", [False, True])
+def test_the_ceiling_the_clock_and_the_loss_have_lines_of_their_own(
+    rows: int, has_title: bool
+) -> None:
+    """The ceiling is above the clock, at any height of the chart."""
+    for hz in (2.0e9, 2.88e9, 3.4e9):
+        values = UnitValues("core 0", "0,4", {}, tasks=["xhpl 4000 100"], hz=hz, ceiling_hz=3.5e9,
+                            drop_marker=("▼", "alarm"), ipc=2.6)  # fmt: skip
+        lines = numbers_beside_clock(values, (2e9, 4e9), rows, 17, has_title=has_title)
+        texts = [strips.text(runs) for runs in lines]
+        assert {len(text) for text in texts} == {17}
+        at_ceiling, at_loss, at_clock = (
+            next(row for row, text in enumerate(texts) if words in text)
+            for words in ("3.50", f"−{(3.5e9 - hz) / 1e9:.2f}", f"{hz / 1e9:.2f}")
+        )
+        assert at_ceiling <= at_loss <= at_clock
+        assert at_ceiling < at_clock
+        assert ("xhpl" in texts[-1]) == (not has_title)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +199,7 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     episodes = RowEpisodes(session)
     episodes.read(interval)
     moment = UnitReader(RowReader(session, cores).read(interval), every, GHZ, episodes)
-    assert moment.unit_values(every[1], is_selected=False).tasks == names
+    assert moment.unit_values(every[1]).tasks == names
     unseen = [name for name in names if name.startswith("not seen")]
     printed = CpuColumns(session).task(1, interval)  # the table and `stat` have the same text
     assert printed == (unseen[0] if unseen else "sh:8")
@@ -174,7 +222,7 @@ def test_the_queue_of_a_core_includes_that_of_a_sibling_outside_the_selection() 
     episodes.read(interval)
     moment = UnitReader(RowReader(session, cores).read(interval), [unit], GHZ, episodes)
     waiting = sum(t.wait for cpu in "01" for t in interval.snapshot.activity_on(cpu))
-    assert moment.unit_values(unit, is_selected=False).waiting_tasks == pytest.approx(waiting)
+    assert moment.unit_values(unit).waiting_tasks == pytest.approx(waiting)
     assert waiting > 0
 
 
@@ -211,24 +259,22 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
     result.make_lines(
         session.take_interval(), range(4), ViewSettings(cpu=0, window_s=30.0), "colour"
     )
-    cell_s = 2 * result._drawer.history.axis.bin_ns / 1e9  # type: ignore[union-attr]
-    lost_s, cells_with_gaps = 0.0, 0
+    cell_s = result._drawer.history.axis.bin_ns / 1e9  # type: ignore[union-attr]
+    lost_s, columns_with_gaps = 0.0, 0
     for unit in result._unit_charts:
-        gap_runs = [
-            (sign, key) for line in unit.clock_lines for signs, key in line for sign in signs
-            if "gap-" in key
-        ]  # fmt: skip
-        levels = [theme.LEVELS.find(sign) if not key.startswith("bright/") else 8
-                  for sign, key in gap_runs]  # fmt: skip
-        eighths = sum(8 - level if "/" in key and level < 8 else level
-                      for level, (_, key) in zip(levels, gap_runs, strict=True))  # fmt: skip
+        keys = [[key for text, key in line for _ in text] for line in unit.clock_lines]
+        chars = [strips.text(line) for line in unit.clock_lines]
+        gaps = [
+            _gap_of(ChartColumn("".join(signs), (*styles,)))[1]
+            for signs, *styles in zip(map("".join, zip(*chars, strict=True)), *keys, strict=True)
+        ]
         row_hz = (unit.high_hz - unit.low_hz) / len(unit.clock_lines)
-        lost_s += eighths / 8 * row_hz / 3.5e9 * cell_s
-        cells_with_gaps += len(gap_runs)
+        lost_s += sum(map(sum, gaps)) / 8 * row_hz / 3.5e9 * cell_s
+        columns_with_gaps += sum(map(any, gaps))
     (power, *_) = report(session).findings
     assert power.cause == ("turbo-drop", "power-pl1")
-    assert cells_with_gaps > 30
-    tolerance_s = cells_with_gaps * row_hz / 16 / 3.5e9 * cell_s
+    assert columns_with_gaps > 60
+    tolerance_s = columns_with_gaps * row_hz / 16 / 3.5e9 * cell_s
     assert abs(lost_s - power.lost_s) < tolerance_s
     assert tolerance_s < power.lost_s / 10
     listed_s = [unit.lost_s[GAP_CAUSES.index("power")] for unit in result._unit_charts]
@@ -282,6 +328,51 @@ def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
         assert times.count("├") == times.count("┤") == 2
         (label,) = [words for words, style in result.lines[-1] if style == "label"]
         assert label == f" {clock_time(session.unix(end_ns))} "
+
+
+@pytest.mark.parametrize("size", [(80, 16), (120, 22)])
+def test_a_range_has_a_bracket_beside_the_signs_of_episodes(size: tuple[int, int]) -> None:
+    """On a low screen, the axis has brackets, times and signs in one line."""
+    hello, messages_ = simulated("turbo-drop,cpus=8", 300)
+    session = Session(hello, History(hello))
+    session_of(session, messages_)
+    interval, now_ns = session.take_interval(), session.now_ns
+    result = ChartPage(session, Cores(session))
+    assert result.choose_layout(size[1], size[0])
+    settings = ViewSettings(cpu=0, window_s=30.0)
+    result.make_lines(interval, range(4), settings, "colour")
+    first = len(result.lines) - (1 if size[1] == 16 else 2)
+    signs = [x for x, char in enumerate(strips.text(result.lines[first])) if char == "▼"]
+    assert len(signs) >= 1
+    settings.range_ns = now_ns - 23 * 10**9, now_ns - 12 * 10**9
+    settings.cursor_ns = settings.range_ns[1]
+    result.make_lines(interval, range(4), settings, "colour")
+    assert {strips.text(result.lines[first])[x] for x in signs} == {"▼"}
+    times = strips.text(result.lines[-1])
+    assert re.search("├[─━▼ ]* A [^├┤]*┤", times)
+    # The time of the cursor has a place of its own, or is left out.
+    assert (clock_time(session.unix(settings.cursor_ns)) in times) == (size[0] > 80)
+
+
+@pytest.mark.parametrize(("busy", "is_shown"), [(0.5, True), (0.005, False)])
+def test_few_ticks_do_not_divide_the_busy_time(busy: float, is_shown: bool) -> None:
+    """The share of user time, in ticks of 10 ms, once was 2.0 % beside 0.5 % of busy time."""
+    machine = guest({0: CpuLoad(busy)})
+    session, interval = session_after_samples(machine)
+    cores = Cores(session)
+    units = chart_units(cores, range(len(cores.rows)), counted=False)
+    episodes = RowEpisodes(session)
+    episodes.read(interval)
+    values = UnitReader(RowReader(session, cores).read(interval), units, GHZ, episodes)
+    title = strips.text(title_runs(values.unit_values(units[0]), 120, colour=True))
+    number = r"\d+\.\d" if is_shown else "·"
+    assert re.search(rf" {100 * busy:.1f} % .* user +{number} .* kernel +{number} ", title)
+    panel = core_panel(session, interval, ViewSettings(cpu=0), 60, 20)
+    for name in ("user", "kernel"):
+        (text,) = (
+            strips.text(runs) for runs, _ in panel if strips.text(runs).split()[:1] == [name]
+        )
+        assert (text.split()[1] == "·") != is_shown
 
 
 @pytest.mark.parametrize("seconds", [8, 40])

@@ -16,9 +16,9 @@ from perftop.draw import strips
 from perftop.draw.columns import DOUBTED_SIGN
 from perftop.session.history import History
 from perftop.session.session import Session
-from perftop.tui.overview.chart_cells import TaskLanes
 from perftop.tui.overview.chart_numbers import chart_units
 from perftop.tui.overview.core_page import CorePage, task_table
+from perftop.tui.overview.task_lanes import TaskLanes
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.view_settings import GROUPINGS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import calendar
 import time
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -55,7 +54,7 @@ def test_the_last_bin_contains_the_current_time(a: time_axis.Axis) -> None:
 @given(st.integers(0, 10**16), st.sampled_from([5.0, 60.0, 600.0, 3600.0]), st.integers(12, 300))
 def test_the_axis_has_the_finest_bins_that_fit(now_ns: int, window_s: float, room: int) -> None:
     a = time_axis.fit_axis(now_ns, window_s, room)
-    assert a.cells == room
+    assert a.columns == room
     assert (
         window_s * 1e9 <= a.columns * a.bin_ns <= 9 / 8 * window_s * 1e9
     )  # eight bins a tick at least
@@ -185,21 +184,12 @@ def test_an_episode_that_ended_retroactively_is_drawn() -> None:
     assert time_axis.visible_episodes(axis_at(100), session) == [now, seen]
 
 
-# --- cells of several columns
-
-
-def dots(now_s: float = 100.0, **more: int) -> time_axis.Axis:
-    """Returns an axis of 40 columns of 1 s, up to second 100 of the day."""
-    return replace(time_axis.Axis(100 * S, S, 40, round(now_s * S)), **more)
-
-
 def test_an_end_on_an_edge_belongs_to_the_earlier_bin_and_a_start_to_the_later() -> None:
     """An example is a CPU that goes offline at the time of the newest sample."""
-    a = dots(cell_columns=2)
-    assert a.cells == 20
+    a = time_axis.Axis(100 * S, S, 40, 100 * S)
     assert a.cells_of(Episode("offline", [0], 100 * S)) is None
-    assert a.cells_of(Episode("offline", [0], 100 * S - 1)) == (range(19, 20), True)
-    assert a.cells_of(Episode("offline", [0], 0, 64 * S)) == (range(2), False)
+    assert a.cells_of(Episode("offline", [0], 100 * S - 1)) == (range(39, 40), True)
+    assert a.cells_of(Episode("offline", [0], 0, 64 * S)) == (range(4), False)
 
 
 @pytest.mark.parametrize(("at_s", "step_s", "drawn"), [
