@@ -16,7 +16,7 @@ from screen_numbers import Line, agrees, fed_messages, press_until_shown, sum_of
 from terminal_apps import shown_app
 
 from perfprobe.sources.sim.machine import SCENARIOS
-from perftop.base.text import GHZ
+from perftop.base.text import GHZ, whole_percent
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.output import stat_text, why_text
@@ -242,6 +242,19 @@ def header_errors(lines: list[str], message: Line) -> Iterator[str]:
             yield f"header, {key}: {match[1]} is drawn, {message['machine'][key]} is in JSON"
 
 
+def alert_errors(lines: list[str], episodes: list[Line]) -> Iterator[str]:
+    """The loss stated in the sentence equals the depth of an episode."""
+    line = next((line for line in lines[:4] if line.startswith("▌")), "")
+    match = re.search(r"(?:takes|took|costs?|for) (\d[\d.]* %)|([\d.]+ GHz) below", line)
+    if match is None:
+        return
+    depths = [e["depth"] for e in episodes if e["depth"] is not None]
+    printed = {whole_percent(d) for d in depths} | {f"{100 * d:.1f} %" for d in depths}
+    printed |= {f"{d / 1e9:.2f} GHz" for d in depths}
+    if (match[1] or match[2]) not in printed:
+        yield f"alert: {match[0]} is drawn, {depths} are in JSON"
+
+
 def core_page_errors(lines: list[str], message: Line) -> Iterator[str]:
     """The values at the bottom of the page, in columns, at fixed cells after their names."""
     top = next(i for i, line in enumerate(lines) if re.search(r"CPUs? [\d, ]+ · package", line))
@@ -306,6 +319,36 @@ def chart_errors(lines: list[str], message: Line, losing_cpus: set[int]) -> Iter
             share = core["smt"][state]
             if share is not None and not agrees(text, share, 100):
                 yield f"{names} {state}: {text} is drawn, {share} is in JSON"
+
+
+def account_errors(lines: list[str], message: Line) -> Iterator[str]:
+    """The line above a chart of the time use of a CPU."""
+    cpus = {row["cpu"]: row for row in message["cpus"]}
+    keys = {"user": "user", "kernel": "system", "steal": "steal", "idle": "idle"}
+    for line in lines:
+        result = re.match(r".{3}CPU (\d+) +([\d.]+) %", line)
+        if result is None:
+            continue
+        row = cpus[int(result[1])]
+        printed = {"util": result[2]}
+        printed |= {keys[name]: text for name, text in re.findall(r"(\w+) +([\d.]+)  ", line)
+                 if name in keys}  # fmt: skip
+        for key, text in printed.items():
+            if not agrees(text, row[key], 100):
+                yield f"CPU {result[1]}, {key}: {text} is drawn, {row[key]} is in JSON"
+
+
+def time_view_errors(lines: list[str], message: Line) -> Iterator[str]:
+    """The newest values, at the right of the rows."""
+    cpus = {row["cpu"]: row for row in message["cpus"]}
+    for line in lines:
+        result = re.match(r"[▌ ] +(?:\d+ +)?(\d+(?:,\d+)*)  .*?((?: +[\d.]+)+)[◐▼╳≁ ]*$", line)
+        if result is None or "package" in line:
+            continue
+        texts, names = result[2].split(), result[1].split(",")
+        for cpu, text in zip(names, texts[-len(names) :], strict=False):
+            if int(cpu) in cpus and not agrees(text, cpus[int(cpu)]["util"], 100):
+                yield f"time, CPU {cpu}: {text} is drawn, {cpus[int(cpu)]['util']} is in JSON"
 
 
 def text_errors(session: Session, interval: Interval, message: Line) -> Iterator[str]:
@@ -414,14 +457,15 @@ def test_all_other_places_show_the_values_of_stat(scenario: str, small: bool) ->
             text = interval_line(session, interval)
             episodes = [episode_line(session, episode) for episode in session.running]
             lines = app.terminal.lines()
-            wrong = [*header_errors(lines, text)]
+            wrong = [*header_errors(lines, text), *alert_errors(lines, episodes)]
             wrong += [
                 *fleet_errors(session, interval, text),
                 *verdict_errors(session, interval, lines),
             ]
             if small:
-                wrong += selected_core_errors(lines, text)
+                wrong += [*selected_core_errors(lines, text), *account_errors(lines, text)]
                 wrong += chart_errors(lines, text, losing_cpus(episodes))
+            wrong += time_view_errors(await press_until_shown(app, "3", "window 60 s"), text)
             page = await press_until_shown(app, "enter", "CPU seconds of")
             wrong += core_page_errors(page, text)
             wrong += text_errors(session, interval, text)
