@@ -23,7 +23,8 @@ import pytest
 from perftop.model.kinds import CAUSES, KERNEL_WORK, KINDS, kind_of_cause
 
 TESTS = Path(__file__).parent.parent
-WHY, STAGED = "app/output/test_why.py", "incidents/test_staged.py"
+WHY, WAITING = "app/output/test_why.py", "app/output/test_waiting.py"
+STAGED = "incidents/test_staged.py"
 IN_KERNEL = (
     f"{WHY}::test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process",
     f"{STAGED}::test_samples_of_the_kernel_take_the_share_of_the_jobs_own_clock",
@@ -74,7 +75,7 @@ INCIDENTS = (
               f"{WHY}::test_a_lowered_power_limit_hints_at_running_power_managers")),
     Incident(7, "idle injection, a job at 45 % of a core", "size", "neighbour idle-injection",
              "idle_inject, as the task that ran there",
-             (f"{WHY}::test_a_kernel_thread_is_named_by_its_function",)),
+             (f"{WAITING}::test_a_kernel_thread_is_named_by_its_function",)),
     Incident(8, "600 MHz for ever on an APU2", "loss", "turbo-drop unknown",
              "nobody: the P-state limit of the CPU is evidence, who set it is not known",
              (f"{CLOCKS}::test_the_p_state_limit_of_amd_is_evidence_but_not_a_cause",)),
@@ -90,7 +91,7 @@ INCIDENTS = (
              (*IN_KERNEL, SETTING)),
     Incident(12, "wake-ups from C6, 150 to 230 us each", "size", "neighbour idle-exit",
              "the idle states, with the deepest that is enabled",
-             (f"{WHY}::test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states",
+             (f"{WAITING}::test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states",
               "probe/instruments/test_wake.py::*")),
     Incident(13, "a polling sibling, -18.8 %", "size", "neighbour sibling",
              "the task on the sibling",
@@ -105,7 +106,7 @@ INCIDENTS = (
     Incident(16, "2 of 256 CPUs in an allocation of Slurm", "size", "neighbour scheduler",
              "the mask or cpuset, with its CPUs",
              (f"{STAGED}::test_two_processes_on_one_cpu_wait_for_each_other",
-              f"{WHY}::test_a_job_limited_to_few_cpus_gets_its_mask")),
+              f"{WAITING}::test_a_job_limited_to_few_cpus_gets_its_mask")),
     Incident(17, "steal of 89 to 93 %", "size", "steal hypervisor", "the hypervisor",
              ("test_stolen.py::test_stolen_time_is_an_episode",)),
     Incident(18, "stalls of NUMA balancing", "size", "memory-stall numa-balancing",
@@ -117,7 +118,7 @@ INCIDENTS = (
     Incident(20, "split locks, freezes of 10 ms", "size", "stopped split-lock",
              "the task that the kernel's log names",
              (f"{STAGED}::test_sleeps_after_split_locks_are_attributed_to_them",
-              f"{WHY}::test_the_cost_of_sleeps_after_split_locks_is_inferred")),
+              f"{WAITING}::test_the_cost_of_sleeps_after_split_locks_is_inferred")),
     Incident(21, "a mitigation doubles the time in the kernel", "size", "kernel mitigation",
              "the mitigation, and the process",
              (*IN_KERNEL, SETTING)),
@@ -144,7 +145,7 @@ INCIDENTS = (
     Incident(28, "noise of the system at 8192 CPUs", "size", "neighbour scheduler",
              "the task that interrupts, with the longest wait",
              (f"{STAGED}::test_the_loss_to_a_hog_is_the_victims_waiting_time",
-              f"{WHY}::test_a_small_wait_is_shown_with_its_longest_part")),
+              f"{WAITING}::test_a_small_wait_is_shown_with_its_longest_part")),
     Incident(29, "a convoy at a lock of the program", "none", "",
              "nobody: a program's own locks are its own",
              (f"{STAGED}::test_what_a_program_does_itself_is_not_attributed_to_others",)),
