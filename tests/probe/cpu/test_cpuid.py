@@ -70,6 +70,9 @@ def test_only_hybrids_have_a_core_type() -> None:
     ((0x07280203, 0, 0, 0x503), Perfmon(3, 2, 40, 3, 40, False, frozenset(range(7)))),
     ((0x07300403, 0x4, 0, 0x603),
      Perfmon(3, 4, 48, 3, 48, False, frozenset({0, 1, 3, 4, 5, 6}))),
+    # Fewer than three fixed counters are believed only from version 5 on.
+    ((0x07300404, 0, 0, 0x601), Perfmon(4, 4, 48, 3, 48, False, frozenset(range(7)))),
+    ((0x07300405, 0, 0, 0x601), Perfmon(5, 4, 48, 1, 48, False, frozenset(range(7)))),
     (GENOA_GUEST[0x0A], Perfmon(0, 0, 0, 0, 0, False)),
 ])  # fmt: skip
 def test_perfmon_leaf_is_decoded(registers: LeafRegisters, expected: Perfmon) -> None:

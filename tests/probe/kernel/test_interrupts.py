@@ -38,7 +38,7 @@ class Node:
         self.seconds += 1
         self.softirq += softirq
         n = self.seconds
-        stat = f"cpu  1 2 3\ncpu0 {40 * n} 0 0 {20 * n} 0 0 {self.softirq} 0 0 0\n"
+        stat = f"cpu  1 2 3\ncpu0 {30 * n} 0 {10 * n} {20 * n} 0 0 {self.softirq} 0 0 0\n"
         trees.put(self.root, "proc/stat", f"{stat}cpu4 0 0 {n} {99 * n} 0 0 0 0 0 0\nintr 5\n")
         trees.put(self.root, "proc/interrupts", LINES.format(first=9000 * n, local=250 * n))
         trees.put(self.root, "proc/softirqs", SOFTIRQS.format(rx=40_000 * n, rcu=90 * n))
@@ -54,6 +54,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 def test_a_cpu_in_softirqs_is_recorded_with_the_most_frequent_kinds(node: Node) -> None:
     assert node.record_after_second(0) == {}
     assert node.record_after_second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
+    assert node.interrupts.kernel_shares == {0: 0.1, 4: 0.01}
     lines = [("36 virtio1-req.0", 9000), ("local timer interrupts", 250)]
     assert node.record_after_second(30) == {
         "0": [0.4, 0.0, 0.3, lines, [("NET_RX", 40_000), ("RCU", 90)]]

@@ -24,6 +24,7 @@ ffffffff81000600 T _raw_spin_lock
 ffffffff81000700 T native_queued_spin_lock_slowpath
 ffffffff81000800 T _raw_spin_unlock_irqrestore
 ffffffff81000900 t srso_return_thunk\t[mod]
+ffffffff81000a00 T osq_lock_table_init
 """
 CONTEXT = 2**64 - 128
 PROGRAM = "import os\nwhile True: os.stat('/proc/self/exe')"
@@ -39,6 +40,7 @@ def symbols(path: Path, text: str) -> Symbols:
     ((0x7FF, 0x610, 0x520), "lock", "path_init"), ((0x810, 0x520), "", "path_init"),
     ((0x910, 0x520), "mitigation", "srso_return_thunk"), ((0x520, 0x200), "", "path_init"),
     ((0x710, 0x610, 0x410), "clock", "read_hpet"),
+    ((0xA10, 0x520), "", "osq_lock_table_init"),
     ((0x810,), "", "_raw_spin_unlock_irqrestore"), ((-0x100,), "", ""),
 ])  # fmt: skip
 def test_a_stack_has_the_kind_and_function_of_its_work(

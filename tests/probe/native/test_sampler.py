@@ -162,6 +162,20 @@ def test_a_round_missed_by_all_lanes_has_no_frame(fd: int, monkeypatch: pytest.M
         assert sampler.late_rounds == 4
 
 
+@pytest.mark.parametrize(("stalled", "skipped"), [(3, 0), (4, 4)])
+def test_rounds_of_full_rings_are_skipped(
+    fd: int, monkeypatch: pytest.MonkeyPatch, stalled: int, skipped: int
+) -> None:
+    scripted = ScriptedLibrary(monkeypatch)
+    scripted.delivered = 1
+    with Sampler(10**9, ROW, check_cpu=False, ring_rounds=4) as sampler:
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
+        scripted.now_ns = lib.pp_start(sampler._sampler) + stalled * 10**9
+        drained = sampler.drain()
+    assert drained is not None
+    assert (drained.number, sampler.late_rounds) == (skipped, skipped)
+
+
 def test_frames_without_lanes_continue() -> None:
     with Sampler(PERIOD_NS, ROW) as sampler:
         assert drain(sampler).delivered_cpus == 0

@@ -188,6 +188,7 @@ def refuse_event(event: Event, _cpu: int, _host_only: bool) -> int:
 @pytest.mark.parametrize(("masks", "kernel", "why"), [
     (["0,4", "0,4"], fakeperf.Kernel(refuse=refuse_event), "perf_event_paranoid <= 0 (it is 2)"),
     (["0,4", "0"], fakeperf.Kernel(), "different numbers of memory controllers"),
+    (["9", "9"], fakeperf.Kernel(), "different numbers of memory controllers"),
     ([], fakeperf.Kernel(), "shows no memory controllers"),
 ])  # fmt: skip
 def test_missing_traffic_has_its_reason(

@@ -133,6 +133,10 @@ def test_interrupt_totals_are_not_read_on_large_machines(tmp_path: Path) -> None
     machine.close()
 
 
+def test_a_number_has_at_most_18_digits() -> None:
+    assert parse_totals(f"intr {10**18 - 1}\nctxt {10**18}\n") == [10**18 - 1, None]
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_give_bounded_numbers_or_none(data: bytes) -> None:
     text = data.decode("ascii", "replace")

@@ -51,7 +51,7 @@ CHECK = Check("x", "", "", 0.01, "")
     ("measured", "max_loss", "max_gain", "expected"),
     [(100.9, 0, 0, "trusted"), (102, 0, 0, "close"), (104, 0, 0, "unusable"),
      (104, 0, 5, "disturbed"), (105.9, 0, 5, "disturbed"), (104, 5, 0, "unusable"),
-     (96, 5, 0, "disturbed"),
+     (96, 5, 0, "disturbed"), (94.1, 5, 0, "disturbed"),
      (96, 0, 5, "unusable"), (0, 0, 1e9, "unusable")],
 )  # fmt: skip
 def test_an_outcome_decides_its_verdict(
