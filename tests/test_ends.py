@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 from types import FrameType
 
@@ -23,7 +22,7 @@ from waiting import MAX_WAIT_S, process_state, wait_for
 
 from perftop.__main__ import _end
 from perftop.base import END_SIGNALS
-from perftop.process.launch import GRACE_S
+from perftop.process.launch import Probe
 from perftop.verbs.options import fast_imports
 
 
@@ -70,16 +69,14 @@ def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:
     wait_gone(probe)
 
 
-def test_a_probe_that_measures_once_ends_at_once_with_its_reader() -> None:
+def test_a_probe_that_measures_once_is_ended_by_a_signal() -> None:
     """Its C function ends neither for closed pipes nor for a Python handler of signals."""
-    with command.started_process("ramp", "--seconds", "60") as process:
-        wait_for(lambda: command.children(process.pid), "the probe starts")
-        (probe,) = command.children(process.pid)
-        begun_s = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(MAX_WAIT_S) == 128 + signal.SIGTERM
-        assert time.monotonic() - begun_s < GRACE_S
-    assert has_ended(probe)
+    probe = Probe(command.argv("ramp", "--seconds", "60", program="perfprobe"))
+    with probe.stdout:
+        pid = probe.process.pid
+        wait_for(lambda: len(os.sched_getaffinity(pid)) == 1, "the function has a CPU of its own")
+        probe.end()
+    assert probe.process.returncode == -signal.SIGTERM
 
 
 def test_a_killed_probe_is_reported_after_the_summary() -> None:
