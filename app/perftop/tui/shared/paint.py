@@ -54,9 +54,7 @@ and only to its letter colour, and whether the style has its own background."""
 class RunWriter:
     """Writes runs as text with the escape sequences of their styles."""
 
-    def __init__(
-        self, styles: Mapping[str, Style], system: ColorSystem, *, ascii_: bool = False
-    ) -> None:
+    def __init__(self, styles: Mapping[str, Style], system: ColorSystem, ascii_: bool) -> None:
         self.styles = theme.Styles(styles)
         self.system, self.ascii = system, ascii_
         self._switches: dict[str, _StyleSwitch] = {}
@@ -70,9 +68,8 @@ class RunWriter:
         last_key, background, field = "", None, False
         for text, key in (*runs, (" " * blanks, "text")) if blanks else runs:
             if key != last_key:
-                own_ground, full_code, colour, changes_ground = switches.get(key) or self._switch(
-                    key
-                )
+                switch = switches.get(key) or self._switch(key)
+                own_ground, full_code, colour, changes_ground = switch
                 if not text:
                     continue
                 if changes_ground or field or background is None or not text.isspace():
@@ -109,14 +106,14 @@ def is_ascii(app: App[Any]) -> bool:
 
 @lru_cache(maxsize=32)
 def _run_writer(
-    name: str, state: theme.LineState, no_color: bool, system: ColorSystem, ascii_: bool = False
+    name: str, state: theme.LineState, no_color: bool, system: ColorSystem, ascii_: bool
 ) -> RunWriter:
     styles = theme.line_styles(name, state)
     if no_color:
         styles = theme.without_colours(styles)
     if system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
         styles = {key: theme.to_256_colours(style) for key, style in styles.items()}
-    return RunWriter(styles, system, ascii_=ascii_)
+    return RunWriter(styles, system, ascii_)
 
 
 # --- strips that keep their text with escape sequences

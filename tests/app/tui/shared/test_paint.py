@@ -20,8 +20,8 @@ from perftop.draw import strips, theme
 from perftop.draw.columns import Run as TextRun
 from perftop.tui.shared.paint import LineUpdate, RenderedStrip, RunWriter, _run_writer
 
-INK = RunWriter(theme.line_styles("perftop-dark"), ColorSystem.TRUECOLOR)
-CHOSEN = RunWriter(theme.line_styles("perftop-dark", "chosen"), ColorSystem.TRUECOLOR)
+INK = RunWriter(theme.line_styles("perftop-dark"), ColorSystem.TRUECOLOR, ascii_=False)
+CHOSEN = RunWriter(theme.line_styles("perftop-dark", "chosen"), ColorSystem.TRUECOLOR, ascii_=False)
 CONSOLE = Console(
     file=io.StringIO(), force_terminal=True, color_system="truecolor", legacy_windows=False
 )
@@ -132,16 +132,18 @@ def test_whole_lines_are_not_copied() -> None:
 def test_a_terminal_with_fewer_colours_gets_its_own_ones() -> None:
     """A line rendered for 24-bit colours is drawn by a console with 16."""
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
-    writer = RunWriter({"text": Style(color="#123456", bgcolor="#000000")}, ColorSystem.TRUECOLOR)
+    writer = RunWriter(
+        {"text": Style(color="#123456", bgcolor="#000000")}, ColorSystem.TRUECOLOR, ascii_=False
+    )
     assert "38;2" not in RenderedStrip([("abc", "text")], writer, 3).render(console)
 
 
 def test_a_terminal_of_256_colours_gets_fixed_colours_only() -> None:
-    result = _run_writer("perftop-dark", "chosen", no_color=False, system=ColorSystem.EIGHT_BIT)
+    result = _run_writer("perftop-dark", "chosen", False, ColorSystem.EIGHT_BIT, False)
     written = result.write([("abc", "alarm")], 3)
     assert "38;5;203" in written
     assert "48;5;235" in written
-    grey = _run_writer("perftop-safe", "victim", no_color=True, system=ColorSystem.EIGHT_BIT)
+    grey = _run_writer("perftop-safe", "victim", True, ColorSystem.EIGHT_BIT, False)
     assert "38;5;102" in grey.write([("abc", "mark")], 3)
 
 
