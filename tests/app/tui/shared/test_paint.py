@@ -155,7 +155,7 @@ def test_ascii_replaces_other_characters() -> None:
 
 
 def test_losses_are_as_bright_as_other_text_without_colour() -> None:
-    styles = _run_writer("perftop-dark", "victim", True, ColorSystem.TRUECOLOR).styles
+    styles = _run_writer("perftop-dark", "victim", True, ColorSystem.TRUECOLOR, False).styles
     assert styles["alarm"] == styles["bright"]
     assert styles["alarm"] != styles["text"]
 
