@@ -143,7 +143,10 @@ def _core_loss_lines(
     history."""
     loss, core, kind = row[0], cores.rows[row[0].row], "core" if cores.has_pairs else "CPU"
     strip_width = min(MAX_LOSS_HISTORY_WIDTH, max(0, width // 2 - 4))
-    room = max(0, width - strip_width - SHARE_WIDTH - 7)
+    shares = sorted(each.share for each in row if isfinite(each.share))
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (*shares[:1], *shares[-1:]))
+    share_text = (f"{'–'.join(ends)} %" if ends else "–").rjust(SHARE_WIDTH)
+    room = max(0, width - strip_width - len(share_text) - 7)
     name = f"{kind} {cores.name(loss.row, '') if cores.has_pairs else core.cpus[0]}"
     where = [] if core.l3 is None else [f"L3 {core.l3}"]
     where += [f"CPUs {cores.cpu_lists[loss.row]}"] if cores.has_pairs else []
@@ -154,13 +157,10 @@ def _core_loss_lines(
     room -= len(name)
     details = next((f"  {', '.join(where[:n])}" for n in (2, 1, 0)
                     if len(", ".join(where[:n])) + 2 <= room), "")  # fmt: skip
-    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (row[-1].share, loss.share)
-                         if isfinite(share))  # fmt: skip
-    share_text = f"{'–'.join(ends)} %" if ends else "–"
     lines: list[list[Run]] = [[
         ("  ", "text"), (episode_style.marker(loss.episode), loss.style), (" ", "text"),
         (name, "bright"), (f"{details:<{max(0, room)}}", "dim"),
-        (f"{share_text:>{SHARE_WIDTH}}", loss.style), ("  ", "text"),
+        (share_text, loss.style), ("  ", "text"),
         *_loss_history_runs(past, cpus, interval.time_ns, strip_width, loss.style),
     ]]  # fmt: skip
     if len(row) > 1:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from math import nan
 
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, task_records
 from played_apps import Run, running_app
 
 from perftop.draw import strips
+from perftop.draw.columns import MAX_SIMILAR_ROWS
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
@@ -16,6 +18,8 @@ from perftop.session.session import Session
 from perftop.tui.overview.overview import Overview
 from perftop.tui.panels import panels
 from perftop.tui.panels.panels import PANEL_FUNCTIONS, PanelKind, PanelRow
+from perftop.tui.panels.worst_cores import CoreLoss, worst_core_lines
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import drop_duplicate_losses
 from perftop.tui.shared.view_settings import ViewSettings
 
@@ -191,3 +195,22 @@ def test_short_episodes_of_one_cause_share_a_line() -> None:
     long = Episode("steal", [0], 2 * 10**9, 10 * 10**9, 0.2, "hypervisor")
     groups = panels._group_by_start([*short, long])
     assert [len(group) for group in groups] == [10, 1]
+
+
+@pytest.mark.parametrize(("shares", "text"), [
+    ([0.18, 0.22, 0.19], "18–22 %"), ([1.0, 0.9, 0.8], "80–100 %"), ([0.25, nan, 0.2], "20–25 %"),
+    ([0.2, 0.2], "20 %"), ([nan, nan], "–"),
+])  # fmt: skip
+def test_cores_that_lose_alike_have_the_range_of_their_losses(
+    shares: list[float], text: str
+) -> None:
+    session, interval = observe(Machine(cores=8, threads=1), 20)
+    listed = [
+        CoreLoss(cpu, Episode("neighbour", [cpu], 0, None, share, "sibling"), cpu, share, True)
+        for cpu, share in enumerate([0.3] * MAX_SIMILAR_ROWS + shares)
+    ]
+    lines = worst_core_lines(session, interval, Cores(session), listed, None, 60, 20)
+    texts = [strips.text(line) for line, _ in lines]
+    (shared_row,) = (line for line in texts if f"+{len(shares)} alike" in line)
+    assert shared_row.split("alike")[1].lstrip().startswith(f"{text}  ▁"), shared_row
+    assert {len(line) for line in texts if " %  ▁" in line or "–  ▁" in line} == {59}
