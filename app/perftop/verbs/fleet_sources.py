@@ -81,8 +81,8 @@ class SshSource:
         dropped_frames = sum(m.frames_lost for m in self.fleet.answering_machines)
         cost = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
         rate = self._received.per_s()
-        received = f"{rate / 1e3 if isfinite(rate) else 0:.0f} kB/s"
-        return [*cost, received, f"dropped frames {dropped_frames}"]
+        received = [f"{rate / 1e3:.0f} kB/s"] if isfinite(rate) else []
+        return [*cost, *received, f"dropped frames {dropped_frames}"]
 
     async def run(self) -> None:
         def connect(argv: list[str]) -> ProbeStream:
