@@ -91,10 +91,8 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
     cores = session.selected_cores()
     work = np.array([_work_of_core(session, interval, core) for core in cores])
     if len(work):
-        weight, clock, ceiling = work.T
-        is_known = (weight > 0) & np.isfinite(clock) & np.isfinite(ceiling)
-        if total := weight[is_known].sum():
-            weight, clock, ceiling = weight[is_known], clock[is_known], ceiling[is_known]
+        weight, clock, ceiling = work[np.isfinite(work).all(axis=1)].T
+        if total := weight.sum():
             numbers["ceiling_hz"] = float((weight * ceiling).sum() / total)
             numbers["below"] = float(weight[clock < ceiling * (1 - DROP_START)].sum() / total)
     pairs = [core for core in cores if len(session.cores[core]) > 1]

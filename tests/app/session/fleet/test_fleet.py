@@ -8,7 +8,7 @@ from math import isnan, nan
 
 import pytest
 import synth
-from fakes import CpuLoad, Machine, guest
+from fakes import CpuLoad, Machine, guest, observe
 
 from perfprobe import wire
 from perftop.session.fleet import (
@@ -27,6 +27,7 @@ from perftop.session.fleet_machine import (
     MachineEpisode,
     lost_share,
     mean_numbers,
+    read_numbers,
 )
 from perftop.session.fleet_machine import Machine as Row
 from perftop.session.history import History
@@ -154,6 +155,26 @@ def test_means_exclude_unknown_values() -> None:
     b = {**UNKNOWN_NUMBERS, "busy": 0.5, "clock_hz": 3.5e9}
     assert mean_numbers([a, b])["clock_hz"] == pytest.approx(2.5e9)
     assert mean_numbers([a, b])["steal"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("unknown", "ceiling_hz", "below"), [
+    ("", 3e9, 0.75), ("busy_hz", 2e9, 0.5), ("ceiling", 2e9, 0.5),
+])  # fmt: skip
+def test_clocks_and_ceilings_are_weighted_with_the_work_of_cores(
+    unknown: str, ceiling_hz: float, below: float
+) -> None:
+    """Core 0 is busy twice as much as cores 1 and 2, core 3 not at all. `unknown` is what is not
+    known of core 0."""
+    session, interval = observe(Machine(cores=4, threads=1))
+    columns = {"util": interval.values["util"], "busy_hz": interval.values["busy_hz"],
+               "ceiling": interval.ceiling_hz}  # fmt: skip
+    columns["util"][:] = 1.0, 0.5, 0.5, 0.0
+    columns["busy_hz"][:] = 3e9, 2e9, 1e9, nan
+    columns["ceiling"][:] = 4e9, 2e9, 2e9, 2e9
+    if unknown:
+        columns[unknown][0] = nan
+    numbers = read_numbers(session, interval)
+    assert (numbers["ceiling_hz"], numbers["below"]) == (ceiling_hz, below)
 
 
 def test_names_are_sorted_by_their_numbers() -> None:
