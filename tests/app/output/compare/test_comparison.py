@@ -327,6 +327,15 @@ def test_open_questions_have_a_way_to_answer_them() -> None:
     assert next_step(certain) == next_step(single) == ""
 
 
+def test_the_time_of_a_phase_is_discussed_before_rates_of_the_whole() -> None:
+    def readings(key: str, mean: float) -> list[Reading]:
+        return [Reading({key: mean * share}, {}, {}) for share in (0.94, 1.0, 1.06)]
+
+    whole = "", readings("busy_hz", 3e9), readings("busy_hz", 3.1e9)
+    load = "load", readings("length_s", 40), readings("length_s", 42.4)
+    assert " %. Length: no difference found; −" in headline(compare([whole, load]))
+
+
 def test_work_and_speed_are_separated() -> None:
     """B runs as many instructions in fewer cycles, which is better, but at fewer cycles a
     second."""

@@ -126,6 +126,7 @@ def test_missing_families_of_a_vm_have_a_reason() -> None:
                         "perftop_ceiling_hertz", "perftop_below_ceiling_seconds_total"}  # fmt: skip
     missing = {labels[0]: labels[1] for labels, value in series_named(screen, "perftop_missing")}
     assert "no core PMU in this guest" in missing["perftop_cycles_total:all"]
+    assert "perftop_reference_cycles_total" in missing, "it has no other ring"
     assert {"perftop_cpu_seconds_total:involuntary_halt", "perftop_energy_joules_total",
             "perftop_below_ceiling_seconds_total"} <= {*missing}  # fmt: skip
     assert all(missing.values())

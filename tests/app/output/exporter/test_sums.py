@@ -271,14 +271,16 @@ def test_overlapping_episodes_count_once_and_takeovers_have_one_cause(
 UNREAD = 0
 
 
-def stream(flags: dict[int, int], samples: int = 20) -> list[wire.Message]:
+def stream(flags: dict[int, int], samples: int = 20, early_ticks: int = 0) -> list[wire.Message]:
     """Returns a stream of two cores with one thread, which run half of the time. `flags` are those
-    of the first core, by sample."""
+    of the first core, by sample; its read in sample 5 is `early_ticks` earlier than the other."""
     hello = synth.hello([synth.REF], cores=2, threads=1)
     results: list[wire.Message] = [hello]
     for seq in range(samples + 1):
-        values = {"ref": [STEP // 2 * seq] * 2}
-        results.append(synth.frame(hello, seq, values, flags=[flags.get(seq, 1), wire.ROW_SAMPLED]))
+        stamps = [STEP * seq - (early_ticks if seq == 5 else 0), STEP * seq]
+        values = {"ref": [stamp // 2 for stamp in stamps]}
+        row_flags = [flags.get(seq, 1), wire.ROW_SAMPLED]
+        results.append(synth.frame(hello, seq, values, stamps=stamps, flags=row_flags))
     return results
 
 
@@ -300,6 +302,14 @@ def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float)
     assert seconds.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
     assert seconds["neither"] == seconds["lp0"] == pytest.approx((2.0 - unknown_s) / 2)
     assert sum(seconds.values()) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("early_s", "unknown_s"), [(0.045, 0.0), (0.055, 0.055)])
+def test_the_next_read_covers_a_delay_of_up_to_half_a_sample(
+    early_s: float, unknown_s: float
+) -> None:
+    _, page = fed_page(stream({}, early_ticks=int(early_s * synth.TSC_HZ)), "core")
+    assert seconds_by_state(page).get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-6)
 
 
 def test_an_offline_core_adds_no_time() -> None:
