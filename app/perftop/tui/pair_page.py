@@ -21,8 +21,8 @@ from perftop.draw.strips import (
     Line,
     Piece,
     fit_line,
-    fit_runs,
     justify,
+    merge_runs,
     overlay,
     safe_cells,
     text,
@@ -252,7 +252,7 @@ def pair_page(pair: PairState) -> list[Line]:
     body = _chart_lines(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
     x = LABEL_WIDTH + pair.cursor_cell
-    body = [(overlay(fit_runs(runs, pair.width, ""), x, [(CURSOR_STROKE, "bright")]), state)
+    body = [(overlay(merge_runs(runs, pair.width), x, [(CURSOR_STROKE, "bright")]), state)
             for runs, state in body]  # fmt: skip
     lines += [*body, *_episode_lines(pair), *_axis_lines(pair), _key_line(pair)]
     return lines[: pair.height]

@@ -10,6 +10,7 @@ import pytest
 from roots import ROOT
 
 from perfprobe import wire
+from perftop.draw import theme
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
 from perftop.tui.pair_page import LABEL_WIDTH, Alignment, PairState, Track, pair_page
@@ -81,7 +82,7 @@ def test_a_mark_that_one_recording_lacks_is_reported(tracks: tuple[Track, Track]
     assert "not aligned" in text(pair_page(state(tracks, Alignment("mark", "store")))[0][0])
 
 
-@pytest.mark.parametrize("size", [(40, 10), (80, 24), (240, 70)])
+@pytest.mark.parametrize("size", [(1, 1), (20, 5), (20, 30), (40, 10), (80, 24), (240, 70)])
 @pytest.mark.parametrize("ascii_", [True, False])
 def test_all_sizes_are_filled_and_no_line_is_too_long(
     tracks: tuple[Track, Track], size: tuple[int, int], ascii_: bool
@@ -91,6 +92,8 @@ def test_all_sizes_are_filled_and_no_line_is_too_long(
     assert len(lines) == tall
     if wide >= 80:
         assert max(width(runs) for runs, _ in lines) <= wide
+    styles = theme.line_styles(next(iter(theme.PALETTES)))
+    assert all(styles[style] for runs, _ in lines for _, style in runs), "every style exists"
 
 
 SHIPPED = ROOT / "app/perftop/recording/shipped"
