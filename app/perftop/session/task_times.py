@@ -458,15 +458,18 @@ class RunTimes:
                 sums[index] += seconds(times)
         return sums
 
+    @property
+    def was_throttled(self) -> bool:
+        """Whether a quota kept tasks from running."""
+        return any(quota.throttled_s > 0 for quota in self.quotas.by_group.values())
+
     def throttled_tasks(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
         """Returns the tasks that a quota kept from running, the most affected first. `times`:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
         the number of tasks that share a CPU. A quota takes no more time than its tasks waited."""
         tasks_by_group: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
-        if not any(quota.throttled_s > 0 for quota in quotas.by_group.values()):
-            return []
-        for key, task in times.items():
+        for key, task in times.items() if self.was_throttled else ():
             if task.wait_s > 0 and (quota := quotas.most_limiting_quota(key[0])) is not None:
                 tasks_by_group.setdefault(quota.group, (quota, []))[1].append(key)
         tasks = []
