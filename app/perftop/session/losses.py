@@ -287,7 +287,7 @@ class Losses:
     def _sums_with(
         self, samples: _LossSamples, episodes: Sequence[Episode]
     ) -> tuple[Floats, dict[Cause, Floats]]:
-        by_cause = {cause: lost_s.copy() for cause, lost_s in self._by_cause.items()}
+        by_cause = dict(self._by_cause)
         if not len(samples.since_ns):
             return self._wanted_s, by_cause
         wanted_s, parts_s = samples.wanted_s, samples.parts_s
@@ -303,20 +303,22 @@ class Losses:
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL_CAUSE, steal.sum(axis=0)
         for part, kinds in _NAMING_KINDS.items():
-            left_s = parts_s[:, LOSS_PARTS.index(part)].copy()
+            left_s = parts_s[:, LOSS_PARTS.index(part)]
             named = [episode for kind in kinds for episode in episodes if episode.kind == kind]
             for episode in named:
                 if left_s.any():
                     mask = self._episode_mask(episode, times)
                     yield (episode.kind, episode.cause), np.where(mask, left_s, 0.0).sum(axis=0)
-                    left_s[mask] = 0.0
+                    left_s = np.where(mask, 0.0, left_s)
             kind = "involuntary-halt" if part == "involuntary" else "turbo-drop"
             yield (kind, UNEXPLAINED), left_s.sum(axis=0)
-        rest_s = np.maximum(wanted_s - np.maximum(parts_s, 0.0).sum(axis=1), 0.0)
+        rest_s: Floats | None = None  # computed for the first episode that takes a part of it
         for episode in episodes:
             is_counted = "turbo_drop" in episode.evidence  # already in the clock's part
             is_shared = episode.kind == "neighbour" and episode.cause in _SHARED_RESOURCES
             if (episode.kind in _REST_KINDS or is_shared) and not is_counted:
+                if rest_s is None:
+                    rest_s = np.maximum(wanted_s - np.maximum(parts_s, 0.0).sum(axis=1), 0.0)
                 mask = self._episode_mask(episode, times)
                 taken_s = np.where(mask, rest_s * (episode.depth or 0.0), 0.0)
                 rest_s = rest_s - taken_s
