@@ -332,12 +332,7 @@ class RunSeries:
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
         part = slice(first, last)
-        amounts, sizes = batch.values.samples(part).group_sums(self._shown, self._metric_indices)
-        both = batch.split.states[part, :, STATES.index("both")]
-        known = np.isfinite(both)
-        energy_j, span_s = self._package_energy(batch.delta[part])
-        both_sum = np.where(known, both, 0.0).sum(axis=1)
-        sums = np.column_stack([amounts, both_sum, energy_j, sizes, known.sum(axis=1), span_s])
+        sums = batch.cached(self._amounts_and_sizes)[part]
         sums = self._sums + np.cumsum(sums, axis=0)
         self._sums = sums[-1]
         for time_ns, until in zip(batch.time_ns[part].tolist(), sums, strict=True):
@@ -345,6 +340,15 @@ class RunSeries:
                 self._slices.end_slice(time_ns, until)
         if self._session.now_ns >= self.losses.due_ns and self._session.tracks_losses:
             self.losses.end_slice(self._session.now_ns, self._lost_s())
+
+    def _amounts_and_sizes(self, batch: SampleBatch) -> Floats:
+        """Returns the amounts, then the sizes, of each sample: (samples, 2 x keys)."""
+        amounts, sizes = batch.values.group_sums(self._shown, self._metric_indices)
+        both = batch.split.states[..., STATES.index("both")]
+        known = np.isfinite(both)
+        both_sum = np.where(known, both, 0.0).sum(axis=1)
+        energy_j, span_s = self._package_energy(batch.delta)
+        return np.column_stack([amounts, both_sum, energy_j, sizes, known.sum(axis=1), span_s])
 
     def _lost_s(self) -> Floats:
         losses = self._session.lost_time()
@@ -418,6 +422,7 @@ class RecordingReader(Phases):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
+        session.track_losses(losses_only=True)
         self.series = RunSeries(session)
         return session
 
