@@ -35,6 +35,8 @@ CASES = [
     ("turbo-drop", "policy", PACKAGE, 1e9, {"cap": ClockCap("scaling_max_freq", 2e9)}, []),
     ("turbo-drop", "policy", ALL, 1e9, {"cap": ClockCap("turbo off, config-TDP", 2e9)}, []),
     ("turbo-drop", "license", [0, 8], 0.3e9, {"simd": SimdLevel(2, 0.8)}, []),
+    *(("turbo-drop", "license", PACKAGE, 0.3e9, LOW_CLOCK | {key: STREAM}, [])
+      for key in ("who", "self")),
     ("throttle", "thermal", PACKAGE, 0.021, {}, []),
     ("throttle", "prochot", PACKAGE, 0.0, {}, []),
     ("throttle", "thermal", [3], None, {"throttled_s": 0.8}, []),

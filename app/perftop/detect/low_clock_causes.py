@@ -1,4 +1,5 @@
-"""Finds the cause of a low clock by rules on counters. The first rule that applies decides."""
+"""Finds the cause of a low clock by rules on counters. The first rule that applies decides. Also
+finds the tasks whose wide SIMD code lowers a clock, from counters and records of tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Bools, Floats
 from perftop.model.confidence import (
     OUTSIDE_CPU,
     ClockCap,
@@ -23,6 +24,7 @@ from perftop.model.confidence import (
 )
 from perftop.model.counters import BlockCounter, Cores, Counters
 from perftop.model.delta import Delta
+from perftop.model.tasks import Task, TaskSnapshot
 
 REASON_CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
@@ -366,3 +368,60 @@ class DropCounts:
     @property
     def watts(self) -> float:
         return self.mean("energy_j")
+
+
+# --- Finds the tasks whose wide SIMD code lowers a clock.
+
+MAX_OTHERS_SHARE = 0.5
+"""Running time of all other tasks on a core below which a task is found, as a share of the time at
+a SIMD level. A level lasts about 1 ms longer than the code that needs it, so short pieces
+of such code may count up to twice."""
+
+
+class SimdTasks:
+    """Finds the task that kept a core at a SIMD level between two records of tasks. A record has a
+    task under the CPU on which it last ran, so the task must be on the core in both records."""
+
+    def __init__(self, tally: CounterTally, cores: Cores) -> None:
+        self._levels = [tally.entries[key] for key in LICENSE_COUNTERS if key in tally.entries]
+        self._cores, count = cores, len(cores.lists)
+        self._last_pids: list[set[int]] = [set() for _ in range(count)]
+        """PIDs of the tasks on each core in the last record."""
+        self._record_ns = self._sample_ns = 0
+        """Raw times in ns of the last record and of the last sample."""
+        self._is_low: Bools = np.zeros(count, bool)
+        """Mask of the cores whose clock was low in all samples since the last record."""
+        self._run_s, self._simd_s = np.zeros((2, count))
+        """Since the last record: the running time of each core's threads together, and the time for
+        which the core was at a SIMD level."""
+
+    def add_sample(self, is_low: Bools, tally_sums: Floats, run_s: Floats, busy_s: Floats,
+                   since_ns: int, time_ns: int) -> None:  # fmt: skip
+        """Adds a sample. `tally_sums`: those of the tally, by core. `run_s`: running time of all
+        threads of the core; `busy_s`: that of its busiest thread."""
+        self._is_low &= is_low & (since_ns == self._sample_ns)
+        self._sample_ns = time_ns
+        self._run_s += run_s
+        for entry in self._levels:
+            cycles, at_level = tally_sums[:, entry.offset : entry.offset + 2].T
+            self._simd_s += busy_s * at_level / np.where(cycles > 0, cycles, np.inf)
+
+    def add_record(self, snapshot: TaskSnapshot) -> list[tuple[Task, int]]:
+        """Adds the record of the last sample. Returns the tasks found, with their CPUs."""
+        found, span_s = [], (self._sample_ns - self._record_ns) / 1e9
+        last_pids, self._last_pids = self._last_pids, []
+        for core, cpus in enumerate(self._cores.lists):
+            tasks = [(task, cpu) for cpu in cpus for task in snapshot.tasks_on(str(cpu))]
+            self._last_pids.append({task.pid for task, _ in tasks})
+            if not self._is_low[core] or not tasks:
+                continue
+            busiest, cpu = max(tasks, key=lambda pair: pair[0].share)
+            ran_s = span_s * sum(task.share for task, _ in tasks if task.pid == busiest.pid)
+            others_s = max(0.0, self._run_s[core] - ran_s)
+            is_proven = others_s < MAX_OTHERS_SHARE * self._simd_s[core]
+            if is_proven and busiest.pid in last_pids[core]:
+                found.append((busiest, cpu))
+        self._record_ns = self._sample_ns
+        self._is_low[:] = True
+        self._run_s[:] = self._simd_s[:] = 0.0
+        return found

@@ -59,7 +59,10 @@ class Detection:
         # lost to a quota.
         detectors: list[tuple[Detector, set[str]]] = [
             (SuspectCounters(reader, episodes), {"suspect"}),
-            (TurboDrops(reader, episodes), {"turbo-drop", "neighbour", "throttle", "license"}),
+            (
+                TurboDrops(reader, episodes, self.neighbours.watched_job),
+                {"turbo-drop", "neighbour", "throttle", "license"},
+            ),
             (self.ramps, {"ramp"}),
             (self.quotas, {"quota", "neighbour"}),
             (self.neighbours, {"neighbour", "stopped"}),

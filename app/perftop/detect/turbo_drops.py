@@ -12,7 +12,7 @@ clocks are compared with the lower of ceiling and cap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from perftop.detect.engine import (
     max_gap_ns,
     util,
 )
+from perftop.detect.losses import blamed_tasks
 from perftop.detect.low_clock_causes import (
     LICENSE_COUNTERS,
     MIN_ACTIVE_SHARE,
@@ -39,15 +40,17 @@ from perftop.detect.low_clock_causes import (
     CounterTally,
     DropCase,
     DropCounts,
+    SimdTasks,
     evidence,
     verdict,
 )
-from perftop.model.confidence import BASE_CLOCK, ClockCap, SimdLevel, confidence
+from perftop.model.confidence import BASE_CLOCK, ClockCap, SimdLevel, TaskOnCpu, confidence
 from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta, any_by_sample, distinct, first_true, latest_known_values
 from perftop.model.kinds import CLOCK_CAPS, Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import SampleBatch, SampleReader, task_snapshots
+from perftop.model.tasks import TaskSnapshot, WatchedJob
 
 DROP_START, DROP_END = 0.05, 0.03
 """Shares of the ceiling by which a clock must be lower to start and to continue a drop. DROP_START
@@ -85,6 +88,8 @@ class SampleClocks:
     """Utilisation of the core's busiest thread; NaN if it was not read."""
     ceiling_hz: Floats
     delta: Delta
+    tasks: TaskSnapshot | None = None
+    """The record of tasks in this sample; None without one."""
 
 
 @dataclass(slots=True)
@@ -115,6 +120,8 @@ class _Drop(ShareEpisode):
     is_whole: bool  # whether cores of the group that wake up later join the drop
     tally_sums: Floats
     """Sums, over all samples with the drop, of the counters that may show the cause."""
+    blamed: dict[str, list[TaskOnCpu]] = field(default_factory=dict)
+    """The tasks whose wide SIMD code was found to lower the clock, as evidence."""
     is_scaled: bool = False
     paused_ns: int = 0
     """Total length in ns of the pauses after which the drop continued."""
@@ -158,8 +165,8 @@ def _decayed_mean(before: Floats, values: Floats, samples: float) -> Floats:
 class TurboDrops(Detector):
     """Detects clocks below the turbo ceiling."""
 
-    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self._reader = reader
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes, job: WatchedJob) -> None:
+        self._reader, self._job = reader, job
         self.is_available = reader.turbo.has_ceilings
         self._tally = CounterTally(reader.counters, USED_COUNTERS)
         pauses = PauseLimits(PAUSE_NS, max_gap_ns(reader.hello.sample_ns))
@@ -176,6 +183,7 @@ class TurboDrops(Detector):
             np.full(count, np.nan), np.full(count, np.nan),
         )  # fmt: skip
         self._is_capped = np.zeros(count, bool)
+        self._simd_tasks = SimdTasks(self._tally, cores)
         self._variance, self._mean_share = np.zeros(count), np.ones(count)
         """From samples without a drop: the mean of the clock as a share of its ceiling, and the
         variance of this share from one sample to the next."""
@@ -248,7 +256,8 @@ class TurboDrops(Detector):
             return []
         cycles, run_s = data.cycles_and_time()
         ceiling_hz = data.sample.ceilings.low_hz
-        clocks = SampleClocks(run_s, cycles, data.util(), ceiling_hz, data.sample.delta)
+        tasks = data.sample.batch.cached(task_snapshots).get(data.sample.index)
+        clocks = SampleClocks(run_s, cycles, data.util(), ceiling_hz, data.sample.delta, tasks)
         return self.step(clocks, data.since_ns, data.time_ns)
 
     def _compare_clocks(
@@ -306,7 +315,25 @@ class TurboDrops(Detector):
         is_deep &= sample.is_below(DROP_START) & ~self._has_drop()
         for key in distinct(sample.key[is_deep]):
             self._begin(key, sample, is_deep)
+        self._find_simd_tasks(clocks, sample)
         return ended
+
+    def _find_simd_tasks(self, clocks: SampleClocks, sample: _DropSample) -> None:
+        """Adds the tasks whose wide SIMD code lowers the clock to the evidence of drops."""
+        drops = [drop for drop in self._drops.running
+                 if drop.episode.cause == "license" and not drop.episode.is_calm]  # fmt: skip
+        if not drops:
+            return
+        is_low = np.logical_or.reduce([drop.members for drop in drops])
+        times = sample.since_ns, sample.time_ns
+        busy_s = np.nan_to_num(clocks.util) * ((times[1] - times[0]) / 1e9)
+        self._simd_tasks.add_sample(is_low, sample.sums, clocks.run_s, busy_s, *times)
+        if clocks.tasks is not None:
+            found = self._simd_tasks.add_record(clocks.tasks)
+            for drop in drops:
+                tasks = [(task, cpu) for task, cpu in found if cpu in drop.episode.cpus]
+                drop.blamed = blamed_tasks(tasks, self._job.pids()) or drop.blamed
+                drop.episode.evidence |= drop.blamed
 
     def _drop_sample(
         self, clocks: SampleClocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
@@ -375,6 +402,8 @@ class TurboDrops(Detector):
             "busy_hz": round(cycles / run_s),
             "ceiling_hz": round(allowed / run_s),
         }
+        if episode.cause == "license":
+            episode.evidence |= drop.blamed
         limit_w, before_w = episode.evidence.get("power_limit_w", 0.0), self._highest_limit_w
         highest_w = float(before_w[self._cores.package[first]])
         if episode.cause == "power-pl1" and 0 < limit_w < MAX_LOWERED_RATIO * highest_w:

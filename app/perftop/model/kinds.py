@@ -47,6 +47,9 @@ class Kind:
 
 
 _LOW_CLOCK_CAUSES = (
+    "Wide SIMD code of {who} keeps|kept {where} at {clocks}",
+    "Wide SIMD code of {own} keeps|kept {where} at {clocks}",
+    "{who} ({short}) {lost}, {where}",
     "{cause} keeps|kept {where} at {clocks}",
     "{cause} lowers|lowered the clock of {where} by {lost}",
     "{cause} keeps|kept {where} below {its} ceiling",

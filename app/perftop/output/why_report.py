@@ -272,8 +272,12 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
 
 def _culprit_name(cause: Cause, worst: Episode | None) -> str:
     kind, name = cause
-    if worst is not None and (blamed_tasks := culprits(worst)):
-        return blamed_tasks[0].comm
+    blamed_tasks = [] if worst is None else culprits(worst)
+    if cause == ("turbo-drop", "license") and worst is not None and "self" in worst.evidence:
+        return "its own wide SIMD code"
+    if blamed_tasks:
+        comm = blamed_tasks[0].comm
+        return f"wide SIMD code of {comm}" if name == "license" else comm
     if kind == "neighbour":
         act = {"memory": "saturate memory bandwidth", "cache": "fill the L3"}
         return f"others that {act.get(name, 'share cores')}"

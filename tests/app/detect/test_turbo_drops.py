@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import increments
@@ -20,8 +20,9 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import SimSource
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.turbo_drops import SampleClocks, TurboDrops
-from perftop.model.confidence import ClockCap
+from perftop.model.confidence import ClockCap, TaskOnCpu
 from perftop.model.sample_reader import SampleReader
+from perftop.model.tasks import TaskSnapshot, Thread, WatchedJob
 from perftop.session.session import Session
 
 PAUSE = 400_000_000 // S
@@ -40,20 +41,26 @@ class CoreClocks(SteppedDetector):
         super().__init__()
         self.cores = cores
         self.reader = SampleReader(hello)
-        self.drops = TurboDrops(self.reader, self.detector)
+        self.job = WatchedJob(None)
+        self.drops = TurboDrops(self.reader, self.detector, self.job)
 
     def advance(
         self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
-        ceiling: float = HZ, util: float | Sequence[float] = 1.0, **amounts: Any,
+        ceiling: float = HZ, util: float | Sequence[float] = 1.0, threads: int = 1,
+        tasks: Mapping[int, Sequence[tuple[int, str, float]]] | None = None, **amounts: Any,
     ) -> CoreClocks:  # fmt: skip
         """Plays samples with clocks that are lower than HZ by the share `depth`. `util` is NaN for
-        cores that are not read."""
+        cores that are not read. `threads`: the busy threads of each core. `tasks`: the record
+        of tasks in the last sample, by CPU."""
         delta = increments.delta(self.reader.counters, amounts, abs(ns) / 1e9)
-        for _ in range(samples):
+        record = {str(cpu): [[*row] for row in rows] for cpu, rows in (tasks or {}).items()}
+        for left in reversed(range(samples)):
             use = np.broadcast_to(np.asarray(util, float), self.cores)
-            run_s = np.nan_to_num(use) * ns / 1e9
+            run_s = threads * np.nan_to_num(use) * ns / 1e9
             cycles = run_s * HZ * (1 - np.asarray(depth))
-            clocks = SampleClocks(run_s, cycles, use, np.full(self.cores, ceiling), delta)
+            snapshot = TaskSnapshot(top_tasks=record) if record and not left else None
+            ceilings = np.full(self.cores, ceiling)
+            clocks = SampleClocks(run_s, cycles, use, ceilings, delta, snapshot)
             self.ended += self.drops.step(clocks, *self.step_of(ns))
         return self
 
@@ -210,7 +217,7 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     greeting = dataclasses.replace(greeting, topology=rows)
     detector = RunningEpisodes()
     reader = SampleReader(greeting)
-    drops = TurboDrops(reader, detector)
+    drops = TurboDrops(reader, detector, WatchedJob(None))
     run_s = np.array([1.0, 1.0, 1.0, 3.0])
     ceiling = np.array([3e9, 3e9, 3e9, 2.4e9])
     cycles = run_s * ceiling * [0.92, 0.92, 0.96, 1.0]
@@ -379,3 +386,94 @@ def test_a_noisy_clock_must_drop_by_more_than_its_noise(noise: float) -> None:
     # The episode of a drop may begin five samples before it.
     assert len({start // 200 for start in starts if start % 200 >= 145}) == 8
     assert sum(start % 200 < 145 for start in starts) <= 1
+
+
+# --- tasks whose wide SIMD code lowers the clock
+
+
+LEVEL_2 = synth.counter("license_2")
+GEMM, HPL = (70, "gemm"), (71, "hpl")
+FIRST = [0.2, 0, 0, 0]
+"""Depths of a drop of the first core only, which has CPU 0 and CPU 4."""
+
+
+def simd_cores(simd: float = 1.0, **more: Any) -> CoreClocks:
+    """Returns cores of which the first has dropped up to a record of tasks."""
+    limits = [synth.flags("limit_reasons", "thermal")]
+    machine = CoreClocks(cpu=[LEVEL_2], package=limits).advance(0.0, samples=9)
+    return with_simd(machine, {0: [(*GEMM, 0.4), (*HPL, 0.4)]}, simd, samples=3, **more)
+
+
+def with_simd(
+    machine: CoreClocks, tasks: dict[int, list[tuple[int, str, float]]], simd: float = 1.0, *,
+    samples: int = 10, **more: Any,
+) -> CoreClocks:  # fmt: skip
+    """Plays samples in which the first core drops, is at a SIMD level for the share `simd`, and has
+    these tasks."""
+    amounts: dict[str, Any] = {"cycles": 1e9, "license_2": simd * 1e9} | more
+    return machine.advance(FIRST, samples=samples, tasks=tasks, **amounts)
+
+
+def blamed(machine: CoreClocks) -> list[TaskOnCpu]:
+    (episode,) = machine.running
+    return episode.evidence.get("who", [])  # type: ignore[no-any-return]
+
+
+def test_the_task_whose_wide_simd_code_lowers_the_clock_is_named() -> None:
+    machine = with_simd(simd_cores(), {0: [(*GEMM, 0.98)], 1: [(*HPL, 1.0)]})
+    assert blamed(machine) == [TaskOnCpu(*GEMM, 0)]
+    assert blamed(with_simd(machine, {}, samples=2)) == [TaskOnCpu(*GEMM, 0)]
+    assert blamed(with_simd(machine, {1: [(*HPL, 1.0)]}, samples=5)) == [TaskOnCpu(*GEMM, 0)]
+    machine.advance(samples=PAUSE)
+    assert machine.ended[0].evidence["who"] == [TaskOnCpu(*GEMM, 0)]
+
+
+@pytest.mark.parametrize(("simd", "tasks", "more"), [
+    (0.4, {0: [(*GEMM, 0.7), (*HPL, 0.3)]}, {}),  # the other task may have run most of the code
+    (1.0, {0: [(*HPL, 0.51), (*GEMM, 0.49)]}, {"threads": 2}),
+    (1.0, {0: [(*GEMM, 1.0)], 4: [(*HPL, 1.0)]}, {"threads": 2}),
+    (1.0, {0: [(*GEMM, 0.45)]}, {}),
+    (1.0, {0: [(72, "new", 1.0)]}, {}),  # may have been on another core until now
+    (1.0, {1: [(*GEMM, 1.0)]}, {}),
+    (1.0, {0: [(*GEMM, 1.0)]}, {"limit_reasons": {"polls": 10, "thermal": 10}}),
+])  # fmt: skip
+def test_no_task_is_named_if_another_or_a_limit_may_lower_the_clock(
+    simd: float, tasks: dict[int, list[tuple[int, str, float]]], more: dict[str, Any]
+) -> None:
+    assert blamed(with_simd(simd_cores(simd, **more), tasks, simd, **more)) == []
+
+
+@pytest.mark.parametrize(("tasks", "threads"), [
+    ({0: [(*GEMM, 0.7), (*HPL, 0.3)]}, 1),
+    ({0: [(*GEMM, 1.0)], 4: [(*HPL, 0.4)]}, 1),
+    ({0: [(*GEMM, 1.0)], 4: [(*GEMM, 1.0)]}, 2),
+])  # fmt: skip
+def test_a_task_is_named_although_others_ran_a_little(
+    tasks: dict[int, list[tuple[int, str, float]]], threads: int
+) -> None:
+    machine = with_simd(simd_cores(threads=threads), tasks, threads=threads)
+    assert blamed(machine) == [TaskOnCpu(*GEMM, 0)]
+
+
+def test_a_task_is_not_named_before_a_whole_record_of_the_drop() -> None:
+    machine = CoreClocks(cpu=[LEVEL_2]).advance(samples=5, tasks={0: [(*HPL, 1.0)]})
+    machine = with_simd(machine, {0: [(*HPL, 0.8), (*GEMM, 0.2)]}, samples=3)
+    assert blamed(machine) == []
+    assert blamed(with_simd(machine, {0: [(*GEMM, 1.0)]})) == [TaskOnCpu(*GEMM, 0)]
+
+
+def test_a_pause_or_a_gap_of_the_drop_is_not_counted_for_a_task() -> None:
+    machine = simd_cores().advance(samples=2, cycles=1e9)
+    assert blamed(with_simd(machine, {0: [(*GEMM, 0.98)]})) == []
+    assert blamed(with_simd(machine, {0: [(*GEMM, 0.98)]})) == [TaskOnCpu(*GEMM, 0)]
+    machine = simd_cores().advance(samples=PAUSE)
+    machine.ended.clear()
+    assert blamed(with_simd(machine, {0: [(*GEMM, 0.98)]})) == []
+
+
+def test_the_watched_job_is_not_blamed_for_its_own_loss() -> None:
+    machine = simd_cores()
+    machine.job.threads[GEMM[0]] = Thread(GEMM[0], GEMM[0], GEMM[1])
+    (episode,) = with_simd(machine, {0: [(*GEMM, 0.98)]}).running
+    assert "who" not in episode.evidence
+    assert episode.evidence["self"] == [TaskOnCpu(*GEMM, 0)]

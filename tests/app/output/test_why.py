@@ -44,6 +44,7 @@ SAMPLE_NS = 100_000_000
 SCRIPTED: list[tuple[str, str | None, float, Cause]] = [
     ("turbo-drop", None, PLAYED_S, ("turbo-drop", "power-pl1")),
     ("license", None, PLAYED_S, ("turbo-drop", "license")),
+    ("license", "gemm_avx512", PLAYED_S, ("turbo-drop", "license")),
     ("throttle", None, PLAYED_S, ("throttle", "thermal")),
     ("neighbour", None, PLAYED_S, ("neighbour", "sibling")),
     ("neighbour", "lmp", PLAYED_S, ("neighbour", "sibling")),
@@ -83,6 +84,8 @@ def test_the_scripted_cause_is_first(
     name = watch or (result.findings[0].culprit if cause[0] == "neighbour" else "This machine")
     assert name in first
     assert result.findings[0].culprit in first
+    if cause == ("turbo-drop", "license"):
+        assert ("its own wide SIMD code" if watch else "wide SIMD code of gemm_avx512") in first
 
 
 @pytest.mark.parametrize(
