@@ -35,6 +35,7 @@ from perftop.model.smt import core_lists
 from perftop.process.streams import ProbeStream, Stream
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import ScreenState
+from perftop.tui.shared.keys import KEY_NAMES
 from perftop.tui.stream import LiveSource
 
 SAMPLES = 30
@@ -204,6 +205,27 @@ async def test_a_terminal_that_was_briefly_smaller_is_redrawn() -> None:
         await until_quiet()
         app.terminal.drawn = Cells()
         app.terminal.resize(app.terminal.size)
+        await until_true(lambda: not differing_line(app), "the same screen")
+
+
+@pytest.mark.parametrize("key", ["", "question_mark", "s", "colon"])
+async def test_an_event_about_an_earlier_size_changes_nothing(key: str) -> None:
+    """Textual repeats a resize as an event to the screen, after which the terminal may already have
+    another size."""
+    async with shown_app(messages(2, SAMPLES)) as app:
+        if key:
+            app.post_message(events.Key(key, KEY_NAMES.get(key, key)))
+            await until_true(lambda: len(app.screen_stack) == 2, "a screen covers the view")
+        earlier_size = app.size
+        app.terminal.resize((62, 12))
+        await until_true(lambda: app.screen.outer_size == (62, 12), "the screen is resized")
+        await until_quiet()
+        lines = app.composed_lines()
+        for screen in app.screen_stack:
+            screen.post_message(events.Resize(earlier_size, earlier_size))
+        await until_quiet()
+        assert {screen.outer_size for screen in app.screen_stack} == {(62, 12)}
+        assert app.composed_lines() == lines
         await until_true(lambda: not differing_line(app), "the same screen")
 
 

@@ -108,8 +108,8 @@ class Monitor(DirectScreen):
         yield self._missing_line
         yield self._keys
 
-    def on_resize(self, event: events.Resize) -> None:
-        bare = event.size.height < MIN_HEIGHT_FOR_KEYS
+    def on_resize(self, _: events.Resize) -> None:
+        bare = self.app.size.height < MIN_HEIGHT_FOR_KEYS
         self.set_class(bare, "-tiny")
         self._missing_line.lay_out()
         if bare != self.view.is_tiny:

@@ -40,7 +40,7 @@ from perftop.session.values import CpuColumns, missing_text
 from perftop.tui.shared import keys
 from perftop.tui.shared.cores import ORDERS
 from perftop.tui.shared.keys import KEYS, bindings, key_caption
-from perftop.tui.shared.paint import is_ascii, run_writer
+from perftop.tui.shared.paint import TerminalSized, is_ascii, run_writer
 from perftop.tui.shared.row_numbers import metric_fields
 from perftop.tui.shared.view_settings import ViewSettings
 
@@ -76,7 +76,7 @@ class _SafeOptionList(OptionList):
             super()._update_lines()
 
 
-class _ListScreen(ModalScreen[Result | None], Generic[Result]):
+class _ListScreen(TerminalSized, ModalScreen[Result | None], Generic[Result]):
     CSS_PATH = "menu.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("menu")]
     HINT: ClassVar[str]
@@ -283,7 +283,7 @@ class _PaletteList(CommandList, _SafeOptionList, can_focus=False):
     """The palette's list. A search may shorten it before a click on it arrives."""
 
 
-class Palette(CommandPalette):
+class Palette(TerminalSized, CommandPalette):
     CSS_PATH = "palette.tcss"
 
     def compose(self) -> ComposeResult:
@@ -342,7 +342,7 @@ class HelpSection(NamedTuple):
     entries: list[HelpEntry]
 
 
-class TextScreen(Screen[None]):
+class TextScreen(TerminalSized, Screen[None]):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("help")]
 
@@ -356,10 +356,10 @@ class TextScreen(Screen[None]):
                 scroll.styles.scrollbar_visibility = "hidden"
             yield self._text
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self) -> None:
         colors = run_writer(self.app).styles
         text = Text()
-        for line in self._make_lines(event.size.width - 2):
+        for line in self._make_lines(self.app.size.width - 2):
             for part, key in line:
                 text.append(to_ascii(part) if is_ascii(self.app) else part, colors[key])
             text.append("\n")

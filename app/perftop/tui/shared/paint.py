@@ -30,7 +30,7 @@ from rich.style import Style
 from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
@@ -229,7 +229,16 @@ def repaint(widget: Widget, lines: Mapping[int, Strip], visible_cells: int) -> N
         widget.refresh(*(Region(0, y, visible_cells, 1) for y in lines))
 
 
-class DirectScreen(Screen[None]):
+class TerminalSized:
+    """A screen that has the terminal's size after any order of events. Textual repeats each resize
+    as an event to the screen itself. If the terminal is resized again in between, the repeated
+    event comes later and would give the screen its earlier size."""
+
+    def _screen_resized(self, _: Size) -> None:
+        super()._screen_resized(self.app.size)  # type: ignore[misc, attr-defined]
+
+
+class DirectScreen(TerminalSized, Screen[None]):
     collected_lines: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
     """Lines to be painted together; None: each widget paints its own lines."""
     _visible: _VisibleRegions | None = None

@@ -212,7 +212,7 @@ async def test_a_search_without_a_match_may_end_after_the_palette_has_closed() -
 async def test_a_report_may_get_its_size_before_its_text_is_mounted() -> None:
     async with running_app(Machine()) as run:
         screen = overlays.TextScreen(lambda columns: [[(str(columns), "text")]])
-        screen.on_resize(events.Resize(run.app.size, run.app.size))
+        screen.on_resize()
         await run.app.push_screen(screen)
         await run.pilot.pause()
         text = str(screen.query_one(Static).render())
