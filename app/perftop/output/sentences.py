@@ -169,7 +169,9 @@ def cause_name(kind: str, name: str) -> str:
 def mid_sentence(subject: str) -> str:
     """Returns a subject for the middle of a sentence: with a lower-case first letter, unless it
     begins with an abbreviation."""
-    return subject if subject[:2].isupper() else subject[0].lower() + subject[1:]
+    first_word = subject.partition(" ")[0]
+    is_abbreviation = len(first_word) > 1 and first_word[:2].isupper()
+    return subject if is_abbreviation else subject[0].lower() + subject[1:]
 
 
 def subject_of(episode: Episode) -> str:

@@ -38,6 +38,7 @@ from perftop.output.sentences import (
     depth_text,
     duration_phrase,
     loss_text,
+    mid_sentence,
     sentence,
     text,
     total_cost,
@@ -88,6 +89,14 @@ def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
             assert most < MAX_SENTENCE or all(
                 any(name[:8] in part for part in named) for name in names[:1]
             )
+
+
+@pytest.mark.parametrize(("subject", "in_sentence"), [
+    ("A CPU quota", "a CPU quota"), ("The PROCHOT signal", "the PROCHOT signal"),
+    ("Power limit PL1", "power limit PL1"), ("NUMA balancing", "NUMA balancing"),
+])  # fmt: skip
+def test_only_an_abbreviation_is_capitalised_in_a_sentence(subject: str, in_sentence: str) -> None:
+    assert mid_sentence(subject) == in_sentence
 
 
 def test_the_deepest_of_several_episodes_represents_them() -> None:
