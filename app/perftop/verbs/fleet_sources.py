@@ -421,7 +421,8 @@ class PrometheusServer:
             return http.client.HTTPResponse(_LimitedFile(sock, limits), *arguments, **more)  # type: ignore[arg-type]
 
         try:
-            host, port = self._parts.hostname or "", self._parts.port
+            # Without a port, the end of an IPv6 address would be taken for one.
+            host, port = self._parts.hostname or "", self._parts.port or connect.default_port
             with closing(connect(host, port, timeout=limits.wait_s())) as connection:
                 connection.response_class = limited_reply  # type: ignore[assignment]
                 connection.request("GET", path)

@@ -210,6 +210,25 @@ def test_a_missing_server_and_an_invalid_url_are_reported() -> None:
             PrometheusServer(url)
 
 
+@pytest.mark.parametrize(("url", "address"), [
+    ("http://[::1]", ("::1", 80)), ("https://[::1]/prom", ("::1", 443)),
+    ("http://[::1]:9090", ("::1", 9090)), ("http://host", ("host", 80)),
+])  # fmt: skip
+def test_without_a_port_the_one_of_the_scheme_is_used(
+    url: str, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = []
+
+    def connect(address: tuple[str, int], *_: object) -> socket.socket:
+        addresses.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(Failed, match="does not answer"):
+        PrometheusServer(url).query("up")
+    assert addresses == [address]
+
+
 def test_matchers_are_in_all_selectors() -> None:
     queries = FleetQueries('{job="a"}', 60)
     for text in (queries.numbers(), queries.history(), queries.episodes()):
