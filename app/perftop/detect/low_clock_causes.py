@@ -302,9 +302,7 @@ class CounterTally:
             sums = self._sums_of_counter(entry, delta)
             by_row = np.concatenate([sums, np.zeros((1, entry.width))])
             threads = by_row[rows]
-            if rows.shape[1] == 1:
-                by_core = threads[:, 0]
-            elif entry.column.counter.key.startswith(LEVEL_PREFIX):
+            if entry.column.counter.key.startswith(LEVEL_PREFIX):
                 by_core = threads.max(axis=1)
             else:
                 by_core = threads.sum(axis=1)

@@ -283,12 +283,15 @@ def test_evidence_of_one_core_is_not_used_for_another() -> None:
     assert causes == ["unknown", "unknown", "license", "unknown"]
 
 
-def test_counts_of_a_core_on_a_halted_thread_count_once() -> None:
+def test_counts_of_a_core_on_a_halted_thread_count_once_and_times_are_added() -> None:
     result = reader()
     tally = CounterTally(result.counters, USED_COUNTERS)
-    moved = {"cycles": [1e9, 1e9, 0, 1e9], "license_2": [0.4e9] * 4}
+    moved = {"cycles": [1e9, 0, 0, 1e9], "license_2": [0.4e9] * 4,
+             "stat_steal_s": [0, 0.2, 0.2, 0]}  # fmt: skip
     sums = tally.sums(increments.delta(result.counters, moved), result.cores)
-    assert [DropCounts(tally, row).mean("license_2") for row in sums] == pytest.approx([0.4, 0.4])
+    of_cores = [DropCounts(tally, row) for row in sums]
+    assert [counts.mean("license_2") for counts in of_cores] == pytest.approx([0.4, 0.4])
+    assert [counts.mean("stat_steal_s") for counts in of_cores] == pytest.approx([0.1, 0.1])
 
 
 def test_machine_wide_counts_apply_to_all_cores() -> None:
