@@ -272,7 +272,7 @@ def _share_cell(values: UnitValues, name: str, size: int) -> Run:
 def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """Returns the line above a chart, in at most `size` cells: the episode marker, name and numbers
     of the core or CPU, then a thin rule, then the tasks that ran there, flush right."""
-    left: list[Run] = [values.marker, (f"  {values.name:<8}", "bright")]
+    left: list[Run] = [values.marker, (f"  {values.name:<7} ", "bright")]
     if values.cpu_list:
         left.append((f"{values.cpu_list:<6}", "dim"))
     if not values.is_online:
