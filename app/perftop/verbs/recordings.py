@@ -137,22 +137,22 @@ def run_diff(args: argparse.Namespace) -> int:
 
 def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> list[str]:
     """Returns a message for each comparison in which the condition is met or cannot be decided."""
-    from perftop.output.compare.comparison import ONE_RUN, SMALL, UNSTEADY
+    from perftop.output.compare.comparison import ONE_RUN, SMALL
 
     lines = []
-    rows = [(phase.label, row) for phase in comparisons for row in phase.rows]
-    matching_rows = [(label, row) for label, row in rows if row.number.key == condition.key]
+    rows = [(phase, row) for phase in comparisons for row in phase.rows]
+    matching_rows = [(phase, row) for phase, row in rows if row.number.key == condition.key]
     if not matching_rows:
         raise Failed(f"--fail-if {condition.text!r}: {condition.key} was not compared", USAGE)
-    for label, row in matching_rows:
+    for phase, row in matching_rows:
         if condition.unit != UNITS[row.unit]:
             raise Failed(f"--fail-if {condition.text!r}: the unit here is {UNITS[row.unit]}", USAGE)
-        place = f" in {label}" if label else ""
+        place = f" in {phase.label}" if phase.label else ""
         difference = f"{condition.key} differs by {100 * row.change:+.1f} {condition.unit}{place}"
         beyond = (100 * row.change - condition.limit) * (1 if condition.operator == ">" else -1) > 0
-        if row.verdict in {ONE_RUN, UNSTEADY}:
-            reason = "one run per side" if row.verdict == ONE_RUN else "it changes too slowly"
-            reason += " (measure several runs: stat -r 5)"
+        # An interval from blocks of time within one run does not show how much runs vary.
+        if row.verdict == ONE_RUN or len(phase.side_a) == len(phase.side_b) == 1:
+            reason = "one run per side (measure several runs: stat -r 5)"
             lines.append(f"{condition.text!r} cannot be decided: {reason}")
         elif beyond and (row.is_sure or row.verdict == SMALL):
             lines.append(f"{condition.text!r} is met: {difference}")

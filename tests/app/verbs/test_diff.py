@@ -271,6 +271,19 @@ def test_an_unsteady_metric_is_not_reported_as_equal(
     assert printed["answer"].startswith("Inconclusive")
 
 
+def test_a_condition_on_single_recordings_is_undecided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even with an interval, which is from blocks of time within one run."""
+    path = exports.record(tmp_path / "one", exports.messages(DROP, 10))
+    assert diff_status(path, path, "--json") == 0
+    assert {"low", "high"} <= rows(capsys)["util"].keys()
+    assert diff_status(path, path, "--fail-if", "util > 2 pt") == 1
+    assert capsys.readouterr().err.startswith(
+        "perftop: 'util > 2 pt' cannot be decided: one run per side"
+    )
+
+
 def test_recordings_without_common_marks_have_no_phases(tmp_path: Path) -> None:
     a, b = (exports.marked_recording(tmp_path / name, DROP, 20, {0.5: name}) for name in "ab")
     assert diff_status(a, b, "--by", "mark") == USAGE
