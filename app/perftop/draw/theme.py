@@ -52,7 +52,7 @@ class Palette:
 
 _ANSI_HEAT = "blue", "cyan", "bright_green", "bright_yellow"
 _GREY = {
-    "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#7d8590", "faint": "#484f58",
+    "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#7d8590", "faint": "#606873",
     "rule": "#262c36", "neither": "#343b45", "unknown": "#6e7681",
 }  # fmt: skip
 _DARK = _GREY | {
@@ -72,7 +72,7 @@ _COLOUR_BLIND = _GREY | {
     "task3": "#2fae9b", "task4": "#dccf55", "task5": "#6e7681",
 }  # fmt: skip
 _LIGHT = {
-    "text": "#24292f", "bright": "#0d1117", "dim": "#57606a", "faint": "#8c959f",
+    "text": "#24292f", "bright": "#0d1117", "dim": "#57606a", "faint": "#868f99",
     "rule": "#d0d7de", "both": "#bf8700", "lp0": "#0969da", "lp1": "#8250df",
     "neither": "#afb8c1", "unknown": "#8c959f", "clock": "#1a7f37", "alarm": "#cf222e",
     "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da", "field": "#2f7f77", "ipc": "#5fa8a1",

@@ -118,6 +118,8 @@ def test_text_is_readable(name: str) -> None:
         color = palette.colors[key]
         assert contrast(color, palette.background) >= 4.5, key
         assert contrast(color, palette.selected_background) >= 4.2, key
+    faint, dim = (contrast(palette.colors[key], palette.background) for key in ("faint", "dim"))
+    assert 3.2 <= faint < dim
     for key in ("text", "bright", "alarm", "taker"):
         for ground in (palette.victim_background, palette.selected_victim_background):
             assert contrast(palette.colors[key], ground) >= 3.5, (key, ground)
