@@ -390,7 +390,7 @@ CAUSES: dict[str, Cause] = {
         ),
         Cause("sibling", "sibling", "A sibling", "sibling"),
         Cause("scheduler", "scheduler", "Waiting for a CPU", "waits"),
-        Cause("package", "package", "A busy package", "others"),
+        Cause("package", "package", "A busy package", "package"),
         Cause("memory", "memory", "Saturated memory", "memory"),
         Cause("cache", "L3 cache", "A crowded L3", "L3"),
         Cause("unknown", "cause unknown", "An unknown cause"),
