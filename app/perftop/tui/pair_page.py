@@ -45,6 +45,7 @@ from perftop.output.run_summary import (
     value_text,
 )
 from perftop.session.history import Times
+from perftop.session.losses import Cause
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.time_axis import Axis
@@ -301,21 +302,32 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
         severity, sign = max(severity, MIN_ALARM_SHARE), DROP_SIGN if sign == CALM_SIGN else sign
     elif not severity and not is_better and (is_open or more):
         severity = MIN_WARNING_SHARE
-    losses = [
-        Loss(lost_share(comparison.side_b, cause), kind_of_cause(*cause).marker,
-             f"{cause_of(cause[1]).short_text or cause[0]}"
-             f" ({percent(lost_share(comparison.side_a, cause))} in A)")
-        for cause in dict.fromkeys(c for run in comparison.side_b for c in run.lost_shares)
-    ]  # fmt: skip
     settings = (
         f"{setting_label(s.key)} {value_text(s.key, s.side_a)} / {value_text(s.key, s.side_b)}"
         for s in comparison.differing_states
     )
-    losses.sort(key=lambda loss: -loss.share)
     return Verdict(
         answer, (*evidence, *loss_sentences(comparison), *settings), sign, severity,
-        losses=tuple(losses), wanted_s=1.0, span_s=VERDICT_SPAN_NS / 1e9,
+        losses=_losses_of_b(comparison), wanted_s=1.0, span_s=VERDICT_SPAN_NS / 1e9,
     )  # fmt: skip
+
+
+def _losses_of_b(comparison: Comparison) -> tuple[Loss, ...]:
+    """Returns the losses of B, the greatest first, with those of A. Causes with one short name are
+    added up, in the same way as in the verdict of the live screen."""
+    sides = comparison.side_a, comparison.side_b
+    causes_of_name: dict[str, list[Cause]] = {}
+    for cause in dict.fromkeys(c for side in sides for run in side for c in run.lost_shares):
+        name = cause_of(cause[1]).short_text or cause[0]
+        causes_of_name.setdefault(name, []).append(cause)
+    losses = []
+    for name, causes in causes_of_name.items():
+        of_a, of_b = (sum(lost_share(side, cause) for cause in causes) for side in sides)
+        worst = max(causes, key=lambda cause: lost_share(comparison.side_b, cause))
+        if any(cause in run.lost_shares for cause in causes for run in comparison.side_b):
+            text = f"{name} ({percent(of_a)} in A)"
+            losses.append(Loss(of_b, kind_of_cause(*worst).marker, text))
+    return tuple(sorted(losses, key=lambda loss: -loss.share))
 
 
 def _chart_lines(pair: PairState, room: int) -> list[Line]:

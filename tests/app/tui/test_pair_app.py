@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import exports
 import numpy as np
@@ -13,7 +15,14 @@ from perfprobe import wire
 from perftop.draw import theme
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
-from perftop.tui.pair_page import LABEL_WIDTH, Alignment, PairState, Track, pair_page
+from perftop.tui.pair_page import (
+    LABEL_WIDTH,
+    Alignment,
+    PairState,
+    Track,
+    _losses_of_b,
+    pair_page,
+)
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 """A machine that has a turbo drop from 8.0 to 12.1 s."""
@@ -144,3 +153,14 @@ def test_waits_add_up_to_those_of_the_job(runs: tuple[Track, Track]) -> None:
         assert elapsed_s[-1] == pytest.approx((ends_ns[-1] - ends_ns[0]) / 1e9)
         _, lost_s, wanted_s = one.series.sums()["lost_ratio"]
         assert lost_s[-1] / wanted_s[-1] == pytest.approx(one.readings[0].numbers["lost_ratio"])
+
+
+def test_losses_with_one_short_name_are_added_up() -> None:
+    halts, clock, limit = ("throttle", "thermal"), ("turbo-drop", "thermal"), ("turbo-drop", "hwp")
+    comparison: Any = SimpleNamespace(
+        side_a=[SimpleNamespace(lost_shares={halts: 0.01, limit: 0.3})],
+        side_b=[SimpleNamespace(lost_shares={clock: 0.02, halts: 0.025, ("ramp", "-"): 0.03})],
+    )
+    assert [*map(tuple, _losses_of_b(comparison))] == [
+        (pytest.approx(0.045), "■", "heat (1.0 in A)"), (0.03, "╱", "ramp (0.0 in A)"),
+    ]  # fmt: skip
