@@ -136,6 +136,15 @@ async def test_bounds_are_shown_as_a_range_and_suspect_counters_named() -> None:
     assert any(f"{DOUBTED_SIGN} CPU 0: " in text for text in lines)
 
 
+async def test_only_shares_that_matter_when_small_have_a_shorter_scale() -> None:
+    lines = await opened_page(
+        Machine(cores=2, loads={cpu: CpuLoad(0.04, steal=0.03) for cpu in range(4)})
+    )
+    for name, scale_end in (("busy", "100"), ("steal", "5")):
+        words = line(lines, f"  {name} ").split()
+        assert words[words.index("%") + 2] == scale_end
+
+
 async def test_an_offline_thread_and_missing_metrics_are_reported() -> None:
     missing = [Missing("cycles", "E cores have no such counter", None, [1])]
     machine = Machine(cores=2, threads=1, changes={"missing": missing})
