@@ -79,6 +79,14 @@ def test_a_probe_that_measures_once_is_ended_by_a_signal() -> None:
     assert probe.process.returncode == -signal.SIGTERM
 
 
+def test_a_selftest_that_ends_early_does_not_claim_that_registers_stay_programmed() -> None:
+    """The probe has just started, and does not handle signals yet."""
+    probe = Probe([sys.executable, "-c", "import sys; sys.stdin.read()", "selftest", "msr"])
+    with probe.stdout:
+        assert probe.end() is None
+    assert probe.process.returncode == 0
+
+
 def test_a_killed_probe_is_reported_after_the_summary() -> None:
     process = start("--source", "sim")
     (probe,) = command.children(process.pid)

@@ -215,8 +215,9 @@ class Probe:
         if process.stdin is not None:
             with suppress(OSError):
                 process.stdin.close()
-        if self.host is None and "stream" not in self._argv:
-            # A probe that measures once reads its stdin only if it may restore registers.
+        if self.host is None and "stream" not in self._argv and not self._programs:
+            # A probe that measures once reads its stdin only if it may restore registers. Killed
+            # before it handles signals, such a probe would be reported as not having done so.
             with suppress(PermissionError):
                 process.terminate()
         try:
