@@ -410,7 +410,8 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
         "".join(sign * n for sign, n in zip(signs, _cells_of_parts(times, count), strict=True))
         for times, count in zip(spent_s, cells, strict=True)
     )
-    legend = "   ".join(f"{2 * signs[index]} {TIME_USES[index].words}" for index in shown_uses)
+    uses = zip(signs, TIME_USES, strict=True)
+    legend = "   ".join(f"{2 * sign} {use.words}" for sign, use in uses if sign in bar)
     return [
         _ruler(phases, cells, unicode=unicode), bar, legend,
         *(_phase_table(phases, spent_s, shown_uses) if len(phases) > 1 else ()),

@@ -17,7 +17,7 @@ from perftop.base.text import (
     time_of_day,
     wrap_text,
 )
-from perftop.draw.columns import Column, fit
+from perftop.draw.columns import Column
 from perftop.model.kinds import KINDS
 from perftop.model.numbers import NUMBERS, PER_KI, Number
 from perftop.output.report import MAX_CAUSES, MIN_SHARE, Report
@@ -250,14 +250,17 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
     lines = []
     for phase in phases:
         for i, finding in enumerate(phase.report.named_findings[:MAX_CAUSES]):
-            parts = [f"{percent(finding.share)} %  {finding.text}", f"{finding.lost_s:.1f} CPU s"]
+            detail = f"{finding.lost_s:.1f} CPU s"
             if finding.worst is not None:
                 since = max(session.unix(finding.worst.start_ns), phase.line["start"])
-                parts.append(f"worst {time_of_day(since)}")
+                detail += f", worst {time_of_day(since)}"
             sign = KINDS[finding.cause[0]].marker if finding.cause[0] in KINDS else " "
             name = phase.name if i == 0 else ""
             head = f"{name:<{MAX_NAME + 1}}{sign} " if phases[1:] else f"{sign} "
-            while len(text := head + ", ".join(parts)) > WIDTH and parts[1:]:
-                parts.pop()
-            lines.append(fit(text, WIDTH).rstrip())
+            head += f"{percent(finding.share)} %  "
+            text, indent = f"{head}{finding.text}", " " * len(head)
+            if len(text) + len(detail) + 2 <= WIDTH:
+                lines.append(f"{text}, {detail}")
+            else:
+                lines += [*wrap_text(text, WIDTH, subsequent_indent=indent), indent + detail]
     return lines

@@ -444,6 +444,13 @@ def test_all_cells_have_the_same_meaning_in_ascii() -> None:
     assert all(line.isascii() for line in lines)
 
 
+def test_the_legend_names_exactly_the_signs_in_the_bar() -> None:
+    _, bar, legend = time_use_lines([phase("job", 0.5, run=0.45, wait=0.02)], unicode=True)
+    assert (bar, legend) == ("█" * 75 + "▓" * 3, "██ ran   ▓▓ waited for a CPU")
+    _, bar, legend = time_use_lines([phase("job", 50.0, run=50.0, wait=0.06)], unicode=True)
+    assert (bar, legend) == ("█" * 78, "██ ran")
+
+
 def test_columns_are_aligned_after_a_cut_name_in_ascii() -> None:
     spans = [phase(name, 2.0, run=1.0, sleep=1.0) for name in ("b" * 40, "link")]
     shown = time_use_lines(spans, unicode=True)

@@ -113,6 +113,7 @@ def test_text_fits_and_starts_with_the_result(
     assert "power limit PL1" in lines[0]
     assert max(map(len, lines[1:])) <= 80
     assert any(line.startswith("clock") for line in lines)
+    assert any(", worst " in line for line in lines), "also where the sentence fills a line"
 
 
 def test_all_of_many_phases_have_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

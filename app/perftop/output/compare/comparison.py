@@ -368,13 +368,13 @@ def _difference_text(row: Row) -> str:
     return f"B's {name} {verb} {row.size_text} {'higher' if more else 'lower'}"
 
 
-def _possible_difference_text(phase: Comparison, row: Row) -> str:
+def _possible_difference_text(phase: Comparison, row: Row, place: str = "") -> str:
     low, high = (f"{100 * end:+z.1f}".replace("-", "−") for end in row.interval or ())
     name = row.number.plain_name
     limits = f"{low} to {high}" if low != high else "less than 0.1"
     runs = " in these two runs" if phase.within_runs else ""
-    text = f"{name[:1].upper()}{name[1:]}: no difference found{runs}"
-    return f"{text}; {limits} {row.unit} is possible"
+    text = f"{place}{name}: no difference found{runs}; {limits} {row.unit} is possible"
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _cause_text(phase: Comparison, row: Row) -> str:
@@ -419,7 +419,8 @@ def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
             text = f"{text[:-1]}; no rate differs by more than the noise."
         return [sentence for sentence in (loss, text) if sentence]
     phase, row = with_noise[0]
-    text = f"{_possible_difference_text(phase, row)}."
+    place = f"In {safe_text(phase.label, MAX_NAME)}, " if phase.label else ""
+    text = f"{_possible_difference_text(phase, row, place)}."
     power = _detection_power(phase, row, len(rows))
     if row.is_same or power is None:
         return [text]

@@ -333,7 +333,7 @@ def test_the_time_of_a_phase_is_discussed_before_rates_of_the_whole() -> None:
 
     whole = "", readings("busy_hz", 3e9), readings("busy_hz", 3.1e9)
     load = "load", readings("length_s", 40), readings("length_s", 42.4)
-    assert " %. Length: no difference found; −" in headline(compare([whole, load]))
+    assert " %. In load, length: no difference found; −" in headline(compare([whole, load]))
 
 
 def test_work_and_speed_are_separated() -> None:
