@@ -71,7 +71,8 @@ def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:
 
 def test_a_probe_that_measures_once_is_ended_by_a_signal() -> None:
     """Its C function ends neither for closed pipes nor for a Python handler of signals."""
-    probe = Probe(command.argv("ramp", "--seconds", "60", program="perfprobe"))
+    ramp = command.argv("ramp", "--seconds", "60", program="perfprobe")
+    probe = Probe(ramp, measures_once=True)
     with probe.stdout:
         pid = probe.process.pid
         wait_for(lambda: len(os.sched_getaffinity(pid)) == 1, "the function has a CPU of its own")
@@ -81,7 +82,8 @@ def test_a_probe_that_measures_once_is_ended_by_a_signal() -> None:
 
 def test_a_selftest_that_ends_early_does_not_claim_that_registers_stay_programmed() -> None:
     """The probe has just started, and does not handle signals yet."""
-    probe = Probe([sys.executable, "-c", "import sys; sys.stdin.read()", "selftest", "msr"])
+    selftest = [sys.executable, "-c", "import sys; sys.stdin.read()", "selftest", "msr"]
+    probe = Probe(selftest, measures_once=True)
     with probe.stdout:
         assert probe.end() is None
     assert probe.process.returncode == 0

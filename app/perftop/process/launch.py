@@ -102,8 +102,9 @@ class Probe:
     """A probe, as a child process. A thread reads its stderr, so that the last lines are available
     at its end, with or without an event loop."""
 
-    def __init__(self, argv: Sequence[str]) -> None:
-        self._argv = list(argv)
+    def __init__(self, argv: Sequence[str], *, measures_once: bool = False) -> None:
+        """`measures_once`: the probe prints one answer, not a stream."""
+        self._argv, self._measures_once = list(argv), measures_once
         self.host = ssh_host(argv)
         """Name of the machine for ssh; None if the probe runs on this machine."""
         self._programs = "msr" in probe_words(argv)
@@ -215,7 +216,7 @@ class Probe:
         if process.stdin is not None:
             with suppress(OSError):
                 process.stdin.close()
-        if self.host is None and "stream" not in self._argv and not self._programs:
+        if self.host is None and self._measures_once and not self._programs:
             # A probe that measures once reads its stdin only if it may restore registers. Killed
             # before it handles signals, such a probe would be reported as not having done so.
             with suppress(PermissionError):
@@ -336,11 +337,11 @@ def start_probe(argv: Sequence[str]) -> AnyProbe:
 
 
 @contextmanager
-def running_probe(argv: Sequence[str]) -> Iterator[AnyProbe]:
+def running_probe(argv: Sequence[str], *, measures_once: bool = False) -> Iterator[AnyProbe]:
     """Starts a probe, which ends with the block. In the block, signals that ask perftop to end
     raise an exception, as Ctrl-C does; after it, they are ignored."""
     with ExitSignals() as exits:
-        probe = start_probe(argv)
+        probe = Probe(argv, measures_once=True) if measures_once else start_probe(argv)
         try:
             try:
                 exits.raise_signals()
@@ -359,7 +360,7 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
     restore registers. Raises Failed if the answer is missing or not a JSON object."""
     import json
 
-    with running_probe(argv) as probe:
+    with running_probe(argv, measures_once=True) as probe:
         assert isinstance(probe, Probe)
         with probe.stdout:  # closed at the end: the probe must not wait in a write
             output = probe.read_to_end()

@@ -40,7 +40,7 @@ import asyncio, signal, sys
 from perftop.process import command_window, launch, signals
 from perftop.verbs import headless
 
-PROBE = [sys.executable, "-S", "-E", "-c", sys.argv[1], "stream"]
+PROBE = [sys.executable, "-S", "-E", "-c", sys.argv[1]]
 signal_line, number, lines = int(sys.argv[2]), int(sys.argv[3]), 0
 OURS = {launch.__file__, signals.__file__, headless.__file__}
 
