@@ -10,22 +10,21 @@ of calls from one file to another.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 
-from recording_files import write_recording
 from sim_streams import messages_lasting
 from terminal_apps import messages, shown_app
 from textual import events
 
 import perftop
-from perftop import cli
+from perftop.session.session import Session
+from perftop.verbs.measuring import Why
 
 APP = str(Path(perftop.__file__).parent)
 CPUS, WARM = 8, 40
@@ -81,13 +80,21 @@ async def on_screen() -> dict[str, Flow]:
 
 
 def to_a_sentence() -> Flow:
-    hello, result = messages_lasting(f"sim:turbo-drop,cpus={CPUS}", 10.0)
-    with TemporaryDirectory() as directory:
-        path = write_recording(Path(directory) / "drop.perftop", hello, result)
-        with contextlib.redirect_stdout(io.StringIO()):
-            cli.main(["why", str(path)])  # imports modules, whose bodies are not counted
-            with traced_flow() as flow:
-                cli.main(["why", str(path)])
+    """Returns the flow from the samples of a drop, passed to the loop that follows a stream, to the
+    printed sentence."""
+    hello, feed = messages_lasting(f"sim:turbo-drop,cpus={CPUS}", 10.0)
+    session = Session(hello)
+    for message in feed:
+        session.apply(message)
+    (drop,) = session.running
+    before = [message for message in feed if message.time_ns <= drop.start_ns]
+    for _ in range(2):  # the first imports modules, whose bodies are not counted
+        why = Why(Namespace(file=Path("drop.perftop"), json=False))
+        why.out = io.StringIO()
+        why.process([hello, *before])
+        with traced_flow() as flow:
+            why.process(feed[len(before) :])
+            why.on_end()
     return flow
 
 
