@@ -30,7 +30,6 @@ from perftop.base.errors import (
     print_error,
 )
 from perftop.base.text import player_time, running_time
-from perftop.output.stat_text import Measurement
 from perftop.process.command_window import HANDLED_SIGNALS, CommandWindow
 from perftop.process.launch import start_probe
 from perftop.process.signals import ignore, on_signal
@@ -51,20 +50,13 @@ class Consumer(Follower):
     """Reads a probe's stream, perhaps while a command runs. Its `on_end` is called after the stream
     and the command have ended, even if they failed."""
 
-    _measurement: Measurement | None = None
-
-    @property
-    def command_window(self) -> CommandWindow | None:
-        """The measurement of the command; None if there is no command."""
-        return None if self._measurement is None else self._measurement.command_window
+    command_window: CommandWindow | None = None
+    """The measurement of the command; None if there is no command."""
 
     @property
     def command_status(self) -> int:
         run = None if self.command_window is None else self.command_window.run
         return 0 if run is None else run.status
-
-    def accepts(self, message: wire.Message) -> bool:
-        return self._measurement is None or self._measurement.admit(message)
 
 
 # --- on one machine, or on several

@@ -57,8 +57,10 @@ class MeasuredConsumer(Consumer):
         then handled in batches."""
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
         self.job, self.each_sample = job, job is not None
+        self._measurement: Measurement | None = None
         if job is not None or self.summarises:
             self._measurement = Measurement(job, start, read_pause_s)
+            self.command_window = self._measurement.command_window
 
     @property
     def measurement(self) -> Measurement:
@@ -77,6 +79,9 @@ class MeasuredConsumer(Consumer):
         if self._measurement is not None:
             self._measurement.begin(hello)
         return Session(hello, summarises=self.summarises)
+
+    def accepts(self, message: wire.Message) -> bool:
+        return self._measurement is None or self._measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
         if self.command_window is None:

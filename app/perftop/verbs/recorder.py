@@ -60,7 +60,8 @@ class StreamRecorder(Consumer):
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else CommandSummary(job, start)
-        self._measurement = None if self._command is None else self._command.measurement
+        if self._command is not None:
+            self.command_window = self._command.measurement.command_window
         self._trigger = EpisodeTrigger(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
         is_alone = job is None and name is None
         self._is_shown = is_alone and sys.stderr.isatty()
@@ -97,6 +98,9 @@ class StreamRecorder(Consumer):
             self._recording = Ring(self._path, named, length_ns, args.max_size)
         else:
             self._recording = Writer(self._path, named, force=args.force)
+
+    def accepts(self, message: wire.Message) -> bool:
+        return self._command is None or self._command.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
         if not isinstance(message, wire.Frame | wire.Note):
