@@ -69,11 +69,11 @@ class MeasuredConsumer(Consumer):
         return self._measurement
 
     @property
-    def is_measured(self) -> bool:
-        """Whether at least one sample was measured and the command, if any, could be run."""
+    def has_run(self) -> bool:
+        """Whether the stream has begun and the command, if any, could be run."""
         window = self.command_window
-        has_run = window is None or (window.run is not None and not window.run.failed)
-        return self.has_started and self.first_ns is not None and has_run
+        was_run = window is None or (window.run is not None and not window.run.failed)
+        return self.has_started and was_run
 
     def on_hello(self, hello: wire.Hello) -> Session:
         if self._measurement is not None:
@@ -156,7 +156,7 @@ class Stat(MeasuredConsumer):
             self._print([*self._heading(), *self._table.lines(interval)])
 
     def on_end(self) -> None:
-        if not self.is_measured:
+        if not self.has_run or self.first_ns is None:
             return
         for episode in self.session.running:
             self.on_episode_end(episode)
@@ -207,7 +207,8 @@ class Why(MeasuredConsumer):
         duration_ns = (args.duration or options.WHY_DURATION_NS) if is_timed else None
         super().__init__(None, job, read_pause_s=READ_PAUSE_S, duration_ns=duration_ns)
         self._args = args
-        self.has_reported = False
+        self.status = USAGE
+        """Exit status if no command is measured: 0 once there is a report."""
         self._shows_wait = is_timed and sys.stderr.isatty()
 
     def on_hello(self, hello: wire.Hello) -> Session:
@@ -221,13 +222,13 @@ class Why(MeasuredConsumer):
     def on_end(self) -> None:
         if self._shows_wait:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
-        if not self.is_measured:
+        if not self.has_run:
             return
         session = self.session
         if session.frames < 2:
             print_error("fewer than two samples: no answer is possible")
             return
-        self.has_reported = True
+        self.status = 0
         job, watched = self.job, session.neighbours.watched_job.name
         argv = job.argv if job is not None and watched == str(job.pid) else ()
         findings = why_report.report(session, argv, is_past=self._args.file is not None)

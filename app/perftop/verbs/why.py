@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         status = 0
         with open_output(args, lambda: work.command_status) as work.out:
             status = run_loop(run_consumer, work, argv)
-        return status or work.command_status
+        return status or (work.status if job is None else work.command_status)
 
 
 def _run_on_file(args: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
         except Failed as failed:
             raise Failed(f"{failed}{_argument_hint(path)}", failed.status) from None
         work.on_end()
-    return report_damage(path, source) or (0 if work.has_reported else USAGE)
+    return report_damage(path, source) or work.status
 
 
 def _argument_hint(path: Path) -> str:
