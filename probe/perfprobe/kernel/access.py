@@ -3,8 +3,10 @@ perfprobe keeps after it has opened them."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,6 +60,55 @@ def perf_trouble(root: Path) -> Trouble | None:
         why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, CAP_SYS_ADMIN is needed"
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
     return None
+
+
+_PERF_ERRORS: dict[int, Trouble] = {
+    errno.ENOENT: Trouble("this CPU, or its hypervisor, has no such event"),
+    errno.ENODEV: Trouble("the PMU does not count on this CPU, or the CPU is offline"),
+    errno.EINVAL: Trouble(
+        "this CPU, or its hypervisor, has no counter for it, or the kernel does not know the event"
+    ),
+    errno.EOPNOTSUPP: Trouble("the PMU cannot count it in this way, or is given to guests"),
+    errno.EBUSY: Trouble("another tool or the firmware holds the PMU", "stop the other tool"),
+    errno.EMFILE: Trouble(
+        "not enough file descriptors: the hard limit is {limit}",
+        "raise it (root: ulimit -Hn 65536; a service: LimitNOFILE=65536)",
+    ),
+    errno.ENFILE: Trouble("the system has no file descriptors left", "sysctl fs.file-max=1000000"),
+    errno.ENOMEM: Trouble("the kernel has no memory for it"),
+    errno.E2BIG: Trouble("this kernel is too old for the request"),
+    errno.ENOSYS: Trouble(
+        "this kernel or container has no perf_event_open",
+        "a kernel with CONFIG_PERF_EVENTS, or a seccomp profile that allows perf_event_open",
+    ),
+}
+
+
+def perf_open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
+    """Returns why perf_event_open failed with this error, and the remedy."""
+    number = error.errno or 0
+    if number in {errno.EACCES, errno.EPERM}:
+        return _permission_trouble(number, root)
+    if number == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        reason = _PERF_ERRORS[number]
+        return Trouble(reason.why.format(limit=limit), reason.fix)
+    return _PERF_ERRORS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
+
+
+def _permission_trouble(errno_value: int, root: Path) -> Trouble:
+    """Returns why perf_event_open is forbidden. The kernel's own check fails with EACCES, a
+    container's seccomp filter with EPERM."""
+    filtered = is_seccomp_filtered(root)
+    refused = perf_trouble(root)
+    if refused is not None and not (filtered and errno_value == errno.EPERM):
+        return refused
+    if filtered:
+        return Trouble(
+            "perf_event_open is refused, it seems by the container's seccomp filter",
+            "run outside the container, or allow perf_event_open and add CAP_PERFMON",
+        )
+    return Trouble("perf_event_open is refused by a security module", "ask its administrator")
 
 
 def root_remedy(root: Path, *capabilities: str) -> str:

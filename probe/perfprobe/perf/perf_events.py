@@ -1,5 +1,5 @@
-"""Opens groups of perf events that count, and explains why the kernel refuses an event. The only
-other event is the one in kernel/profile.py, which samples the kernel's stack.
+"""Opens groups of perf events that count. The only other event is the one in kernel/profile.py,
+which samples the kernel's stack.
 
 The kernel puts a group on the hardware counters as a whole or not at all. A group can be tried: it
 counts for a few ms while its CPU is busy. Events that do not count are dropped; others are dropped
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -142,64 +141,12 @@ class Kernel:
         return Trial(counts, running, out.ticks, min(1.0, out.cpu_ns / max(out.ns, 1)))
 
 
-# --- reasons for refusals -------------------------------------------------------------------------
-
-
 class RefusedError(Exception):
     """An event cannot be counted; `trouble` has the reason and the remedy."""
 
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.why)
         self.trouble = trouble
-
-
-_REFUSALS: Mapping[int, Trouble] = {
-    errno.ENOENT: Trouble("this CPU, or its hypervisor, has no such event"),
-    errno.ENODEV: Trouble("the PMU does not count on this CPU, or the CPU is offline"),
-    errno.EINVAL: Trouble(
-        "this CPU, or its hypervisor, has no counter for it, or the kernel does not know the event"
-    ),
-    errno.EOPNOTSUPP: Trouble("the PMU cannot count it in this way, or is given to guests"),
-    errno.EBUSY: Trouble("another tool or the firmware holds the PMU", "stop the other tool"),
-    errno.EMFILE: Trouble(
-        "not enough file descriptors: the hard limit is {limit}",
-        "raise it (root: ulimit -Hn 65536; a service: LimitNOFILE=65536)",
-    ),
-    errno.ENFILE: Trouble("the system has no file descriptors left", "sysctl fs.file-max=1000000"),
-    errno.ENOMEM: Trouble("the kernel has no memory for it"),
-    errno.E2BIG: Trouble("this kernel is too old for the request"),
-    errno.ENOSYS: Trouble(
-        "this kernel or container has no perf_event_open",
-        "a kernel with CONFIG_PERF_EVENTS, or a seccomp profile that allows perf_event_open",
-    ),
-}
-
-
-def open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
-    """Returns why perf_event_open failed with this error, and the remedy."""
-    number = error.errno or 0
-    if number in {errno.EACCES, errno.EPERM}:
-        return _permission_trouble(number, root)
-    if number == errno.EMFILE:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        reason = _REFUSALS[number]
-        return Trouble(reason.why.format(limit=limit), reason.fix)
-    return _REFUSALS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
-
-
-def _permission_trouble(errno_value: int, root: Path) -> Trouble:
-    """Returns why perf_event_open is forbidden. The kernel's own check fails with EACCES, a
-    container's seccomp filter with EPERM."""
-    filtered = access.is_seccomp_filtered(root)
-    refused = access.perf_trouble(root)
-    if refused is not None and not (filtered and errno_value == errno.EPERM):
-        return refused
-    if filtered:
-        return Trouble(
-            "perf_event_open is refused, it seems by the container's seccomp filter",
-            "run outside the container, or allow perf_event_open and add CAP_PERFMON",
-        )
-    return Trouble("perf_event_open is refused by a security module", "ask its administrator")
 
 
 def shortage_trouble(free: int, root: Path = Path("/")) -> Trouble:
@@ -352,7 +299,7 @@ def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -
     try:
         fd = kernel.open(event, cpu, NO_LEADER, host_only=may_run_guests(root))
     except OSError as error:
-        return open_trouble(error, root)
+        return access.perf_open_trouble(error, root)
     with suppress(OSError):
         kernel.close(fd)
     return None
@@ -389,7 +336,7 @@ class _GroupAttempt:
         except OSError as error:
             self.close()
             refused = self._wanted if self.unfit else self.events
-            why = TOO_FEW_COUNTERS if self.unfit else open_trouble(error, self.root)
+            why = TOO_FEW_COUNTERS if self.unfit else access.perf_open_trouble(error, self.root)
             self.refused |= dict.fromkeys((event.key for event in refused), why)
             self.events = []
             return None
@@ -411,7 +358,7 @@ class _GroupAttempt:
                 if error.errno == errno.EOPNOTSUPP and event.is_core and not self.host_only:
                     self._reopen_for_host()
                     return
-                self.refused[event.key] = open_trouble(error, self.root)
+                self.refused[event.key] = access.perf_open_trouble(error, self.root)
                 continue
             self._fds.append(fd)
             self.events.append(event)

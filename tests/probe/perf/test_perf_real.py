@@ -19,6 +19,7 @@ from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
+from perfprobe.kernel import access
 from perfprobe.machine.source import Machine
 from perfprobe.native.sampler import RowPlan, Sampler, Slot
 from perfprobe.opening import open_perf
@@ -32,7 +33,6 @@ from perfprobe.perf.perf_events import (
     Group,
     Kernel,
     open_group,
-    open_trouble,
 )
 from perfprobe.wire import Counter, Cpu
 from perftop.session.session import Session
@@ -50,7 +50,7 @@ def system() -> Kernel:
     try:
         kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, is_core=False), 0, NO_LEADER))
     except OSError as error:
-        pytest.skip(open_trouble(error).why)
+        pytest.skip(access.perf_open_trouble(error).why)
     return kernel
 
 
@@ -247,7 +247,7 @@ def test_an_ordinary_user_gets_a_reason(system: Kernel) -> None:
         "import os\nfrom perfprobe.perf.perf_events import *\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: Kernel().open(Event('x', 1, 0, is_core=False), 0, -1)\n"
-        "except OSError as e: print(open_trouble(e).why)\n"
+        "except OSError as e: print(access.perf_open_trouble(e).why)\n"
     )
     result = python(code)
     assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is " + level in result.stdout
