@@ -143,7 +143,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
     eax, ebx, _, edx = registers
     version = eax & 0xFF
     if version == 0:
-        return Perfmon(0, 0, 0, 0, 0, anythread_deprecated=bool(edx >> 15 & 1))
+        return Perfmon(0, 0, 0, 0, 0, anythread_deprecated=False)
     fixed = edx & 0x1F if version >= 2 else 0
     if (
         0 < fixed < ASSUMED_FIXED_COUNTERS

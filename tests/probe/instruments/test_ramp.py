@@ -155,6 +155,12 @@ def test_all_runs_together_take_the_requested_time(isa: str, seconds: float) -> 
     assert work.phases[0][0] == work.phases[-1][0] == isa
 
 
+@pytest.mark.parametrize(("tsc_hz", "blocks"), [(2.1e9, 55), (4e9, 104), (1e6, 1)])
+def test_a_piece_has_whole_blocks_that_take_5_us(tsc_hz: float, blocks: int) -> None:
+    """A block has 64 steps of 3 cycles."""
+    assert ramp._block_count(tsc_hz) == blocks
+
+
 @pytest.mark.parametrize(("name", "core_type", "cycles"), [
     ("Skylake-SP", None, 3), ("Zen 4", None, 3), ("Emerald Rapids", None, 3),
     ("Alder Lake", "P", 3), ("Alder Lake", "E", None), ("Alder Lake-N", None, None),

@@ -69,8 +69,9 @@ def test_terms_are_placed_by_the_format(tmp_path: Path) -> None:
     assert perf_pmus.event_unit(result, "none") == "1"
     trees.put(tmp_path, f"{at}/events/e.scale", "2.3283064365386962890625e-10\n")
     assert perf_pmus.event_scale(result, "e") == 2**-32
-    trees.put(tmp_path, f"{at}/events/e.scale", "zero\n")
-    assert perf_pmus.event_scale(result, "e") == 1.0
+    for text, scale in {"zero": 1, "1e-18": 1e-18, "9e-19": 1, "9e11": 9e11, "1e12": 1}.items():
+        trees.put(tmp_path, f"{at}/events/e.scale", f"{text}\n")
+        assert perf_pmus.event_scale(result, "e") == scale
 
 
 # --- CPUID ----------------------------------------------------------------------------------------

@@ -144,6 +144,12 @@ def test_changes_keep_unrelated_bits() -> None:
     }
 
 
+def test_changes_keep_fixed_counters_without_an_event() -> None:
+    plan = plan_of("Skylake-SP", CounterBudget(4, 2))
+    changes = counter_plan.planned_changes(plan, values(plan, {0x38D: 0x1222}))
+    assert changes[0x38D] == Change(0x1222, 0x1233)
+
+
 @dataclass
 class FakeRegisters:
     """The registers of a CPU."""

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -91,6 +92,23 @@ def test_a_journal_is_read_back_as_written(directory: Path, root: Path) -> None:
     left = journal.stale_entry(directory, BOOT, root)
     assert left is not None
     assert (left.cpus, left.is_live) == (CPUS, False)
+
+
+def test_a_journal_is_on_disk_before_it_has_its_name(
+    directory: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def sync(fd: int) -> None:
+        calls.append("directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file")
+
+    def rename(*names: str, **directories: int) -> None:
+        calls.append("name")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", rename)
+    write_journal(directory, root)
+    assert calls == ["file", "name", "directory"]
 
 
 def test_a_reused_pid_is_not_the_writer(directory: Path, root: Path) -> None:

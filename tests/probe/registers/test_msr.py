@@ -89,6 +89,28 @@ def test_modprobe_is_suggested_only_if_the_module_can_exist(
     assert caught.value.fix == fix
 
 
+@pytest.mark.parametrize(("error", "namespace", "cause", "fix"), [
+    (errno.EACCES, False, "/dev/cpu/3/msr needs root (CAP_SYS_RAWIO)", "perftop --sudo"),
+    (errno.EPERM, True, "/dev/cpu/3/msr needs root outside this user namespace",
+     "start perftop outside of it"),
+    (errno.ENXIO, False, "CPU 3 is offline", None),
+    (errno.ENODEV, False, "CPU 3 is offline", None),
+    (errno.EMFILE, False, "too many open files", "raise `ulimit -n`"),
+    (errno.EIO, False, "/dev/cpu/3/msr cannot be opened: why", None),
+])  # fmt: skip
+def test_a_device_that_cannot_be_opened_has_its_cause(
+    monkeypatch: pytest.MonkeyPatch, error: int, namespace: bool, cause: str, fix: str | None
+) -> None:
+    monkeypatch.setattr(identity, "is_in_user_namespace", lambda _: namespace)
+    monkeypatch.setattr(msr, "open_device", Mock(side_effect=OSError(error, "why")))
+    with pytest.raises(MsrError) as caught:
+        Registers(Path("/"), 3)
+    trouble = caught.value
+    assert (trouble.cause, trouble.fix, trouble.code) == (cause, fix, error)
+    assert trouble.consequence == "no register can be read"
+    assert trouble.is_offline == (error in {errno.ENXIO, errno.ENODEV})
+
+
 def test_a_missing_driver_is_reported_with_its_remedy(tmp_path: Path) -> None:
     with pytest.raises(MsrError, match="not loaded") as caught:
         Registers(tmp_path, 0)
