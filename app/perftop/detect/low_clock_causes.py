@@ -4,14 +4,13 @@ finds the tasks whose wide SIMD code lowers a clock, from counters and records o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import zip_longest
 from math import isnan, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.confidence import (
     OUTSIDE_CPU,
     ClockCap,
@@ -44,6 +43,8 @@ CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 MIN_ACTIVE_SHARE = 0.1
 """Minimum share of polls or cycles for which a limit must be active to be a cause. A limit that is
 less often active cannot lower the mean clock by DROP_START."""
+MIN_POLLS = 1.0
+"""Minimum number of polls, as a mean over cores, that must find a bit set for it to count."""
 MIN_LIMIT_SHARE = 0.99
 """Minimum mean power, as a share of the power limit, at which power is assumed to be limited."""
 MIN_STEAL = 0.05
@@ -167,8 +168,7 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     power_limit = _verdict(POWER_LIMITS[is_at_limit("power_limit2_w")], counted=False)
     # The active limits, most frequent first. A clue may show that power is limited, but not by
     # which limit.
-    shares = [(clue, mean(clue.key, clue.bit_name)) for clue in CLUES]
-    seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.min_share]
+    seen = [(clue, share) for clue, share in counts.clue_shares() if share >= clue.min_share]
     seen.sort(key=lambda pair: -pair[1] if pair[0].min_share else 0.0)
     if not is_at_limit("power_limit_w"):
         seen = [pair for pair in seen if pair[0].bit_name != AMBIGUOUS_REASON] or seen
@@ -251,8 +251,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
     return result | {key: round(value, 1) for key, value in numbers.items() if value > 0}
 
 
-@dataclass(slots=True)
-class _TallyColumn:
+class _TallyColumn(NamedTuple):
     """The position of a counter in the sums of a tally: its denominator, followed by the counter
     itself or each of its bits."""
 
@@ -260,11 +259,7 @@ class _TallyColumn:
     # the counter's denominator; None for shares of polls or of time
     base: BlockCounter | None
     offset: int
-
-    @property
-    def width(self) -> int:
-        counter = self.column.counter
-        return counter.columns if counter.kind == "flags" else 2
+    width: int
 
 
 class CounterTally:
@@ -273,7 +268,10 @@ class CounterTally:
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters
         self.entries: dict[str, _TallyColumn] = {}
-        self.width = 0
+        self.columns: dict[tuple[str, str], int] = {}
+        """By counter and name of a bit, or '' for a counter without bits: column of the sums."""
+        bases: list[int] = []
+        is_bit: list[bool] = []
         for key in keys:
             whole = ""  # key of the counter that is the denominator
             if key.startswith(LEVEL_PREFIX):
@@ -283,12 +281,22 @@ class CounterTally:
             column, base = counters.columns.get(key), counters.columns.get(whole)
             if column is None or (whole and base is None):
                 continue
-            if column.counter.kind == "flags" and column.counter.columns < 2:
+            width, names = 2, [""]
+            if column.counter.kind == "flags":
+                width, names = column.counter.columns, column.counter.parts
+            if width < 2 or (base is not None and base.scope != column.scope):
                 continue
-            if base is not None and base.scope != column.scope:
-                continue
-            self.entries[key] = entry = _TallyColumn(column, base, self.width)
-            self.width += entry.width
+            offset = len(bases)
+            self.entries[key] = _TallyColumn(column, base, offset, width)
+            columns = zip(names, range(offset + 1, offset + width), strict=False)
+            self.columns |= {(key, name): index for name, index in columns}
+            bases += [offset] * width
+            is_bit += [False, *[column.counter.kind == "flags"] * (width - 1)]
+        self.is_bit: Bools = np.array(is_bit, bool)
+        self.bases: Ints = np.array(bases, int)
+        """For each column of the sums, the column of its denominator."""
+        self.width = len(bases)
+        self.clues = [clue for clue in CLUES if (clue.key, clue.bit_name) in self.columns]
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
         """Returns the sums, (cores, width). Counts of a package or the machine are in each core."""
@@ -333,35 +341,37 @@ class DropCounts:
     """The sums of a tally over one episode."""
 
     def __init__(self, tally: CounterTally, sums: Floats) -> None:
-        self._entries, self._sums = tally.entries, sums.tolist()
+        self._tally, self._sums = tally, sums.tolist()
+        base = sums[tally.bases]
+        counts = np.where(tally.is_bit & (sums < MIN_POLLS), 0.0, sums)
+        means = np.divide(counts, base, out=np.full(len(sums), nan), where=base != 0)
+        self._means: list[float] = means.tolist()
 
     def mean(self, key: str, bit_name: str = "") -> float:
         """Returns the mean of a gauge, a rate per second (for energy: watts), or a bit's share of
         the polls; NaN where unknown."""
-        entry = self._entries.get(key)
-        if entry is None or not (base := self._sums[entry.offset]):
-            return nan
-        parts = entry.column.counter.parts
-        if entry.column.counter.kind != "flags":
-            return float(self._sums[entry.offset + 1] / base)
-        times = [bit.times for bit in self.bits(key) if bit.name == bit_name]
-        return max(times) / base if times else 0.0 if bit_name in parts else nan
+        column = self._tally.columns.get((key, bit_name))
+        return nan if column is None else self._means[column]
+
+    def clue_shares(self) -> list[tuple[LimitClue, float]]:
+        """Returns the clues that were seen, with their shares."""
+        shares = [(clue, self.mean(clue.key, clue.bit_name)) for clue in self._tally.clues]
+        return [(clue, share) for clue, share in shares if share > 0]
 
     def polls(self, key: str) -> float:
-        entry = self._entries.get(key)
+        entry = self._tally.entries.get(key)
         return self._sums[entry.offset] if entry is not None else 0.0
 
     def bits(self, key: str, share: float = 0.0) -> list[RegisterBit]:
         """Returns the bits that were set in at least this share of the polls, and at least once."""
-        entry = self._entries.get(key)
+        entry = self._tally.entries.get(key)
         if entry is None:
             return []
         counter, first = entry.column.counter, entry.offset
-        counts = self._sums[first + 1 : first + counter.columns]
-        min_polls = max(1.0, share * self._sums[first])
-        named = zip_longest(counter.parts[: len(counts)], counts)
-        bits = (RegisterBit(number, part, count) for number, (part, count) in enumerate(named))
-        return [bit for bit in bits if bit.times >= min_polls]
+        counts = self._sums[first + 1 : first + entry.width]
+        min_polls = max(MIN_POLLS, share * self._sums[first])
+        named = enumerate(zip_longest(counter.parts[: len(counts)], counts))
+        return [RegisterBit(i, part, count) for i, (part, count) in named if count >= min_polls]
 
     @property
     def watts(self) -> float:

@@ -240,6 +240,15 @@ def test_unknown_bits_are_named_by_number() -> None:
     )
 
 
+@pytest.mark.parametrize(("count", "cause"), [(0.25, "unknown"), (1.0, "thermal")])
+def test_a_bit_counts_from_one_poll_on_as_a_mean_over_cores(count: float, cause: str) -> None:
+    """A cause without its evidence would be a guess."""
+    tally = CounterTally(reader().counters, ["core_thermal"])
+    case = DropCase(DropCounts(tally, np.array([2.0, count, 0.0, 0.0, 0.0, 0.0])), None, False)
+    assert verdict(case).cause == cause
+    assert ("core_thermal" in evidence(case, cause)) == (cause == "thermal")
+
+
 def test_evidence_includes_its_numbers() -> None:
     result = drop_case(
         **WIDE, **AT_PL1, temperature_c=97.0, package_thermal=flags_seen_by_polls(PROCHOT=2)
