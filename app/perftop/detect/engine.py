@@ -66,11 +66,6 @@ def cycles_and_time(batch: SampleBatch) -> Floats:
     return batch.cores.sum_of_threads(both).swapaxes(0, 1)
 
 
-def has_task_records(batch: SampleBatch) -> Bools:
-    """Returns a mask of the samples whose frame has records of tasks or quotas."""
-    return np.array([not {"tasks", "quotas"}.isdisjoint(f.records) for f in batch.frames], bool)
-
-
 MIN_BUSY = 0.5
 """Minimum busy share of a CPU, including steal. The losses of a less busy CPU do not matter."""
 
@@ -143,6 +138,11 @@ def has_steal(batch: SampleBatch) -> Bools:
 def halts_involuntarily(share: float) -> Trigger:
     """Returns a trigger for involuntary halts of at least this share of the time on any CPU."""
     return lambda batch: batch.cached(highest_values).involuntary >= share
+
+
+def has_record(name: str) -> Trigger:
+    """Returns a trigger for a record with this name in a frame."""
+    return lambda batch: np.array([name in frame.records for frame in batch.frames], bool)
 
 
 def counter_advances(counter: BlockCounter, columns: Ints | int | None = None) -> Trigger:
@@ -274,6 +274,30 @@ class RecordEpisodes:
         ended = [self.running.pop(key) for key in ended_keys]
         end = self._episodes.end
         return [end(e.episode, e.episode.start_ns + round(e.span_s * 1e9)) for e in ended]
+
+
+class RecordDetector(Detector):
+    """Detects episodes from a record that comes with the record of tasks if there may be a loss."""
+
+    triggers = (has_record("tasks"),)
+    record = ""
+    """Name of the record."""
+
+    def __init__(
+        self, reader: SampleReader, episodes: RunningEpisodes, kind: str, start: float, end: float
+    ) -> None:
+        self.losses = RecordEpisodes(reader, episodes, kind, start, end)
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        if "tasks" not in data.records:
+            return []
+        if self.losses.begin_record(data.time_ns) and self.record in data.records:
+            self.add_record(data.records)
+        return self.losses.close()
+
+    @abstractmethod
+    def add_record(self, records: Mapping[str, object]) -> None:
+        """Adds the losses in a frame's untrusted records."""
 
 
 @dataclass(slots=True)

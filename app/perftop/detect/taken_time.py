@@ -4,7 +4,7 @@ probe sends about once a second; to the hypervisor; and to system management int
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,17 +14,19 @@ from perftop.base.text import safe_text
 from perftop.detect.engine import (
     Detector,
     DetectorInput,
+    RecordDetector,
     RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
     ShareEpisodes,
+    Trigger,
     counter_advances,
+    has_record,
     has_steal,
-    has_task_records,
     max_gap_ns,
 )
 from perftop.model.confidence import confidence
-from perftop.model.control_groups import Quota, Quotas, owner
+from perftop.model.control_groups import Quota, Quotas, memory_groups, owner
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
@@ -68,30 +70,26 @@ class _CpuShares(NamedTuple):
     kind: tuple[str, int] | None
 
 
-class InterruptStorms(Detector):
-    triggers = (has_task_records,)
+class InterruptStorms(RecordDetector):
+    record = "interrupts"
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        super().__init__(reader, episodes, "interrupt", INTERRUPT_START, INTERRUPT_END)
         self._position = reader.position
-        self._storms = RecordEpisodes(reader, episodes, "interrupt", INTERRUPT_START, INTERRUPT_END)
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        if "tasks" not in data.records:
-            return []
-        is_whole = self._storms.begin_record(data.time_ns)
-        for cpu, spent in _interrupt_shares(data.records).items() if is_whole else ():
+    def add_record(self, records: Mapping[str, object]) -> None:
+        for cpu, spent in _interrupt_shares(records).items():
             interrupt_share = min(1.0, spent.irq + spent.softirq)
             busy_share = spent.tasks + interrupt_share
             least_tasks = MIN_TASKS_SHARE if busy_share < FULL_SHARE else MIN_TASKS_IF_FULL
             is_lost = busy_share >= MIN_BUSY and spent.tasks >= least_tasks
             if is_lost and cpu in self._position:
                 cause = "irq" if spent.irq > spent.softirq else "softirq"
-                storm = self._storms.add(cpu, cause, interrupt_share * self._storms.span_s)
+                storm = self.losses.add(cpu, cause, interrupt_share * self.losses.span_s)
                 if storm is not None:
                     storm.episode.cpus = [cpu]
                     storm.episode.depth = storm.lost_s / storm.span_s
-                    _describe_storm(storm, spent, self._storms.span_s)
-        return self._storms.close()
+                    _describe_storm(storm, spent, self.losses.span_s)
 
 
 def _describe_storm(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> None:
@@ -164,7 +162,6 @@ MIN_REFAULTS_PER_S = 200
 """Minimum number of refaulted pages per second at which tasks wait for them, not for memory."""
 NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
 """Typical time in s of a hinting fault of NUMA balancing, and of the move of a page."""
-MAX_GROUP = 256
 
 
 class _Stall(NamedTuple):
@@ -176,24 +173,20 @@ class _Stall(NamedTuple):
     pids: frozenset[int] = frozenset()
 
 
-class MemoryStalls(Detector):
+class MemoryStalls(RecordDetector):
     """Detects stalls on memory. Each episode has one cause and one group."""
 
-    triggers = (has_task_records,)
+    record = "memory"
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        super().__init__(reader, episodes, "memory-stall", STALL_START, STALL_END)
         self._cpus = [*reader.position]
-        self._stalls = RecordEpisodes(reader, episodes, "memory-stall", STALL_START, STALL_END)
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        if "tasks" not in data.records:
-            return []
-        is_whole = self._stalls.begin_record(data.time_ns)
-        for stall in _valid_stalls(data.records, self._stalls.span_s) if is_whole else ():
-            current = self._stalls.add((stall.cause, stall.group), stall.cause, stall.stalled_s)
+    def add_record(self, records: Mapping[str, object]) -> None:
+        for stall in _valid_stalls(records, self.losses.span_s):
+            current = self.losses.add((stall.cause, stall.group), stall.cause, stall.stalled_s)
             if current is not None:
-                self._describe(current, stall, data.records)
-        return self._stalls.close()
+                self._describe(current, stall, records)
 
     def _describe(
         self, current: RecordEpisode, stall: _Stall, records: Mapping[str, object]
@@ -217,47 +210,6 @@ class MemoryStalls(Detector):
         for name, value in stall.counts.items():
             known = name == "memory_limit_mb"
             evidence[name] = round(value if known else evidence.get(name, 0) + value)
-
-
-class MemoryGroup(NamedTuple):
-    """Memory limit and stalls of a control group, since the previous record."""
-
-    name: str
-    limit_bytes: int
-    """0 if no limit is known."""
-    hits: int
-    """Number of times that the group reached its limit."""
-    pages_read_back: int
-    stalled_us: int | None
-    """Time in us for which at least one task of the group stalled; None if unknown."""
-    pids: frozenset[int]
-    """The watched processes in the group."""
-
-
-def memory_groups(records: Mapping[str, object]) -> Iterator[MemoryGroup]:
-    """Yields the valid control groups in the untrusted record of memory."""
-    match records.get("memory"):
-        case {"groups": dict() as groups, **rest}:
-            pass
-        case _:
-            return
-    pids_by_group: dict[object, set[int]] = {}
-    members = rest.get("pids")
-    for pid, group in members.items() if isinstance(members, dict) else ():
-        if isinstance(group, str) and re.fullmatch("[0-9]{1,10}", str(pid)):
-            pids_by_group.setdefault(group, set()).add(int(pid))
-    for group, entry in groups.items():
-        match entry:
-            case [
-                int() | None as limit,
-                int() | None as hits,
-                int() | None as pages,
-                int() | None as stalled_us,
-            ]:
-                yield MemoryGroup(
-                    safe_text(str(group), MAX_GROUP), max(0, limit or 0), max(0, hits or 0),
-                    pages or 0, stalled_us, frozenset(pids_by_group.get(group, ())),
-                )  # fmt: skip
 
 
 def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
@@ -308,8 +260,11 @@ def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Sta
 QUOTA_START, QUOTA_END = 0.05, 0.02
 
 
+has_quotas, has_tasks = has_record("quotas"), has_record("tasks")
+
+
 class QuotaStops(Detector):
-    triggers = (has_task_records,)
+    triggers: Sequence[Trigger] = (has_quotas,)
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._cpus, self.quotas = [*reader.position], Quotas()
@@ -339,6 +294,8 @@ class QuotaStops(Detector):
         if "tasks" not in records and "quotas" not in records:
             return []
         self.quotas.read_records(records)
+        if self.quotas.by_group:  # an episode may also end with a record of tasks alone
+            self.triggers = has_quotas, has_tasks
         is_whole = self._stops.begin_record(time_ns)
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
         for group, pids in self.quotas.newest_pids.items() if is_whole else ():

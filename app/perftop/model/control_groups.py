@@ -1,4 +1,4 @@
-"""Control groups: owners, CPU quotas, and the time for which quotas stopped the tasks of a group.
+"""Control groups: owners, memory limits, CPU quotas, and the time for which quotas stopped tasks.
 
 For each group with a quota, the kernel counts the periods in which the quota was used up, and the
 time for which the run queues of CPUs were throttled. A throttled task counts as waiting for a CPU.
@@ -8,10 +8,11 @@ Without these counts, it would seem to wait for other tasks.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isfinite
+from typing import NamedTuple
 
 from perftop.base.text import safe_text
 from perftop.model.tasks import MAX_NAME_LENGTH
@@ -117,6 +118,47 @@ class Quotas:
         quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
         worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)
         return worst_quota if worst_quota is not None and worst_quota.throttled_s > 0 else None
+
+
+class MemoryGroup(NamedTuple):
+    """Memory limit and stalls of a control group, since the previous record."""
+
+    name: str
+    limit_bytes: int
+    """0 if no limit is known."""
+    hits: int
+    """Number of times that the group reached its limit."""
+    pages_read_back: int
+    stalled_us: int | None
+    """Time in us for which at least one task of the group stalled; None if unknown."""
+    pids: frozenset[int]
+    """The watched processes in the group."""
+
+
+def memory_groups(records: Mapping[str, object]) -> Iterator[MemoryGroup]:
+    """Yields the valid control groups in the untrusted record of memory."""
+    match records.get("memory"):
+        case {"groups": dict() as groups, **rest}:
+            pass
+        case _:
+            return
+    pids_by_group: dict[object, set[int]] = {}
+    members = rest.get("pids")
+    for pid, group in members.items() if isinstance(members, dict) else ():
+        if isinstance(group, str) and re.fullmatch("[0-9]{1,10}", str(pid)):
+            pids_by_group.setdefault(group, set()).add(int(pid))
+    for group, entry in groups.items():
+        match entry:
+            case [
+                int() | None as limit,
+                int() | None as hits,
+                int() | None as pages,
+                int() | None as stalled_us,
+            ]:
+                yield MemoryGroup(
+                    safe_text(str(group), MAX_PATH), max(0, limit or 0), max(0, hits or 0),
+                    pages or 0, stalled_us, frozenset(pids_by_group.get(group, ())),
+                )  # fmt: skip
 
 
 _OWNERS = (

@@ -34,7 +34,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
-from perftop.detect.taken_time import MemoryGroup, memory_groups
+from perftop.model.control_groups import MemoryGroup, memory_groups
 from perftop.model.delta import first_true
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
@@ -419,7 +419,8 @@ class RecordHints:
             case {"span_ns": int() as span_ns, "functions": list() as rows} if span_ns > 0:
                 self.kernel_span_s += span_ns / 1e9
                 self._add_kernel_work(rows)
-        self._add_groups(memory_groups(records))
+        if "memory" in records:
+            self._add_groups(memory_groups(records))
         for message in log if isinstance(log, list) else ():
             match message:
                 case [str() as kind, str() as name, int() as count] if count > 0:

@@ -461,6 +461,8 @@ class RunTimes:
     @property
     def was_throttled(self) -> bool:
         """Whether a quota kept tasks from running."""
+        if not self._quotas.by_group:
+            return False
         return any(quota.throttled_s > 0 for quota in self.quotas.by_group.values())
 
     def throttled_tasks(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
