@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from math import isnan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,11 +44,13 @@ from perftop.output.stat_lines import (
     table_line,
 )
 from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_this_machine
-from perftop.process.job import Job
 from perftop.session.episodes import EpisodeTally
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
 from perftop.session.values import LISTED_NAMES, lasting_reasons, missing_text
+
+if TYPE_CHECKING:
+    from perftop.process.job import Job
 
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""

@@ -8,19 +8,24 @@ after the end. Only durations are compared: of the window there, and of the run 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfprobe import wire
+from perftop.base import raw_ns
 from perftop.base.arrays import Bools, Floats
-from perftop.process.job import Job, Run, raw_ns
-from perftop.process.link import Link
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from perftop.process.job import Job, Run
+    from perftop.process.link import Link
 
 MIN_WAIT_FRAMES = 20
 """Minimum number of frames to wait for a read of each CPU, before the run and after it. Under load,
@@ -85,8 +90,7 @@ class CommandStart:
         self._unopened_windows -= 1
         self._has_open_window |= not given_up
         if self._unopened_windows <= 0 and self._has_open_window and not self.is_stopped:
-            self.job.start_command()
-            self.running = asyncio.ensure_future(self.job.wait_for_end())
+            self.running = self.job.run_command()
             self.running.add_done_callback(self._on_run_end)
             for rest, seconds in self.pauses:
                 rest(seconds)

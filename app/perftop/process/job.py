@@ -18,14 +18,13 @@ import socket
 import struct
 import termios
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import sub
 from pathlib import Path
 from typing import NoReturn, Self
 
-from perftop.base import END_SIGNALS
+from perftop.base import END_SIGNALS, raw_ns
 from perftop.base.errors import Failed, failure_to
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -50,7 +49,6 @@ EXEC_FAILURES = {
     errno.ENOEXEC: "not an executable format (a script needs a first line such as #!/bin/sh)",
 }
 """Why an existing program cannot be run, for errors whose system message is misleading."""
-RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +77,9 @@ class Run:
         return (self.end_ns - self.start_ns) / 1e9
 
     def fields(self) -> dict[str, int | float | None]:
-        keys = "pid", "status", "wall_s", "late_s", "user_s", "sys_s", *RESOURCE_KEYS
+        keys = ("pid", "status", "wall_s", "late_s", "user_s", "sys_s", "switches", "page_faults",
+                "disk_faults", "peak_bytes")  # fmt: skip
         return {key: getattr(self, key) for key in keys}
-
-
-def raw_ns() -> int:
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
 
 def _check_program(name: str) -> None:
@@ -147,6 +142,11 @@ class Job:
 
     def __exit__(self, *_: object) -> None:
         self.close_gate()
+
+    def run_command(self) -> asyncio.Task[Run]:
+        """Starts the command. Returns the task that waits for its end."""
+        self.start_command()
+        return asyncio.ensure_future(self.wait_for_end())
 
     def start_command(self) -> None:
         """Opens the gate, and waits until the fork is about to run the command."""

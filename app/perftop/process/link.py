@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from perfprobe import wire
-from perftop.process.job import raw_ns
+from perftop.base import raw_ns
 
 RETRY_WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds to wait before each attempt to connect; the last value is repeated."""

@@ -21,9 +21,6 @@ READ_BYTES = 1 << 18
 MAX_PAUSED_BYTES = 1 << 15
 """Bytes of one read after which the next read follows without a pause, so that the pipe, which has
 at least twice as much room, is never full. A dozen CPUs send as much in a second."""
-READ_PAUSE_S = 1.0
-"""Seconds between two reads while a command runs, for readers that report at its end. To read each
-sample as it arrives would take three times as much CPU time."""
 MAX_ARRIVAL_S = 0.01
 MAX_HELLO_WAIT_S = 30.0
 """Longest wait in s for the first complete message of a probe; includes connection, login and

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
+READ_PAUSE_S = 1.0
+"""Seconds between two reads while a command runs, for readers that report at its end. To read each
+sample as it arrives would take three times as much CPU time."""
+
 
 class Follower:
     """Passes messages to a session, divides time into intervals, and calls hooks. Frames are

@@ -13,14 +13,16 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from perftop.base import raw_ns
 from perftop.base.errors import Failed, print_error
 from perftop.base.text import ascii_line, long_duration, printable, running_time, supports_unicode
-from perftop.process.job import Run, raw_ns
+from perftop.process.job import Run
 from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, OutputLines
 from perftop.process.launch import AnyProbe
 from perftop.process.link import Link
 from perftop.process.signals import on_signal, run_loop
-from perftop.process.streams import READ_PAUSE_S, ProbeStream, open_stream
+from perftop.process.streams import ProbeStream, open_stream
+from perftop.session.follow import READ_PAUSE_S
 from perftop.tui.app import PerfTopApp, drawing_on_stdout
 from perftop.tui.config import Config
 from perftop.tui.frame.top import AppStatus

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import io
-import json
 import shutil
-import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -28,17 +25,16 @@ from perftop.output.export.json_lines import only_measures
 from perftop.output.run_summary import run_line, time_use_lines
 from perftop.output.stat_lines import SCREEN_LINES, Line, StatTable
 from perftop.output.stat_text import Measurement
-from perftop.process.command_window import HANDLED_SIGNALS, CommandStart
-from perftop.process.job import Job
-from perftop.process.signals import run_loop, write_text
-from perftop.process.streams import READ_PAUSE_S
+from perftop.process.command_window import CommandStart
+from perftop.process.signals import write_text
+from perftop.session.follow import READ_PAUSE_S
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.verbs import options
-from perftop.verbs.headless import STDOUT, Consumer, run_consumer
+from perftop.verbs.headless import Consumer
 
 if TYPE_CHECKING:
-    from perftop.output.compare.repeated import RepeatedRun
+    from perftop.process.job import Job
 
 
 class MeasuredConsumer(Consumer):
@@ -242,47 +238,3 @@ class Why(MeasuredConsumer):
             lines[1:1] = ["", *bar] if bar else []
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()
-
-
-def measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[RepeatedRun], str, int]:
-    """Returns the runs, the hello of the first run as a JSON line, and an exit status: 128 + the
-    signal that ended the series early, else 0."""
-
-    from perftop.output.compare.repeated import RepeatedRun
-
-    order = [
-        (turn, side)
-        for turn in range(args.warmup + args.repeat)
-        for side in (args.commands if turn % 2 == 0 else reversed(args.commands))
-    ]  # A B B A: a steady drift of the machine affects both equally
-    common = vars(args) | {"json": True, "metrics": None, "brief": False}
-    handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
-    hello = ""
-    repeats: list[RepeatedRun] = []
-    for index, (turn, side) in enumerate(order):
-        single_args = argparse.Namespace(**common | {"command": args.commands[side]})
-        for number, handler in handlers.items():
-            signal.signal(number, handler)  # the previous run left them ignored
-        with Job(single_args.command, stdout_to_stderr=args.output == STDOUT) as job:
-            argv = options.stream_command(single_args, sample_ns, sample_ns, job)
-            stat, out = Stat(single_args, job), io.StringIO()
-            stat.out = out
-            status = run_loop(run_consumer, stat, argv)
-        printed_lines = out.getvalue().splitlines()
-        if stat.measurement.command_window is None or stat.measurement.command_window.run is None:
-            return repeats, hello, status
-        # a signal that ended this run ends the series
-        was_ended = status - 128 in HANDLED_SIGNALS
-        if was_ended and repeats:
-            print_error(f"run {index + 1} was ended by signal {status - 128} and is not counted")
-            return repeats, hello, status
-        hello = hello or printed_lines[0]
-        line, warmup = json.loads(printed_lines[-1]), turn < args.warmup
-        repeats.append(RepeatedRun(line, is_warmup=warmup, side=side))
-        if was_ended:
-            return repeats, hello, status
-        if repeats[-1].status and not args.keep_failed:
-            failed = f"run {index + 1} failed (exit status {repeats[-1].status})"
-            print_error(f"{failed}: no more runs; --keep-failed continues")
-            return repeats, hello, 0
-    return repeats, hello, 0

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         with fast_imports():
             from perftop.process.signals import run_loop
             from perftop.recording import ring, writer
-            from perftop.verbs import headless
+            from perftop.verbs import headless, running
             from perftop.verbs.recorder import StreamRecorder, is_ring
         args.on = episode_kinds(args.on)
         paths = [args.output]
@@ -108,13 +108,13 @@ def run(args: argparse.Namespace) -> int:
             record.all_records = records
         consumers = [(record, argv) for record, (_, argv) in zip(records, commands, strict=True)]
         max_s = inf if args.duration is None else args.duration / 1e9
-        status, failed = run_loop(headless.run_consumers, consumers, max_s)
+        status, failed = run_loop(running.run_consumers, consumers, max_s)
     if failed == [None] and not records[0].has_begun:
         text = "nothing was recorded: the recording ended before the first sample"
         raise Failed(text, status or 1)
     if job is None:
         status = 0  # a signal is a normal end
-    return headless.report_failures(status or max(commands.status for commands in records), failed)
+    return running.report_failures(status or max(commands.status for commands in records), failed)
 
 
 # --- `perftop mark`: begins a named phase, from inside a command

@@ -213,7 +213,7 @@ def run_exporter(args: argparse.Namespace) -> int:
         raise Failed(text, USAGE)
     with fast_imports():
         from perftop.verbs.exporter_server import Exporter, listening_sockets
-        from perftop.verbs.headless import run_consumer
+        from perftop.verbs.running import run_consumer
     with contextlib.ExitStack() as stack:
         only_file = path is not None and args.listen is None
         sockets = [] if only_file else stack.enter_context(listening_sockets(args.listen))

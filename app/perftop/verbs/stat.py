@@ -4,15 +4,21 @@ command several times, each with its own probe."""
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import shlex
+import signal
 import sys
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perftop.base.errors import USAGE, Failed
+from perftop.base.errors import USAGE, Failed, print_error
 from perftop.base.text import supports_colour, supports_unicode, terminal_text, with_style
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
+
+if TYPE_CHECKING:
+    from perftop.output.compare.repeated import RepeatedRun
 
 COMMAND_HELP = (
     "-- CMD [ARG …] runs a command, measures it from just before it starts to just after it "
@@ -60,13 +66,9 @@ def run(args: argparse.Namespace) -> int:
         start = options.shared_start(job, len(commands))
         with fast_imports():
             from perftop.process.signals import run_loop
-            from perftop.verbs.headless import (
-                open_output,
-                report_failures,
-                run_consumer,
-                run_consumers,
-            )
+            from perftop.verbs.headless import open_output
             from perftop.verbs.measuring import Stat
+            from perftop.verbs.running import report_failures, run_consumer, run_consumers
 
             stats = [Stat(args, job, start, name) for name, _ in commands]
         max_s = inf if args.duration is None else args.duration / 1e9
@@ -122,11 +124,10 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         from perftop.output import stat_lines
         from perftop.output.compare import repeated, text
         from perftop.verbs.headless import open_output
-        from perftop.verbs.measuring import measured_runs
 
     status = 0
     with open_output(args, lambda: status) as out:
-        repeats, hello, was_stopped = measured_runs(args, sample_ns)
+        repeats, hello, was_stopped = _measured_runs(args, sample_ns)
         status = repeated.exit_status(repeats) or was_stopped
         sides = [
             (repeated.CommandRuns([run for run in repeats if run.side == side]), argv)
@@ -156,3 +157,53 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         out.write("".join(f"{line}\n" for line in printed_lines))
         out.flush()
     return status
+
+
+def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[RepeatedRun], str, int]:
+    """Returns the runs, the hello of the first run as a JSON line, and an exit status: 128 + the
+    signal that ended the series early, else 0."""
+    with fast_imports():
+        from perftop.output.compare.repeated import RepeatedRun
+        from perftop.process.command_window import HANDLED_SIGNALS
+        from perftop.process.job import Job
+        from perftop.process.signals import run_loop
+        from perftop.verbs.headless import STDOUT
+        from perftop.verbs.measuring import Stat
+        from perftop.verbs.running import run_consumer
+
+    order = [
+        (turn, side)
+        for turn in range(args.warmup + args.repeat)
+        for side in (args.commands if turn % 2 == 0 else reversed(args.commands))
+    ]  # A B B A: a steady drift of the machine affects both equally
+    common = vars(args) | {"json": True, "metrics": None, "brief": False}
+    handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
+    hello = ""
+    repeats: list[RepeatedRun] = []
+    for index, (turn, side) in enumerate(order):
+        single_args = argparse.Namespace(**common | {"command": args.commands[side]})
+        for number, handler in handlers.items():
+            signal.signal(number, handler)  # the previous run left them ignored
+        with Job(single_args.command, stdout_to_stderr=args.output == STDOUT) as job:
+            argv = options.stream_command(single_args, sample_ns, sample_ns, job)
+            stat, out = Stat(single_args, job), io.StringIO()
+            stat.out = out
+            status = run_loop(run_consumer, stat, argv)
+        printed_lines = out.getvalue().splitlines()
+        if stat.measurement.command_window is None or stat.measurement.command_window.run is None:
+            return repeats, hello, status
+        # a signal that ended this run ends the series
+        was_ended = status - 128 in HANDLED_SIGNALS
+        if was_ended and repeats:
+            print_error(f"run {index + 1} was ended by signal {status - 128} and is not counted")
+            return repeats, hello, status
+        hello = hello or printed_lines[0]
+        line, warmup = json.loads(printed_lines[-1]), turn < args.warmup
+        repeats.append(RepeatedRun(line, is_warmup=warmup, side=side))
+        if was_ended:
+            return repeats, hello, status
+        if repeats[-1].status and not args.keep_failed:
+            failed = f"run {index + 1} failed (exit status {repeats[-1].status})"
+            print_error(f"{failed}: no more runs; --keep-failed continues")
+            return repeats, hello, 0
+    return repeats, hello, 0

@@ -53,8 +53,9 @@ def run(args: argparse.Namespace) -> int:
         argv = options.stream_command(args, sample_ns, batch_ns, job)
         with fast_imports():
             from perftop.process.signals import run_loop
-            from perftop.verbs.headless import open_output, run_consumer
+            from perftop.verbs.headless import open_output
             from perftop.verbs.measuring import Why
+            from perftop.verbs.running import run_consumer
 
             work = Why(args, job)
         status = 0

@@ -15,6 +15,7 @@ from fake_ssh import RemoteFeed
 from waiting import until_quiet, until_true
 
 from perfprobe import wire
+from perftop.base import raw_ns
 from perftop.process.command_window import (
     LATE_SIGNAL_NS,
     MAX_ARGV,
@@ -25,7 +26,7 @@ from perftop.process.command_window import (
     RunNotes,
     argv_text,
 )
-from perftop.process.job import Job, Run, raw_ns
+from perftop.process.job import Job, Run
 from perftop.process.link import MAX_UNANSWERED, Echo, Link
 
 SAMPLED, OFFLINE = wire.ROW_SAMPLED, wire.ROW_OFFLINE

@@ -20,9 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import MAX_WAIT_S, until_true, wait_for
 
+from perftop.base import raw_ns
 from perftop.base.errors import Failed
 from perftop.process import job
-from perftop.process.job import EXEC_FAILURES, Job, Run, raw_ns
+from perftop.process.job import EXEC_FAILURES, Job, Run
 from perftop.process.job_terminal import (
     INTERRUPT,
     MAX_BYTES,

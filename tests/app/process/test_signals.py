@@ -38,11 +38,11 @@ open("ended", "w").close()
 SIGNAL_CODE = """
 import asyncio, signal, sys
 from perftop.process import command_window, launch, signals
-from perftop.verbs import headless
+from perftop.verbs import running
 
 PROBE = [sys.executable, "-S", "-E", "-c", sys.argv[1]]
 signal_line, number, lines = int(sys.argv[2]), int(sys.argv[3]), 0
-OURS = {launch.__file__, signals.__file__, headless.__file__}
+OURS = {launch.__file__, signals.__file__, running.__file__}
 
 def trace(frame, event, _):
     global lines
@@ -67,7 +67,7 @@ class Consumer:
     def on_end(self): pass
     async def consume(self, stream): pass
 
-status = asyncio.run(headless.run_consumer(Consumer(), PROBE))
+status = asyncio.run(running.run_consumer(Consumer(), PROBE))
 """
 BLOCKS = {"screen": SCREEN_CODE, "headless": HEADLESS_CODE}
 END = """
@@ -136,7 +136,7 @@ assert arrived
 STARTING_CODE = """
 import asyncio, os, signal, sys
 from perftop.process.signals import on_signal, run_loop
-from perftop.verbs import headless
+from perftop.verbs import running
 
 def start(*_, really=asyncio.new_event_loop):
     loop = really()
@@ -160,7 +160,7 @@ class Consumer:
     def on_end(self): pass
     async def consume(self, stream): await asyncio.wait_for(asyncio.Event().wait(), 60)
 
-print(run_loop(headless.run_consumer, Consumer(), [sys.executable, "-c", "input()", "stream"]))
+print(run_loop(running.run_consumer, Consumer(), [sys.executable, "-c", "input()", "stream"]))
 """
 
 

@@ -23,7 +23,8 @@ from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
 from perftop import cli
-from perftop.process.job import Job, raw_ns
+from perftop.base import raw_ns
+from perftop.process.job import Job
 from perftop.recording import ring
 from perftop.recording.file import Recording, RecordingDirectory
 from perftop.session.session import MAX_BATCH

@@ -14,7 +14,6 @@ from perftop.output.export.forms import EpisodeCounts, ExportFormat, Output
 from perftop.output.run_summary import run_time_fields
 from perftop.output.stat_lines import Line
 from perftop.process.command_window import WindowBounds
-from perftop.process.job import RESOURCE_KEYS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
@@ -70,7 +69,8 @@ class RecordedCommand:
         for key in ("wall_s", "late_s", "user_s", "sys_s"):
             value = data.get(key)
             line[key] = value if type(value) is float and 0 <= value < 1e12 else None
-        line |= {key: _whole_number(data.get(key)) for key in RESOURCE_KEYS}
+        for key in ("switches", "page_faults", "disk_faults", "peak_bytes"):
+            line[key] = _whole_number(data.get(key))
         ranges = []
         for key in ("first_ns", "last_ns"):
             match data.get(key):
