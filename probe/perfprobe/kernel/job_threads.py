@@ -53,6 +53,9 @@ MAX_THREADS = 256
 READ_INTERVAL_NS = 3_125_000
 """Minimum time in ns between the reads of two threads. A read takes some 20 us, so reads cost at
 most 0.6 % of a CPU. Each of 32 threads is read every 100 ms, each of MAX_THREADS once a second."""
+MAX_PARENTS, MAX_NEW_CHILDREN = 8, 16
+"""Maximum number of processes whose children are searched for between two scans, each in some
+15 us; and of children that are then added, each in some 100 us."""
 FROZEN_NS = 1_000_000_000
 """Time in ns between two checks whether a thread's control group is frozen."""
 MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
@@ -108,6 +111,16 @@ class WatchedJob:
         is_cut = len(pid_by_tid) >= MAX_THREADS
         self._open_threads(dict(islice(pid_by_tid.items(), MAX_THREADS)))
         self._unread_count = max(0, (total if is_cut else len(pid_by_tid)) - len(self._threads))
+
+    def find_children(self) -> None:
+        """Finds new children of a tree's processes (the first MAX_PARENTS), to read them from now
+        on. Must not be called while `find_threads` pauses. Their other threads are found by the
+        next scan."""
+        if self._second is not None:
+            self._second.find_children()
+        if self._family is not None:
+            for pid in self._family.find_children(self._proc):
+                self._open_thread(pid, pid)
 
     def read_due_threads(self, now_ns: int) -> dict[str, Any]:
         """Reads the threads that are due, and returns the frame's records of this job ("watched")
@@ -170,9 +183,12 @@ class WatchedJob:
         for tid in self._threads.keys() - pid_by_tid.keys():
             self._threads.pop(tid).close()
         for tid, pid in pid_by_tid.items():
-            if tid not in self._threads:
-                with suppress(OSError):  # the thread may have ended, or may not be readable
-                    self._threads[tid] = _Thread(f"{self._proc}/{pid}/task/{tid}", int(pid))
+            self._open_thread(tid, pid)
+
+    def _open_thread(self, tid: str, pid: str) -> None:
+        if tid not in self._threads:
+            with suppress(OSError):  # the thread may have ended, or may not be readable
+                self._threads[tid] = _Thread(f"{self._proc}/{pid}/task/{tid}", int(pid))
 
     # --- at the start ------------------------------------------------------------------------
 
@@ -261,6 +277,19 @@ class ProcessFamily:
                     todo.append(child)
         self._members = members
         return [(pid, by_pid[pid]) for pid in members]
+
+    def find_children(self, proc: str) -> list[str]:
+        """Adds the children of the first MAX_PARENTS members to the members, at most
+        MAX_NEW_CHILDREN. Returns their PIDs."""
+        found: list[str] = []
+        for parent in list(self._members)[:MAX_PARENTS]:
+            children = files.read_text(f"{proc}/{parent}/task/{parent}/children").split()
+            for pid in [pid for pid in children if pid not in self._members]:
+                stat = parse_stat(files.read_text(f"{proc}/{pid}/stat", MAX_STAT_BYTES).encode())
+                if stat is not None and len(found) < MAX_NEW_CHILDREN:
+                    self._members[pid] = stat.start_ticks
+                    found.append(pid)
+        return found
 
 
 class _Thread:

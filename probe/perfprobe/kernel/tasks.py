@@ -62,7 +62,8 @@ MAX_PARENTS = 8
 """Maximum number of processes, those with the most time, whose ended children are reported."""
 CHECK_SPAN_NS, CHECK_INTERVAL_NS = 3_000_000_000, 100_000_000
 """Time in ns after the first scan that finds a watched process, for which perfprobe checks whether
-watched processes move to another control group; and time between two checks."""
+watched processes have new children or have moved to another control group; and time between two
+checks."""
 MAX_CHECKED = 8
 """Maximum number of watched processes in such a check, which takes some 15 us for each."""
 POWER_MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
@@ -218,16 +219,18 @@ class TaskScanner:
             self._next_ns = self._now_ns() + max(SCAN_PERIOD_NS, rest_ns)
 
     def next_check_s(self) -> float:
-        """Returns when `check_moved_processes` is due, in s of time.monotonic(), or infinity."""
+        """Returns when `check_watched_processes` is due, in s of time.monotonic(), or infinity."""
         return self._check_due_ns / 1e9
 
-    def check_moved_processes(self) -> bool:
-        """If a check is due, records the quota counts of control groups that a watched process has
-        just joined. Returns whether a check was due."""
+    def check_watched_processes(self) -> bool:
+        """If a check is due, finds new children of a watched tree, and records the quota counts of
+        control groups that a watched process has just joined. Returns whether a check was due."""
         now_ns = self._now_ns()
         if now_ns < self._check_due_ns:
             return False
         self._check_due_ns = now_ns + CHECK_INTERVAL_NS if now_ns < self._checks_end_ns else inf
+        if self._watch is not None and self._scan is None:
+            self._watch.find_children()
         if not self._joined_quotas and self._quotas.has_moved(self._watched_pids()[:MAX_CHECKED]):
             self._joined_quotas = _non_empty(quotas=self._quotas.record(self._watched_pids()))
         return True

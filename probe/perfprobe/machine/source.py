@@ -201,7 +201,7 @@ class Machine:
 
     def poll(self) -> list[Frame | Note]:
         """Returns the frames of all complete rounds, the last with the main thread's blocks."""
-        if self._tasks.check_moved_processes() and time.monotonic() < self._batch_due():
+        if self._tasks.check_watched_processes() and time.monotonic() < self._batch_due():
             return []
         rounds = self._drain_rounds()
         if not rounds:

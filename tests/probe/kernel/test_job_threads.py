@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel import job_threads, task_files
-from perfprobe.kernel.job_threads import MAX_THREADS, WatchedJob
-from perfprobe.kernel.tasks import TaskScanner
+from perfprobe.kernel.job_threads import MAX_NEW_CHILDREN, MAX_THREADS, WatchedJob
+from perfprobe.kernel.tasks import CHECK_INTERVAL_NS, TaskScanner
 
 MS = 1_000_000
 S = 1000 * MS
@@ -289,6 +289,28 @@ def test_the_scan_finds_new_threads(tmp_path: Path) -> None:
     assert tids(watched, 2 * S) == ["11", "13"]
     assert list(finding) == []
     assert tids(watched, 3 * S) == ["11"]
+    watched.close()
+
+
+def test_children_that_a_command_starts_between_two_scans_are_found(tmp_path: Path) -> None:
+    """A scan takes place once a second; what stops a child before it was not seen."""
+    now_ns = 0
+    write_process(tmp_path, 20, "command")
+    write_thread(tmp_path, 20, 20)
+    watched = WatchedJob(tmp_path, "job", second=WatchedJob(tmp_path, "20", tree=True))
+    tasks = TaskScanner(tmp_path, range(4), watched, lambda: now_ns, lambda: 0)
+    tasks.scan_slice()
+    for pid in range(21, 60):
+        write_process(tmp_path, pid, "child")
+        write_thread(tmp_path, pid, pid)
+    write_process(tmp_path, 60, "stranger")
+    trees.put(tmp_path, "proc/20/task/20/children", " ".join(map(str, range(21, 60))))
+    assert tasks.check_watched_processes()
+    threads = watched.read_due_threads(S)["command"]["threads"]
+    assert [*threads] == [str(tid) for tid in range(20, 21 + MAX_NEW_CHILDREN)]
+    now_ns = CHECK_INTERVAL_NS
+    assert tasks.check_watched_processes()
+    assert len(watched.read_due_threads(2 * S)["command"]["threads"]) == 1 + 2 * MAX_NEW_CHILDREN
     watched.close()
 
 

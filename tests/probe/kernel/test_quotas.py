@@ -169,6 +169,9 @@ class WatchedJob:
     def find_threads(self, _: object) -> Iterator[None]:
         yield from ()
 
+    def find_children(self) -> None:
+        pass
+
 
 def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_on(
     unified: Path,
@@ -182,16 +185,16 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     assert tasks.next_check_s() == inf
     tasks.scan_slice()
     assert tasks.next_check_s() == 0
-    assert tasks.check_moved_processes()
+    assert tasks.check_watched_processes()
     assert tasks.take_joined_quotas() == {}
     assert tasks.next_check_s() == CHECK_INTERVAL_NS / 1e9
-    assert not tasks.check_moved_processes()
+    assert not tasks.check_watched_processes()
     add_member(unified, 7, "/job")
     now_ns[0] = CHECK_INTERVAL_NS
-    assert tasks.check_moved_processes()
+    assert tasks.check_watched_processes()
     add_member(unified, 7, "/unlimited")
     now_ns[0] *= 2
-    assert tasks.check_moved_processes(), "the first counts are kept until they are taken"
+    assert tasks.check_watched_processes(), "the first counts are kept until they are taken"
     add_member(unified, 7, "/job")
     joined = tasks.take_joined_quotas()["quotas"]
     assert joined == {"groups": {"/job": [0.5, 40, 30, 2_500_000]}, "pids": {"7": ["/job"]}}
@@ -205,5 +208,5 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     assert tasks.final_quotas() == {}
     add_member(unified, 7, "/job")
     now_ns[0] = CHECK_SPAN_NS
-    assert tasks.check_moved_processes()
+    assert tasks.check_watched_processes()
     assert tasks.next_check_s() == inf
