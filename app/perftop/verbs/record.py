@@ -6,15 +6,12 @@ from __future__ import annotations
 import argparse
 import re
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
-
-if TYPE_CHECKING:
-    pass
 
 BATCH_NS = 500_000_000
 """Time in ns between two writes of the probe, and so the most that is missing at the end of a
@@ -22,6 +19,9 @@ recording if perftop or the probe is killed. Recording costs little except wake-
 costs twice as much."""
 DEFAULT_MAX_BYTES = 1_000_000_000
 """Default of --max-size: bytes of a ring and of all recordings kept from it."""
+MIN_TRIGGERED_RING_NS = 60_000_000_000
+"""Minimum of --ring with --on: in a shorter ring, the 30 s before an episode, or its start, can be
+lost before the episode is detected."""
 EPILOG = (
     "-- CMD [ARG …] runs a command, records it from just before it starts to just after it ends, "
     "and prints a summary on stderr. The exit status is the command's. SIGUSR1 sets a mark."
@@ -91,6 +91,9 @@ def run(args: argparse.Namespace) -> int:
             from perftop.verbs import headless, running
             from perftop.verbs.recorder import StreamRecorder, is_ring
         args.on = episode_kinds(args.on)
+        if args.on and args.ring is not None and args.ring < MIN_TRIGGERED_RING_NS:
+            text = "--on saves 30 s before each episode, for which this --ring is too short"
+            raise Failed(f"{text} (try --ring 1m)", USAGE)
         paths = [args.output]
         if len(commands) > 1:
             paths = headless.output_paths(args.output, args.hosts)

@@ -256,6 +256,16 @@ def test_an_episode_is_kept_with_some_time_before_and_after(
     assert 17.0 <= times_s[-1] <= 19.0
 
 
+def test_a_ring_too_short_for_what_on_promises_is_refused(tmp_path: Path) -> None:
+    """A ring of 5 s had lost the start of an episode before the episode was detected."""
+    box = tmp_path / "box"
+    for more, status in (("--on", "steal"), 2), ((), 0):
+        command = "record", "-o", str(box), "--ring", "5s", *more, *SIM, "--duration", "1s"
+        result = run_in_process(*command)
+        assert (result.returncode, box.exists()) == (status, status == 0)
+        assert status == 0 or "(try --ring 1m)" in result.stderr
+
+
 def test_a_missing_program_creates_and_replaces_no_file(tmp_path: Path) -> None:
     for old in (None, "old"):
         if old is not None:
