@@ -21,7 +21,7 @@ from perftop.output.stat_lines import Line, json_number, table_line
 from perftop.output.waiting import OWN_NAMES, run_times_of_others
 from perftop.process.command_window import CommandWindow, WindowBounds
 from perftop.session.interval import Distribution, Interval
-from perftop.session.losses import RunPhase
+from perftop.session.run_phases import RunPhase
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, JobFootprint, JobTime
 from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, state_reasons, unknown_reason

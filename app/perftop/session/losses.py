@@ -27,7 +27,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +37,7 @@ from perftop.model.control_groups import MemoryGroup, memory_groups
 from perftop.model.delta import first_true
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
-from perftop.session.episodes import LATE_NS, RUN_ENDED, RUN_STARTED
+from perftop.session.episodes import LATE_NS
 from perftop.session.interval import Span
 from perftop.session.task_times import RunTimes
 
@@ -452,114 +451,3 @@ class RecordHints:
                     work = KernelWork(kind, function, pid, comm)
                     if ns > 0 and (work in self.kernel_s or len(self.kernel_s) < MAX_WORKS):
                         self.kernel_s[work] = self.kernel_s.get(work, 0.0) + ns / 1e9
-
-
-# --- Phases of a job: from one mark to the next or, without marks, periods in which the same
-# program ran most.
-#
-# The session stores the times of the job's threads at each mark, and about once a second. A phase
-# is the difference of two such sums.
-
-MAX_MARKS = 64
-"""Maximum number of marks with stored times. Later marks do not start a phase."""
-MAX_MOMENTS = 128
-"""Maximum number of other moments. If there are more, every second one is dropped."""
-FIRST_STEP_NS = 900_000_000
-"""Initial minimum time in ns between two moments. It doubles whenever moments are dropped."""
-MAX_UNNAMED_PHASES = 6
-MIN_PHASE_NS = 200_000_000
-"""Minimum time in ns before the first mark that is a separate phase."""
-
-
-class JobMoment(NamedTuple):
-    time_ns: int
-    label: str | None
-    """Label of the mark; None if the moment is not a mark."""
-    times: RunTimes
-
-
-class JobMoments:
-    """The times of a job at its marks, and at moments in between."""
-
-    def __init__(self) -> None:
-        self.marks: list[JobMoment] = []
-        self.periodic: list[JobMoment] = []
-        """Moments that are not marks, about one a second."""
-        self._step_ns = FIRST_STEP_NS
-
-    def add_mark(self, time_ns: int, label: str, times: RunTimes) -> None:
-        if len(self.marks) < MAX_MARKS:
-            self.marks.append(JobMoment(time_ns, label, times.copy(job_only=True)))
-
-    def add_moment(self, time_ns: int, times: RunTimes) -> None:
-        if self.periodic and time_ns - self.periodic[-1].time_ns < self._step_ns:
-            return
-        self.periodic.append(JobMoment(time_ns, None, times.copy(job_only=True)))
-        if len(self.periodic) > MAX_MOMENTS:
-            self.periodic = self.periodic[::2]
-            self._step_ns *= 2
-
-
-@dataclass(frozen=True)
-class RunPhase(TaskTimeSpan):
-    """A phase of a job. The times only include the job's threads."""
-
-    label: str
-
-    def largest_program(self) -> tuple[str, float]:
-        """Returns the program that ran most, and its running seconds; '' if none ran."""
-        run_s: dict[str, float] = {}
-        for times in self.times.threads.values():
-            run_s[times.comm] = run_s.get(times.comm, 0.0) + times.run_s
-        return max(run_s.items(), key=lambda pair: pair[1], default=("", 0.0))
-
-
-def phases(moments: JobMoments, start: JobMoment, end: JobMoment) -> list[RunPhase]:
-    """Returns the phases of the job from `start` or its start mark to `end` or its end mark."""
-    named_marks: list[JobMoment] = []
-    for mark in moments.marks:
-        assert mark.label is not None
-        if mark.label.startswith(RUN_STARTED):
-            start, named_marks = mark, []
-        elif mark.label.startswith(RUN_ENDED):
-            end = mark
-            break
-        else:
-            named_marks.append(mark)
-    if named_marks and named_marks[0].time_ns - start.time_ns < MIN_PHASE_NS:
-        return _phases_between([start._replace(label=named_marks[0].label), *named_marks[1:], end])
-    if named_marks:
-        return _phases_between([start._replace(label="before"), *named_marks, end])
-    between = [m for m in moments.periodic if start.time_ns < m.time_ns < end.time_ns]
-    return _phases_by_program([start, *between, end])
-
-
-def _phases_between(moments: Sequence[JobMoment]) -> list[RunPhase]:
-    return [
-        RunPhase(first.time_ns, last.time_ns, last.times.since(first.times), first.label or "")
-        for first, last in pairwise(moments)
-        if last.time_ns > first.time_ns
-    ]
-
-
-def _phases_by_program(moments: Sequence[JobMoment]) -> list[RunPhase]:
-    """Returns phases named after the program that ran most. A period in which nothing ran belongs
-    to the phase before it or, at the start, to the phase after it. While there are more than
-    MAX_UNNAMED_PHASES, the shortest phase is joined with its shorter neighbour."""
-    bounds: list[JobMoment] = []
-    name = ""
-    for phase, moment in zip(_phases_between(moments), moments, strict=False):
-        largest, run_s = phase.largest_program()
-        if not bounds or (run_s > 0 and name and largest != name):
-            bounds.append(moment)
-        if run_s > 0:
-            name = largest
-    bounds.append(moments[-1])
-    while len(bounds) > MAX_UNNAMED_PHASES + 1:
-        lengths = [last.time_ns - first.time_ns for first, last in pairwise(bounds)]
-        shortest = lengths.index(min(lengths))
-        joins_next = shortest == 0 or (
-            shortest + 1 < len(lengths) and lengths[shortest + 1] < lengths[shortest - 1]
-        )
-        del bounds[shortest + 1 if joins_next else shortest]
-    return [replace(phase, label=phase.largest_program()[0]) for phase in _phases_between(bounds)]

@@ -31,16 +31,13 @@ from perftop.session.interval import Distribution, Interval, Span, Tasks
 from perftop.session.losses import (
     SPLIT_LOCK_CAUSE,
     Cause,
-    JobMoment,
-    JobMoments,
     Losses,
     LossSums,
     RecordHints,
-    RunPhase,
     Totals,
-    phases,
 )
-from perftop.session.task_times import BusyCpus, RunTimes
+from perftop.session.run_phases import BusyCpus, JobMoment, JobMoments, RunPhase, phases
+from perftop.session.task_times import RunTimes
 
 MAX_BATCH = 256
 """Maximum number of frames that are read ahead and computed at once. More would gain little."""
@@ -261,8 +258,10 @@ class Session:
         if watched_job.time_ns == self.now_ns:
             new_activity = (thread.latest_activity() for thread in watched_job.last_threads)
             self._watched_activity = sum(new_activity, self._watched_activity)
+        if self._tracks_run:
+            util = np.where(self.online, batch.values["util"][first:last], np.nan)
+            self.busy_cpus.add_samples(util[:, self.selected], batch, first, snapshot_before)
         if self.tracks_losses:
-            self._add_busy(batch, first, last, snapshot_before)
             self._add_losses(batch, first, last)
         return last
 
@@ -407,16 +406,6 @@ class Session:
         self.tracks_losses, self.run_times.job.root = True, root
         self._tracks_run = not losses_only
 
-    def _add_busy(self, batch: SampleBatch, first: int, last: int, snapshot: TaskSnapshot) -> None:
-        """Adds samples to `busy_cpus`. `snapshot`: the latest tasks before these samples."""
-        if self._tracks_run:
-            part = slice(first, last)
-            util = np.where(self.online, batch.values["util"][part], np.nan)[:, self.selected]
-            span_s = (batch.time_ns[part] - batch.since_ns[part]) / 1e9
-            new_snapshots = batch.cached(task_snapshots).items()
-            later = {at - first: tasks for at, tasks in new_snapshots if first <= at < last}
-            self.busy_cpus.add(util, span_s, {0: snapshot} | later)
-
     def _add_losses(self, batch: SampleBatch, first: int, last: int) -> None:
         losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job
         run_s, part = None, slice(first, last)
@@ -527,9 +516,7 @@ class Session:
     @property
     def has_smt(self) -> bool:
         """Whether a selected CPU has siblings. SMT states of a single thread only repeat `util`."""
-        rows = {*self.selected}
-        cores = (core for core in self.cores if len(core) > 1)
-        return any(self.position[cpu] in rows for core in cores for cpu in core)
+        return any(len(self.cores[core]) > 1 for core in self.selected_cores())
 
     def selected_cores(self) -> list[int]:
         """Returns the indexes of the cores with a selected CPU."""

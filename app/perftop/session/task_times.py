@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.model.control_groups import Quota, Quotas
-from perftop.model.delta import add_samples
 from perftop.model.tasks import STOP_REASONS, TaskSnapshot, Thread, WatchedJob
 
 MAX_THREADS = 1 << 14
@@ -41,12 +40,9 @@ MAX_FIRST_NS = 1_500_000_000
 MIN_CPU_SHARE = 0.01
 """Minimum share of the job's running time for a CPU to count. Other CPUs ran the job only briefly,
 and would lower the mean of the CPUs that did the work."""
-HALF_A_CPU = 0.5
-"""Half a CPU, which rounds sums of busy shares: 15.5 of 16 CPUs count as all."""
 MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
 """Bounds of the mean sleep in s of a thread that takes split locks. The kernel makes it sleep for
 10 ms, and then wait for other such threads."""
-MAX_NAMES = 256
 UNKNOWN_CPU = -1
 """Stands for a task's CPU if it is unknown."""
 
@@ -461,9 +457,8 @@ class RunTimes:
     @property
     def was_throttled(self) -> bool:
         """Whether a quota kept tasks from running."""
-        if not self._quotas.by_group:
-            return False
-        return any(quota.throttled_s > 0 for quota in self.quotas.by_group.values())
+        quotas = self._quotas.by_group and self.quotas.by_group
+        return any(quota.throttled_s > 0 for quota in quotas.values())
 
     def throttled_tasks(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
         """Returns the tasks that a quota kept from running, the most affected first. `times`:
@@ -538,42 +533,6 @@ class TaskSums:
                 key[1], run_s, wait_s, {key[2]: wanted_s} if wanted_s else {},
                 switches=int(switches), longest_s=longest_s, without_waits_s=without_waits_s,
             )  # fmt: skip
-
-
-class BusyCpus:
-    """Seconds in which all CPUs, only one, or none were busy. They reveal lack of parallelism."""
-
-    def __init__(self) -> None:
-        self.all_s = self.one_s = self.none_s = self.between_s = 0.0
-        self._alone_s: dict[str, float] = {}
-        """By name of a task, the seconds of `one_s` in which it ran most."""
-
-    def add(self, util: Floats, span_s: Floats, snapshots: Mapping[int, TaskSnapshot]) -> None:
-        """Adds samples. `util`: busy shares of the selected CPUs, (samples, CPUs); NaN if offline
-        or unknown. `snapshots`: by index of the first sample for which each is the latest."""
-        is_known = np.isfinite(util)
-        count, busy_cpus = is_known.sum(axis=1), np.where(is_known, util, 0.0).sum(axis=1)
-        none_busy, all_busy = busy_cpus < HALF_A_CPU, busy_cpus >= count - HALF_A_CPU
-        kind = np.where(busy_cpus < 1 + HALF_A_CPU, 3, 4)
-        kind[all_busy], kind[none_busy], kind[count == 0] = 2, 1, 0
-        seconds = np.array([self.none_s, self.all_s, self.one_s, self.between_s])
-        self.none_s, self.all_s, self.one_s, self.between_s = add_samples(
-            seconds, np.where(kind[:, None] == np.arange(1, 5), span_s[:, None], 0.0)
-        ).tolist()
-        for first, last in pairwise([*snapshots, len(kind)]) if 3 in kind else ():
-            alone_s, snapshot = span_s[first:last][kind[first:last] == 3], snapshots[first]
-            first_tasks = [task for cpu in snapshot.tasks for task in snapshot.tasks_on(cpu)[:1]]
-            _, name = max(((task.share, task.comm) for task in first_tasks), default=(0.0, ""))
-            if len(alone_s) and name and (name in self._alone_s or len(self._alone_s) < MAX_NAMES):
-                before_s = np.array([self._alone_s.get(name, 0.0)])
-                (self._alone_s[name],) = add_samples(before_s, alone_s[:, None]).tolist()
-
-    @property
-    def single_cpu_task(self) -> str:
-        """The task that ran most while one CPU was busy, if for at least half of that time; else
-        ''."""
-        name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
-        return name if name and self._alone_s[name] >= HALF_A_CPU * self.one_s else ""
 
 
 def _times_since(

@@ -209,7 +209,8 @@ class Why(MeasuredConsumer):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
-        session.track_losses(-1 if self.job is None else self.job.pid)
+        root = -1 if self.job is None else self.job.pid
+        session.track_losses(root, losses_only=self.job is None)
         if self._shows_wait and self.duration_ns is not None:
             text = f"watching for {long_duration(self.duration_ns)} …\r"
             print(text, end="", file=sys.stderr, flush=True)

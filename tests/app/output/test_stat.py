@@ -31,7 +31,7 @@ from perftop.process.command_window import BOOT_ID
 from perftop.process.job import MarkSocket
 from perftop.session.episodes import EpisodeTally
 from perftop.session.interval import Span
-from perftop.session.losses import MAX_MOMENTS, JobMoment, JobMoments, RunPhase, phases
+from perftop.session.run_phases import MAX_MOMENTS, JobMoment, JobMoments, RunPhase, phases
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes, TaskTimes
 

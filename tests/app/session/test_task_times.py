@@ -20,8 +20,9 @@ from perftop.output import run_summary
 from perftop.output.why_report import report
 from perftop.session import task_times
 from perftop.session.interval import Distribution, _percentile
+from perftop.session.run_phases import BusyCpus
 from perftop.session.session import Session
-from perftop.session.task_times import BusyCpus, JobFootprint, RunTimes, TaskTimes
+from perftop.session.task_times import JobFootprint, RunTimes, TaskTimes
 
 MS = 1_000_000
 ROOT = 100
