@@ -1,6 +1,7 @@
 """The program perftop, also as `python -m perftop`. From the first instruction of `main` on, a
-signal that asks perftop to end leads to the documented exit status, 128 + its number, or to the
-status of the work once that is done."""
+signal that asks perftop to end results in exit status 128 + signal number or, once the work is
+done, in the status of the work.
+"""
 
 import atexit
 import contextlib

@@ -28,7 +28,7 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
 
 def failure_to(action: str, error: OSError) -> Failed:
     """Returns the failure for a system error. `action`: what failed, such as `write stdout`."""
-    # The limit of open files is reached; this file is not the cause.
+    # The process has reached its limit of open files, whichever file is named.
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return Failed(f"{error.strerror}: raise the limit on open files (ulimit -n)")
     return Failed(f"cannot {action}: {error.strerror or error}")
@@ -55,10 +55,10 @@ def output_failure(error: OSError, output: str = "stdout") -> Failed:
     trace, call = error.__traceback__, ""
     while trace is not None:  # up to the function in which the error was raised
         call, trace = trace.tb_frame.f_code.co_name, trace.tb_next
-    why = f"{call}: {error.strerror}" if call else error.strerror
+    reason = f"{call}: {error.strerror}" if call else error.strerror
     if error.errno in {errno.EPERM, errno.ENOSYS}:
-        return Failed(f"a system call was refused, perhaps by a seccomp filter ({why})")
-    return Failed(f"a system call failed ({why})")
+        return Failed(f"a system call was refused, perhaps by a seccomp filter ({reason})")
+    return Failed(f"a system call failed ({reason})")
 
 
 def expected_failure(error: BaseException | None, output: str = "stdout") -> Failed | None:

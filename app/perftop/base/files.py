@@ -144,9 +144,9 @@ def open_parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]
                 break
             else:
                 flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | _nofollow_flag(fd)
-                below = os.open(names.pop(), flags, dir_fd=fd)
+                directory_fd = os.open(names.pop(), flags, dir_fd=fd)
                 os.close(fd)
-                fd = below
+                fd = directory_fd
         yield fd, names[-1]
     finally:
         os.close(fd)
@@ -216,9 +216,9 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
             if flags & os.O_EXCL:
                 raise FileExistsError
             status = os.fstat(inode)
-            named = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
+            is_file_or_pipe = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
             untrusted = status.st_uid not in _trusted_uids() or status.st_nlink > 1
-            if named and untrusted and not is_closed_to_others(fd):
+            if is_file_or_pipe and untrusted and not is_closed_to_others(fd):
                 raise UnsafePath(
                     "it belongs to another user, or has other hard links; name a new file"
                 )
@@ -313,8 +313,8 @@ def read_own_file(path: Path, max_bytes: int) -> bytes | None:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             status = os.fstat(fd)
-            ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-            return file.read() if ours and status.st_size <= max_bytes else None
+            is_own_file = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+            return file.read() if is_own_file and status.st_size <= max_bytes else None
     except OSError:
         return None
 
@@ -342,8 +342,8 @@ def save_findings(answer: Mapping[str, Any]) -> None:
         return
     path, wrong = findings_file(), [*answer["wrong"], *_wrong_counters(answer)]
     make_directory(path.parent, parents=True)
-    about = {key: answer[key] for key in ("boot_id", "time")}
-    replace(path, json.dumps({"format": FINDINGS_FORMAT, **about, "wrong": wrong}).encode())
+    header = {key: answer[key] for key in ("boot_id", "time")}
+    replace(path, json.dumps({"format": FINDINGS_FORMAT, **header, "wrong": wrong}).encode())
 
 
 def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
@@ -351,13 +351,13 @@ def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
     since boot that are not correct in `answer`. A disturbed test clears none."""
     is_right: dict[str, bool] = {}
     for check in answer["checks"]:
-        clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
-        is_right[check["counter"]] = clear and is_right.get(check["counter"], True)
+        is_trustworthy = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
+        is_right[check["counter"]] = is_trustworthy and is_right.get(check["counter"], True)
     for row in answer.get("instruments", ()):
         for name in row["counters"]:
             is_right[name] = row["verdict"] == "works" and is_right.get(name, True)
-    before = _saved_wrong_counters(answer["boot_id"])
-    return [name for name in before if not is_right.get(name) and name not in answer["wrong"]]
+    found_before = _saved_wrong_counters(answer["boot_id"])
+    return [name for name in found_before if not is_right.get(name) and name not in answer["wrong"]]
 
 
 @functools.cache

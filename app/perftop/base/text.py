@@ -83,8 +83,8 @@ def escaped(text: str) -> str:
 
 def safe_text(text: str, max_length: int) -> str:
     """Makes untrusted text printable and cuts it to at most `max_length` characters."""
-    shown = printable(text)
-    return shown if len(shown) <= max_length else shown[: max_length - 1] + "…"
+    safe = printable(text)
+    return safe if len(safe) <= max_length else safe[: max_length - 1] + "…"
 
 
 MIN_WIDTH = 40
@@ -120,12 +120,12 @@ def supports_unicode() -> bool:
     """Returns whether graphic characters can be drawn: the locale and stdout are both UTF-8."""
     if "LC_ALL" not in os.environ and os.environ.get("LANG") in {"C", "POSIX"}:
         # Python replaces a C locale by C.UTF-8, but a user who explicitly sets C wants plain text.
-        named = os.environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
+        is_utf8 = os.environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
     else:
-        named = codecs.lookup(locale.getencoding()).name == "utf-8"
+        is_utf8 = codecs.lookup(locale.getencoding()).name == "utf-8"
     # A full-screen app replaces stdout by an object without encoding, but draws on the real stdout.
     encoding = getattr(sys.stdout, "encoding", None) or getattr(sys.__stdout__, "encoding", None)
-    return named and codecs.lookup(encoding or "ascii").name == "utf-8"
+    return is_utf8 and codecs.lookup(encoding or "ascii").name == "utf-8"
 
 
 def is_full_terminal(stream: TextIO) -> bool:
@@ -145,8 +145,8 @@ def with_style(text: str, code: str) -> str:
 def terminal_text(text: str, code: str = "", *, unicode: bool) -> str:
     """Makes one line of untrusted text safe for a terminal, and adds an SGR code (colour or style)
     unless it is ''. `unicode`: whether characters outside ASCII may be used."""
-    shown = printable(text if unicode else ascii_line(text))
-    return with_style(shown, code if shown else "")
+    safe = printable(text if unicode else ascii_line(text))
+    return with_style(safe, code if safe else "")
 
 
 _ASCII_SIGNS = {
@@ -164,7 +164,7 @@ _CUT_END = re.compile("..…")
 _CUT_NAME = re.compile(r"\S\S…")
 """The end of a name that was cut. In a table, the replacement must not be wider."""
 _WIDER_ASCII = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
-"""Longer, more readable replacements, for lines whose width may change."""
+"""Longer, more readable ASCII replacements, for lines whose width may change."""
 _TABLE = str.maketrans(_ASCII_SIGNS)
 _MARKS = {
     "usable": "✓+", "ready": "✓+", "trusted": "✓+", "limited": "~~", "matters": "~~",
@@ -190,8 +190,8 @@ def ascii_line(line: str) -> str:
     """Returns a line in ASCII, for terminals without UTF-8. Its width may change, but not that of a
     name that was cut."""
     line = _CUT_NAME.sub("...", line)
-    for sign, instead in _WIDER_ASCII.items():
-        line = line.replace(sign, instead)
+    for sign, replacement in _WIDER_ASCII.items():
+        line = line.replace(sign, replacement)
     return to_ascii(line)
 
 
@@ -211,8 +211,8 @@ def did_you_mean(word: str, known: Iterable[str], alternative: str = "") -> str:
     import difflib  # imported late, because few commands have a misspelt word
 
     by_stem = {name.lstrip("-"): name for name in known}
-    near = difflib.get_close_matches(word.lstrip("-"), list(by_stem), 1)
-    return f": did you mean {by_stem[near[0]]}?" if near else alternative and f"; {alternative}"
+    close = difflib.get_close_matches(word.lstrip("-"), list(by_stem), 1)
+    return f": did you mean {by_stem[close[0]]}?" if close else alternative and f"; {alternative}"
 
 
 # --- Numbers, times and spans as text, with no more digits than the measurement supports.

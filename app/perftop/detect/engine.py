@@ -23,8 +23,9 @@ GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
 number of sample intervals. A longer gap ends the episode, because its real end is unknown."""
 PAUSE_NS = 400_000_000
 """Minimum length in ns of a pause that ends an episode. Power and thermal control loops oscillate
-several times a second, and a loss of 5 %, counted in ticks of 10 ms, shows a tick about every 200
-ms. With a shorter limit, one problem would appear as many episodes."""
+several times a second, and a loss of 5 %, counted in ticks of 10 ms, advances by one tick about
+every 200 ms. With a shorter limit, one problem would appear as many episodes.
+"""
 
 
 @dataclass(slots=True)
@@ -72,8 +73,8 @@ MIN_BUSY = 0.5
 
 def wanted_share(batch: SampleBatch) -> Floats:
     """Returns the share of the time in which each CPU was busy or stolen, (samples, CPUs)."""
-    stolen = batch.values["steal"]
-    return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
+    stolen_share = batch.values["steal"]
+    return np.asarray(batch.values["util"] + np.where(np.isnan(stolen_share), 0.0, stolen_share))
 
 
 def busy_cpus(batch: SampleBatch) -> Bools:
@@ -151,8 +152,8 @@ def counter_advances(counter: BlockCounter, columns: Ints | int | None = None) -
 
     def has_advanced(batch: SampleBatch) -> Bools:
         increments = batch.delta.tables[counter.block].increments
-        moved = increments[..., counter.first if columns is None else columns] > 0
-        return np.asarray(moved.any(axis=tuple(range(1, moved.ndim))))
+        has_increment = increments[..., counter.first if columns is None else columns] > 0
+        return np.asarray(has_increment.any(axis=tuple(range(1, has_increment.ndim))))
 
     return has_advanced
 
@@ -225,7 +226,7 @@ class RecordEpisode:
     lost_s: float = 0.0
     span_s: float = 0.0
     counts: dict[str, float] = field(default_factory=dict)
-    """Further sums of the detector, by names of its choice."""
+    """Additional sums, under names that the detector chooses."""
 
 
 class RecordEpisodes:
@@ -302,7 +303,7 @@ class RecordDetector(Detector):
 
 @dataclass(slots=True)
 class AllSums:
-    """The sums over all samples of a `HighShare`."""
+    """Adds up all samples of a `HighShare`."""
 
     sample_count: int = 0
     sums: Floats | float = 0.0
@@ -314,9 +315,10 @@ class AllSums:
 
 @dataclass(slots=True)
 class SumsWithoutEnds:
-    """The sums over the samples that are certainly within an episode. An episode may start in the
-    middle of its first sample and end in the middle of its last, so these count only if there are
-    no others."""
+    """Adds up the samples that are certainly within an episode. An episode may start in the middle
+    of its first sample and end in the middle of its last, so these two count only if there are no
+    others.
+    """
 
     sample_count: int = 0
     _first: Floats | float = 0.0
@@ -346,7 +348,9 @@ class HighShare:
     and adds up the samples that count."""
 
     group: int
-    """Number of the positions' group. High shares of it that start together are one episode."""
+    """Number of the positions' group. High shares of one group that start together form one
+    episode.
+    """
     start_ns: int
     last_ns: int
     """End of the last sample with a high share."""
@@ -357,7 +361,7 @@ class HighShare:
 
     @property
     def until_ns(self) -> int:
-        """The end of the high share, provided that it does not continue."""
+        """End of the high share if no later sample continues it."""
         return self.last_ns if self.pause_start_ns is None else self.pause_start_ns
 
     def add_sample(self, sums: Floats, time_ns: int) -> None:
@@ -420,9 +424,10 @@ class DetectorEpisodes(Generic[S]):
 
     def new_episode_of(self, group: int) -> S | None:
         """Returns the group's episode that started in the previous sample; None if there is none.
-        If it started late in that sample, some positions show it only now."""
-        same = (e for e in self.running if e.group == group and e.pause_start_ns is None)
-        return next((current for current in same if current.totals.sample_count == 2), None)
+        If it started late in that sample, some positions are affected only from this sample on.
+        """
+        candidates = (e for e in self.running if e.group == group and e.pause_start_ns is None)
+        return next((current for current in candidates if current.totals.sample_count == 2), None)
 
     def begin(self, started: S) -> None:
         self.running.append(started)
@@ -475,18 +480,18 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         if self.pauses.is_gap(since_ns, time_ns):
             self._high_counts[:] = 0
             return self.close(self.running)
-        known = np.isfinite(shares) & (weights > 0)
-        share, weight = np.where(known, shares, 0.0), np.where(known, weights, 0.0)
-        further = (np.where(known, part, 0.0) for part in further_values)
-        sums = np.array([share * weight, weight, *further])
+        is_known = np.isfinite(shares) & (weights > 0)
+        share, weight = np.where(is_known, shares, 0.0), np.where(is_known, weights, 0.0)
+        further_sums = (np.where(is_known, part, 0.0) for part in further_values)
+        sums = np.array([share * weight, weight, *further_sums])
         ended = self.close(self._extend_running(sums, since_ns, time_ns))
-        high = known & (share >= self._start) & ~self.member_mask(len(cpu_lists))
+        high = is_known & (share >= self._start) & ~self.member_mask(len(cpu_lists))
         # Enough consecutive high samples start an episode. A gap in a position's readings restarts
         # the count.
         self._high_counts[time_ns - self._since_ns > self.pauses.gap_ns] = 0
         self._since_ns[self._high_counts == 0] = since_ns
         high_counts = np.where(high, self._high_counts + 1, 0)
-        self._high_counts = np.where(known, high_counts, self._high_counts)
+        self._high_counts = np.where(is_known, high_counts, self._high_counts)
         rises = high & (self._high_counts >= self._min_samples)
         self._high_counts[rises] = 0
         for group in distinct(groups[rises]):
@@ -500,12 +505,12 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         ended: list[ShareEpisode] = []
         for current in self.running:
             sums = by_position[:, current.members].sum(axis=1)
-            if (known := bool(sums[1])) and sums[0] < self._end * sums[1]:
+            if (is_known := bool(sums[1])) and sums[0] < self._end * sums[1]:
                 current.pause(since_ns, sums)
-            elif known:
+            elif is_known:
                 current.add_sample(sums, time_ns)
                 _set_depth(current)
-            ended += [current] if self.pauses.has_ended(current, time_ns, known=known) else []
+            ended += [current] if self.pauses.has_ended(current, time_ns, known=is_known) else []
         return ended
 
     def _start_or_join(self, group: int, rising: Bools, by_position: Floats, time_ns: int) -> None:

@@ -1,9 +1,9 @@
 """The start and end of losses to neighbours, and the tasks to blame. All detectors of such losses
 use this module.
 
-Other tasks run in short pieces (ticks, time slices), so one sample proves little. A loss is
-reported after several samples have shown it. It starts with the first of them and ends with the
-last, once no sample has shown it for a while.
+Other tasks run in short pieces (ticks, time slices), so a single sample proves little. A loss is
+reported after several samples with the loss. It starts with the first of these samples and ends
+with the last, once samples without the loss have followed for a while.
 
 Each position (a CPU or a package) has its own high share. High shares of the same group that start
 together form one episode.
@@ -31,8 +31,9 @@ from perftop.model.tasks import Task
 
 NEIGHBOUR = "neighbour"
 MIN_LOSS_SAMPLES = 2
-"""Minimum number of samples that must show a loss before it is reported. A single sample may
-contain a stray tick, or the start or end of another disturbance."""
+"""Minimum number of samples with a loss before it is reported. A single sample may contain a stray
+tick, or the start or end of another disturbance.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,8 +62,8 @@ class NeighbourLosses:
         self._sample_ns, self._pauses = sample_ns, PauseLimits(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
-        """The high share of each position that ever lost something, with sums of loss and
-        weight."""
+        """The high share of each position that has ever had a loss, with sums of loss and weight.
+        """
         self.is_quiet = True
         """Whether no position appears to lose time or IPC."""
         self.is_losing: Bools = np.zeros(n, bool)
@@ -81,8 +82,8 @@ class NeighbourLosses:
         self.is_new_loss = self.is_losing & False
         if self._pauses.is_gap(since_ns, time_ns):
             return self._close(self.is_losing.copy())
-        known = np.isfinite(shares)
-        lost = np.where(known, shares, 0.0)
+        is_known = np.isfinite(shares)
+        lost = np.where(is_known, shares, 0.0)
         self.is_new_loss = may_begin & ~self.is_losing & (lost >= self._start)
         if self.is_quiet and not self.is_new_loss.any():
             return []
@@ -94,30 +95,30 @@ class NeighbourLosses:
         self.is_losing |= self.is_new_loss
         self.is_quiet = False
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
-        has_ended: Bools = np.zeros(len(known), bool)
+        has_ended: Bools = np.zeros(len(is_known), bool)
         for i in np.flatnonzero(self.is_losing).tolist():
             high_share = self.shares[i]
-            if known[i] and high[i]:
+            if is_known[i] and high[i]:
                 high_share.add_sample(sums[i], time_ns)
-            elif known[i]:
+            elif is_known[i]:
                 high_share.pause(high_share.last_ns, sums[i])
-            has_ended[i] = self._pauses.has_ended(high_share, time_ns, known=bool(known[i]))
+            has_ended[i] = self._pauses.has_ended(high_share, time_ns, known=bool(is_known[i]))
             if not has_ended[i] and not self.is_in_episode[i]:  # the loss may still prove too small
                 total, weight = _total_loss(high_share).tolist()
                 has_ended[i] = total < self._start * weight
         return self._close(has_ended)
 
     def begin(
-        self, proven: Bools, cpu_lists: Sequence[Sequence[int]], time_ns: int
+        self, is_proven: Bools, cpu_lists: Sequence[Sequence[int]], time_ns: int
     ) -> list[NeighbourLoss]:
-        """Starts episodes for losses in the mask `proven` that have lasted long enough. Returns
+        """Starts episodes for losses in the mask `is_proven` that have lasted long enough. Returns
         episodes that started or that further positions joined. `cpu_lists`: each position's
         CPUs."""
         changed = []
-        for i in np.flatnonzero(self.is_losing & ~self.is_in_episode & proven).tolist():
+        for i in np.flatnonzero(self.is_losing & ~self.is_in_episode & is_proven).tolist():
             share = self.shares[i]
-            enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
-            if not (enough and np.asarray(share.totals.sums)[0] >= self._min_loss):
+            long_enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
+            if not (long_enough and np.asarray(share.totals.sums)[0] >= self._min_loss):
                 continue
             loss = self._neighbour_loss(i)
             if i not in loss.members:
@@ -132,8 +133,9 @@ class NeighbourLosses:
         return changed
 
     def _shown_loss(self, members: Sequence[int]) -> tuple[float, float]:
-        """Returns the loss of these positions and its weight, up to the last sample of each
-        loss."""
+        """Returns the total loss of these positions and its weight, up to the last sample of each
+        loss.
+        """
         if not members:
             return 0.0, 0.0
         lost, weight = np.array([self.shares[i].totals.sums for i in members]).sum(axis=0).tolist()
@@ -176,6 +178,7 @@ def blamed_tasks(
     tasks: Sequence[tuple[Task, int]], job_pids: set[int]
 ) -> dict[str, list[TaskOnCpu]]:
     """Returns the tasks to blame, as evidence: `who` lists other tasks, `self` those of the job."""
-    ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
-    who, selves = [r for r in ran if r.pid not in job_pids], [r for r in ran if r.pid in job_pids]
-    return {key: blamed for key, blamed in (("who", who), ("self", selves)) if blamed}
+    blamed = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
+    others = [task for task in blamed if task.pid not in job_pids]
+    own = [task for task in blamed if task.pid in job_pids]
+    return {key: group for key, group in (("who", others), ("self", own)) if group}

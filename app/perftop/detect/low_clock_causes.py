@@ -166,16 +166,16 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
         return mean(key) > 0 and counts.watts >= MIN_LIMIT_SHARE * mean(key)
 
     power_limit = _verdict(POWER_LIMITS[is_at_limit("power_limit2_w")], counted=False)
-    # The active limits, most frequent first. A clue may show that power is limited, but not by
-    # which limit.
-    seen = [(clue, share) for clue, share in counts.clue_shares() if share >= clue.min_share]
-    seen.sort(key=lambda pair: -pair[1] if pair[0].min_share else 0.0)
+    # The active limits, most frequent first. A clue may show that power is limited without showing
+    # by which limit.
+    active = [(clue, share) for clue, share in counts.clue_shares() if share >= clue.min_share]
+    active.sort(key=lambda pair: -pair[1] if pair[0].min_share else 0.0)
     if not is_at_limit("power_limit_w"):
-        seen = [pair for pair in seen if pair[0].bit_name != AMBIGUOUS_REASON] or seen
-    elif any(clue.bit_name == AMBIGUOUS_REASON for clue, _ in seen):
+        active = [pair for pair in active if pair[0].bit_name != AMBIGUOUS_REASON] or active
+    elif any(clue.bit_name == AMBIGUOUS_REASON for clue, _ in active):
         pl1 = LimitClue(POWER_LIMITS[0], "limit_reasons")
-        seen = [(pl1 if c.bit_name == AMBIGUOUS_REASON else c, share) for c, share in seen]
-    limits = [clue for clue, _ in seen]
+        active = [(pl1 if c.bit_name == AMBIGUOUS_REASON else c, share) for c, share in active]
+    limits = [clue for clue, _ in active]
     some_power_limit = bool(limits) and limits[0].cause == UNKNOWN_POWER
     if some_power_limit:
         limits = [clue for clue in limits if clue.cause in POWER_LIMITS]
@@ -228,8 +228,8 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
     if (share := mean("power_throttled_s")) >= MIN_ACTIVE_SHARE:
         result["throttled_for_power_share"] = round(share, 3)
     if cause == "hwp":
-        if (requested := mean("hwp_max")) < (highest := mean("hwp_highest")):
-            result["hwp_max"] = ValueWithMax(requested, highest)
+        if (requested_level := mean("hwp_max")) < (highest_level := mean("hwp_highest")):
+            result["hwp_max"] = ValueWithMax(requested_level, highest_level)
         if (preference := mean("hwp_epp")) >= MIN_SAVING_EPP:
             result["hwp_epp"] = round(preference)
     # this counter shows by how much the clock is lowered, but not the reason
@@ -273,13 +273,13 @@ class CounterTally:
         bases: list[int] = []
         is_bit: list[bool] = []
         for key in keys:
-            whole = ""  # key of the counter that is the denominator
+            denominator_key = ""  # key of the counter that is the denominator
             if key.startswith(LEVEL_PREFIX):
-                whole = CORE_CYCLES
+                denominator_key = CORE_CYCLES
             elif key.startswith("pcu_"):
-                whole = PCU_TICKS
-            column, base = counters.columns.get(key), counters.columns.get(whole)
-            if column is None or (whole and base is None):
+                denominator_key = PCU_TICKS
+            column, base = counters.columns.get(key), counters.columns.get(denominator_key)
+            if column is None or (denominator_key and base is None):
                 continue
             width, names = 2, [""]
             if column.counter.kind == "flags":
@@ -300,13 +300,13 @@ class CounterTally:
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
         """Returns the sums, (cores, width). Counts of a package or the machine are in each core."""
-        where = {
+        core_rows = {
             "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),
         }  # fmt: skip
-        out = np.zeros((len(cores.lists), self.width))
+        core_sums = np.zeros((len(cores.lists), self.width))
         for entry in self.entries.values():
-            rows = where[entry.column.scope]
+            rows = core_rows[entry.column.scope]
             sums = self._sums_of_counter(entry, delta)
             by_row = np.concatenate([sums, np.zeros((1, entry.width))])
             threads = by_row[rows]
@@ -314,8 +314,8 @@ class CounterTally:
                 by_core = threads.max(axis=1)
             else:
                 by_core = threads.sum(axis=1)
-            out[:, entry.offset : entry.offset + entry.width] = by_core
-        return out
+            core_sums[:, entry.offset : entry.offset + entry.width] = by_core
+        return core_sums
 
     def _sums_of_counter(self, entry: _TallyColumn, delta: Delta) -> Floats:
         """Returns the sums of one counter, (rows, width); 0 in all columns of an unknown row."""
@@ -333,8 +333,8 @@ class CounterTally:
             else:
                 base = table.ticks / self._counters.stamp_hz
             increments = np.stack([base, top], axis=1)
-        known = np.isfinite(increments).all(axis=1, keepdims=True)
-        return np.where(known, increments, 0.0)
+        is_known = np.isfinite(increments).all(axis=1, keepdims=True)
+        return np.where(is_known, increments, 0.0)
 
 
 class DropCounts:
@@ -370,8 +370,10 @@ class DropCounts:
         counter, first = entry.column.counter, entry.offset
         counts = self._sums[first + 1 : first + entry.width]
         min_polls = max(MIN_POLLS, share * self._sums[first])
-        named = enumerate(zip_longest(counter.parts[: len(counts)], counts))
-        return [RegisterBit(i, part, count) for i, (part, count) in named if count >= min_polls]
+        named_bits = enumerate(zip_longest(counter.parts[: len(counts)], counts))
+        return [
+            RegisterBit(i, part, count) for i, (part, count) in named_bits if count >= min_polls
+        ]
 
     @property
     def watts(self) -> float:
@@ -416,7 +418,7 @@ class SimdTasks:
 
     def add_record(self, snapshot: TaskSnapshot) -> list[tuple[Task, int]]:
         """Adds the record of the last sample. Returns the tasks found, with their CPUs."""
-        found, span_s = [], (self._sample_ns - self._record_ns) / 1e9
+        found_tasks, span_s = [], (self._sample_ns - self._record_ns) / 1e9
         last_pids, self._last_pids = self._last_pids, []
         for core, cpus in enumerate(self._cores.lists):
             tasks = [(task, cpu) for cpu in cpus for task in snapshot.tasks_on(str(cpu))]
@@ -428,8 +430,8 @@ class SimdTasks:
             others_s = max(0.0, self._run_s[core] - ran_s)
             is_proven = others_s < MAX_OTHERS_SHARE * self._simd_s[core]
             if is_proven and busiest.pid in last_pids[core]:
-                found.append((busiest, cpu))
+                found_tasks.append((busiest, cpu))
         self._record_ns = self._sample_ns
         self._is_low[:] = True
         self._run_s[:] = self._simd_s[:] = 0.0
-        return found
+        return found_tasks

@@ -135,23 +135,23 @@ class MemoryLosses:
         (others_work,) = self._others_work(work.work[None])
         with np.errstate(invalid="ignore", divide="ignore"):
             # means over the time while memory was quiet; NaN if nothing was learned
-            before = learned[_BYTES_ROW:_TIME_ROW] / learned[_TIME_ROW]
-        crowded = self._is_saturated(learned, work.rate, others_work)
-        calm = self.losses.is_quiet and not np.count_nonzero(crowded)
-        ended = [] if calm else self._compare(data, work, run_s, before[2], crowded)
-        quiet = work.is_learnable if calm else work.is_learnable & ~crowded
+            learned_means = learned[_BYTES_ROW:_TIME_ROW] / learned[_TIME_ROW]
+        is_saturated = self._is_saturated(learned, work.rate, others_work)
+        is_calm = self.losses.is_quiet and not np.count_nonzero(is_saturated)
+        ended = [] if is_calm else self._compare(data, work, run_s, learned_means[2], is_saturated)
+        is_undisturbed = work.is_learnable if is_calm else work.is_learnable & ~is_saturated
         # The traffic is far below what was learned while memory was quiet, so learning starts
         # again.
-        stale = quiet & (work.rate * self.min_growth < before[0])
-        learned[:, stale] = 0.0
+        is_stale = is_undisturbed & (work.rate * self.min_growth < learned_means[0])
+        learned[:, is_stale] = 0.0
         parts = self._contributions(work.sums[None], others_work[None], run_s[None])
-        by_sample = self.programs.learned_by_sample(quiet[None], run_s[None], parts)
+        by_sample = self.programs.learned_by_sample(is_undisturbed[None], run_s[None], parts)
         self.programs.learned_sums = by_sample[1]
         self.update_programs(busy, data.time_ns)
-        if not calm:
+        if not is_calm:
             is_new_record = self._running.time_ns == data.time_ns
-            sound = self.programs.is_same_program(learned[_TIME_ROW])
-            changed = self.losses.begin(sound, self._cpu_lists, data.time_ns)
+            is_proven = self.programs.is_same_program(learned[_TIME_ROW])
+            changed = self.losses.begin(is_proven, self._cpu_lists, data.time_ns)
             for loss in self.losses.running:
                 names_tasks = is_new_record or loss in changed
                 self._describe(loss, data, job_pids or set(), names_tasks=names_tasks)
@@ -214,24 +214,24 @@ class MemoryLosses:
             rest = slice(i, None)
             rate, others = work.rate[rest], others_work[rest]
             assumed = self._is_saturated(self.programs.learned_sums, rate, others) & some_work[rest]
-            quiet = work.is_learnable[rest] & ~assumed
-            learned = self.programs.learned_by_sample(quiet, run_s[rest], parts[rest])
-            before = learned[:-1]
-            crowded = self._is_saturated(before, rate, others) & some_work[rest]
+            usable = work.is_learnable[rest] & ~assumed
+            learned = self.programs.learned_by_sample(usable, run_s[rest], parts[rest])
+            earlier = learned[:-1]
+            is_saturated = self._is_saturated(earlier, rate, others) & some_work[rest]
             with np.errstate(invalid="ignore", divide="ignore"):
-                usual_rate = before[:, _BYTES_ROW] / before[:, _TIME_ROW]
-                usual_overlap = before[:, _OVERLAP_ROW] / before[:, _TIME_ROW]
-            may_start: Bools = crowded.copy()
+                usual_rate = earlier[:, _BYTES_ROW] / earlier[:, _TIME_ROW]
+                usual_overlap = earlier[:, _OVERLAP_ROW] / earlier[:, _TIME_ROW]
+            may_start: Bools = is_saturated.copy()
             if np.count_nonzero(may_start):
                 samples = slice(first + i, last)
                 best = None if batch.best_traffic is None else batch.best_traffic[samples]
                 may_start &= self._is_near_limit(rate, batch.delta[samples], best)
-                _, shares, spread = self.programs.compare_ipc(before, work.ipc[rest])
+                _, shares, spread = self.programs.compare_ipc(earlier, work.ipc[rest])
                 may_start &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
                 may_start &= shares >= np.maximum(MIN_SPREADS * spread, LOSS_START)
             has_shrunk = rate * self.min_growth < usual_rate
-            may_start |= work.is_learnable[rest] & ~crowded & has_shrunk
-            due, valid = first_true(may_start), first_true(crowded != assumed)
+            may_start |= work.is_learnable[rest] & ~is_saturated & has_shrunk
+            due, valid = first_true(may_start), first_true(is_saturated != assumed)
             self.programs.learned_sums = learned[min(due, valid)].copy()
             i += min(due, valid)
             if due <= valid:
@@ -242,12 +242,14 @@ class MemoryLosses:
         """Returns a mask of the CPUs with more traffic and more work of other programs than
         learned. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            before = learned[..., _BYTES_ROW:_OVERLAP_ROW, :] / learned[..., None, _TIME_ROW, :]
-        grown = rate > self.min_growth * before[..., 0, :]
-        return np.asarray(grown & (others_work > before[..., 1, :] + MIN_OTHERS_WORK))
+            learned_means = (
+                learned[..., _BYTES_ROW:_OVERLAP_ROW, :] / learned[..., None, _TIME_ROW, :]
+            )
+        has_grown = rate > self.min_growth * learned_means[..., 0, :]
+        return np.asarray(has_grown & (others_work > learned_means[..., 1, :] + MIN_OTHERS_WORK))
 
     def _contributions(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
-        """Returns the amounts that samples add to the learned sums, (samples, rows, CPUs)."""
+        """Returns each sample's contribution to the learned sums, (samples, rows, CPUs)."""
         parts = sums.copy()
         parts[:, _WORK_ROW] = others_work
         parts[:, _BYTES_ROW:] *= run_s[:, None]
@@ -260,21 +262,21 @@ class MemoryLosses:
     def _work(
         self, delta: Delta, values: Values, split: Split, cores: Cores, counts: CpuWork
     ) -> _MemoryWork:
-        every, (util, counted, cycles, ipc, sums) = values["util"], counts
+        all_util, (util, counted, cycles, ipc, sums) = values["util"], counts
         with np.errstate(invalid="ignore", divide="ignore"):
             rate = self._package_rate(delta)
             overlap = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
         overlap = np.where(cores.is_only_thread, 0.0, overlap)
-        read = np.isfinite(rate)
-        if np.count_nonzero(read) < read.size:
-            counted, cycles = counted & read, np.where(read, cycles, 0.0)
-            ipc = np.where(read, ipc, np.nan)
-        learned = np.array([*sums, rate, rate, overlap, np.ones(util.shape)]).swapaxes(0, -2)
-        has_unread = self._has_unread_cpu(np.isnan(every) & self._reader.online)
+        is_read = np.isfinite(rate)
+        if np.count_nonzero(is_read) < is_read.size:
+            counted, cycles = counted & is_read, np.where(is_read, cycles, 0.0)
+            ipc = np.where(is_read, ipc, np.nan)
+        learned_terms = np.array([*sums, rate, rate, overlap, np.ones(util.shape)]).swapaxes(0, -2)
+        has_unread = self._has_unread_cpu(np.isnan(all_util) & self._reader.online)
         is_learnable = counted & np.isfinite(overlap) & ~has_unread
-        every = np.where(np.isfinite(every), every, 0.0)
+        all_util = np.where(np.isfinite(all_util), all_util, 0.0)
         return _MemoryWork(
-            rate, util, every, has_unread, is_learnable, cycles, ipc, overlap, learned
+            rate, util, all_util, has_unread, is_learnable, cycles, ipc, overlap, learned_terms
         )
 
     def _has_unread_cpu(self, unread: Bools) -> Bools:
@@ -282,8 +284,8 @@ class MemoryLosses:
         hidden = np.zeros_like(unread)
         if unread.any():
             for package in range(self._packages):
-                inside = self._package == package
-                hidden[..., inside] = unread[..., inside].any(axis=-1, keepdims=True)
+                is_in_package = self._package == package
+                hidden[..., is_in_package] = unread[..., is_in_package].any(axis=-1, keepdims=True)
         return hidden
 
     def _set_programs(self, program: Ints) -> None:
@@ -294,31 +296,31 @@ class MemoryLosses:
 
     def _others_work(self, work: Floats) -> Floats:
         """Returns the work of other programs in each CPU's package, in CPUs, (samples, CPUs)."""
-        count, inside, samples = self._count, self._in_package, len(work)
+        count, is_in_package, samples = self._count, self._in_package, len(work)
         size = self._packages * count
         keys = self._in_package_key + size * np.arange(samples)[:, None]
-        work_by_program = np.bincount(keys.ravel(), work[:, inside].ravel(), size * samples)
+        work_by_program = np.bincount(keys.ravel(), work[:, is_in_package].ravel(), size * samples)
         work_by_program = work_by_program.reshape(samples, size)
-        whole = work_by_program.reshape(samples, -1, count).sum(axis=2)
+        total_work = work_by_program.reshape(samples, -1, count).sum(axis=2)
         named_work = np.where(self._named, work_by_program.take(self._key, axis=1), work)
-        return np.where(inside, whole.take(self._package, axis=1) - named_work, 0.0)
+        return np.where(is_in_package, total_work.take(self._package, axis=1) - named_work, 0.0)
 
     def _compare(self, data: DetectorInput, work: _MemoryWork, run_s: Floats,
-                 overlap_before: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
+                 overlap_before: Floats, is_saturated: Bools) -> list[Episode]:  # fmt: skip
         """Compares the IPC with the earlier IPC. Returns the episodes that ended."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
-        before, shares, spread = self.programs.compare_ipc(self.programs.learned_sums, ipc)
-        near = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
+        ipc_before, shares, spread = self.programs.compare_ipc(self.programs.learned_sums, ipc)
+        is_near_limit = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
         unread = np.isnan(data.sample.values["util"]) | np.isnan(rate)
-        unread |= work.has_unread_cpu & ~crowded
-        unlike = ~(np.abs(work.overlap - overlap_before) <= MAX_SIBLING_CHANGE)
-        shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
-        shares = np.where(unread | (unlike & crowded), np.nan, shares)
-        may_begin = crowded & near & (shares >= MIN_SPREADS * spread)
+        unread |= work.has_unread_cpu & ~is_saturated
+        has_other_overlap = ~(np.abs(work.overlap - overlap_before) <= MAX_SIBLING_CHANGE)
+        shares = np.where(np.isnan(shares) | ~is_saturated | ~is_near_limit, 0.0, shares)
+        shares = np.where(unread | (has_other_overlap & is_saturated), np.nan, shares)
+        may_begin = is_saturated & is_near_limit & (shares >= MIN_SPREADS * spread)
         ended = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
         if not self.losses.is_quiet:
-            losing = self.losses.is_losing & crowded & np.isfinite(ipc * before)
-            parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
+            losing = self.losses.is_losing & is_saturated & np.isfinite(ipc * ipc_before)
+            parts = ipc * cycles, cycles, cycles * ipc_before, run_s, run_s * rate
             self.programs.add_losses(losing, *parts)
         return ended
 
@@ -329,8 +331,9 @@ class MemoryLosses:
         return bool(np.count_nonzero(top_task_ids != self._top_task_ids))
 
     def update_programs(self, busy: Bools, time_ns: int) -> None:
-        """Updates the programs if there is a task record at `time_ns`. Must be called after the
-        sample at that time was processed."""
+        """Updates the program of each CPU if there is a task record at `time_ns`. Must be called
+        after the sample at that time was processed.
+        """
         is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
         if self._running.time_ns != time_ns or not self.is_available or not is_busy:
             return
@@ -418,8 +421,9 @@ class CacheLosses(MemoryLosses):
     def _is_near_limit(
         self, rate: Floats, delta: Delta, best: Floats | None  # noqa: ARG002
     ) -> Bools:  # fmt: skip
-        """Returns True for all CPUs: misses have no limit, and saturated memory does not raise
-        them."""
+        """Returns True for all CPUs: misses have no upper limit, and saturated memory does not
+        increase them.
+        """
         return np.ones(rate.shape, bool)
 
     def _rate_evidence(
@@ -427,11 +431,15 @@ class CacheLosses(MemoryLosses):
     ) -> dict[str, Any]:  # fmt: skip
         learned = self.programs.learned_sums[[_BYTES_ROW, _TIME_ROW]]
         misses, run_s = learned[:, loss.members].sum(axis=1)
-        before = 1000 * float(misses / run_s) if run_s > 0 else 0.0
-        return {"misses_per_ki": round(1000 * rate, 2), "misses_per_ki_before": round(before, 2)}
+        rate_before = 1000 * float(misses / run_s) if run_s > 0 else 0.0
+        return {
+            "misses_per_ki": round(1000 * rate, 2),
+            "misses_per_ki_before": round(rate_before, 2),
+        }
 
 
-# --- The traffic of resctrl groups in each L3, which shows the groups that cause it.
+# --- The memory traffic of resctrl groups through each L3, which identifies the groups that cause
+# it.
 
 L3_RECORD = "l3_groups"
 DEFAULT_GROUP = "(default)"

@@ -54,7 +54,7 @@ class Detection:
         self.neighbours = Neighbours(reader, episodes, self.quotas)
         self.ramps = Ramps(reader)
         # Each detector with the kinds that require it: those that it detects and those whose
-        # detectors read its episodes. Detectors of drops and quotas are first, because others read
+        # detectors read its episodes. Detectors of drops and quotas come first, because others read
         # their episodes: time lost in a drop is not counted again, and no task is blamed for time
         # lost to a quota.
         detectors: list[tuple[Detector, set[str]]] = [
@@ -153,10 +153,9 @@ class Detection:
         return DetectorInput(Sample(batch, index), since_ns, time_ns, batch.cores, records)
 
 
-# --- Detects suspect counters, the affected CPUs, and the time span.
-#
-# A program that reprograms counters does so on many CPUs. Each CPU shows it in a different sample,
-# once its work contradicts the count. All of them form one episode, whose cause lists the counters.
+# --- Detects suspect counters, the affected CPUs, and the time span. A program that reprograms
+# counters does so on many CPUs. Each CPU's counter becomes suspect in a different sample, once its
+# work contradicts the count. All these CPUs form one episode, whose cause lists the counters.
 
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
 """Time in ns and number of samples without a suspect counter that end an episode."""
@@ -196,8 +195,8 @@ class SuspectCounters(Detector):
         return min(last, int(doubted[0])) if len(doubted) else last
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        suspect = data.sample.delta.suspect_counters if data.sample.is_doubted else {}
-        doubts = {self._topology[row].cpu: doubts for row, doubts in suspect.items()}
+        suspect_counters = data.sample.delta.suspect_counters if data.sample.is_doubted else {}
+        doubts = {self._topology[row].cpu: doubts for row, doubts in suspect_counters.items()}
         return self.step(doubts, data.since_ns, data.time_ns)
 
     def step(
@@ -208,34 +207,34 @@ class SuspectCounters(Detector):
         if doubts:
             self._add(doubts, since_ns, time_ns)
         clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
-        finished = [suspect for suspect in self._running if time_ns - suspect.last_ns >= clean_ns]
-        self._running = [suspect for suspect in self._running if suspect not in finished]
-        return [self._episodes.end(suspect.episode, suspect.last_ns) for suspect in finished]
+        finished = [e for e in self._running if time_ns - e.last_ns >= clean_ns]
+        self._running = [e for e in self._running if e not in finished]
+        return [self._episodes.end(e.episode, e.last_ns) for e in finished]
 
     def _add(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
     ) -> None:
         doubts_by_key: dict[str, dict[int, Doubt]] = {}
-        for cpu, doubted in doubts.items():
-            for key, why in doubted:
-                name = WHOLE_READ_CAUSE if why == Doubt.BACKWARDS else key
-                doubts_by_key.setdefault(name, {})[cpu] = why
+        for cpu, cpu_doubts in doubts.items():
+            for key, doubt in cpu_doubts:
+                name = WHOLE_READ_CAUSE if doubt == Doubt.BACKWARDS else key
+                doubts_by_key.setdefault(name, {})[cpu] = doubt
         for running in self._running:
             running.new_cpus.clear()
         for key, cpus in sorted(doubts_by_key.items()):
             including = (each for each in self._running if each.includes(key, time_ns))
-            suspect = next(including, None)
-            if suspect is None:
-                suspect = _SuspectEpisode(self._episodes.begin("suspect", key, since_ns), time_ns)
-                self._running.append(suspect)
-            suspect.first_doubts.setdefault(key, min(cpus.values()))
-            suspect.last_ns = time_ns
-            suspect.new_cpus.update(cpus)
+            found = next(including, None)
+            if found is None:
+                found = _SuspectEpisode(self._episodes.begin("suspect", key, since_ns), time_ns)
+                self._running.append(found)
+            found.first_doubts.setdefault(key, min(cpus.values()))
+            found.last_ns = time_ns
+            found.new_cpus.update(cpus)
         for running in self._running:
             running.samples.update(running.new_cpus)
             episode = running.episode
             episode.cpus, episode.cause = sorted(running.samples), ", ".join(running.first_doubts)
-            reasons = {key: why.name.lower() for key, why in running.first_doubts.items()}
+            reasons = {key: doubt.name.lower() for key, doubt in running.first_doubts.items()}
             episode.evidence = {**reasons, "samples": max(running.samples.values())}
 
 
@@ -319,7 +318,7 @@ class Neighbours(Detector):
         """Learns from samples. Returns the index of the first possible loss, or `last`."""
         if not batch.cached(busy_cpus)[first:last].any():
             return last
-        due, ahead = self.siblings.look_ahead(batch, first, last)
+        due, look_ahead = self.siblings.look_ahead(batch, first, last)
         learned = [detector.programs.learned_sums for detector in self._traffic]
         ends = []
         for detector in self._traffic:
@@ -329,7 +328,7 @@ class Neighbours(Detector):
             if end > due:  # undo learning from later samples
                 detector.programs.learned_sums = sums
                 detector.skip_calm_samples(batch, first, due)
-        self.siblings.learn_ahead(ahead, batch.time_ns[first:due])
+        self.siblings.learn_ahead(look_ahead, batch.time_ns[first:due])
         return due
 
     def _read_records(self, batch: SampleBatch, index: int) -> None:
@@ -414,7 +413,7 @@ class HypervisorLosses:
         )
         self.losses.begin(all_cpus, self._cpu_lists, data.time_ns)
         for loss in self.losses.running:
-            # Steal is measured, but a guest cannot see which other guest benefits.
+            # Steal is measured, but a guest cannot see which other guest uses the time.
             evidence, suspect = loss.episode.evidence, data.sample.delta.suspect_counters
             evidence["who"], evidence["rests_on"] = Hypervisor(self._host), "stat_steal_s"
             for key in sorted({key for index in loss.members for key, _ in suspect.get(index, ())}):

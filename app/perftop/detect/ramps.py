@@ -27,7 +27,9 @@ from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 MIN_AWAKE_SHARE = 0.1
-"""Minimum busy share of a core that counts as awake. On an idle system, cores are less busy."""
+"""Minimum busy share of a core that counts as awake. Cores of an idle system are less busy than
+this.
+"""
 MIN_REST_NS = 1_000_000_000
 """Minimum sleep in ns before a wake-up that counts. Builds and databases sleep and wake several
 times a second, so their clock never settles."""
@@ -112,8 +114,8 @@ class Ramps(Detector):
         ramp once the clock is steady, but before, it is already the likely cause of a low clock."""
         climbs = []
         for core in np.flatnonzero(self._woke != NEVER).tolist():
-            woke = int(self._woke[core])
-            start_ns = self._end_ns[woke] - int(self._read_interval_ns[woke][core])
+            wake_sample = int(self._woke[core])
+            start_ns = self._end_ns[wake_sample] - int(self._read_interval_ns[wake_sample][core])
             climbs.append(Episode("ramp", self._cores.lists[core], start_ns, cause="-"))
         return climbs
 
@@ -131,31 +133,31 @@ class Ramps(Detector):
     def _wake_ups(self, busy: Floats, time_ns: Ints) -> _WakeUps:
         """Returns the wake-ups. `busy`: utilisation of each core's busiest thread, by sample."""
         times = time_ns[:, None].astype(float)
-        every = np.broadcast_to(times, busy.shape)
-        known, awake = np.isfinite(busy), busy >= MIN_AWAKE_SHARE
-        (known_ns,) = latest_known_values(known, (self._known_ns, every))
+        read_times = np.broadcast_to(times, busy.shape)
+        is_known, awake = np.isfinite(busy), busy >= MIN_AWAKE_SHARE
+        (known_ns,) = latest_known_values(is_known, (self._known_ns, read_times))
         since_read_ns = times - known_ns[:-1]
-        unseen = ~known & (since_read_ns > self._stale_ns)
-        (awake_ns,) = latest_known_values(awake | unseen, (self._awake_ns, every))
-        woke = awake & (known_ns[:-1] - awake_ns[:-1] >= MIN_REST_NS)
-        return _WakeUps(woke, unseen, since_read_ns, known_ns, awake_ns)
+        was_unread = ~is_known & (since_read_ns > self._stale_ns)
+        (awake_ns,) = latest_known_values(awake | was_unread, (self._awake_ns, read_times))
+        has_woken = awake & (known_ns[:-1] - awake_ns[:-1] >= MIN_REST_NS)
+        return _WakeUps(has_woken, was_unread, since_read_ns, known_ns, awake_ns)
 
     def step(self, clocks: SampleClocks, since_ns: int, time_ns: int) -> list[Episode]:
         if not 0 < time_ns - since_ns <= self._gap_ns:
             self._reset(self._cores)
             return []
-        known, awake = np.isfinite(clocks.util), clocks.util >= MIN_AWAKE_SHARE
+        is_known, awake = np.isfinite(clocks.util), clocks.util >= MIN_AWAKE_SHARE
         wakes = self._wake_ups(clocks.util[None], np.array([time_ns]))
-        woke, unseen = wakes.has_woken[0], wakes.was_unread[0]
+        has_woken, was_unread = wakes.has_woken[0], wakes.was_unread[0]
         since_read_ns = wakes.since_read_ns[0]
         self._known_ns, self._awake_ns = wakes.known_ns[1], wakes.awake_ns[1]
-        if not (self._hz or woke.any()):
+        if not (self._hz or has_woken.any()):
             return []
         busy_hz = clocks.busy_hz()
-        self._store_sample(busy_hz, clocks.util, time_ns, np.where(known, since_read_ns, 0.0))
-        self._add_to_batches(woke & np.isfinite(busy_hz))
-        too_long = time_ns - np.array(self._end_ns)[self._woke] > MAX_CLIMB_NS
-        self._forget_cores(known & ~awake | unseen | too_long)
+        self._store_sample(busy_hz, clocks.util, time_ns, np.where(is_known, since_read_ns, 0.0))
+        self._add_to_batches(has_woken & np.isfinite(busy_hz))
+        is_too_long = time_ns - np.array(self._end_ns)[self._woke] > MAX_CLIMB_NS
+        self._forget_cores(is_known & ~awake | was_unread | is_too_long)
         self._ceiling_hz = clocks.ceiling_hz
         self._end_settled_climbs(time_ns)
         return self._finish_batches()
@@ -171,17 +173,17 @@ class Ramps(Detector):
         self._read_interval_ns.append(since_read_ns)
         self._end_ns.append(time_ns)
 
-    def _add_to_batches(self, woke: Bools) -> None:
+    def _add_to_batches(self, has_woken: Bools) -> None:
         """Assigns cores that woke up to batches. Cores that wake up in the next sample join the
         batch, because they may have woken late in this one."""
-        self._woke[woke] = len(self._hz) - 1
+        self._woke[has_woken] = len(self._hz) - 1
         new_batches, self._new_batches = self._new_batches, {}
-        for group in distinct(self._cores.group[woke]):
+        for group in distinct(self._cores.group[has_woken]):
             batch = new_batches.get(group)
             if batch is None:
                 batch = self._new_batches[group] = self._batch_count
                 self._batch_count += 1
-            self._batch_numbers[woke & (self._cores.group == group)] = batch
+            self._batch_numbers[has_woken & (self._cores.group == group)] = batch
 
     def _forget_cores(self, cores: Bools) -> None:
         self._woke[cores] = self._batch_numbers[cores] = NEVER
@@ -189,34 +191,36 @@ class Ramps(Detector):
     def _end_settled_climbs(self, time_ns: int) -> None:
         begin = bisect_right(self._end_ns, time_ns - MIN_STEADY_NS)
         begin = min(begin, len(self._hz) - MIN_STEADY_SAMPLES)
-        old = np.flatnonzero((self._woke != NEVER) & (self._woke < begin))
-        if not len(old):
+        old_climbs = np.flatnonzero((self._woke != NEVER) & (self._woke < begin))
+        if not len(old_climbs):
             return
-        window = np.array(self._hz[begin:])[:, old]
+        window = np.array(self._hz[begin:])[:, old_climbs]
         low, high = window.min(axis=0), window.max(axis=0)
-        cores = old[high - low <= MAX_STEADY_VARIATION * high]
+        cores = old_climbs[high - low <= MAX_STEADY_VARIATION * high]
         if not len(cores):
             return
         series = self._hz, self._util, self._read_interval_ns
         hz, util, since_read_ns = (np.array(samples)[:, cores] for samples in series)
-        woke = self._woke[cores]
-        hz[np.arange(len(hz))[:, None] < woke] = np.nan
+        wake_samples = self._woke[cores]
+        hz[np.arange(len(hz))[:, None] < wake_samples] = np.nan
         end_ns, ceiling_hz = np.array(self._end_ns), self._ceiling_hz[cores]
-        climb = Climb(cores, woke, begin, end_ns, hz, util, since_read_ns, ceiling_hz)
+        climb = Climb(cores, wake_samples, begin, end_ns, hz, util, since_read_ns, ceiling_hz)
         for ramp in climb.ramps():
             self._finished_ramps.setdefault(int(self._batch_numbers[ramp.core]), []).append(ramp)
         self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
         """Returns the episodes of batches in which no core climbs. Drops unneeded samples."""
-        left = set(self._batch_numbers.tolist())
-        over = [batch for batch in self._finished_ramps if batch not in left]
+        running_batches = set(self._batch_numbers.tolist())
+        finished_batches = [batch for batch in self._finished_ramps if batch not in running_batches]
         live = self._woke[self._woke != NEVER]
-        unneeded = int(live.min()) if len(live) else len(self._hz)
+        unneeded_count = int(live.min()) if len(live) else len(self._hz)
         for samples in (self._hz, self._util, self._read_interval_ns, self._end_ns):
-            del samples[:unneeded]
-        self._woke[self._woke != NEVER] -= unneeded
-        return [self._episode_of_batch(self._finished_ramps.pop(batch)) for batch in over]
+            del samples[:unneeded_count]
+        self._woke[self._woke != NEVER] -= unneeded_count
+        return [
+            self._episode_of_batch(self._finished_ramps.pop(batch)) for batch in finished_batches
+        ]
 
     def _episode_of_batch(self, ramps: list[Ramp]) -> Episode:
         """Returns the episode of a batch: numbers of the median core, and a slow outlier."""
@@ -240,8 +244,8 @@ class Ramps(Detector):
         measured = median(ramp.sample_count for ramp in ramps) >= MIN_MEASURED_SAMPLES
         span = min(ramp.start_ns for ramp in ramps), max(ramp.end_ns for ramp in ramps)
         gain_hz = median(ramp.steady_hz - ramp.first_hz for ramp in ramps)
-        belief, cpus = confidence("ramp", "-", counted=measured), self._cores.cpus(members)
-        return Episode("ramp", cpus, *span, gain_hz, "-", evidence, belief)
+        level, cpus = confidence("ramp", "-", counted=measured), self._cores.cpus(members)
+        return Episode("ramp", cpus, *span, gain_hz, "-", evidence, level)
 
 
 def _busy_hz(data: DetectorInput) -> Floats:
@@ -292,35 +296,42 @@ class Climb:
         return np.asarray(values[samples, np.arange(len(self.cores))])
 
     def ramps(self) -> list[Ramp]:
-        hz, woke, number = self.hz, self.wake_samples, np.arange(len(self.hz))[:, None]
-        first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.steady_index :], axis=0)
+        hz, wake_samples, number = self.hz, self.wake_samples, np.arange(len(self.hz))[:, None]
+        first_hz, steady_hz = (
+            self._values_at(wake_samples, hz),
+            np.median(hz[self.steady_index :], axis=0),
+        )
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         # For each core, the sample from which on its clock is steady.
         unsteady = np.abs(hz - steady_hz) > MAX_STEADY_VARIATION * steady_hz
         unsteady &= number < self.steady_index
-        settled = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
-        fell = (hz[1:] < hz[:-1] * (1 - MAX_STEADY_VARIATION)) & (number[1:] <= settled)
-        lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
-        climbing = (number >= woke) & (number <= settled)
-        resolution_s = np.where(climbing, self.since_read_ns, 0.0).max(axis=0) / 1e9
+        steady_from = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
+        has_fallen = (hz[1:] < hz[:-1] * (1 - MAX_STEADY_VARIATION)) & (number[1:] <= steady_from)
+        lost_hz = np.where(has_fallen, hz[:-1] - hz[1:], 0.0).sum(axis=0)
+        is_climbing = (number >= wake_samples) & (number <= steady_from)
+        resolution_s = np.where(is_climbing, self.since_read_ns, 0.0).max(axis=0) / 1e9
         # In the sample of its wake-up, a core works at the end.
-        work = self._values_at(woke, self.util) / self._values_at(woke + 1, self.util)
+        work = self._values_at(wake_samples, self.util) / self._values_at(
+            wake_samples + 1, self.util
+        )
         work = np.minimum(1.0, work)
-        start_ns = self.end_ns[woke] - work * self._values_at(woke, self.since_read_ns)
+        start_ns = self.end_ns[wake_samples] - work * self._values_at(
+            wake_samples, self.since_read_ns
+        )
         # A core's sample starts at its previous reading, which may be before the last sample.
-        ends = at90, at99, settled
+        ends = at90, at99, steady_from
         starts = [self.end_ns[i] - self._values_at(i, self.since_read_ns) for i in ends]
         columns: Sequence[Floats | Ints] = (
             self.cores, start_ns.astype(int), starts[2].astype(int), first_hz, steady_hz,
             *(np.maximum(resolution_s, (start - start_ns) / 1e9) for start in starts),
-            resolution_s, fell.sum(axis=0), settled - woke,
+            resolution_s, has_fallen.sum(axis=0), steady_from - wake_samples,
         )  # fmt: skip
         # The clock must gain enough, gain more than it lost on the way, and get closer to its
         # ceiling.
         gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
-        climbed = np.isnan(room_hz) | (gained_hz >= MIN_CLIMB_SHARE * room_hz)
-        climbed &= (gained_hz >= MIN_GAIN * steady_hz) & (gained_hz > lost_hz)
-        worked = np.where(number > woke, self.util, 0.0).sum(axis=0)
-        climbed &= worked >= MIN_WORK_SHARE * (len(hz) - 1 - woke)
-        rows = zip(*(column[climbed].tolist() for column in columns), strict=True)
+        has_climbed = np.isnan(room_hz) | (gained_hz >= MIN_CLIMB_SHARE * room_hz)
+        has_climbed &= (gained_hz >= MIN_GAIN * steady_hz) & (gained_hz > lost_hz)
+        util_sum = np.where(number > wake_samples, self.util, 0.0).sum(axis=0)
+        has_climbed &= util_sum >= MIN_WORK_SHARE * (len(hz) - 1 - wake_samples)
+        rows = zip(*(column[has_climbed].tolist() for column in columns), strict=True)
         return [Ramp(*row) for row in rows]

@@ -65,8 +65,9 @@ class _SiblingWork(NamedTuple):
 
 
 class _LookAhead(NamedTuple):
-    """Samples in which possibly no loss starts, and the sums that would be learned from them.
-    Arrays are (samples, CPUs)."""
+    """Samples that are examined ahead, and the sums that would be learned from them if no loss
+    starts. Arrays are (samples, CPUs).
+    """
 
     learned_sums: Floats
     """(1 + samples, rows, CPUs): the learned sums before the first sample and after each."""
@@ -130,9 +131,9 @@ class SiblingLosses:
         else:
             work = self._work(cpu_work(sample.values, busy), sample.split)
         run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
-        ahead = self._learned_ahead(work.samples(None), run_s[None])
-        self._learn(ahead, np.array([data.time_ns]))
-        together, ended = ahead.is_together[0], []
+        look_ahead = self._learned_ahead(work.samples(None), run_s[None])
+        self._learn(look_ahead, np.array([data.time_ns]))
+        together, ended = look_ahead.is_together[0], []
         if np.count_nonzero(together) or not self.losses.is_quiet:
             ended = self._compare(data, work, run_s, together, job_pids or set())
         self.update_programs(busy, data.time_ns)
@@ -160,18 +161,18 @@ class SiblingLosses:
             return last, None
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
         work = batch.cached(self._work_of_busy_cpus).samples(part)
-        ahead = self._learned_ahead(work, work.util * (spans_ns[part, None] / 1e9))
-        if not np.count_nonzero(ahead.is_together):
-            return last, ahead
-        _, shares, spread = self._programs.compare_ipc(ahead.learned_sums[1:], work.ipc)
+        learned_ahead = self._learned_ahead(work, work.util * (spans_ns[part, None] / 1e9))
+        if not np.count_nonzero(learned_ahead.is_together):
+            return last, learned_ahead
+        _, shares, spread = self._programs.compare_ipc(learned_ahead.learned_sums[1:], work.ipc)
         min_share = np.maximum(MIN_SPREADS * spread, LOSS_START)
-        may_start: Bools = ahead.is_together & (shares >= min_share)
-        return first + first_true(may_start), ahead
+        may_start: Bools = learned_ahead.is_together & (shares >= min_share)
+        return first + first_true(may_start), learned_ahead
 
-    def learn_ahead(self, ahead: _LookAhead | None, time_ns: Ints) -> None:
+    def learn_ahead(self, look_ahead: _LookAhead | None, time_ns: Ints) -> None:
         """Learns from samples of `look_ahead` that ended at `time_ns`."""
-        if ahead is not None and len(time_ns):
-            self._learn(ahead.first_samples(len(time_ns)), time_ns)
+        if look_ahead is not None and len(time_ns):
+            self._learn(look_ahead.first_samples(len(time_ns)), time_ns)
 
     def _learned_ahead(self, work: _SiblingWork, run_s: Floats) -> _LookAhead:
         """Returns the learned sums before the first sample and after each, without storing them."""
@@ -179,13 +180,13 @@ class SiblingLosses:
         together = work.is_together & (learned[1:, CYCLES_ROW] > 0)
         return _LookAhead(learned, run_s, together, work)
 
-    def _learn(self, ahead: _LookAhead, time_ns: Ints) -> None:
-        alone = ahead.work.alone
-        self._programs.learned_sums = ahead.learned_sums[-1].copy()
-        self._history.add(ahead.work)
-        self._alone_s = add_samples(self._alone_s, np.where(alone, ahead.run_s, 0.0))
-        ends_ns = np.broadcast_to(time_ns[:, None], alone.shape)
-        self._alone_ns = latest_known_values(alone, (self._alone_ns, ends_ns))[0][-1]
+    def _learn(self, look_ahead: _LookAhead, time_ns: Ints) -> None:
+        is_alone = look_ahead.work.alone
+        self._programs.learned_sums = look_ahead.learned_sums[-1].copy()
+        self._history.add(look_ahead.work)
+        self._alone_s = add_samples(self._alone_s, np.where(is_alone, look_ahead.run_s, 0.0))
+        ends_ns = np.broadcast_to(time_ns[:, None], is_alone.shape)
+        self._alone_ns = latest_known_values(is_alone, (self._alone_ns, ends_ns))[0][-1]
 
     def ipc_alone(self, row: int) -> float:
         """Returns the IPC of a CPU's program while the sibling was idle; NaN if the sibling was
@@ -201,7 +202,7 @@ class SiblingLosses:
     ) -> list[Episode]:  # fmt: skip
         """Compares the IPC with the IPC while alone. Returns the episodes that ended."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
-        alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
+        ipc_alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
         # A CPU loses nothing while its sibling is idle.
         unread = np.isnan(data.sample.values["util"])
         unknown = unread | (cycles > 0) & np.isnan(overlap)
@@ -211,14 +212,14 @@ class SiblingLosses:
         ended = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
         if self.losses.is_quiet:  # the usual case
             return ended
-        given = np.zeros(len(cycles))
+        given_cycles = np.zeros(len(cycles))
         if self._has_contention:
-            given = cycles * np.nan_to_num(data.sample.values[CONTENTION_KEY])
-        losing = self.losses.is_losing & np.isfinite(ipc * alone * overlap)
-        parts = ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given
+            given_cycles = cycles * np.nan_to_num(data.sample.values[CONTENTION_KEY])
+        losing = self.losses.is_losing & np.isfinite(ipc * ipc_alone * overlap)
+        parts = ipc * cycles, cycles, cycles * ipc_alone, run_s, run_s * overlap, given_cycles
         self._programs.add_losses(losing, *parts)
-        sound = self._programs.is_same_program(self._alone_s) & self._history.ipc_follows_sibling()
-        changed = self.losses.begin(sound, self._cpu_lists, data.time_ns)
+        proven = self._programs.is_same_program(self._alone_s) & self._history.ipc_follows_sibling()
+        changed = self.losses.begin(proven, self._cpu_lists, data.time_ns)
         is_new_record = self._running.time_ns == data.time_ns
         for loss in self.losses.running:
             names_tasks = is_new_record or loss in changed
@@ -245,21 +246,23 @@ class SiblingLosses:
         sums = self._programs.loss_sums[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
-        known = bool(self._programs.top_task_ids[members].all())
+        has_task_records = bool(self._programs.top_task_ids[members].all())
         weakest = min(members, key=lambda i: int(self._history.counts[MATCHES, i]))
-        fits, edges = self._history.counts[[MATCHES, SIBLING_CHANGES], weakest].tolist()
-        follows = fits >= MIN_REPEATS and bool(self._history.ipc_follows_sibling()[members].all())
-        recent = age_ns <= MAX_AGE_NS
+        matches, edges = self._history.counts[[MATCHES, SIBLING_CHANGES], weakest].tolist()
+        follows = matches >= MIN_REPEATS and bool(
+            self._history.ipc_follows_sibling()[members].all()
+        )
+        is_recent = age_ns <= MAX_AGE_NS
         episode.evidence |= {
             "ipc": round(float(instructions / cycles), 2),
             "ipc_alone": round(float(expected / cycles), 2),
             "sibling_active_share": round(float(together_s / run_s), 3),
         }
-        explained = False  # counted issue slots measure the loss better than the earlier IPC
+        is_explained = False  # counted issue slots measure the loss better than the earlier IPC
         if self._has_contention:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
-            explained = bool(given >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
-        counted = explained or (follows and known and recent)
+            is_explained = bool(given >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
+        counted = is_explained or (follows and has_task_records and is_recent)
         episode.confidence = confidence("neighbour", "sibling", counted=counted)
         if age_ns > MAX_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
@@ -268,7 +271,7 @@ class SiblingLosses:
                      for cpu in self._cpu_lists[self._sibling_rows[i]]
                      for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
             episode.evidence |= blamed_tasks(tasks, job_pids)
-        episode.evidence["changes_with_sibling"] = ValueWithMax(fits, edges)
+        episode.evidence["changes_with_sibling"] = ValueWithMax(matches, edges)
 
 
 # --- The IPC of undisturbed programs, with which losses to siblings, memory traffic and the L3 are
@@ -301,14 +304,14 @@ class UndisturbedPrograms:
         self.is_proven: Bools = np.zeros(len(cpu_lists), bool)
         """Mask of the CPUs on which the program that now loses has been measured undisturbed."""
 
-    def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
+    def learned_by_sample(self, is_quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
         """Returns the learned sums before the first sample and after each sample, (1 + samples,
-        rows, CPUs). `quiet`: mask of the samples to add, (samples, CPUs). `run_s`: running seconds,
-        (samples, CPUs). `parts`: amounts to add, (samples, rows, CPUs)."""
-        weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
+        rows, CPUs). `is_quiet`: mask of the samples to add, (samples, CPUs). `run_s`: running
+        seconds, (samples, CPUs). `parts`: amounts to add, (samples, rows, CPUs)."""
+        weights = np.where(is_quiet, np.exp(-run_s / LEARNING_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
         learned[0] = self.learned_sums
-        np.copyto(learned[1:], np.where(quiet[:, None], parts, 0.0))
+        np.copyto(learned[1:], np.where(is_quiet[:, None], parts, 0.0))
         for before, after, weight in zip(learned, learned[1:], weights, strict=False):
             np.add(after, before * weight, out=after)
         return learned
@@ -318,14 +321,14 @@ class UndisturbedPrograms:
         relative standard deviation of the undisturbed IPC. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             parts = learned[..., :3, :] / learned[..., CYCLES_ROW, None, :]
-            before, squares = parts[..., 0, :], parts[..., 2, :]
-            spread = np.sqrt(np.maximum(squares - before**2, 0.0)) / before
-            return before, np.maximum(1 - ipc / before, 0.0), spread
+            undisturbed_ipc, squares = parts[..., 0, :], parts[..., 2, :]
+            spread = np.sqrt(np.maximum(squares - undisturbed_ipc**2, 0.0)) / undisturbed_ipc
+            return undisturbed_ipc, np.maximum(1 - ipc / undisturbed_ipc, 0.0), spread
 
     def add_losses(self, losing: Bools, *parts: Floats) -> None:
         """Adds a sample to the sums of losses, which start at 0 with each new loss."""
-        fresh = self._losses.is_new_loss
-        self.loss_sums[:, fresh], self.is_proven[fresh] = 0.0, False
+        is_new = self._losses.is_new_loss
+        self.loss_sums[:, is_new], self.is_proven[is_new] = 0.0, False
         self.loss_sums[:, losing] += np.array(parts)[:, losing]
 
     def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
@@ -342,8 +345,8 @@ class UndisturbedPrograms:
             self.top_task_ids = np.where(is_new, self._running.top_task_ids, self.top_task_ids)
             self.learned_sums[:, changed] = 0.0
         if not self._losses.is_quiet:
-            unproven = self._losses.is_losing & ~self._losses.is_in_episode & busy & ~is_new
-            for i in np.flatnonzero(unproven).tolist():
+            is_unproven = self._losses.is_losing & ~self._losses.is_in_episode & busy & ~is_new
+            for i in np.flatnonzero(is_unproven).tolist():
                 start_ns = self._losses.shares[i].start_ns
                 first_tasks = self._running.tasks_on(self._cpu_lists[i][0])[:1]
                 self.is_proven[i] |= have_run_since(self._running, first_tasks, start_ns)
@@ -352,8 +355,8 @@ class UndisturbedPrograms:
     def is_same_program(self, undisturbed_s: Floats) -> Bools:
         """Returns a mask of the positions whose current program was certainly measured undisturbed.
         Without task records, these are CPUs that were undisturbed for long enough."""
-        known = bool(self._running.time_ns)
-        return self.is_proven if known else np.asarray(undisturbed_s >= STABLE_S)
+        has_records = bool(self._running.time_ns)
+        return self.is_proven if has_records else np.asarray(undisturbed_s >= STABLE_S)
 
 
 def have_run_since(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
@@ -381,8 +384,9 @@ MAX_OVERLAP_STEP = 0.1
 of the program itself. A sibling that starts or stops within a sample changes the IPC in two steps,
 and only one of them counts as its start or stop."""
 MAX_CHANCE = 0.001
-"""Maximum probability that the program's own changes explain those with the sibling. A program
-whose sibling starts or stops every 10 s is tested 360 times an hour."""
+"""Maximum probability that changes of the program itself explain the changes with the sibling. A
+program whose sibling starts or stops every 10 s is tested 360 times an hour.
+"""
 MAX_FIRST_CHANCE = 0.05
 """The same limit for a program whose IPC never changed by itself in 19 or more comparisons."""
 MIN_REPEATS = 6
@@ -437,17 +441,17 @@ class SiblingHistory:
             compared, (self._ipc, ipc), (self._was_together, together),
             (self._last_overlap, overlap), (self._last_compared, numbers),
         )  # fmt: skip
-        before, together_before = ipc_by_sample[:-1], together_by_sample[:-1]
-        mixed = number - 1 - last_by_sample[:-1]
+        ipc_before, together_before = ipc_by_sample[:-1], together_by_sample[:-1]
+        mixed_count = number - 1 - last_by_sample[:-1]
         with np.errstate(invalid="ignore"):
-            fell = ipc <= (1 - self._min_change) * before
-            rose = before <= (1 - self._min_change) * ipc
-            compared &= before > 0
-            steady = np.abs(overlap - overlap_by_sample[:-1]) <= MAX_OVERLAP_STEP
-        edge = compared & (together != together_before) & (mixed <= MAX_MIXED_SAMPLES)
-        same = compared & (together == together_before) & (mixed == 0) & steady
-        fits = np.where(together, fell, rose)
-        masks = edge, edge & fits, same, same & (fell | rose)
+            has_fallen = ipc <= (1 - self._min_change) * ipc_before
+            has_risen = ipc_before <= (1 - self._min_change) * ipc
+            compared &= ipc_before > 0
+            is_steady = np.abs(overlap - overlap_by_sample[:-1]) <= MAX_OVERLAP_STEP
+        edge = compared & (together != together_before) & (mixed_count <= MAX_MIXED_SAMPLES)
+        is_same = compared & (together == together_before) & (mixed_count == 0) & is_steady
+        matches = np.where(together, has_fallen, has_risen)
+        masks = edge, edge & matches, is_same, is_same & (has_fallen | has_risen)
         self._counts += [mask.sum(axis=0) for mask in masks]
         self._ipc, self._was_together = ipc_by_sample[-1].copy(), together_by_sample[-1].copy()
         self._last_overlap = overlap_by_sample[-1].copy()
@@ -455,14 +459,14 @@ class SiblingHistory:
 
     def ipc_follows_sibling(self) -> Bools:
         """Returns a mask of the CPUs whose IPC follows the sibling more often than by chance."""
-        edges, fits, steady_pairs, changes = self.counts
-        # Changes in both directions count. With a mixed sample between the two, the program has
-        # twice the time for a change of its own.
+        edges, matches, steady_pairs, changes = self.counts
+        # Changes in both directions count. With a mixed sample between the two compared samples,
+        # the program has had twice the time to change by itself.
         change_rate = (changes + 1) / (steady_pairs + 1)
-        share = fits / np.maximum(edges, 1)
+        share = matches / np.maximum(edges, 1)
         with np.errstate(divide="ignore", invalid="ignore"):  # Chernoff's bound
-            rest = (1 - share) * np.log((1 - share) / (1 - change_rate))
-            rest = np.where(fits < edges, rest, 0.0)
-            chance = np.exp(-edges * (share * np.log(share / change_rate) + rest))
-        max_chance = np.where((changes == 0) & (fits == edges), MAX_FIRST_CHANCE, MAX_CHANCE)
+            remaining_term = (1 - share) * np.log((1 - share) / (1 - change_rate))
+            remaining_term = np.where(matches < edges, remaining_term, 0.0)
+            chance = np.exp(-edges * (share * np.log(share / change_rate) + remaining_term))
+        max_chance = np.where((changes == 0) & (matches == edges), MAX_FIRST_CHANCE, MAX_CHANCE)
         return np.asarray((share > change_rate) & (chance <= max_chance))

@@ -38,7 +38,8 @@ MAX_READ_S = 20e-6
 IDLE_PERIOD_ERROR_S, IDLE_ERROR = 2e-6, 0.1
 """Error of idle time. In s for each idle period, because cpuidle rounds both ends to a microsecond.
 As a share of idle time where periods are not counted, because hardly any is shorter than 20 us.
-Entering and leaving an idle state also counts as idle, so the loss appears too small."""
+Entering and leaving an idle state also counts as idle time, so the computed loss is too small.
+"""
 UNCOUNTED_STEAL_SPAN_NS = 60_000_000_000
 """Time in ns after a stolen tick in which part of another tick may be stolen but uncounted."""
 HEAT_BITS = {
@@ -80,10 +81,10 @@ class Standstill:
             guessed = IDLE_PERIOD_ERROR_S * increments[..., self._entries.first]
         unknown = self._exact | ~np.isfinite(guessed)
         idle_error_s = np.where(unknown, 0.0, np.minimum(guessed, idle_s))
-        known = means & (span_s > 0)
+        is_known = means & (span_s > 0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(known, lost_s / span_s, np.nan)
-        return np.stack([share, np.where(known, span_s, 0.0), idle_error_s], axis=1)
+            share = np.where(is_known, lost_s / span_s, np.nan)
+        return np.stack([share, np.where(is_known, span_s, 0.0), idle_error_s], axis=1)
 
 
 @dataclass(slots=True)
@@ -170,7 +171,7 @@ MIN_EVALUATED_NS = 80_000_000
 """Minimum length in ns of an evaluated span. Shorter samples are joined, because time is lost in
 pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
 MIN_EXPLAINED = 0.5
-"""Minimum share of the loss that a marker must explain to be its cause."""
+"""Minimum share of the loss that a marker must explain for its cause to be reported."""
 TRANSITION_S = 8.5e-6
 """Time in s for which a core of the Skylake generation stands still when its clock changes."""
 CLOCK_CHANGES_KEY = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
@@ -238,13 +239,13 @@ class Halts(Detector):
             self._joined_samples, self.is_calm = (since_ns, sums), False
             return []
         self._joined_samples = None
-        span_s, *more = sums
-        lost_s, idle_s, read_s, steal_s = more[:4]
+        span_s, *further_sums = sums
+        lost_s, idle_s, read_s, steal_s = further_sums[:4]
         with np.errstate(divide="ignore", invalid="ignore"):
-            beyond = np.maximum((lost_s - idle_s - read_s - steal_s) / span_s, 0.0)
+            excess_share = np.maximum((lost_s - idle_s - read_s - steal_s) / span_s, 0.0)
         times, cores = (since_ns, data.time_ns), data.cores
         group = np.append(cores.group, -1)[cores.core_by_cpu]
-        ended = self._halts.step(beyond, span_s, group, self._cpu_lists, *times, more)
+        ended = self._halts.step(excess_share, span_s, group, self._cpu_lists, *times, further_sums)
         for halt in self._halts.running:
             _describe_halt(halt)
         self.is_calm = self._halts.is_quiet
@@ -253,17 +254,17 @@ class Halts(Detector):
     def _join_short_samples(self, data: DetectorInput) -> tuple[int, Floats]:
         """Returns the start in raw ns and the sums of the sample, joined with previous samples that
         were too short. Samples are not joined across a gap in the stream."""
-        now = data.sample.part(self._sums).copy()
+        new_sums = data.sample.part(self._sums).copy()
         has_steal = self._guest | (data.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS)
-        now[STEAL_ERROR] = TICK_S * has_steal
+        new_sums[STEAL_ERROR] = TICK_S * has_steal
         if self._joined_samples is None or not 0 < data.time_ns - data.since_ns <= self._gap_ns:
-            return data.since_ns, now
-        since_ns, before = self._joined_samples
-        both = before + now
+            return data.since_ns, new_sums
+        since_ns, earlier_sums = self._joined_samples
+        joined_sums = earlier_sums + new_sums
         # an error in one sample is compensated in the next
         errors = [READ_ERROR, STEAL_ERROR]
-        both[errors] = np.maximum(before[errors], now[errors])
-        return since_ns, both
+        joined_sums[errors] = np.maximum(earlier_sums[errors], new_sums[errors])
+        return since_ns, joined_sums
 
     def _sums(self, batch: SampleBatch) -> Floats:
         """Returns the sums of each single sample, (samples, sums, CPUs): its length in s, the loss,
@@ -337,7 +338,7 @@ class HaltMarkers:
             all_s = span_s * np.where(np.isfinite(smallest), smallest, 0.0)
             smi_s = all_s / self._increments(batch, "smi")
             steps = values["busy_hz"] / CLOCK_STEP_HZ
-            between = self._steps & (np.abs(steps - np.rint(steps)) >= MIN_STEP_DISTANCE)
+            is_between_steps = self._steps & (np.abs(steps - np.rint(steps)) >= MIN_STEP_DISTANCE)
             seconds = {
                 "thermal": lost_s * hot,
                 "modulation": span_s * self._modulation.shares(batch),
@@ -345,7 +346,7 @@ class HaltMarkers:
                 "smi": np.where((smi_s >= MIN_SMI_S) & (smi_s <= MAX_SMI_S), all_s, 0.0),
                 "simd": self._increments(batch, "license_throttle") / values["busy_hz"],
                 "pcu": span_s * self._transition_share(batch),
-                "between": lost_s * between,
+                "between": lost_s * is_between_steps,
             }
         table = np.array([seconds[key] for key in MARKERS])
         return np.where(np.isfinite(table), table, 0.0)
@@ -445,8 +446,8 @@ def _describe_throttle(throttle: ShareEpisode) -> None:
     shares = dict(zip(THROTTLE_CAUSES, (sums[STATUSES:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
     episode.confidence = confidence("throttle", episode.cause)
-    shown = ((cause, share) for cause, share in shares.items() if share > 0)
-    episode.evidence = {f"{cause}_status_share": round(share, 3) for cause, share in shown}
+    present_causes = ((cause, share) for cause, share in shares.items() if share > 0)
+    episode.evidence = {f"{cause}_status_share": round(share, 3) for cause, share in present_causes}
     halt_share = float(sums[MODULATION] / sums[1])
     if halt_share > 0:
         episode.evidence["duty_by_register_19AH_share"] = round(1 - halt_share, 4)
@@ -481,15 +482,17 @@ class KernelThrottling:
             for row in np.flatnonzero(booked_s > 0).tolist():
                 seconds = float(booked_s[row])
                 start_ns = time_ns - round(seconds * 1e9)
-                covered = {cpu for episode in ended for cpu in episode.cpus}
+                cpus_in_ended = {cpu for episode in ended for cpu in episode.cpus}
                 cpus = [
                     cpu for cpu in groups[row]
-                    if cpu not in covered and dropped_ns.get(cpu, start_ns - 1) < start_ns
+                    if cpu not in cpus_in_ended and dropped_ns.get(cpu, start_ns - 1) < start_ns
                 ]  # fmt: skip
                 if cpus:
                     evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
-                    belief = confidence("throttle", "thermal")
+                    cause_confidence = confidence("throttle", "thermal")
                     span = start_ns, time_ns
-                    episode = Episode("throttle", cpus, *span, None, "thermal", evidence, belief)
+                    episode = Episode(
+                        "throttle", cpus, *span, None, "thermal", evidence, cause_confidence
+                    )
                     ended.append(episode)
         return ended

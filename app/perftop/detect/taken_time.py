@@ -92,17 +92,17 @@ class InterruptStorms(RecordDetector):
                     _describe_storm(storm, spent, self.losses.span_s)
 
 
-def _describe_storm(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> None:
+def _describe_storm(storm: RecordEpisode, shares: _CpuShares, span_s: float) -> None:
     """Stores the costliest source as evidence. Later records only update the same source."""
     cause, evidence = storm.episode.cause, storm.episode.evidence
-    named = spent.line if cause == "irq" else spent.kind
-    if named is not None and evidence.setdefault("line", named[0]) == named[0]:
+    source = shares.line if cause == "irq" else shares.kind
+    if source is not None and evidence.setdefault("line", source[0]) == source[0]:
         sums = storm.counts
-        sums["came"] = sums.get("came", 0) + named[1]
+        sums["came"] = sums.get("came", 0) + source[1]
         sums["counted_s"] = sums.get("counted_s", 0) + span_s
         evidence["came_per_s"] = round(sums["came"] / sums["counted_s"])
-    raised_by = spent.line if cause == "softirq" else None
-    if raised_by and spent.kind and raised_by[1] >= MIN_RAISED_RATIO * spent.kind[1]:
+    raised_by = shares.line if cause == "softirq" else None
+    if raised_by and shares.kind and raised_by[1] >= MIN_RAISED_RATIO * shares.kind[1]:
         evidence.setdefault("raised_by", raised_by[0])
 
 
@@ -120,9 +120,9 @@ def _interrupt_shares(records: Mapping[str, object]) -> dict[int, _CpuShares]:
                 list() as lines,
                 list() as kinds,
             ] if re.fullmatch("[0-9]{1,6}", cpu):
-                daemon = [ran.share for ran in snapshot.tasks_on(str(cpu))
-                          if ran.comm == f"ksoftirqd/{cpu}"]  # fmt: skip
-                softirq = max(0.0, _valid_share(softirq) - sum(daemon))
+                daemon_shares = [task.share for task in snapshot.tasks_on(str(cpu))
+                          if task.comm == f"ksoftirqd/{cpu}"]  # fmt: skip
+                softirq = max(0.0, _valid_share(softirq) - sum(daemon_shares))
                 line = _costliest_source(lines)
                 cpus[int(cpu)] = _CpuShares(
                     _valid_share(tasks), _valid_share(irq), softirq, line, _costliest_source(kinds)
@@ -134,10 +134,10 @@ def _valid_share(value: float) -> float:
     return min(1.0, value) if value > 0 else 0.0  # NaN becomes 0
 
 
-def _costliest_source(named: list[object]) -> tuple[str, int] | None:
+def _costliest_source(entries: list[object]) -> tuple[str, int] | None:
     """Returns the name and count of the entry with the highest product of count and usual cost."""
     counts = {}
-    for entry in named:
+    for entry in entries:
         match entry:
             case [str() as name, int() as count] if 0 < count < 1 << 62 and not USUAL_LINES.match(
                 name
@@ -198,8 +198,8 @@ class MemoryStalls(RecordDetector):
             snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
             cpus = [
                 cpu for cpu in self._cpus
-                if any(ran.pid in stall.pids or not stall.group
-                       for ran in snapshot.tasks_on(str(cpu)))
+                if any(task.pid in stall.pids or not stall.group
+                       for task in snapshot.tasks_on(str(cpu)))
             ]  # fmt: skip
             episode.cpus = cpus[:1] or self._cpus[:1]
         episode.depth = min(1.0, current.lost_s / current.span_s)
@@ -208,8 +208,8 @@ class MemoryStalls(RecordDetector):
             evidence["owner"], evidence["group"] = owner(stall.group), stall.group
         evidence["stalled_s"] = round(current.lost_s, 3)
         for name, value in stall.counts.items():
-            known = name == "memory_limit_mb"
-            evidence[name] = round(value if known else evidence.get(name, 0) + value)
+            is_limit = name == "memory_limit_mb"
+            evidence[name] = round(value if is_limit else evidence.get(name, 0) + value)
 
 
 def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
@@ -301,7 +301,7 @@ class QuotaStops(Detector):
         for group, pids in self.quotas.newest_pids.items() if is_whole else ():
             quota = self.quotas.by_group[group]
             cpus = [cpu for cpu in self._cpus
-                    if any(ran.pid in pids for ran in snapshot.tasks_on(str(cpu)))]  # fmt: skip
+                    if any(task.pid in pids for task in snapshot.tasks_on(str(cpu)))]  # fmt: skip
             if cpus or group in self._stops.running:
                 stop = self._stops.add(group, "quota", quota.newest_s)
                 if stop is not None:
@@ -336,7 +336,8 @@ USUAL_S = 60.0
 """Time in s after which the weight of older ticks in the usual share has decayed to 1/e."""
 MIN_DEVIATIONS = 4.0
 """Minimum number of standard deviations by which ticks must exceed their usual number. Some hosts
-always take a few per cent of the time, in ticks that may be close to each other by chance."""
+always take a few per cent of the time, and their ticks may be close together by chance.
+"""
 MIN_USUAL_SHARE = 0.005
 """Minimum usual share that is reported as evidence."""
 STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
@@ -376,21 +377,21 @@ class Steals(Detector):
         if not self._steals.running and not (stolen_s > 0).any():
             return []
         has_tick = stolen_s >= TICK_S / 2
-        soon = since_ns - self._last_ns <= STEAL_QUIET_NS
+        is_soon = since_ns - self._last_ns <= STEAL_QUIET_NS
         # A tick covers all the time since the previous tick.
-        elapsed_s = (time_ns - np.where(soon, self._last_ns, since_ns)) / 1e9
+        elapsed_s = (time_ns - np.where(is_soon, self._last_ns, since_ns)) / 1e9
         share = np.where(has_tick, stolen_s / elapsed_s, np.nan)
         share[~has_tick & np.isfinite(stolen_s) & (time_ns - self._last_ns > STEAL_QUIET_NS)] = 0.0
         is_running = self._steals.member_mask(len(stolen_s))
-        near = (since_ns == self._last_ns) | (elapsed_s * STEAL_START <= TICK_S)
-        continues = has_tick & soon & (is_running | (near & (share >= STEAL_START)))
+        is_near = (since_ns == self._last_ns) | (elapsed_s * STEAL_START <= TICK_S)
+        continues = has_tick & is_soon & (is_running | (is_near & (share >= STEAL_START)))
         before = np.where(continues, self._tick_counts, 0.0)
         self._start_ns = np.where(has_tick & (before == 0), since_ns, self._start_ns)
         self._tick_counts = np.where(has_tick, before + stolen_s / TICK_S, self._tick_counts)
         self._last_ns = np.where(has_tick, time_ns, self._last_ns)
         usual_ticks = self._usual_share * (time_ns - self._start_ns) / 1e9 / TICK_S
-        needed = usual_ticks + MIN_DEVIATIONS * np.sqrt(usual_ticks) + MIN_TICKS - 0.5
-        share[has_tick & (self._tick_counts < needed) & ~is_running] = np.nan
+        min_ticks = usual_ticks + MIN_DEVIATIONS * np.sqrt(usual_ticks) + MIN_TICKS - 0.5
+        share[has_tick & (self._tick_counts < min_ticks) & ~is_running] = np.nan
         usual_before, elapsed = self._usual_share, (time_ns - self._usual_ns) / 1e9 / USUAL_S
         self._usual_share = usual_before * np.exp(-elapsed) + np.nan_to_num(stolen_s) / USUAL_S
         self._usual_ns = time_ns
@@ -450,11 +451,11 @@ class Smis(Detector):
         counted = smi_counts > 0
         if self._episode is None and not counted.any():
             return []
-        whole = 0 < time_ns - since_ns <= self._gap_ns
-        ended = [] if whole else self._end()
-        if whole and counted.any():
-            stretched = span_ns > MAX_SPAN_RATIO * (time_ns - since_ns)
-            begin_ns = np.where(stretched, time_ns - span_ns, since_ns)
+        is_whole = 0 < time_ns - since_ns <= self._gap_ns
+        ended = [] if is_whole else self._end()
+        if is_whole and counted.any():
+            is_too_long = span_ns > MAX_SPAN_RATIO * (time_ns - since_ns)
+            begin_ns = np.where(is_too_long, time_ns - span_ns, since_ns)
             is_new = counted & (begin_ns >= self._last_ns)
             if is_new.any():
                 self._last_ns = time_ns

@@ -63,12 +63,14 @@ NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
 """Numbers of samples after which the weight of older samples has decayed to 1/e: for the noise, and
 for the mean of a clock. A low mean also starts a drop of a noisy clock."""
 MAX_NEW_SHARES = 32
-"""Maximum number of arrays, or of samples in one, that wait until noise is learned from them."""
+"""Maximum number of waiting arrays, or of samples in one array, before noise is learned from them.
+"""
 CAP_MARGIN = 0.02
 """Maximum distance of a core's mean clock below a cap that limits it, as a share of the cap."""
 MIN_WORK_SHARE, MIN_AWAKE_SAMPLES = 0.5, 2
 """Minimum busy share of a core whose clock is compared with its ceiling, and the number of earlier
-samples in which it must have been as busy. The clock of a less busy core follows its needs."""
+samples in which it must have been as busy. The clock of a less busy core follows its load.
+"""
 MIN_AWAKE_NS = 200_000_000
 """Time in ns after a wake-up in which the clock may still climb. Hardware needs tens of ms, the
 kernel's governor a few of its periods."""
@@ -154,12 +156,12 @@ def _has_ceiling(batch: SampleBatch) -> Bools:
     return any_by_sample(~np.isnan(batch.ceilings.low_hz))
 
 
-def _decayed_mean(before: Floats, values: Floats, samples: float) -> Floats:
+def _decayed_mean(old_mean: Floats, values: Floats, samples: float) -> Floats:
     """Returns exponentially weighted means, updated with `values`, (samples, cores). A value's
     weight decays to 1/e after this number of samples. NaN leaves a mean unchanged."""
-    values = np.where(np.isfinite(values), values, before)
+    values = np.where(np.isfinite(values), values, old_mean)
     weights = np.exp(np.arange(1 - len(values), 1) / samples) * -np.expm1(-1 / samples)
-    return np.asarray(np.exp(-len(values) / samples) * before + weights @ values)
+    return np.asarray(np.exp(-len(values) / samples) * old_mean + weights @ values)
 
 
 class TurboDrops(Detector):
@@ -211,12 +213,12 @@ class TurboDrops(Detector):
                 part = slice(i, end)
                 cycles, run_s = batch.cached(cycles_and_time)[part].swapaxes(0, 1)
                 ceiling_hz, spans_ns = batch.ceilings.low_hz[part], batch.time_ns - batch.since_ns
-                past, ceiling, known, low = self._compare_clocks(
+                past, ceiling, usable, low = self._compare_clocks(
                     batch.cached(util)[part], ceiling_hz, cycles, run_s, spans_ns[part]
                 )
                 count = first_true(low)
                 allowed = run_s[:count] * ceiling[:count]
-                self._add_noise_samples(cycles[:count], allowed, known[:count])
+                self._add_noise_samples(cycles[:count], allowed, usable[:count])
                 self._core_past = past.state_after(count)
                 self._is_capped &= count == 0
                 if i + count < end:
@@ -224,12 +226,12 @@ class TurboDrops(Detector):
             i = end
         return last
 
-    def _add_noise_samples(self, cycles: Floats, allowed: Floats, known: Bools) -> None:
+    def _add_noise_samples(self, cycles: Floats, allowed: Floats, usable: Bools) -> None:
         """Adds samples, (samples, cores), in which no drop runs."""
         if not len(cycles):
             return
         unknown = np.full(cycles.shape, np.nan)
-        self._new_shares.append(np.divide(cycles, allowed, out=unknown, where=known))
+        self._new_shares.append(np.divide(cycles, allowed, out=unknown, where=usable))
         if len(self._new_shares) >= MAX_NEW_SHARES or len(cycles) >= MAX_NEW_SHARES:
             self._learn_noise()
 
@@ -269,10 +271,10 @@ class TurboDrops(Detector):
         awake, past = busy >= MIN_WORK_SHARE, self._core_past
         number = np.arange(1, len(busy) + 1)[:, None]
         # 0: the core was busy in all samples
-        rested = np.maximum.accumulate(np.where(awake, 0, number))
+        last_rest = np.maximum.accumulate(np.where(awake, 0, number))
         ends_ns = np.concatenate([[0], np.cumsum(spans_ns)])
-        count = np.where(rested == 0, past.awake + number, number - rested)
-        lasted_ns = ends_ns[1:, None] - np.where(rested == 0, -past.awake_ns, ends_ns[rested])
+        count = np.where(last_rest == 0, past.awake + number, number - last_rest)
+        lasted_ns = ends_ns[1:, None] - np.where(last_rest == 0, -past.awake_ns, ends_ns[last_rest])
         past = _CoreStates(
             np.concatenate([past.awake[None], count]),
             np.concatenate([past.awake_ns[None], lasted_ns]),
@@ -282,17 +284,17 @@ class TurboDrops(Detector):
         # Use the lower of this ceiling and the last: it may have changed anywhere in the sample.
         lower = np.fmin(ceiling_hz, past.ceiling_hz[:-1])
         ceiling = np.where(np.isfinite(ceiling_hz), lower, 0.0)
-        settled = awake & (self._cores.package >= 0)
-        settled &= past.awake[:-1] >= MIN_AWAKE_SAMPLES
-        settled &= past.awake_ns[:-1] >= MIN_AWAKE_NS
-        known = settled & (run_s > 0) & (ceiling > 0)
-        return past, ceiling, known, known & (cycles < (1 - DROP_END) * run_s * ceiling)
+        is_settled = awake & (self._cores.package >= 0)
+        is_settled &= past.awake[:-1] >= MIN_AWAKE_SAMPLES
+        is_settled &= past.awake_ns[:-1] >= MIN_AWAKE_NS
+        usable = is_settled & (run_s > 0) & (ceiling > 0)
+        return past, ceiling, usable, usable & (cycles < (1 - DROP_END) * run_s * ceiling)
 
     def step(self, clocks: SampleClocks, since_ns: int, time_ns: int) -> list[Episode]:
         if self._drops.pauses.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
         span_ns = np.array([time_ns - since_ns])
-        past, (ceiling,), (known,), (low,) = self._compare_clocks(
+        past, (ceiling,), (usable,), (low,) = self._compare_clocks(
             clocks.util[None],
             clocks.ceiling_hz[None],
             clocks.cycles[None],
@@ -302,13 +304,13 @@ class TurboDrops(Detector):
         self._core_past = past.state_after(1)
         if not self._drops.running:
             self._add_noise_samples(
-                clocks.cycles[None], (clocks.run_s * ceiling)[None], known[None]
+                clocks.cycles[None], (clocks.run_s * ceiling)[None], usable[None]
             )
             if not low.any():
                 self._is_capped[:] = False
                 return []
         self._learn_noise()
-        sample = self._drop_sample(clocks, ceiling, known, since_ns, time_ns)
+        sample = self._drop_sample(clocks, ceiling, usable, since_ns, time_ns)
         ended = self._drops.close(self._extend_drops(sample))
         min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
         is_deep = sample.is_below(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
@@ -329,23 +331,23 @@ class TurboDrops(Detector):
         busy_s = np.nan_to_num(clocks.util) * ((times[1] - times[0]) / 1e9)
         self._simd_tasks.add_sample(is_low, sample.sums, clocks.run_s, busy_s, *times)
         if clocks.tasks is not None:
-            found = self._simd_tasks.add_record(clocks.tasks)
+            found_tasks = self._simd_tasks.add_record(clocks.tasks)
             for drop in drops:
-                tasks = [(task, cpu) for task, cpu in found if cpu in drop.episode.cpus]
+                tasks = [(task, cpu) for task, cpu in found_tasks if cpu in drop.episode.cpus]
                 drop.blamed = blamed_tasks(tasks, self._job.pids()) or drop.blamed
                 drop.episode.evidence |= drop.blamed
 
     def _drop_sample(
-        self, clocks: SampleClocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
+        self, clocks: SampleClocks, ceiling: Floats, usable: Bools, since_ns: int, time_ns: int
     ) -> _DropSample:
         caps = self._reader.turbo.clock_caps(clocks.delta)
         # A clock that was at its cap counts as capped until it is farther below.
-        near = np.where(self._is_capped, DROP_START, CAP_MARGIN)
+        max_distance = np.where(self._is_capped, DROP_START, CAP_MARGIN)
         hz = clocks.cycles / np.where(clocks.run_s > 0, clocks.run_s, np.inf)
-        self._is_capped = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
+        self._is_capped = usable & (caps.hz < ceiling) & (hz >= (1 - max_distance) * caps.hz)
         allowed = np.where(self._is_capped, ceiling, np.minimum(ceiling, caps.hz))
         return _DropSample(
-            np.array([clocks.run_s, clocks.cycles, clocks.run_s * allowed]) * known,
+            np.array([clocks.run_s, clocks.cycles, clocks.run_s * allowed]) * usable,
             2 * self._cores.group + self._is_capped, caps.hz, caps.cap_index,
             self._tally.sums(clocks.delta, self._cores),
             scaled_cores(self._reader.counters, clocks.delta, self._cores), since_ns, time_ns,
@@ -353,7 +355,7 @@ class TurboDrops(Detector):
 
     def _extend_drops(self, sample: _DropSample) -> list[_Drop]:
         """Adds the sample to the running drops. Returns the drops that ended."""
-        over, low = [], sample.is_below(DROP_END)
+        ended_drops, low = [], sample.is_below(DROP_END)
         for drop in self._drops.running:
             if drop.is_whole:
                 self._join(drop, low & (sample.key == drop.group) & ~self._has_drop())
@@ -369,10 +371,10 @@ class TurboDrops(Detector):
                     drop.paused_ns += sample.since_ns - drop.pause_start_ns
                 drop.episode.is_calm = False
                 self._add(drop, members, clocks, sample)
-            known = bool(known_s)
-            ended = self._drops.pauses.has_ended(drop, sample.time_ns, known=known)
-            over += [drop] if (known and changed) or ended else []
-        return over
+            is_known = bool(known_s)
+            ended = self._drops.pauses.has_ended(drop, sample.time_ns, known=is_known)
+            ended_drops += [drop] if (is_known and changed) or ended else []
+        return ended_drops
 
     def _has_drop(self) -> Bools:
         return self._drops.member_mask(len(self._cores.lists))
@@ -408,14 +410,15 @@ class TurboDrops(Detector):
         highest_w = float(before_w[self._cores.package[first]])
         if episode.cause == "power-pl1" and 0 < limit_w < MAX_LOWERED_RATIO * highest_w:
             episode.evidence["power_limit_before_w"] = round(highest_w, 1)
-        # Active cores of the package at their last reading; omitted if some were never read.
+        # Number of active cores of the package at their last reading; omitted if a core was never
+        # read.
         is_online = self._cores.sum_of_threads(self._reader.online.astype(float)) > 0
         work = self._core_past.util[is_online & (self._cores.package == self._cores.package[first])]
         if np.isfinite(work).all():
             episode.evidence["active_cores"] = int((work >= MIN_ACTIVE).sum())
         if drop.paused_ns:
-            shown = 1 - drop.paused_ns / (sample.time_ns - episode.start_ns)
-            episode.evidence["dropping_share"] = round(shown, 3)
+            dropping_share = 1 - drop.paused_ns / (sample.time_ns - episode.start_ns)
+            episode.evidence["dropping_share"] = round(dropping_share, 3)
         if not self._reader.turbo.cpus[self._cores.rows[first, 0]]:
             episode.evidence["ceiling"] = BASE_CLOCK
 
@@ -424,18 +427,18 @@ class TurboDrops(Detector):
         run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
         dropping_s = sample.clocks[0, group & low].sum()
         is_low = allowed - cycles >= DROP_START * allowed
-        whole = bool(is_low and dropping_s >= MIN_WHOLE_SHARE * run_s)
+        is_whole = bool(is_low and dropping_s >= MIN_WHOLE_SHARE * run_s)
         started = self._drops.new_episode_of(key)
-        if whole and started is not None:
+        if is_whole and started is not None:
             started.is_whole = True
             self._join(started, group & low & ~self._has_drop())
             return
         drop = _Drop(
             group=key, start_ns=sample.since_ns, last_ns=sample.time_ns, members=group & False,
-            episode=Episode("turbo-drop", [], sample.since_ns), is_whole=whole,
+            episode=Episode("turbo-drop", [], sample.since_ns), is_whole=is_whole,
             tally_sums=np.zeros(self._tally.width),
         )  # fmt: skip
-        self._join(drop, group & (low if whole else is_deep) & ~self._has_drop())
+        self._join(drop, group & (low if is_whole else is_deep) & ~self._has_drop())
         self._add(drop, drop.members, sample.clocks[:, drop.members].sum(axis=1), sample)
         self._drops.begin(drop)
 
@@ -472,18 +475,18 @@ class Licenses(Detector):
         cores = data.cores
         levels = data.sample.part(self._level_cycles)
         cycles, run_s = data.cycles_and_time()
-        whole = cores.max_of_threads(data.sample.values.numerators[INDEX["busy_hz"]])
+        core_hz = cores.max_of_threads(data.sample.values.numerators[INDEX["busy_hz"]])
         with np.errstate(divide="ignore", invalid="ignore"):
-            levels = np.minimum(levels / whole, 1.0)
+            levels = np.minimum(levels / core_hz, 1.0)
         share = np.minimum(levels.sum(axis=0), 1.0)
         # Cores in a drop are left out, because the drop's evidence includes their level.
         drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
         share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
         scaled = scaled_cores(self._counters, data.sample.delta, cores).astype(float)
         ceilings = run_s * data.ceiling_hz
-        more = [run_s, cycles, ceilings, scaled, *np.nan_to_num(levels * cycles)]
+        further_sums = [run_s, cycles, ceilings, scaled, *np.nan_to_num(levels * cycles)]
         times = data.since_ns, data.time_ns
-        ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, more)
+        ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, further_sums)
         for running in self._licenses.running:
             self._describe(running)
         self.is_calm = self._licenses.is_quiet
@@ -493,8 +496,8 @@ class Licenses(Detector):
         """Returns the cycles of each core at each level, (samples, levels, cores). Each thread
         counts those of the whole core (see `low_clock_causes.LEVEL_PREFIX`)."""
         increments = [self._counters.increments(batch.delta, key) for key in self._levels]
-        known = (counts for counts in increments if counts is not None)
-        by_core = [batch.cores.max_of_threads(counts) for counts in known]
+        known_counts = (counts for counts in increments if counts is not None)
+        by_core = [batch.cores.max_of_threads(counts) for counts in known_counts]
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _describe(self, running: ShareEpisode) -> None:

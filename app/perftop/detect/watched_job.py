@@ -146,8 +146,8 @@ class JobWaits:
         pressure = self._counters.rates(data.sample.delta, MACHINE["pressure_cpu"].counter)
         if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
             evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
-        named = not {"who", "self"}.isdisjoint(evidence)
-        loss.episode.confidence = confidence("neighbour", "scheduler", counted=named)
+        has_culprits = not {"who", "self"}.isdisjoint(evidence)
+        loss.episode.confidence = confidence("neighbour", "scheduler", counted=has_culprits)
 
     def _crowded_cpus(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
         """Returns evidence about the CPUs on which threads of the job wait for each other. Records
@@ -157,16 +157,20 @@ class JobWaits:
             activity = thread.activity(ACTIVITY_SPAN_NS)
             if activity.run_s > 0 and activity.elapsed_s > 0:
                 by_cpu.setdefault(thread.cpu, []).append(activity)
-        crowded = [cpu for cpu in cpus if _wait_for_each_other(by_cpu.get(cpu, []))]
-        return {"self": [CrowdedCpu(len(by_cpu[cpu]), cpu) for cpu in crowded]} if crowded else {}
+        crowded_cpus = [cpu for cpu in cpus if _wait_for_each_other(by_cpu.get(cpu, []))]
+        return (
+            {"self": [CrowdedCpu(len(by_cpu[cpu]), cpu) for cpu in crowded_cpus]}
+            if crowded_cpus
+            else {}
+        )
 
 
 def _wait_for_each_other(threads: list[ThreadActivity]) -> bool:
     """Returns whether threads on one CPU wait mainly for each other, and not for other tasks."""
     total = sum(threads, ThreadActivity())
-    ran = sorted(thread.run_s / thread.elapsed_s for thread in threads)
+    run_shares = sorted(thread.run_s / thread.elapsed_s for thread in threads)
     explained_s = MIN_OWN_SHARE * min(total.elapsed_s, total.wait_s)
-    return sum(ran[:-1]) >= MIN_TASK_SHARE and total.run_s >= explained_s
+    return sum(run_shares[:-1]) >= MIN_TASK_SHARE and total.run_s >= explained_s
 
 
 @dataclass(slots=True)
@@ -203,33 +207,36 @@ class TurboBudget:
         may_begin: Bools = np.zeros(n, bool)
         cores, awake = data.cores, data.util() >= MIN_WORK_SHARE
         job = awake & (cores.sum_of_threads(busy.astype(float)) > 0)
-        ran = data.cycles_and_time()
-        clocks = [self._job_clock(data, ran, job & (cores.package == p), awake) for p in range(n)]
-        for p, now in enumerate(clocks):
-            if now is not None:
-                best = self._learn_clock(p, now)
-                crowded = now.other_cores > best.other_cores
-                shares[p] = max(0.0, 1 - now.hz / best.hz) if crowded else 0.0
+        cycles_and_time = data.cycles_and_time()
+        clocks = [
+            self._job_clock(data, cycles_and_time, job & (cores.package == p), awake)
+            for p in range(n)
+        ]
+        for p, clock in enumerate(clocks):
+            if clock is not None:
+                best = self._learn_clock(p, clock)
+                is_crowded = clock.other_cores > best.other_cores
+                shares[p] = max(0.0, 1 - clock.hz / best.hz) if is_crowded else 0.0
                 weights[p] = (data.time_ns - data.since_ns) / 1e9
-                is_low = now.ceiling_hz <= best.ceiling_hz * (1 - CLOCK_START)
-                may_begin[p] = crowded and bool(is_low or self._power_drop(p))
+                is_low = clock.ceiling_hz <= best.ceiling_hz * (1 - CLOCK_START)
+                may_begin[p] = is_crowded and bool(is_low or self._power_drop(p))
         ended = self.losses.step(shares, weights, may_begin, data.since_ns, data.time_ns)
-        used = {self._topology[i].cpu for i in np.flatnonzero(busy)}
-        names = [[cpu for cpu in package if cpu in used] for package in self._packages]
+        busy_cpus = {self._topology[i].cpu for i in np.flatnonzero(busy)}
+        names = [[cpu for cpu in package if cpu in busy_cpus] for package in self._packages]
         self.losses.begin(np.ones(n, bool), names, data.time_ns)
         for loss in self.losses.running:
-            if (now := clocks[loss.group]) is not None:
-                self._describe(loss.episode, loss.group, now, job_pids)
+            if (clock := clocks[loss.group]) is not None:
+                self._describe(loss.episode, loss.group, clock, job_pids)
         return ended
 
     def _job_clock(
-        self, data: DetectorInput, ran: tuple[Floats, Floats], job: Bools, awake: Bools
+        self, data: DetectorInput, cycles_and_time: tuple[Floats, Floats], job: Bools, awake: Bools
     ) -> _JobClock | None:
         """Returns the job's clock in a package; None if the job does not work there or it is
         unknown."""
         if not job.any():
             return None
-        cycles, run_s = (float(part[job].sum()) for part in ran)
+        cycles, run_s = (float(part[job].sum()) for part in cycles_and_time)
         if not run_s:
             return None
         ceiling = data.ceiling_hz[job]
@@ -237,16 +244,16 @@ class TurboBudget:
         package = data.cores.package == data.cores.package[job][0]
         return _JobClock(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
 
-    def _learn_clock(self, package: int, now: _JobClock) -> _JobClock:
+    def _learn_clock(self, package: int, clock: _JobClock) -> _JobClock:
         """Returns the job's baseline clock in a package: while the fewest cores of others were
-        active. It is relearned when the job uses more cores. `now`: its clock in this sample."""
+        active. It is relearned when the job uses more cores. `clock`: its clock in this sample."""
         best = self._best_clocks.get(package)
-        if best is None or now.job_cores > best.job_cores or now.other_cores < best.other_cores:
-            best = self._best_clocks[package] = now
-        elif now.other_cores == best.other_cores:
-            best.job_cores = now.job_cores
-            best.hz += NEWEST_WEIGHT * (now.hz - best.hz)
-            best.ceiling_hz = now.ceiling_hz
+        if best is None or clock.job_cores > best.job_cores or clock.other_cores < best.other_cores:
+            best = self._best_clocks[package] = clock
+        elif clock.other_cores == best.other_cores:
+            best.job_cores = clock.job_cores
+            best.hz += NEWEST_WEIGHT * (clock.hz - best.hz)
+            best.ceiling_hz = clock.ceiling_hz
         return best
 
     def _power_drop(self, package: int) -> Episode | None:
@@ -255,25 +262,27 @@ class TurboBudget:
         drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)
 
-    def _describe(self, episode: Episode, package: int, now: _JobClock, job_pids: set[int]) -> None:
+    def _describe(
+        self, episode: Episode, package: int, clock: _JobClock, job_pids: set[int]
+    ) -> None:
         best, drop = self._best_clocks[package], self._power_drop(package)
         episode.evidence |= {
-            "active_cores": now.job_cores + now.other_cores,
+            "active_cores": clock.job_cores + clock.other_cores,
             "active_cores_before": best.job_cores + best.other_cores,
-            "busy_hz": round(now.hz), "before_hz": round(best.hz),
+            "busy_hz": round(clock.hz), "before_hz": round(best.hz),
         }  # fmt: skip
-        if np.isfinite(now.ceiling_hz) and np.isfinite(best.ceiling_hz):
-            episode.evidence["ceiling_hz"] = round(now.ceiling_hz)
+        if np.isfinite(clock.ceiling_hz) and np.isfinite(best.ceiling_hz):
+            episode.evidence["ceiling_hz"] = round(clock.ceiling_hz)
             episode.evidence["ceiling_before_hz"] = round(best.ceiling_hz)
         if drop is not None:
             episode.evidence["turbo_drop"] = drop.cause
         # A power limit does not show whose work lowered the clock, so the loss is only inferred.
-        counted = drop is None and bool(np.isfinite(best.ceiling_hz - now.ceiling_hz))
+        counted = drop is None and bool(np.isfinite(best.ceiling_hz - clock.ceiling_hz))
         episode.confidence = confidence("neighbour", "package", counted=counted)
         if self._running.time_ns and "who" not in episode.evidence:
-            ran = [(task, cpu) for cpu in self._packages[package]
+            package_tasks = [(task, cpu) for cpu in self._packages[package]
                    for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
-            tasks = [(task, cpu) for task, cpu in ran if task.pid not in job_pids]
+            tasks = [(task, cpu) for task, cpu in package_tasks if task.pid not in job_pids]
             tasks.sort(key=lambda pair: -pair[0].share)
             episode.evidence |= blamed_tasks(tasks, job_pids)
 
@@ -299,12 +308,12 @@ class JobStops:
         threads, self._states = self._job.threads, self._states | self._job.states
         self._states = {tid: state for tid, state in self._states.items() if tid in threads}
         stopped = [tid for tid, state in self._states.items() if state in STOP_REASONS]
-        before, self._activity = self._activity, {}
+        activity_before, self._activity = self._activity, {}
         for tid in stopped:
             past = threads[tid].activity(ACTIVITY_SPAN_NS)
             wanted_s = past.run_s + (0.0 if isnan(past.wait_s) else past.wait_s)
             share = wanted_s / past.elapsed_s if past.elapsed_s else 1.0
-            self._activity[tid] = before.get(tid, min(1.0, share))
+            self._activity[tid] = activity_before.get(tid, min(1.0, share))
         losing_threads = [tid for tid, share in self._activity.items() if share >= MIN_ACTIVE]
         cpus = sorted({threads[tid].cpu for tid in losing_threads} & {*self._position})
         if self._stops.begin_record(data.time_ns) and cpus:

@@ -160,8 +160,8 @@ def _bash_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
     for verb in (main, *subverbs):
         for option in (*verb.options, *verb.positionals):
             if option.metavar:  # `verb--option`, or `verb` for a positional
-                named = [f"{verb.name}{name}" for name in option.names] or [verb.name]
-                keys.setdefault((option.kind, option.words), []).extend(named)
+                option_names = [f"{verb.name}{name}" for name in option.names] or [verb.name]
+                keys.setdefault((option.kind, option.words), []).extend(option_names)
     for (kind, words), verb_names in keys.items():
         lines.append(f"    {'|'.join(verb_names)}) echo {quoted((kind, *words))} ;;")
     return [*lines, "  esac", "}"]

@@ -106,7 +106,7 @@ def without_links(text: str) -> str:
 def page_lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
     """Returns the lines of a page. `colour`: with escape sequences for a terminal. `unicode`: if
     false, the text is converted to ASCII."""
-    room = max(40, min(width, MAX_WIDTH)) - MARGIN
+    text_width = max(40, min(width, MAX_WIDTH)) - MARGIN
     output = [_bold_text(page.title, colour=colour)]
     previous_kind = ""
     for block in page.blocks:
@@ -119,10 +119,10 @@ def page_lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[s
             output += [(" " * (MARGIN + 2) + line).rstrip() for line in block.lines]
         elif block.kind == "table":
             rows = [split_cells(row) for row in block.lines]
-            output += [" " * MARGIN + line for line in _table(rows, room, colour)]
+            output += [" " * MARGIN + line for line in _table(rows, text_width, colour)]
         else:
             prefix = "- " if block.kind == "item" else ""
-            for line in _wrap(text, room - len(prefix), colour=colour):
+            for line in _wrap(text, text_width - len(prefix), colour=colour):
                 output.append(" " * MARGIN + prefix + line)
                 prefix = " " * len(prefix)
     return output if unicode else [ascii_line(line) for line in output]

@@ -115,7 +115,7 @@ def _to_eighths(shares: Floats, rows: int) -> Ints:
 def _draw_columns(
     draw: Callable[..., ChartColumn], columns: Ints, rows: int, glyphs: Glyphs
 ) -> list[ChartColumn]:
-    """Returns what `draw`, which is cached, makes of each column of numbers, (columns, numbers)."""
+    """Draws each row of `columns`, (columns, numbers), by the cached function `draw`."""
     return [*map(draw, map(tuple, columns.tolist()), repeat(rows), repeat(glyphs))]
 
 
@@ -203,11 +203,11 @@ def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
     largest = max(range(len(parts)), key=lambda kind: parts[kind])
     if glyphs != "colour":
         return TASK_LETTERS[largest], _TASK_STYLES[largest] if glyphs == "sixteen" else "text"
-    unseen = NAMED_TASKS + 1
+    unknown = NAMED_TASKS + 1
     if parts[largest] >= 7:
-        if largest == unseen:
+        if largest == unknown:
             return UNKNOWN_TASK, "dim/rule"
-        return (" ", "text") if largest > unseen else (theme.LEVELS[8], _TASK_STYLES[largest])
+        return (" ", "text") if largest > unknown else (theme.LEVELS[8], _TASK_STYLES[largest])
     second = max((k for k in range(len(parts)) if k != largest), key=lambda kind: parts[kind])
     lower, upper = sorted((largest, second))
     level = max(1, min(7, round(8 * parts[lower] / (parts[lower] + parts[upper]))))
@@ -218,18 +218,18 @@ def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
 def _main_time_cell(parts: Sequence[int], state: int, _row: int, _rows: int, glyphs: Glyphs) -> Run:
     """Returns a cell in the shape of its largest kind of time. Except in ASCII, the end of the busy
     part is drawn in eighths, and steal below half of the cell is a thin line at its top."""
-    user, system, idle, lost = parts
-    kind = _STEAL if lost and lost == max(parts) else parts.index(max(parts))
+    user, system, idle, steal = parts
+    kind = _STEAL if steal and steal == max(parts) else parts.index(max(parts))
     char = (theme.USER + theme.KERNEL + " " + theme.STEAL)[kind]
     if glyphs != "ascii" and kind != _STEAL:
         if user + system and idle:
             char = theme.LEVELS[user + system]
             kind = _KERNEL if system > user else _USER
-        elif lost and idle + lost == 8:
+        elif steal and idle + steal == 8:
             char, kind = theme.STEAL_EDGE, _STEAL
     step = AREA_STEPS - 1  # without colour, shades would look like stripes
-    stolen = "steal", "over", "alarm"
-    return char, (f"user-{step}", f"kernel-{step}", "text", stolen[state])[kind]
+    steal_style = "steal", "over", "alarm"
+    return char, (f"user-{step}", f"kernel-{step}", "text", steal_style[state])[kind]
 
 
 def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
@@ -368,7 +368,7 @@ def _clock_column(column: tuple[int, ...], rows: int, glyphs: Glyphs) -> ChartCo
     if glyphs != "colour":
         full, part = (height + 4) // 8, 0
         top = (height + gap + 4) // 8
-        if gap >= MIN_SIGN_EIGHTHS:  # the clock gives way to at least one sign
+        if gap >= MIN_SIGN_EIGHTHS:  # at least one row shows the gap's character
             full = max(0, min(full, top - 1))
         elif glyphs != "ascii":
             full, part = divmod(height, 8)
@@ -379,27 +379,28 @@ def _clock_column(column: tuple[int, ...], rows: int, glyphs: Glyphs) -> ChartCo
         return ChartColumn.from_cells([*cells, *[blank] * (rows - len(cells))][::-1])
     cells = []
     for row in reversed(range(rows)):
-        green, lost, _ = _eighths_in_cell((height, height + gap, 8 * rows), row)
+        clock, lost, _ = _eighths_in_cell((height, height + gap, 8 * rows), row)
         key = f"clock-{colour_step(row, rows)}"
-        if green and lost:  # a cell has two colours: the gap keeps its height, up to the cell's top
+        if clock and lost:  # a cell has only two colours: the gap reaches the cell's top
             cells.append((theme.LEVELS[8 - lost], f"{key}/{gap_key}"))
-        elif green or lost:
-            cells.append((theme.LEVELS[green or lost], key if green else gap_key))
+        elif clock or lost:
+            cells.append((theme.LEVELS[clock or lost], key if clock else gap_key))
         else:
             cells.append(blank)
     return ChartColumn.from_cells(cells)
 
 
 def add_gap_numbers(
-    columns: list[ChartColumn], losses: Sequence[float], cuts: Iterable[int] = ()
+    columns: list[ChartColumn], losses: Sequence[float], gap_starts: Iterable[int] = ()
 ) -> list[ChartColumn]:
     """Adds the cause's character and, where it fits into full cells, the loss to each gap of a
     clock chart, in the row that the gap fills most. `losses`: the loss in each column, in GHz.
-    `cuts`: columns before which a gap counts as another one."""
-    gaps, new = [*map(_gap_of, columns)], [*columns]
+    `gap_starts`: columns at which a new gap begins.
+    """
+    gaps, numbered = [*map(_gap_of, columns)], [*columns]
 
     def part_of_gap(x: int) -> tuple[str, int]:
-        return gaps[x][0], sum(cut <= x for cut in cuts)
+        return gaps[x][0], sum(cut <= x for cut in gap_starts)
 
     for (cause, _), cells in groupby(range(len(columns)), part_of_gap):
         if cause not in GAP_CAUSES:
@@ -415,13 +416,13 @@ def add_gap_numbers(
             text = text[0]
         start = full[0] if full else max(span, key=lambda x: gaps[x][1][row])
         for x, char in enumerate(text, start):
-            chars, styles = new[x]
+            chars, styles = numbered[x]
             style = styles[row].rpartition("/")[2]
             style = style if style == "alarm" else f"bright/{style}"
-            new[x] = ChartColumn(
+            numbered[x] = ChartColumn(
                 chars[:row] + char + chars[row + 1 :], (*styles[:row], style, *styles[row + 1 :])
             )
-    return new
+    return numbered
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -500,8 +501,8 @@ def add_rules(columns: Sequence[ChartColumn], rules: Mapping[int, str]) -> list[
     words = {x: word for x, word in rules.items() if word}
     for line, (x, word) in enumerate(words.items(), len(ruled_columns[0]) - len(words)):
         cells = range(x + 1, x + 1 + len(word))
-        fits = line > 0 and cells.stop <= len(columns)
-        if fits and all(columns[cell].chars[line] == " " for cell in cells):
+        is_inside_chart = line > 0 and cells.stop <= len(columns)
+        if is_inside_chart and all(columns[cell].chars[line] == " " for cell in cells):
             for cell, char in zip(cells, word, strict=True):
                 ruled_columns[cell][line] = char, "dim"
     return [*map(ChartColumn.from_cells, ruled_columns)]

@@ -60,7 +60,7 @@ class Column:
     has_si_prefix: bool = False
     """Whether numbers are printed with one decimal and an SI prefix, such as 12.3k."""
     source: Any = None
-    """Any data with which the column's owner finds its values."""
+    """Data from which the code that made the column gets its values."""
 
     @property
     def room(self) -> int:

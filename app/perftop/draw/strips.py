@@ -146,13 +146,13 @@ def overlay(
     """Writes `new` over the cells from `start` on. `whole_words`: removes partly covered words,
     but not rules and strokes."""
     stop, chars = start + width(new), text(runs)
-    first, last, no_word = start, stop, " " + theme.RULE + theme.STROKE
-    while whole_words and 0 < first <= len(chars) and chars[first - 1] not in no_word:
+    first, last, non_word_chars = start, stop, " " + theme.RULE + theme.STROKE
+    while whole_words and 0 < first <= len(chars) and chars[first - 1] not in non_word_chars:
         first -= 1
-    while whole_words and last < len(chars) and chars[last] not in no_word:
+    while whole_words and last < len(chars) and chars[last] not in non_word_chars:
         last += 1
-    before = [*cut_runs(runs, 0, first), (" " * (start - first), "text")]
-    return [*before, *new, (" " * (last - stop), "text"), *cut_runs(runs, last, len(chars))]
+    left_runs = [*cut_runs(runs, 0, first), (" " * (start - first), "text")]
+    return [*left_runs, *new, (" " * (last - stop), "text"), *cut_runs(runs, last, len(chars))]
 
 
 @lru_cache(maxsize=4096)

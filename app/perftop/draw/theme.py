@@ -189,8 +189,12 @@ def _rgb_styles(palette: Palette, colors: dict[str, str], state: LineState) -> d
         "chosen victim": palette.selected_victim_background,
     }.get(state, palette.background)  # fmt: skip
     if backgrounds != palette.background:  # faint text would be invisible on this background
-        raised = {"faint": colors["dim"], "neither": colors["dim"], "rule": colors["faint"]}
-        colors = colors | raised
+        brighter_colors = {
+            "faint": colors["dim"],
+            "neither": colors["dim"],
+            "rule": colors["faint"],
+        }
+        colors = colors | brighter_colors
     table = {}
     for key, color in colors.items():
         fore = color
@@ -335,8 +339,8 @@ line, remain distinguishable."""
 
 def to_256_colours(style: Style) -> Style:
     """Returns the style in the fixed colours of a 256-colour terminal."""
-    both = style.color, style.bgcolor
-    colours = [c and TerminalColor.from_ansi(nearest_256(c.name)) for c in both]
+    colors = style.color, style.bgcolor
+    colours = [c and TerminalColor.from_ansi(nearest_256(c.name)) for c in colors]
     return style + Style(color=colours[0], bgcolor=colours[1])
 
 
@@ -346,8 +350,8 @@ def nearest_256(color: str) -> int:
     if color in _BACKGROUND_COLOURS:
         return _BACKGROUND_COLOURS[color]
     rgb = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
-    perceived = _oklab(rgb)
-    return min(range(16, 256), key=lambda number: math.dist(perceived, _oklab(rgb_256(number))))
+    oklab_color = _oklab(rgb)
+    return min(range(16, 256), key=lambda number: math.dist(oklab_color, _oklab(rgb_256(number))))
 
 
 def rgb_256(number: int) -> Rgb:

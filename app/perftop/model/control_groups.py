@@ -42,10 +42,10 @@ class Quota:
     def add_record(self, cpus: float, counts: tuple[int, int, int]) -> None:
         """Adds a record of cumulative counts: periods, throttled periods, throttled time in us."""
         self.cpus, self.newest_s, self.newest_periods = cpus, 0.0, (0, 0)
-        before = self._last_counts or counts
-        added = [count - last for count, last in zip(counts, before, strict=True)]
-        periods, throttled, throttled_us = added
-        if min(added) >= 0:
+        last_counts = self._last_counts or counts
+        increments = [count - last for count, last in zip(counts, last_counts, strict=True)]
+        periods, throttled, throttled_us = increments
+        if min(increments) >= 0:
             self.period_count += periods
             self.throttled_count += throttled
             self.newest_s, self.newest_periods = throttled_us / 1e6, (periods, throttled)
@@ -106,11 +106,11 @@ class Quotas:
         difference = Quotas()
         difference._groups = self._groups.copy()
         for group, quota in self.by_group.items():
-            difference.by_group[group] = now = replace(quota)
-            if (before := earlier.by_group.get(group)) is not None:
-                now.period_count -= before.period_count
-                now.throttled_count -= before.throttled_count
-                now.throttled_s -= before.throttled_s
+            difference.by_group[group] = new_quota = replace(quota)
+            if (old_quota := earlier.by_group.get(group)) is not None:
+                new_quota.period_count -= old_quota.period_count
+                new_quota.throttled_count -= old_quota.throttled_count
+                new_quota.throttled_s -= old_quota.throttled_s
         return difference
 
     def most_limiting_quota(self, pid: int) -> Quota | None:

@@ -121,8 +121,10 @@ class Counters:
             for name in aliased_counters(hello)
         }  # fmt: skip
         self._layout = DeltaLayout(hello)
-        home = {key: column.block for key, column in self.columns.items()}
-        self._differences = Differences(hello, self._layout, self.stamp_hz, home, self.key_at)
+        home_blocks = {key: column.block for key, column in self.columns.items()}
+        self._differences = Differences(
+            hello, self._layout, self.stamp_hz, home_blocks, self.key_at
+        )
 
     def copy(self) -> Counters:
         """Returns a copy with its own state."""
@@ -390,5 +392,7 @@ class Cores:
     def core_indexes(self, lists: Sequence[Sequence[int]]) -> list[int]:
         """Returns the index in `self.lists` of each core, given by its CPUs; -1 for a core that
         does not exist. A core is found even if it has gained or lost a sibling."""
-        known = self._core_of_cpu
-        return [next((known[cpu] for cpu in core if cpu in known), -1) for core in lists]
+        core_of_cpu = self._core_of_cpu
+        return [
+            next((core_of_cpu[cpu] for cpu in core if cpu in core_of_cpu), -1) for core in lists
+        ]

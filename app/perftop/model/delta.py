@@ -86,23 +86,25 @@ def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
     return first + (index if len(part) and part[index] else len(part))
 
 
-def latest_known_values(known: Bools, *series: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
+def latest_known_values(
+    is_known: Bools, *series: tuple[np.ndarray, np.ndarray]
+) -> list[np.ndarray]:
     """Returns, for each series, the latest known value of each row before the first sample and
-    after each sample: (1 + samples, rows). `known`: mask (samples, rows). Each series consists of
+    after each sample: (1 + samples, rows). `is_known`: mask (samples, rows). A series consists of
     the values before the first sample, (rows), and of those in each sample, (samples, rows)."""
-    if np.count_nonzero(known) == known.size:  # the usual case
-        return [np.concatenate([before[None], values]) for before, values in series]
+    if np.count_nonzero(is_known) == is_known.size:  # the usual case
+        return [np.concatenate([first_values[None], values]) for first_values, values in series]
     # With a single sample, as on a live screen, this is three times as fast.
-    if len(known) == 1:
-        return [np.array([b, np.where(known[0], values[0], b)]) for b, values in series]
-    samples, columns = np.arange(1, len(known) + 1)[:, None], known.shape[1]
-    source = np.maximum.accumulate(np.where(known, samples, 0))
+    if len(is_known) == 1:
+        return [np.array([b, np.where(is_known[0], values[0], b)]) for b, values in series]
+    samples, columns = np.arange(1, len(is_known) + 1)[:, None], is_known.shape[1]
+    source = np.maximum.accumulate(np.where(is_known, samples, 0))
     source = columns * source + np.arange(columns)  # take() is twice as fast as indexing
     latest = []
-    for before, values in series:
-        every = np.concatenate([before[None], values])
-        every[1:] = every.take(source)
-        latest.append(every)
+    for first_values, values in series:
+        all_values = np.concatenate([first_values[None], values])
+        all_values[1:] = all_values.take(source)
+        latest.append(all_values)
     return latest
 
 
@@ -158,11 +160,11 @@ class DeltaLayout:
         self._with_values: Ints = np.flatnonzero(widths)
         self._starts: Ints = (np.cumsum(widths) - widths)[self._with_values]
         """The rows that have values, and the index of each such row's first value."""
-        self.cpu_blocks = [place for place in self.blocks if place.block.scope == "cpu"]
+        self.cpu_blocks = [slices for slices in self.blocks if slices.block.scope == "cpu"]
         self.cpu_rows: Bools = np.zeros(self.rows, bool)
         """Mask of the rows that belong to blocks of CPU scope."""
-        for place in self.cpu_blocks:
-            self.cpu_rows[place.rows] = True
+        for slices in self.cpu_blocks:
+            self.cpu_rows[slices.rows] = True
         self.stamp_rows = next((p.rows for p in self.blocks if p.block.name == "cpu"), None)
         """The rows of block `cpu`, which contain the time stamps of the CPUs even if the block has
         no counters; None if the stream lacks this block."""
@@ -170,9 +172,9 @@ class DeltaLayout:
     def delta_indexes(self, block: str, column: int) -> tuple[Ints, Ints]:
         """Returns, for each row of a block, two indexes into a Delta: of the row's ticks, and of
         its increment in this column."""
-        place = next(place for place in self.blocks if place.block.name == block)
-        rows = np.arange(place.count)
-        return place.rows.start + rows, self.rows + place.values.start + column * len(rows) + rows
+        slices = next(slices for slices in self.blocks if slices.block.name == block)
+        rows = np.arange(slices.count)
+        return slices.rows.start + rows, self.rows + slices.values.start + column * len(rows) + rows
 
     def repeat_by_value(self, rows: np.ndarray) -> np.ndarray:
         """Converts (frames, rows) to (frames, values) by repeating each row's element."""
@@ -207,8 +209,9 @@ class BlockDelta:
 
 
 class Delta:
-    """Increments of all counters over one span, or over each of several samples. They are in few
-    arrays, so that one numpy operation adds a sample to a sum."""
+    """Increments of all counters over one span, or over each of several samples. They are stored in
+    one array, so that one numpy operation adds a sample to a sum.
+    """
 
     def __init__(
         self, layout: DeltaLayout, sums: Floats, widths: Floats, doubts: Codes,
@@ -224,16 +227,17 @@ class Delta:
 
     @cached_property
     def tables(self) -> Mapping[str, BlockDelta]:
-        return {place.block.name: self._table(place) for place in self._layout.blocks}
+        return {slices.block.name: self._table(slices) for slices in self._layout.blocks}
 
-    def _table(self, place: BlockSlices) -> BlockDelta:
-        """Returns a view of one block. The array of sums contains the ticks of all rows, then all
-        increments, by block and column, because numpy is twice as fast along contiguous columns."""
+    def _table(self, slices: BlockSlices) -> BlockDelta:
+        """Returns a view of one block. The array contains the ticks of all rows, then all
+        increments by block and column, because numpy is twice as fast on contiguous columns.
+        """
         sums = self._sums
-        increments = sums[..., self._layout.rows :][..., place.values]
-        shape = *sums.shape[:-1], place.columns, place.count
+        increments = sums[..., self._layout.rows :][..., slices.values]
+        shape = *sums.shape[:-1], slices.columns, slices.count
         increments = increments.reshape(shape).swapaxes(-1, -2)
-        return BlockDelta(sums[..., place.rows], increments, self._widths[..., place.rows])
+        return BlockDelta(sums[..., slices.rows], increments, self._widths[..., slices.rows])
 
     def take(self, indexes: Ints) -> Floats:
         """Returns the ticks or increments at indexes from `DeltaLayout.delta_indexes`."""
@@ -244,11 +248,11 @@ class Delta:
         (samples, rows) and (samples, values), with the values of a row adjacent."""
         self._sums[:, : self._layout.rows] = ticks
         tables = self.tables
-        for place in self._layout.blocks:
-            of_rows = increments[:, place.values].reshape(
-                len(increments), place.count, place.columns
+        for slices in self._layout.blocks:
+            of_rows = increments[:, slices.values].reshape(
+                len(increments), slices.count, slices.columns
             )
-            tables[place.block.name].increments[...] = of_rows
+            tables[slices.block.name].increments[...] = of_rows
         self._widths[...] = width
 
     def add(self, samples: Delta, doubted: Ints) -> None:
@@ -401,14 +405,14 @@ class Multiplexed:
 
 
 def _multiplexed(blocks: Sequence[BlockSlices]) -> Iterator[Multiplexed]:
-    for place in blocks:
-        if (times := perf_time_columns(place.block)) is not None:
-            counters = counters_by_column(place.block)
+    for slices in blocks:
+        if (times := perf_time_columns(slices.block)) is not None:
+            counters = counters_by_column(slices.block)
             is_scaled = [c.origin.startswith("perf") and c.key not in PERF_TIMES for c in counters]
-            running = place.values.start + times[1] + place.columns * np.arange(place.count)
-            mixed = is_scaled.count(True) + len(times) < len(is_scaled)
+            running = slices.values.start + times[1] + slices.columns * np.arange(slices.count)
+            is_mixed = is_scaled.count(True) + len(times) < len(is_scaled)
             columns = np.array(is_scaled, bool)
-            yield Multiplexed(place.rows, place.values, columns, times, running, mixed)
+            yield Multiplexed(slices.rows, slices.values, columns, times, running, is_mixed)
 
 
 def counters_by_column(block: wire.Block) -> list[wire.Counter]:

@@ -4,8 +4,8 @@ counters.
 A block of a frame has one row for each CPU, core or package, and one column for each counter. The
 head of a row contains its time stamps and flags. The baseline is the latest reading of each row.
 
-A row that was not read has an increment of 0 stamp ticks, and its next increment covers that time
-too. An interrupted read counts as not read. A column that could not be read is NaN. An impossible
+If a row was not read, its increment is 0 stamp ticks, and its next increment also covers that time.
+An interrupted read counts as not read. A column that could not be read is NaN. An impossible
 increment is left out, and the reason (`Doubt`) is recorded.
 
 If there are more perf events than hardware counters, perf multiplexes the events. The two columns
@@ -57,9 +57,9 @@ class Differences:
     """Computes the increments between the frames of one stream."""
 
     def __init__(self, hello: wire.Hello, layout: DeltaLayout, stamp_hz: float,
-                 home: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
-        """`home`: for each counter key, the block whose values are used, because several blocks may
-        have the same key. `key_at`: index of each key in `Counters.keys`."""
+                 home_blocks: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
+        """`home_blocks`: for each counter key, the block whose values are used, because several
+        blocks may have the same key. `key_at`: index of each key in `Counters.keys`."""
         self._layout, self._stamp_hz = layout, stamp_hz
         self._unpacker = _Unpacker(layout)
         self._limits = CounterLimits(layout.blocks)
@@ -73,12 +73,14 @@ class Differences:
         rows = hello.topology
         self._core_leader = np.array([leader.get(row.cpu, position[row.cpu]) for row in rows])
         """For each CPU, the index in hello of the first CPU of its core."""
-        blocks = [place.block for place in layout.cpu_blocks]
+        blocks = [slices.block for slices in layout.cpu_blocks]
         columns = {block.name: [c.key for c in counters_by_column(block)] for block in blocks}
         indexes = {name: [key_at[key] for key in keys] for name, keys in columns.items()}
         self._key_indexes = {name: np.array(of_keys, int) for name, of_keys in indexes.items()}
         """For each block of CPU scope: the index in `Counters.keys` of each column's counter."""
-        is_home = {name: [home[key] == name for key in keys] for name, keys in columns.items()}
+        is_home = {
+            name: [home_blocks[key] == name for key in keys] for name, keys in columns.items()
+        }
         self._is_home_column = {name: np.array(mask, bool) for name, mask in is_home.items()}
         """For each block of CPU scope: a mask of the columns whose values are taken from this
         block. Only the counters of PERF_TIMES are in several blocks."""
@@ -99,8 +101,8 @@ class Differences:
 
     def forget_cpu(self, cpu_row: int) -> None:
         """Discards the baseline of an offline CPU, because its counters may restart from 0."""
-        for place in self._layout.cpu_blocks:
-            self._baseline.is_known[place.rows][cpu_row] = False
+        for slices in self._layout.cpu_blocks:
+            self._baseline.is_known[slices.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
         """Writes the increments of each frame into `delta`: empty, with a sample for each frame."""
@@ -152,18 +154,20 @@ class Differences:
             readings.width[:, rows] += distance
         return is_read
 
-    def _wait_for_count(self, block: Multiplexed, readings: _Readings, read: Bools) -> None:
-        """Removes from the mask `read`, (frames, rows), the rows whose multiplexed counters the
+    def _wait_for_count(self, block: Multiplexed, readings: _Readings, is_read: Bools) -> None:
+        """Removes from the mask `is_read`, (frames, rows), the rows whose multiplexed counters the
         kernel has not counted since the last reading. If the block also has other counters, also
         removes the siblings' rows, so that all threads of a core cover the same time."""
-        baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
+        baseline, rows, is_read_now = self._baseline, block.rows, is_read[:, block.rows]
         values = readings.values[:, block.running]
-        before = latest_known_values(ours, (baseline.values[block.running], values))[0][:-1]
-        stalled = ours & readings.is_valid[:, block.running] & (values == before)
+        last_times = latest_known_values(is_read_now, (baseline.values[block.running], values))[0][
+            :-1
+        ]
+        stalled = is_read_now & readings.is_valid[:, block.running] & (values == last_times)
         if not np.count_nonzero(stalled):
             return
-        known = np.concatenate([baseline.is_known[None, rows], ours])
-        stalled &= np.logical_or.accumulate(known)[:-1]
+        is_known = np.concatenate([baseline.is_known[None, rows], is_read_now])
+        stalled &= np.logical_or.accumulate(is_known)[:-1]
         stamps, last = readings.head[:, rows, 0], baseline.stamp[rows]
         for i in range(len(stalled)):
             waits = stalled[i]
@@ -173,8 +177,8 @@ class Differences:
                 cores[self._core_of[waits]] = True
                 cores[-1] = False  # CPUs whose core is unknown
                 waits |= cores[self._core_of]
-            ours[i] &= ~waits
-            last = np.where(ours[i], stamps[i], last)
+            is_read_now[i] &= ~waits
+            last = np.where(is_read_now[i], stamps[i], last)
 
     def _rows_with_baseline(
         self, readings: _Readings, is_read: Bools, wakes: Sequence[bool]
@@ -184,16 +188,16 @@ class Differences:
         baseline = self._baseline
         offline, is_sampled = readings.has_flag(wire.ROW_OFFLINE), readings.is_sampled
         is_wide = readings.has_flag(wire.ROW_WIDE)
-        calm = np.asarray(((is_sampled | ~readings.present) & ~is_wide).all(axis=1))
+        is_calm = np.asarray(((is_sampled | ~readings.present) & ~is_wide).all(axis=1))
         is_known = np.repeat(baseline.is_known[None], len(is_read), axis=0)
         changes = any(wakes) or bool(np.count_nonzero((is_read & ~is_known) | (offline & is_known)))
-        for i in range(len(is_read)) if changes else np.flatnonzero(~calm).tolist():
+        for i in range(len(is_read)) if changes else np.flatnonzero(~is_calm).tolist():
             if wakes[i]:
                 baseline.is_known = baseline.is_known & False
             known_before = is_known[i]
             known_before[:] = baseline.is_known
-            for place in () if calm[i] else self._layout.cpu_blocks:
-                rows = place.rows
+            for slices in () if is_calm[i] else self._layout.cpu_blocks:
+                rows = slices.rows
                 # A sibling's read was interrupted or is missing. The whole core waits for the next
                 # frame, so that all of its threads cover the same span, as the SMT states require.
                 is_missing = ~is_sampled[i, rows] & known_before[rows] & ~offline[i, rows]
@@ -241,12 +245,15 @@ class Differences:
         if not (some_wrong or np.count_nonzero(backwards)):
             return
         is_wrong &= layout.repeat_by_value(is_good)
-        for place in layout.cpu_blocks:
-            keys, home = self._key_indexes[place.block.name], self._is_home_column[place.block.name]
-            sample, row = np.nonzero(backwards[:, place.rows])
+        for slices in layout.cpu_blocks:
+            keys, is_home = (
+                self._key_indexes[slices.block.name],
+                self._is_home_column[slices.block.name],
+            )
+            sample, row = np.nonzero(backwards[:, slices.rows])
             delta.doubts[sample[:, None], row[:, None], keys] = Doubt.BACKWARDS
-            jumps = is_wrong[:, place.values].reshape(len(is_wrong), place.count, len(home))
-            sample, row, column = np.nonzero(jumps & home)
+            jumps = is_wrong[:, slices.values].reshape(len(is_wrong), slices.count, len(is_home))
+            sample, row, column = np.nonzero(jumps & is_home)
             delta.doubts[sample, row, keys[column]] = Doubt.JUMPED
 
 
@@ -286,13 +293,13 @@ class _Readings:
         """Returns, for each frame, the time in ns between the first and the last wake-up of the
         threads that read it: the maximum over the blocks of CPU scope."""
         late_ns, longest_ns = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
-        for place in layout.cpu_blocks:
-            late, is_read = late_ns[:, place.rows], self.is_sampled[:, place.rows]
+        for slices in layout.cpu_blocks:
+            rows_ns, is_read = late_ns[:, slices.rows], self.is_sampled[:, slices.rows]
             if self.all_sampled or np.count_nonzero(is_read) == is_read.size:
-                skew = np.maximum.reduce(late, axis=1) - np.minimum.reduce(late, axis=1)
+                skew = np.maximum.reduce(rows_ns, axis=1) - np.minimum.reduce(rows_ns, axis=1)
             else:
-                last_ns = np.where(is_read, late, 0).max(axis=1)
-                first_ns = np.where(is_read, late, last_ns[:, None]).min(axis=1)
+                last_ns = np.where(is_read, rows_ns, 0).max(axis=1)
+                first_ns = np.where(is_read, rows_ns, last_ns[:, None]).min(axis=1)
                 skew = last_ns - np.minimum(first_ns, last_ns)
             longest_ns = np.maximum(longest_ns, skew.view(np.int64))
         return longest_ns
@@ -329,10 +336,10 @@ class _Unpacker:
     def unpack(self, frames: Sequence[wire.Frame]) -> _Readings:
         count, layout = len(frames), self._layout
         blocks = [frame.blocks.get(name, empty) for frame in frames for name, empty in self._blocks]
-        present = bytes([name in frame.blocks for frame in frames for name, _ in self._blocks])
+        presence_key = bytes([name in frame.blocks for frame in frames for name, _ in self._blocks])
         head = b"".join([rows.head for rows in blocks])
         if len(head) != HEAD_BYTES * layout.rows * count:  # some blocks have one head for all rows
-            sizes = [place.count for place in layout.blocks] * count
+            sizes = [slices.count for slices in layout.blocks] * count
             heads = [
                 bytes(rows.head) * size if len(rows.head) == HEAD_BYTES else rows.head
                 for rows, size in zip(blocks, sizes, strict=True)
@@ -340,7 +347,7 @@ class _Unpacker:
             head = b"".join(heads)
         heading = np.frombuffer(head, "<u8").reshape(count, layout.rows, wire.HEAD)
         values = np.frombuffer(b"".join([rows.values for rows in blocks]), "<u8")
-        rows, plain_flags = self._presence(present, count)
+        rows, plain_flags = self._presence(presence_key, count)
         valid_words = [rows.valid for rows in blocks]
         per_frame = len(layout.blocks)
         starts = range(0, len(blocks), per_frame)
@@ -352,13 +359,13 @@ class _Unpacker:
         values = values.reshape(count, layout.values)
         return _Readings(heading, valid, values, has_value, rows, width, flags, all_sampled)
 
-    def _presence(self, present: bytes, count: int) -> tuple[Bools, Words]:
+    def _presence(self, presence_key: bytes, count: int) -> tuple[Bools, Words]:
         """Returns two arrays (frames, rows): a mask of the rows whose block is in the frame, and
         the flags of these rows in the usual case that all were read."""
-        if self._present is None or self._present[0] != present:
-            blocks = np.frombuffer(present, bool).reshape(count, -1)
+        if self._present is None or self._present[0] != presence_key:
+            blocks = np.frombuffer(presence_key, bool).reshape(count, -1)
             rows: Bools = np.repeat(blocks, [p.count for p in self._layout.blocks], axis=1)
-            self._present = present, rows, np.where(rows, SAMPLED_ROW, np.uint64(0))
+            self._present = presence_key, rows, np.where(rows, SAMPLED_ROW, np.uint64(0))
         return self._present[1:]
 
     def _validity(self, words: Sequence[bytes], rows: Bools) -> tuple[Bools, Bools]:
@@ -379,9 +386,11 @@ class _Unpacker:
         return valid, has_value
 
 
-def _empty_rows(place: BlockSlices) -> wire.Rows:
-    head, words = bytes(HEAD_BYTES * place.count), place.block.valid_words
-    return wire.Rows(head, bytes(8 * words * place.count), bytes(8 * place.count * place.columns))
+def _empty_rows(slices: BlockSlices) -> wire.Rows:
+    head, words = bytes(HEAD_BYTES * slices.count), slices.block.valid_words
+    return wire.Rows(
+        head, bytes(8 * words * slices.count), bytes(8 * slices.count * slices.columns)
+    )
 
 
 @dataclass(slots=True)

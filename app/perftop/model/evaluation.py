@@ -1,7 +1,7 @@
 """The metrics of the CPUs of a stream.
 
-A metric is a ratio of two sums (see `model.numbers`). Both sums are kept, so any span and any group
-of CPUs is evaluated in the same way.
+A metric is a ratio of two sums (see `model.numbers`). The two sums are stored, so the metric of any
+span and any group of CPUs can be computed.
 """
 
 from __future__ import annotations
@@ -91,15 +91,17 @@ class Evaluator:
         self._masks: dict[str, Bools] = {}
         for metric in self.metrics.values():
             self.variants[metric.key] = variants = []
-            unserved = np.ones(self._cpus, bool)
+            is_unserved = np.ones(self._cpus, bool)
             for variant in metric.variants:
                 if variant.needs_tsc and not counters.has_tsc:
                     continue
-                mask = np.logical_and.reduce([unserved, *map(counters.is_counted, variant.needs)])
+                mask = np.logical_and.reduce(
+                    [is_unserved, *map(counters.is_counted, variant.needs)]
+                )
                 if mask.any():
                     variants.append((variant, mask))
-                    unserved = unserved & ~mask
-            self._masks[metric.key] = ~unserved
+                    is_unserved = is_unserved & ~mask
+            self._masks[metric.key] = ~is_unserved
         self._formulas = [
             (
                 self.registry.index[key], variant.numerator, variant.denominator,
@@ -138,7 +140,7 @@ class Evaluator:
         """Returns the keys of all counters that the metric uses in this stream."""
         keys = self.metrics[key].source_metrics or (key,)
         variants = (variant for part in keys for variant, _ in self.variants[part])
-        return {need for variant in variants for need in variant.needs}
+        return {counter_key for variant in variants for counter_key in variant.needs}
 
     def first_missing_counter(self, key: str) -> str | None:
         """Returns the first needed counter that the stream lacks; None if a CPU has the metric."""
@@ -348,10 +350,10 @@ def lost_time(
     return LostSeconds(np.where(is_busy, wanted_share * span_s, 0.0), parts)
 
 
-def write_lost_ratio(values: Values, lost: LostSeconds) -> None:
+def write_lost_ratio(values: Values, lost_seconds: LostSeconds) -> None:
     """Writes `lost_ratio` into the values. Where it is unknown, both of its sums are 0."""
     index, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
-    top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
+    top, bottom = lost_seconds.parts_s.sum(axis=-2), lost_seconds.wanted_s
     is_known = np.isfinite(top) & np.isfinite(bottom)
     top, bottom = np.where(is_known, top, 0.0), np.where(is_known, bottom, 0.0)
     values.numerators[..., index, :], values.denominators[..., index, :] = top, bottom

@@ -1,6 +1,6 @@
 """The numbers of the machine and of its packages, cores and L3s: power, temperature, memory
-traffic, pressure, load and interrupts. The reference of memory traffic is the highest traffic in
-any second of this run, because no documented maximum can be trusted.
+traffic, pressure, load and interrupts. Memory traffic is compared with the highest traffic in any
+second of this run, because documented maxima are unreliable.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ Rates = dict[str, Floats]
 
 
 class MachineTotals:
-    """Computes those numbers whose counters are in the stream."""
+    """Computes the numbers whose counters are in the stream."""
 
     def __init__(self, counters: Counters, best: BestTraffic) -> None:
         self._counters, self._best_traffic = counters, best
@@ -178,7 +178,7 @@ class MachineTotals:
             if by_cpu is None or len(by_cpu) != len(topology):
                 continue
             for row in np.flatnonzero(by_cpu == 0).tolist():
-                sharing = [i for i, cpu in enumerate(topology) if cpu.l3 == topology[row].l3]
-                by_cpu[row] = np.nan if (util[sharing] >= MIN_BUSY_SHARE).any() else 0.0
+                sharing_rows = [i for i, cpu in enumerate(topology) if cpu.l3 == topology[row].l3]
+                by_cpu[row] = np.nan if (util[sharing_rows] >= MIN_BUSY_SHARE).any() else 0.0
             numbers[name] = by_cpu
         return numbers

@@ -58,7 +58,8 @@ class Number:
     """Key of the counter that gives the number. Metrics of a CPU leave it empty."""
     is_unbounded: bool = False
     """Whether the number grows with the length of a run, so that it can have any magnitude.
-    `digits` then counts format_significant digits."""
+    `digits` is then a number of significant digits.
+    """
 
     @cached_property
     def is_rate(self) -> bool:
@@ -130,9 +131,9 @@ class Metric(Number):
     """A number of a CPU that is a ratio of two sums.
 
     Both sums are kept separately, so that one formula serves a sample, an interval, a core, a
-    package and the machine: add the numerators, add the denominators, divide once. Therefore all
-    denominators of a metric must have the same unit, which is seconds for times. Each CPU uses the
-    first variant whose counters it has. This choice is made once, from hello.
+    package and the machine: add the numerators, add the denominators, divide once. So all
+    denominators of a metric must have the same unit: seconds for times. Each CPU uses the first
+    variant whose counters it has. This choice is made once, from hello.
     """
 
     variants: tuple[Variant, ...]
@@ -144,16 +145,16 @@ class Metric(Number):
     """Bounds to which values are clipped, because read skew can make 1.0003 s of a full second."""
 
 
-def _time_share(origin: str, first: str, *more: str) -> Variant:
+def _time_share(origin: str, first: str, *other_keys: str) -> Variant:
     """Returns a variant: the sum of counters in seconds, as a share of the elapsed time."""
 
     def seconds(q: Quantities) -> Floats:
         total = q[first]
-        for key in more:
+        for key in other_keys:
             total = total + q[key]
         return total
 
-    return Variant((first, *more), origin, seconds, lambda q: q.seconds(first))
+    return Variant((first, *other_keys), origin, seconds, lambda q: q.seconds(first))
 
 
 def _quotient(part: str, whole: str, origin: str = "") -> tuple[Variant]:
@@ -170,7 +171,7 @@ _SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
 
 
 def format_significant(value: float, digits: int) -> str:
-    """Formats a number with `digits` format_significant digits, but at most four decimals."""
+    """Formats a number with `digits` significant digits, but at most four decimals."""
     whole_digits = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     return f"{value:.{max(0, min(4, digits - whole_digits))}f}"
 

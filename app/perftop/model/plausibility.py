@@ -92,18 +92,20 @@ class PlausibilityChecks:
         clock_agreed = self._check_clocks(samples)
         cycles, instructions = samples.increments("cycles"), samples.increments("instructions")
         if cycles is not None and instructions is not None:
-            too_many = instructions > MAX_IPC * (cycles + samples.slack)
-            samples.mark_suspect("instructions", Doubt.IPC, too_many)
-            samples.mark_suspect("cycles", Doubt.IPC, too_many & ~clock_agreed)
+            is_impossible = instructions > MAX_IPC * (cycles + samples.slack)
+            samples.mark_suspect("instructions", Doubt.IPC, is_impossible)
+            samples.mark_suspect("cycles", Doubt.IPC, is_impossible & ~clock_agreed)
         for part, whole in (("kernel_cycles", cycles), ("kernel_instructions", instructions)):
             increments = samples.increments(part)
             if increments is not None and whole is not None:
                 limit = whole * (1 + SLACK_SHARE) + samples.slack
                 samples.mark_suspect(part, Doubt.ABOVE, increments > limit)
         slots = samples.increments("slots")
-        ways = [moved for key in SLOT_KEYS if (moved := samples.increments(key)) is not None]
-        if slots is not None and len(ways) == len(SLOT_KEYS):
-            error = np.abs(np.sum(ways, axis=0) - slots)
+        counts = [
+            increment for key in SLOT_KEYS if (increment := samples.increments(key)) is not None
+        ]
+        if slots is not None and len(counts) == len(SLOT_KEYS):
+            error = np.abs(np.sum(counts, axis=0) - slots)
             is_wrong = error > MAX_SLOT_ERROR * slots + samples.slack
             for key in SLOT_KEYS:
                 samples.mark_suspect(key, Doubt.SLOTS, is_wrong)
@@ -312,7 +314,7 @@ class SiblingChecks:
         slack = TOLERANCE + table.reads.take(rows, axis=-1).max(axis=1, keepdims=True)
         r, x = group.run_shares, group.event_shares * self._splitter.factor(key)
         low, high = _event_bounds(key, r)
-        outside, stands_still = (x < low - slack) | (x > high + slack), x == 0
+        is_outside, stands_still = (x < low - slack) | (x > high + slack), x == 0
         if np.count_nonzero(stands_still):
             hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
             has_run = r * counters.tsc_ticks(delta)[..., rows] > MIN_WORKED_S * hz
@@ -322,10 +324,10 @@ class SiblingChecks:
                 differs = difference > MIN_TIME_DIFFERENCE + slack - TOLERANCE
                 stands_still &= stands_still.all(axis=1, keepdims=True) & differs
         is_wrong = _threads_disagree(key, r, x, slack) if len(rows) == 2 else np.zeros(1, bool)
-        if not any(np.count_nonzero(mask) for mask in (outside, stands_still, is_wrong)):
+        if not any(np.count_nonzero(mask) for mask in (is_outside, stands_still, is_wrong)):
             return None
         codes = np.zeros(x.shape, np.uint8)
-        codes[outside] = Doubt.OUTSIDE
+        codes[is_outside] = Doubt.OUTSIDE
         codes[stands_still] = Doubt.STILL
         is_new = is_wrong & (codes == 0).all(axis=1, keepdims=True)
         np.copyto(codes, np.uint8(Doubt.APART), where=is_new)

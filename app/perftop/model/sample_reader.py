@@ -1,7 +1,7 @@
 """Computes samples from frames. A sample is the change from one frame to the next: increments of
 counters, metrics, SMT states and turbo ceilings. Impossible values are left out.
 
-Live numbers and numbers from history are both computed here. A reader that resumes from a saved
+This module computes both live numbers and numbers from history. A reader that resumes from a saved
 state computes the same samples from the same frames.
 """
 
@@ -72,8 +72,8 @@ class SampleBatch:
     def suspect_cpus(self, first: int, last: int) -> int:
         """Returns the number of CPUs with a suspect counter, added up over the samples from `first`
         up to but not including `last`."""
-        doubted = self.doubted_between(first, last)
-        return int(self.delta.doubts[doubted].any(axis=2).sum())
+        doubted_samples = self.doubted_between(first, last)
+        return int(self.delta.doubts[doubted_samples].any(axis=2).sum())
 
     def doubted_between(self, first: int, last: int) -> Ints:
         """Returns the elements of `doubted_samples` from `first` up to but not including `last`."""
@@ -133,9 +133,9 @@ class Sample:
 
     @property
     def is_doubted(self) -> bool:
-        doubted = self.batch.doubted_samples
-        place = doubted.searchsorted(self.index)
-        return bool(place < len(doubted) and doubted[place] == self.index)
+        doubted_samples = self.batch.doubted_samples
+        index = doubted_samples.searchsorted(self.index)
+        return bool(index < len(doubted_samples) and doubted_samples[index] == self.index)
 
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
         """Returns this sample's element of `make(batch)`, which is computed once per batch."""
@@ -263,9 +263,9 @@ class SampleReader:
         new, so the factors of SMT events are updated from them; a batch ends where a factor
         changes.
 
-        Doubts and factors carry over from sample to sample, so the result is the same as with one
-        call per frame. A caller that stops before the last batch must not continue with later
-        frames.
+        Doubts and factors pass from sample to sample, so one call for many frames gives the same
+        result as one call per frame. A caller that stops before the last batch must not continue
+        with later frames.
         """
         if not frames:
             return
@@ -282,17 +282,17 @@ class SampleReader:
         if learn:
             traffic = memory_traffic(self.counters, delta)
         while frames:
-            count, in_use = len(frames), self.splitter.counter_and_factor
+            count, factor_in_use = len(frames), self.splitter.counter_and_factor
             if learn:
                 count = self._siblings.learn(siblings, delta)
-                if in_use != self.splitter.counter_and_factor:
+                if factor_in_use != self.splitter.counter_and_factor:
                     siblings = self._siblings.counts(delta, values["util"], self.online)
-            fresh = self._siblings.check(siblings, delta)
+            own_doubts = self._siblings.check(siblings, delta)
             best = None if traffic is None else self.memory.learn(*(p[:count] for p in traffic))
             parts = delta, values
             if count < len(frames):
                 parts = delta[:count], values.samples(slice(count))
-            yield self._batch(frames[:count], before_ns, *parts, fresh[:count], best)
+            yield self._batch(frames[:count], before_ns, *parts, own_doubts[:count], best)
             if count == len(frames):
                 return
             before_ns = frames[count - 1].time_ns
@@ -303,29 +303,31 @@ class SampleReader:
 
     def _batch(
         self, frames: Sequence[wire.Frame], before_ns: int, delta: Delta, values: Values,
-        fresh: Codes, best: Floats | None,
+        own_doubts: Codes, best: Floats | None,
     ) -> SampleBatch:  # fmt: skip
-        doubted: Ints = np.zeros(0, int)
-        counts = map(np.count_nonzero, (fresh, self._doubts, self._taken_rows))
+        doubted_samples: Ints = np.zeros(0, int)
+        counts = map(np.count_nonzero, (own_doubts, self._doubts, self._taken_rows))
         if any(counts):  # map() is faster here than a generator
-            doubts = carry_lasting_doubts(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
+            doubts = carry_lasting_doubts(
+                own_doubts, np.concatenate([self._doubts[None], own_doubts[:-1]])
+            )
             doubts[self._taken_rows & (doubts == 0)] = Doubt.TAKEN
-            doubted = np.flatnonzero(doubts.any(axis=(1, 2)))
-        whole = delta
-        if len(doubted):
+            doubted_samples = np.flatnonzero(doubts.any(axis=(1, 2)))
+        trusted_delta = delta
+        if len(doubted_samples):
             delta = delta.copy()
             delta.doubts = doubts
             self.counters.blank_doubted(delta)
             values = self.evaluator.evaluate(delta)
-            whole = self._without_suspects(delta, doubted)
+            trusted_delta = self._without_suspects(delta, doubted_samples)
         estimated = None
         if "ref" in self.counters.multiplexed:
             estimated = self.counters.is_estimated(delta, "ref")
             missed = self.counters.was_not_counted(delta, "ref")
-            doubted = np.union1d(doubted, np.flatnonzero(missed.any(axis=-1)))
+            doubted_samples = np.union1d(doubted_samples, np.flatnonzero(missed.any(axis=-1)))
         if len(partly_read := self._partly_read(delta)):
-            doubted = np.union1d(doubted, partly_read)
-        self._doubts = fresh[-1].copy()  # a view would keep the whole batch in memory
+            doubted_samples = np.union1d(doubted_samples, partly_read)
+        self._doubts = own_doubts[-1].copy()  # a view would keep the whole batch in memory
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
         distribute = self._distribute_steal if self.hello.sample_ns < MIN_LONG_SAMPLE_NS else None
@@ -335,8 +337,8 @@ class SampleReader:
         ends_ns = [before_ns, *[frame.time_ns for frame in frames]]
         times = np.array([min(end_ns, sys.maxsize) for end_ns in ends_ns], np.int64)
         return SampleBatch(
-            frames, times[:-1], times[1:], delta, whole, values, split, ceilings, lost,
-            doubted, self.cores, best,
+            frames, times[:-1], times[1:], delta, trusted_delta, values, split, ceilings, lost,
+            doubted_samples, self.cores, best,
         )  # fmt: skip
 
     def _partly_read(self, delta: Delta) -> Ints:
@@ -355,17 +357,17 @@ class SampleReader:
         settled_s, self._carried_s = distribute_steal(stolen_s, wanted_s, self._carried_s)
         return settled_s
 
-    def _without_suspects(self, delta: Delta, doubted: Ints) -> Delta:
+    def _without_suspects(self, delta: Delta, doubted_samples: Ints) -> Delta:
         """Returns the increments without the cores whose states depend on a suspect counter."""
         keys = {"tsc", self.splitter.any_counter(), *self.evaluator.needed_counters("util")}
         indexes = [i for i, key in enumerate(self.counters.keys) if key in keys]
-        whole = delta.copy()
-        for sample in doubted.tolist():
-            suspect = delta.doubts[sample][:, indexes].any(axis=1)
-            hit = self.cores.threads(suspect.astype(float), 0.0).any(axis=1)
-            with_siblings = suspect | np.append(hit, False)[self.cores.core_by_cpu]
-            self.counters.drop_cpus(whole[sample], np.flatnonzero(with_siblings))
-        return whole
+        trusted_delta = delta.copy()
+        for sample in doubted_samples.tolist():
+            is_suspect = delta.doubts[sample][:, indexes].any(axis=1)
+            is_suspect_core = self.cores.threads(is_suspect.astype(float), 0.0).any(axis=1)
+            with_siblings = is_suspect | np.append(is_suspect_core, False)[self.cores.core_by_cpu]
+            self.counters.drop_cpus(trusted_delta[sample], np.flatnonzero(with_siblings))
+        return trusted_delta
 
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
         """Returns the turbo ceiling of each core. `values`: the metrics of the same span."""

@@ -64,8 +64,10 @@ class Calibration:
 
     candidates: list[_Candidate]
     chosen: _Candidate | None = field(init=False)
-    """The candidate in use; None if none explains the counts, so that all are refused. A settled
-    factor is never refused: later contradictions mean that another program took the counter."""
+    """The candidate in use; None if no candidate explains the counts, so that all are refused. A
+    settled factor is never refused: later contradictions mean that another program took the
+    counter.
+    """
     _sums: list[float] = field(init=False)
     """Sums of the columns of `evidence_rows`."""
     _is_settled: bool = False
@@ -147,8 +149,8 @@ def _best_candidates(sums: Floats, count: int) -> Ints:
     """Returns, for each row of `sums`, the index of the first candidate that nearly as many samples
     support as the best one. `count`: number of candidates."""
     explains = sums[:, :count]
-    room = np.maximum(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * sums[:, -2])
-    is_near_best: Bools = explains >= (explains.max(axis=1) - room)[:, None]
+    tolerated_count = np.maximum(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * sums[:, -2])
+    is_near_best: Bools = explains >= (explains.max(axis=1) - tolerated_count)[:, None]
     return np.asarray(is_near_best.argmax(axis=1))
 
 
@@ -206,9 +208,10 @@ ANY_COUNTERS = ("one_thread", "any_thread", "distributed")
 TRACED_COUNTERS = ("neither_s", "lp0_s", "lp1_s", "both_s")
 """Counters of core scope: seconds in each state, from the kernel's idle transitions."""
 TOLERANCE = 0.01
-"""How far ANY may be outside its bounds, as a share of the measured span. On real siblings, which
+"""Maximum distance of ANY from its bounds, as a share of the measured span. On real siblings, which
 are read one after the other, the worst of 816 measurements was 0.6 % outside. After another program
-had reprogrammed a counter, it was nearly the whole span."""
+had reprogrammed a counter, it was nearly the whole span.
+"""
 METHODS = (None, "single", "one-thread", "any-thread", "distributed", "traced", "bounds")
 """Methods to compute the states. A method's code is its index."""
 SINGLE_METHOD, ANY_THREAD, TRACE, BOUNDS = (

@@ -82,12 +82,12 @@ class TaskSnapshot:
         if not isinstance(tasks, dict):
             return None
         ranked, waits = records.get("others"), records.get("waits")
-        ended = records.get("ended_children")
+        ended_children = records.get("ended_children")
         return cls(
             tasks,
             ranked if isinstance(ranked, dict) else {},
             waits if isinstance(waits, dict) else None,
-            ended if isinstance(ended, dict) else {},
+            ended_children if isinstance(ended_children, dict) else {},
         )
 
     def parents_of_short_processes(self) -> list[tuple[Task, str]]:
@@ -354,8 +354,8 @@ class WatchedJob:
         threads = record.get("threads") if isinstance(record, dict) else None
         if not isinstance(record, dict) or not isinstance(threads, dict):
             return False
-        more = record.get("more", 0)
-        self.unlisted_threads = more if isinstance(more, int) and more > 0 else 0
+        unlisted = record.get("more", 0)
+        self.unlisted_threads = unlisted if isinstance(unlisted, int) and unlisted > 0 else 0
         self.time_ns, self.last_threads = time_ns, []
         disk_ns, states = (_values_by_thread(record.get(key)) for key in ("disk", "states"))
         times = disk_ns.items()

@@ -120,8 +120,8 @@ class Turbo:
         for key, rows, indexes in self._exact:
             exact = self._gauge_means(key, "package", delta).take(indexes, axis=-1)
             low[..., rows] = high[..., rows] = exact
-        # A table describes the best core. Cores that are slower, or that firmware limits, never
-        # reach its clocks.
+        # A table describes the best core. Slower cores, and cores that firmware limits, never reach
+        # its clocks.
         if self._has_upper_bounds:
             low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
         return Ceilings(low, high, np.where(self._has_ceiling, low, np.nan))
@@ -135,9 +135,9 @@ class Turbo:
         low, high = np.full((2, *runs.shape), np.nan)
         for steps, cores in self._domains:
             for sample in np.ndindex(runs.shape[:-2]):
-                place = (*sample, cores)
-                active = min_active[place], max_active[place]
-                low[place], high[place] = _ceiling_range(steps, runs[place], *active)
+                index = (*sample, cores)
+                active = min_active[index], max_active[index]
+                low[index], high[index] = _ceiling_range(steps, runs[index], *active)
         total = runs.sum(axis=-1)
         return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
 
@@ -153,7 +153,9 @@ class Turbo:
         return np.full(len(self._has_ceiling), hz)
 
     def _max_clocks(self, key: str, delta: Delta) -> Floats:
-        """Returns a gauge's maximum over each core's CPUs, because the highest demand decides."""
+        """Returns a gauge's maximum over each core's CPUs: the core runs at the highest requested
+        clock.
+        """
         return self._cores.max_of_threads(self._gauge_means(key, "cpu", delta)[..., :-1])
 
     def _gauge_means(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
@@ -200,7 +202,7 @@ class Turbo:
         """Returns the lowest clock limit that a user or program set, by core. A switch, such as
         "turbo off", counts if it was on for most of the span."""
         turbo_is_off = self._gauge_means("turbo_off", "machine", delta)[0] >= 0.5
-        disabled = self._gauge_means("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
+        is_off = self._gauge_means("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
         configured_hz = self._gauge_means("tdp_base_hz", "package", delta)[self._cores.package]
         percent = self._gauge_means("max_perf_pct", "machine", delta)[0]
         share = percent / 100 if percent < 100 else np.nan
@@ -209,8 +211,8 @@ class Turbo:
             top_hz[cores] = np.fmax(top_hz[cores], steps.hz[0])
         by_cap = {
             "scaling_max_freq": self._max_clocks("max_hz", delta),
-            "turbo off": np.where(turbo_is_off | disabled, self._base_clocks(delta), np.nan),
-            "turbo off, config-TDP": np.where(turbo_is_off | disabled, configured_hz, np.nan),
+            "turbo off": np.where(turbo_is_off | is_off, self._base_clocks(delta), np.nan),
+            "turbo off, config-TDP": np.where(turbo_is_off | is_off, configured_hz, np.nan),
             "max_perf_pct": share * top_hz,
         }
         limits = np.array([np.where(by_cap[cap] > 0, by_cap[cap], np.inf) for cap in CLOCK_CAPS])
@@ -227,10 +229,10 @@ def _ceiling_range(
     if always_active == ever_active:
         constant = np.full(runs.shape, steps.hz_at(always_active))
         return constant, constant
-    below, above = _corners(steps, always_active, ever_active)
+    low_corners, high_corners = _corners(steps, always_active, ever_active)
     mean_together = _overlap_sums(max_active, runs) / runs
     mean_alone = len(min_active) - _overlap_sums(1 - min_active, runs) / runs
-    return np.interp(mean_together, *below), np.interp(mean_alone, *above)
+    return np.interp(mean_together, *low_corners), np.interp(mean_alone, *high_corners)
 
 
 @lru_cache(maxsize=1024)
