@@ -1,5 +1,6 @@
-"""MSRs that show a CPU's allowed clock and its limits, and tables of turbo ratios. Of status
-registers only the present state is read, not the sticky bits, which the kernel clears."""
+"""The MSRs that are read of a CPU, a core and a package: clocks, idle states and limits; and tables
+of turbo ratios. Of status registers only the present state is read, not the sticky bits, which the
+kernel clears."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from perfprobe.cpu.model_terms import Uarch
 from perfprobe.native.sampler import MsrField
 from perfprobe.registers import msr
 from perfprobe.registers.msr import Registers
-from perfprobe.registers.parts import CpuKind, Reading, register_content
+from perfprobe.registers.parts import (
+    CpuKind,
+    Reading,
+    clock_readings,
+    register_content,
+    residency_readings,
+)
 from perfprobe.wire import Counter, Missing, Step
 
 MODULATION = 0x19A  # MSR IA32_CLOCK_MODULATION
@@ -85,32 +92,34 @@ def _unknown_register(key: str, uarch: Uarch) -> Missing:
 
 
 def cpu_readings(kind: CpuKind, device: Registers) -> Readings:
+    readings: Readings = [*clock_readings(kind.uarch)]
     if kind.uarch.vendor != INTEL:
-        return []
-    why = "CPUID does not report clock modulation"
-    modulation: Readings = [Missing("modulation", why)]
+        return readings
     if cpuid.has_feature(kind.leaves, "thermal"):
-        modulation = [_field("modulation", "clock modulation", MODULATION, 0, 5)]
+        readings.append(_field("modulation", "clock modulation", MODULATION, 0, 5))
+    else:
+        readings.append(Missing("modulation", "CPUID does not report clock modulation"))
     if not cpuid.has_feature(kind.leaves, "hwp"):
         why = "CPUID does not report HWP"
     elif not (register_content(device, HWP_ENABLE) or 0) & 1:
         why = f"{msr.register_name(HWP_ENABLE)} does not show that HWP is on"
     else:
         fields = HWP_FIELDS.items()
-        return [*modulation, *(_field(key, *field, 8) for key, field in fields)]
-    return [*modulation, *(Missing(key, why) for key in HWP_FIELDS)]
+        return [*readings, *(_field(key, *field, 8) for key, field in fields)]
+    return [*readings, *(Missing(key, why) for key in HWP_FIELDS)]
 
 
 # --- a core or a package --------------------------------------------------------------------------
 
 
 def core_readings(kind: CpuKind, device: Registers) -> Readings:  # noqa: ARG001
-    return _thermal_readings(kind, "core")
+    return [*residency_readings(kind.uarch, "core"), *_thermal_readings(kind, "core")]
 
 
 def package_readings(kind: CpuKind, device: Registers) -> Readings:
     uarch = kind.uarch
     readings = [
+        *residency_readings(uarch, "package"),
         *_limit_reason_readings(uarch),
         *_thermal_readings(kind, "package"),
         *_temperature_readings(uarch, device),

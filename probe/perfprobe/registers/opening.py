@@ -23,12 +23,9 @@ from perfprobe.registers.parts import (
     CpuKind,
     Reading,
     RegisterPart,
-    clock_readings,
     cpu_kinds,
     readable_readings,
     register_content,
-    residency_readings,
-    smi_readings,
     tsc_reading,
 )
 from perfprobe.wire import Cpu, Missing, Multiplier, Rate, Scope, Turbo
@@ -110,27 +107,10 @@ class RegisterSurvey:
 
         return [
             self._part("cpu", clock_registers),
-            self._part(
-                "cpu",
-                lambda kind, device: [
-                    *clock_readings(kind.uarch), *smi_readings(kind.uarch),
-                    *limits.cpu_readings(kind, device),
-                ],
-            ),
-            self._part(
-                "core",
-                lambda kind, device: [
-                    *residency_readings(kind.uarch, "core"), *limits.core_readings(kind, device),
-                ],
-            ),
-            self._part(
-                "package",
-                lambda kind, device: [
-                    *residency_readings(kind.uarch, "package"),
-                    *limits.package_readings(kind, device),
-                ],
-            ),
-        ]  # fmt: skip
+            self._part("cpu", limits.cpu_readings),
+            self._part("core", limits.core_readings),
+            self._part("package", limits.package_readings),
+        ]
 
     def _part(self, scope: Scope, registers: FindReadings) -> RegisterPart | None:
         """Returns a part with the registers that each kind of CPU can read; None without any."""

@@ -149,39 +149,34 @@ def msr_counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.0) ->
 
 def tsc_reading() -> Reading:
     """Returns the reading of the TSC, which stamps under a sysroot do not count."""
-    return Reading(
-        Counter("tsc", "time-stamp counter", "cycles", msr.register_name(msr.TSC)), msr.TSC
-    )
+    return _plain_reading(msr.TSC, "tsc", "time-stamp counter", "cycles")
 
 
 def clock_readings(uarch: Uarch) -> list[Reading]:
+    """Returns the readings of MPERF and APERF, and on Intel of the count of SMIs."""
     clock = uarch.clocks
     if clock is None:
         return []
-    return [
-        Reading(
-            msr_counter(key, msr.register_name(register), scale=float(1 << clock.unit_shift)),
-            register,
-        )
-        for key, register in (("mperf", clock.mperf), ("aperf", clock.aperf))
+    registers = {"mperf": clock.mperf, "aperf": clock.aperf}
+    scale = float(1 << clock.unit_shift)
+    readings = [
+        Reading(msr_counter(key, msr.register_name(register), scale=scale), register)
+        for key, register in registers.items()
     ]
-
-
-def smi_readings(uarch: Uarch) -> list[Reading]:
-    if uarch.vendor != INTEL or not uarch.clocks:
-        return []
-    return [Reading(msr_counter("smi", msr.register_name(SMI_COUNT), bits=32), SMI_COUNT)]
+    smi = Reading(msr_counter("smi", msr.register_name(SMI_COUNT), bits=32), SMI_COUNT)
+    return [*readings, smi] if uarch.vendor == INTEL else readings
 
 
 def residency_readings(uarch: Uarch, scope: Scope) -> list[Reading]:
     return [
-        Reading(
-            Counter(f"{scope}_{r.name}", f"{scope} {r.name}", "cycles", msr.register_name(r.msr)),
-            r.msr,
-        )
+        _plain_reading(r.msr, f"{scope}_{r.name}", f"{scope} {r.name}", "cycles")
         for r in uarch.residencies
         if r.scope == scope
     ]
+
+
+def _plain_reading(register: int, key: str, name: str, unit: str) -> Reading:
+    return Reading(Counter(key, name, unit, msr.register_name(register)), register)
 
 
 def readable_readings(

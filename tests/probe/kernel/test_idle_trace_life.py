@@ -184,6 +184,22 @@ def test_the_remedy_depends_on_the_rights_of_the_user(
     assert (fix or "") in (trouble.fix or "")
 
 
+@pytest.mark.parametrize(("capabilities", "namespace", "permitted"), [
+    ({access.CAP_BPF, access.CAP_PERFMON}, False, True),
+    ({access.CAP_SYS_ADMIN}, False, True),
+    ({access.CAP_BPF}, False, False),
+    ({access.CAP_PERFMON}, False, False),
+    ({access.CAP_BPF, access.CAP_PERFMON}, True, False),
+])  # fmt: skip
+def test_both_capabilities_outside_a_user_namespace_permit_tracing(
+    capabilities: set[int], namespace: bool, permitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effective = f"{sum(1 << number for number in capabilities):016x}"
+    monkeypatch.setattr(access, "own_status", lambda *_: [effective])
+    monkeypatch.setattr(identity, "is_in_user_namespace", lambda *_: namespace)
+    assert idle_trace._is_permitted() == permitted
+
+
 def test_the_verifiers_messages_are_a_note() -> None:
     error = idle_trace._open_error(errno.EINVAL, "BPF_PROG_LOAD\n0: (bf) r1 = r9\nR9 !read_ok\n")
     assert error.errno == errno.EINVAL

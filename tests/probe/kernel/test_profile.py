@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from waiting import MAX_WAIT_S
@@ -70,13 +71,16 @@ def test_records_of_other_kinds_and_of_wrong_sizes_are_skipped() -> None:
 
 def test_a_cpu_that_is_seldom_in_the_kernel_is_not_sampled() -> None:
     profile = KernelProfile()
+    profile._reader = reader = Mock(ident=None)
+    started = []
     try:
-        for second in range(4):
-            assert profile.record({0: 0.1}, second * 10**9) == {}
-        assert profile.record({0: 0.9}, 5 * 10**9) == {}  # one call with the symptom is not enough
-        assert profile.record({0: 0.1}, 6 * 10**9) == {}
+        # MIN_KERNEL_SHARE is 0.15; one call with the symptom is not enough.
+        for second, share in enumerate((0.9, 0.149, 0.15, 0.1, 0.15, 0.15)):
+            assert profile.record({0: share}, second * 10**9) == {}
+            started.append(reader.start.called)
     finally:
         profile.close()
+    assert started == [False] * 5 + [True]
 
 
 def test_all_sampled_cpus_have_the_same_period(monkeypatch: pytest.MonkeyPatch) -> None:

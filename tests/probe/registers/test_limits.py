@@ -440,6 +440,18 @@ def readings_of_package(uarch: Uarch) -> dict[str, Reading | Missing]:
     return {r.counter.key if isinstance(r, Reading) else r.what: r for r in results}
 
 
+@pytest.mark.parametrize(("cpu", "keys"), [
+    (("GenuineIntel", 6, 0x55, 4), ["mperf", "aperf", "smi"]),
+    (("AuthenticAMD", 0x19, 0x01, 1), ["mperf", "aperf"]),
+    (("GenuineIntel", 6, 0xFF, 1), []),
+])  # fmt: skip
+def test_smis_are_counted_on_intel_beside_its_clocks(
+    cpu: tuple[str, int, int, int], keys: list[str]
+) -> None:
+    readings = parts.clock_readings(model.find_uarch(*cpu))
+    assert [reading.counter.key for reading in readings] == keys
+
+
 def test_amd_reports_the_p_state_limit() -> None:
     """P-state current limit: bits 2:0 of MSR C0010061H in all manuals since family 10h."""
     result = readings_of_package(model.find_uarch("AuthenticAMD", 0x19, 0x01, 1))["pstate_limit"]

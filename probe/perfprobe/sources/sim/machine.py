@@ -3,6 +3,7 @@ its hardware, and its topology."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -180,9 +181,15 @@ class SimMachine:
     def threads(self, core: int) -> list[int]:
         return [cpu for cpu in range(core, self.slots, self.cores) if cpu < self.cpus]
 
+    def cpus_of(self, cores: Sequence[int], thread: int | None = None) -> list[int]:
+        """Returns the CPUs of these cores, thread by thread; with `thread`, only those threads."""
+        numbers = range(self.smt) if thread is None else [thread]
+        threads = [self.threads(core) for core in cores]
+        return [cpus[number] for number in numbers for cpus in threads if number < len(cpus)]
+
     @property
     def p_cpus(self) -> list[int]:
-        return sorted(cpu for core in range(self.p_cores) for cpu in self.threads(core))
+        return self.cpus_of(range(self.p_cores))
 
     def package_cpus(self, package: int) -> list[int]:
         return [c for c in range(self.cpus) if self.package(c % self.cores) == package]

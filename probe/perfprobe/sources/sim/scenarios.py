@@ -1,5 +1,6 @@
 """The scenarios of simulated machines. Each function adds the stages and episodes of a scenario to
-a Script (see script.py), for a machine of any size; the script repeats without end."""
+a Script (see script.py), for a machine of any size; the script repeats without end. The first CPU
+of a core has the number of the core."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ LOST, DROP_MHZ = 0.31, 620
 def demo(script: Script) -> None:
     """Two minutes of varying load, so that each view has something to show."""
     machine = script.machine
-    first = list(range(machine.cores))  # CPU numbers of the first thread of each core
+    first = list(range(machine.cores))
     calm = script.add_stage(8)
     calm.run(first[::4], NGINX)
     calm.run(first[2::4], CRON)
@@ -155,23 +156,6 @@ def make_script(scenario: str, machine: SimMachine) -> Script:
     return script
 
 
-def _cpus_of_thread(
-    machine: SimMachine, thread: int, cores: Sequence[int] | None = None
-) -> list[int]:
-    """Returns thread number `thread` of each of these cores (None: all) that has it."""
-    chosen = range(machine.cores) if cores is None else cores
-    cpus = [thread * machine.cores + core for core in chosen]
-    return [cpu for cpu in cpus if thread < machine.smt and cpu < machine.cpus]
-
-
-def _all_cpus_of_cores(machine: SimMachine, cores: Sequence[int]) -> list[int]:
-    return [cpu for thread in range(machine.smt) for cpu in _cpus_of_thread(machine, thread, cores)]
-
-
-def _every_nth_core(machine: SimMachine, start: int, step: int = 8) -> list[int]:
-    return list(range(start, machine.cores, step))
-
-
 def idle(script: Script) -> None:
     script.add_stage(20).run([0], replace(NGINX, duty=60, jitter=60))
     script.add_stage(20)
@@ -193,22 +177,18 @@ def _add_mixed_loads(stage: Stage, variant: int) -> None:
     """Puts the loads of many users on a machine: every eight cores have all combinations of loads
     on two threads. `variant` selects one of two variants."""
     machine = stage.machine
-    stage.run(_all_cpus_of_cores(machine, _every_nth_core(machine, 0)), STREAM)
-    stage.run(
-        _all_cpus_of_cores(machine, _every_nth_core(machine, 1)), STREAM if variant else LAMMPS
-    )
+    stage.run(machine.cpus_of(range(0, machine.cores, 8)), STREAM)
+    stage.run(machine.cpus_of(range(1, machine.cores, 8)), STREAM if variant else LAMMPS)
     for core in (2, 3)[: 1 + variant]:
-        stage.run(_cpus_of_thread(machine, 0, _every_nth_core(machine, core)), LAMMPS)
+        stage.run(range(core, machine.cores, 8), LAMMPS)
     for thread in range(machine.smt):
-        stage.run(_cpus_of_thread(machine, thread, _every_nth_core(machine, 4)), POSTGRES)
+        stage.run(machine.cpus_of(range(4, machine.cores, 8), thread), POSTGRES)
         stage.run(
-            _cpus_of_thread(machine, thread, _every_nth_core(machine, 5)),
+            machine.cpus_of(range(5, machine.cores, 8), thread),
             (BACKUP, POSTGRES)[thread % 2],
         )
-    stage.run(
-        _cpus_of_thread(machine, machine.smt - 1, _every_nth_core(machine, 6 - variant)), COMPILE
-    )
-    stage.run(_cpus_of_thread(machine, 0, _every_nth_core(machine, 7)), NGINX)
+    stage.run(machine.cpus_of(range(6 - variant, machine.cores, 8), machine.smt - 1), COMPILE)
+    stage.run(range(7, machine.cores, 8), NGINX)
 
 
 def smt_mix(script: Script) -> None:
@@ -219,29 +199,29 @@ def smt_mix(script: Script) -> None:
 def turbo_drop(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(8)
-    calm.run(_cpus_of_thread(machine, 0), HPL)
+    calm.run(range(machine.cores), HPL)
     calm.limits[:, TURBO_BIT] = 10
     drop = script.add_stage(4.1, like=calm)
     cores = drop.limit_power(0, 620)
     drop.limits[0, TURBO_BIT] = 0
-    script.add_episode("turbo-drop", "power-pl1", _cpus_of_thread(machine, 0, cores), 620e6)
+    script.add_episode("turbo-drop", "power-pl1", cores, 620e6)
     script.add_stage(7.9, like=calm)
 
 
 def license_(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(6)
-    calm.run(_cpus_of_thread(machine, 0), HPL)
-    wide = _every_nth_core(machine, 0, 3)
+    calm.run(range(machine.cores), HPL)
+    wide = range(0, machine.cores, 3)
     # AVX2 code runs first, at its own SIMD level (licence), which does not lower the clock with
     # this many active cores.
     light = script.add_stage(5, like=calm)
-    light.run(_cpus_of_thread(machine, 0, wide), AVX2)
-    script.add_episode("license", "level", _cpus_of_thread(machine, 0, wide), 0.0)
+    light.run(wide, AVX2)
+    script.add_episode("license", "level", wide, 0.0)
     heavy = script.add_stage(9, like=calm)
-    heavy.run(_cpus_of_thread(machine, 0, wide), AVX512)
+    heavy.run(wide, AVX512)
     heavy.drop_mhz[wide] = 500
-    script.add_episode("turbo-drop", "license", _cpus_of_thread(machine, 0, wide), 500e6)
+    script.add_episode("turbo-drop", "license", wide, 500e6)
     script.add_stage(4, like=calm)
 
 
@@ -251,57 +231,57 @@ def throttle(script: Script) -> None:
     calm.run(range(machine.cpus), HPL)
     hot = script.add_stage(6, like=calm)
     cores = hot.overheat(0, 99)
-    script.add_episode("throttle", "thermal", _all_cpus_of_cores(machine, cores), 0.125)
-    script.add_episode("involuntary-halt", "modulation", _all_cpus_of_cores(machine, cores), 0.125)
+    script.add_episode("throttle", "thermal", machine.cpus_of(cores), 0.125)
+    script.add_episode("involuntary-halt", "modulation", machine.cpus_of(cores), 0.125)
     script.add_stage(6, like=calm)
     slow = script.add_stage(5, like=calm)
     slow.limits[0, THERMAL_BIT] = 10
     slow.hot_c[0] = 97
     slow.drop_mhz[cores] = 400
-    script.add_episode("turbo-drop", "thermal", _all_cpus_of_cores(machine, cores), 400e6)
+    script.add_episode("turbo-drop", "thermal", machine.cpus_of(cores), 400e6)
     script.add_stage(5, like=calm)
 
 
 def neighbour(script: Script) -> None:
     machine = script.machine
-    victims = _every_nth_core(machine, 0, 4)
+    victims = range(0, machine.cores, 4)
     alone = script.add_stage(8)
-    alone.run(_cpus_of_thread(machine, 0, victims), LAMMPS)
+    alone.run(victims, LAMMPS)
     if machine.smt > 1:
         shared = script.add_stage(10, like=alone)
         loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.69))
-        shared.run(_cpus_of_thread(machine, 0, victims), loser)
-        shared.run(_cpus_of_thread(machine, 1, victims), STREAM)
-        script.add_episode("neighbour", "sibling", _cpus_of_thread(machine, 0, victims), 0.31)
+        shared.run(victims, loser)
+        shared.run(machine.cpus_of(victims, 1), STREAM)
+        script.add_episode("neighbour", "sibling", victims, 0.31)
     script.add_stage(8, like=alone)
     stolen_from = script.add_stage(8, like=alone)
     loser = replace(LAMMPS, duty=800, jitter=0, steal=200)
-    stolen_from.run(_cpus_of_thread(machine, 0, victims), loser)
-    script.add_episode("neighbour", "hypervisor", _cpus_of_thread(machine, 0, victims), 0.2)
-    script.add_episode("steal", None, _cpus_of_thread(machine, 0, victims), 0.2)
+    stolen_from.run(victims, loser)
+    script.add_episode("neighbour", "hypervisor", victims, 0.2)
+    script.add_episode("steal", None, victims, 0.2)
     script.add_stage(4, like=alone)
 
 
 def memory(script: Script) -> None:
     """Other programs saturate memory bandwidth twice, which slows down a job on its own cores."""
     machine = script.machine
-    victims = _every_nth_core(machine, 0, 4)
+    victims = range(0, machine.cores, 4)
     others = [core for core in range(machine.cores) if core not in victims]
     alone = script.add_stage(9)
-    alone.run(_cpus_of_thread(machine, 0, victims), LAMMPS)
+    alone.run(victims, LAMMPS)
     for seconds in (10, 6):
         slowed = script.add_stage(seconds, like=alone)
         if others:
             loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.72))
-            slowed.run(_cpus_of_thread(machine, 0, victims), loser)
-            slowed.run(_cpus_of_thread(machine, 0, others), STREAM)
-            script.add_episode("neighbour", "memory", _cpus_of_thread(machine, 0, victims), 0.28)
+            slowed.run(victims, loser)
+            slowed.run(others, STREAM)
+            script.add_episode("neighbour", "memory", victims, 0.28)
         script.add_stage(6, like=alone)
 
 
 def warmup(script: Script) -> None:
     machine = script.machine
-    halves = [_every_nth_core(machine, 0, 2), _every_nth_core(machine, 1, 2)]
+    halves = [range(0, machine.cores, 2), range(1, machine.cores, 2)]
     script.add_stage(4)
     started: list[int] = []
     for half in halves:
@@ -309,7 +289,7 @@ def warmup(script: Script) -> None:
             continue
         started += half
         goal = Stage(machine, 6)
-        goal.run(_cpus_of_thread(machine, 0, started), HPL)
+        goal.run(started, HPL)
         script.add_climb(goal, half)
         script.add_stage(6, like=goal)
     script.add_stage(4)
@@ -318,28 +298,27 @@ def warmup(script: Script) -> None:
 def halts(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(5)
-    calm.run(_cpus_of_thread(machine, 0), HPL)
+    calm.run(range(machine.cores), HPL)
     few = script.add_stage(10, like=calm)
-    _clock_changes(script, few, _every_nth_core(machine, 0, 2), 850_000)
+    _clock_changes(script, few, range(0, machine.cores, 2), 850_000)
     script.add_stage(4, like=calm)
     many = script.add_stage(6, like=calm)
-    _clock_changes(script, many, _every_nth_core(machine, 1, 2) or [0], 425_000)
+    _clock_changes(script, many, range(1, machine.cores, 2) or [0], 425_000)
     script.add_stage(4, like=calm)
     firmware = script.add_stage(6, like=calm)
     firmware.smi_every = 3
     script.add_episode("smi", None, range(machine.cpus), float(6 * CELLS_PER_S // 3))
     share = SMI_NS / (3 * CELL_NS)
-    script.add_episode("involuntary-halt", "smm", _cpus_of_thread(machine, 0), share)
+    script.add_episode("involuntary-halt", "smm", range(machine.cores), share)
     script.add_stage(5, like=calm)
 
 
-def _clock_changes(script: Script, stage: Stage, cores: list[int], period_ns: int) -> None:
+def _clock_changes(script: Script, stage: Stage, cores: Sequence[int], period_ns: int) -> None:
     """Makes the clock of these cores alternate between two values, with a halt at each change."""
     stage.halt_period_ns[cores] = period_ns
     stage.halt_ns[cores] = CLOCK_CHANGE_NS
     stage.wobble_mhz[cores] = 100
-    cpus = _cpus_of_thread(script.machine, 0, cores)
-    script.add_episode("involuntary-halt", "clock-change", cpus, CLOCK_CHANGE_NS / period_ns)
+    script.add_episode("involuntary-halt", "clock-change", cores, CLOCK_CHANGE_NS / period_ns)
 
 
 def hotplug(script: Script) -> None:
@@ -361,12 +340,12 @@ def hybrid(script: Script) -> None:
     machine = script.machine
     big, small = list(range(machine.p_cores)), list(range(machine.p_cores, machine.cores))
     first = script.add_stage(15)
-    first.run(_all_cpus_of_cores(machine, big[::2]), LAMMPS)
-    first.run(_cpus_of_thread(machine, 0, big[1::2]), COMPILE)
+    first.run(machine.cpus_of(big[::2]), LAMMPS)
+    first.run(big[1::2], COMPILE)
     first.run(small[::2], COMPILE)
     first.run(small[1::4], POSTGRES)
     second = script.add_stage(15, like=first)
-    second.run(_cpus_of_thread(machine, 0, big), HPL)
+    second.run(big, HPL)
     second.run(small, STREAM)
     second.limits[0, TURBO_BIT] = 10
 

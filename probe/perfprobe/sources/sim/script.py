@@ -213,7 +213,7 @@ class Script:
         times = round(end - lasted, 6), round(end, 6)
         self.episodes.append(ScriptedEpisode(kind, cause, list(cpus), *times, depth, watch))
 
-    def add_climb(self, goal: Stage, cores: list[int]) -> None:
+    def add_climb(self, goal: Stage, cores: Sequence[int]) -> None:
         """Appends stages like `goal` in which the clocks of these cores climb stepwise towards
         their values in `goal`, and a "ramp" episode over those stages."""
         top = int(goal.clocks()[cores[0] if cores else 0])

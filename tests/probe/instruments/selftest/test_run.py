@@ -17,6 +17,7 @@ from nightly import cases_by_day
 
 from perfprobe import wire
 from perfprobe.__main__ import main as perfprobe
+from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import frame_log, instruments, load, run, verdict, working
 from perfprobe.instruments.selftest.load import ChainRun, LoopRun, PatternRuns, WorkSpan
 from perfprobe.instruments.selftest.run import StopRequested
@@ -378,6 +379,18 @@ def test_selftest_stops_on_request(tested: Tested, monkeypatch: pytest.MonkeyPat
     tested(machine := Machine())
     with pytest.raises(StopRequested):
         run.run(machine, lambda: True)
+
+
+@pytest.mark.parametrize(("online", "allowed"), [(True, {7}), (False, {0, 1})])
+def test_only_cpus_that_can_run_it_are_tested(
+    online: bool, allowed: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed)
+    machine = Machine()
+    rows = [dataclasses.replace(row, online=online) for row in machine.hello.topology]
+    machine.hello = dataclasses.replace(machine.hello, topology=rows)
+    with pytest.raises(Unavailable, match="may not run on any CPU"):
+        run.run(machine)
 
 
 CHECK = Check("x", "", "", 0.01, "")

@@ -29,6 +29,7 @@ from perfprobe.sources.sim.machine import SCENARIOS, Spec, parse_spec
 from perfprobe.sources.sim.schedule import Row
 from perfprobe.sources.sim.source import SimSource
 from perfprobe.wire import (
+    HEAD,
     ROW_OFFLINE,
     ROW_REBASED,
     ROW_SAMPLED,
@@ -54,6 +55,8 @@ def test_every_scenario_passes_the_wire(scenario: str) -> None:
     assert_round_trip(hello, *notes, *frames)
     assert [f.seq for f in frames] == list(range(201))
     assert all(len(f.blocks) == len(hello.blocks) for f in frames)
+    heads = b"".join(bytes(rows.head) for f in frames for rows in f.blocks.values())
+    assert not np.frombuffer(heads, np.uint64).reshape(-1, HEAD)[:, 3].any()  # lost samples
     for block in hello.blocks:
         for counter in block.counters:
             if counter.kind == "counter" and counter.key != "probe_cpu_s":
