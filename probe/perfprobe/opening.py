@@ -128,9 +128,10 @@ def open_perf(
     rows, selected = read_rows(root, cpus)
     planner = cores.EventPlanner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
+    online = [row for row in rows if row.online and row.cpu in wanted]
     others = [group for group in chosen_groups if chosen.always_counted_key(group) is None]
     other_group = chosen.largest_group_finder(others, planner.pmus)
-    parts = cores.open_parts(root, rows, planner, cpus=wanted, other_group=other_group)
+    parts = cores.open_parts(root, rows, planner, online=online, other_group=other_group)
     aliases = chosen.always_counted_keys(chosen_groups, parts[0].counters)
     groups = [group for group in chosen_groups if group[0].request.key not in aliases]
     with contextlib.ExitStack() as on_failure:
@@ -142,10 +143,10 @@ def open_perf(
             raise Unavailable(f"the perf source is not available: {why_not.why}{fix}")
         if groups:
             extra += chosen.open_chosen(
-                root, rows, groups, planner.pmus, cpus=wanted, multiplex=multiplex
+                root, rows, groups, planner.pmus, online=online, multiplex=multiplex
             )
         on_failure.pop_all()
-    slots, no_slots = chosen.open_topdown(root, rows, planner.pmus, cpus=wanted)
+    slots, no_slots = chosen.open_topdown(root, rows, planner.pmus, online=online)
     registers, survey = open_registers(root, rows)
     keys = {counter.key for part in parts for counter in part.counters}
 

@@ -295,7 +295,10 @@ def test_signals_become_readable_and_handlers_are_restored() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)  # this signal is for the terminal, so it is ignored
         wait_for(lambda: os.read(fd, 10) == bytes([signal.SIGTERM]), "SIGTERM on the descriptor")
+        ours = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(ours)
     assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.set_wakeup_fd(-1) == -1 != ours
 
 
 # --- orders on stdin: they may arrive in pieces, and all other input is ignored -------------------

@@ -16,6 +16,7 @@ from perfprobe.cpu import cpuid, topology
 from perfprobe.machine.parts import Part
 from perfprobe.perf import cores, perf_events
 from perfprobe.perf.perf_events import NO_LEADER, Event, Trial
+from perfprobe.wire import Cpu
 
 DEVICES = "sys/bus/event_source/devices"
 TICKS = 4_000_000  # number of TSC ticks in a trial
@@ -216,9 +217,14 @@ def planner_of(
     return cores.EventPlanner(root, topology.read_cpus(root), lambda _: leaves)
 
 
+def online_rows(root: Path) -> list[Cpu]:
+    return [row for row in topology.read_cpus(root) if row.online]
+
+
 def opened_parts(root: Path, planner: cores.EventPlanner, kernel: Kernel) -> list[Part]:
     """Returns all parts, without that of memory controllers if there are none."""
-    result = cores.open_parts(root, topology.read_cpus(root), planner, kernel=kernel)
+    rows, online = topology.read_cpus(root), online_rows(root)
+    result = cores.open_parts(root, rows, planner, online=online, kernel=kernel)
     return result if result[2].counters else [*result[:2], *result[3:]]
 
 

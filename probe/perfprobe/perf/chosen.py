@@ -106,16 +106,14 @@ def open_chosen(
     groups: Sequence[Sequence[ChosenEvent]],
     pmus: Sequence[Pmu],
     *,
-    cpus: Iterable[int],
+    online: Sequence[Cpu],
     kernel: Kernel | None = None,
     multiplex: bool = True,
 ) -> list[PerfPart]:
-    """Opens a part for each group of chosen events on the CPUs `cpus`. Must be called after all
+    """Opens a part for each group of chosen events on the CPUs `online`. Must be called after
     other counters are open, because those take precedence. With `multiplex`, groups may take turns.
     Raises Unavailable if an event does not fit without it, or if no event can be counted."""
     kernel = kernel or Kernel()
-    selected = set(cpus)
-    online = [row for row in rows if row.online and row.cpu in selected]
     opener = GroupOpener(root, kernel, rows, online, pmus)
     parts = [
         opener.open_part(group) for group in opener.arrange_groups(groups, multiplex=multiplex)
@@ -312,18 +310,16 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
 
 
 def open_topdown(
-    root: Path, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, cpus: Iterable[int],
+    root: Path, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, online: Sequence[Cpu],
     kernel: Kernel | None = None,
 ) -> tuple[list[PerfPart], list[Missing]]:  # fmt: skip
-    """Opens the part with issue slots and top-down counters. If this machine cannot count them,
-    returns no part, and the reason."""
+    """Opens the part with issue slots and top-down counters on the CPUs `online`. If this machine
+    cannot count them, returns no part, and the reason."""
     kernel = kernel or Kernel()
     group = topdown_events(pmus)
     if not group:
         return [], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else []
-    selected = set(cpus)
-    read = [row for row in rows if row.online and row.cpu in selected]
-    opener = GroupOpener(root, kernel, rows, read, pmus)
+    opener = GroupOpener(root, kernel, rows, online, pmus)
     if (why := opener.whole_group_trouble(group, _slots_trouble)) is not None:
         return [], [Missing(TOPDOWN_KEY, why.why, why.fix)]
     return [opener.open_part(group)], []

@@ -9,7 +9,7 @@ that the core's group can be read by RDPMC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -178,21 +178,19 @@ def open_parts(
     rows: Sequence[Cpu],
     planner: EventPlanner,
     *,
-    cpus: Iterable[int] | None = None,
+    online: Sequence[Cpu],
     kernel: Kernel | None = None,
     other_group: Callable[[int], Sequence[Event]] | None = None,
 ) -> list[Part]:
     """Opens the parts of cores, of the msr PMU, of memory controllers, and of each other PMU, on
-    the CPUs `cpus`. The first three always exist, and have the reasons for missing counters. Every
-    counter of a core is tried, and kept only if it counts.
+    the CPUs `online`. The first three always exist, and have the reasons for missing counters.
+    Every counter of a core is tried, and kept only if it counts.
 
     `other_group` returns the events of another group that will be counted on a CPU at the same
     time. The cores' part is then pinned, so that it takes no turns with that group, and leaves
     counters for it. `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or Kernel()
-    selected = {row.cpu for row in rows} if cpus is None else set(cpus)
-    online = [row for row in rows if row.online and row.cpu in selected]
     leading = planner.core_events if other_group is None else _pinned_plan(planner.core_events)
     core = _part(
         kernel, root, rows, online, leading, planner.counters(), timed=True, other_group=other_group

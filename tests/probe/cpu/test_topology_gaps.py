@@ -38,6 +38,16 @@ def test_cpus_come_from_proc_stat(tmp_path: Path) -> None:
     assert [(row.cpu, row.online, row.siblings) for row in rows] == [(0, True, [0]), (3, True, [3])]
 
 
+@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize(("kind", "l3"), [("Unified", 0), ("Data", None), ("Instruction", None)])
+def test_the_l3_may_have_any_index(tmp_path: Path, index: int, kind: str, l3: int | None) -> None:
+    trees.put(tmp_path, f"{trees.CPU}/present", "0\n")
+    cache = f"{trees.CPU}/cpu0/cache/index{index}"
+    for name, text in {"level": "3", "type": kind, "shared_cpu_list": "0"}.items():
+        trees.put(tmp_path, f"{cache}/{name}", f"{text}\n")
+    assert topology.read_cpus(tmp_path)[0].l3 == l3
+
+
 def test_possible_cpus_need_not_be_present(tmp_path: Path) -> None:
     trees.sparse(tmp_path)
     trees.put(tmp_path, f"{trees.CPU}/possible", "0-63\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import json
 import os
 import random
@@ -189,6 +190,24 @@ def test_a_step_is_in_ns_and_has_its_origin() -> None:
     assert timers._step_report(stamps, True, result)["step_ns"] == 1.0  # 2 ticks of 2 GHz
     count = timers._step_report(run_of(1, lib.PP_TIMER_SYSCALL, "count"), False, result)
     assert set(count) == {"step_from"}
+
+
+def test_answers_of_a_clock_have_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that advances by 40 ns, read every 10 ns."""
+    answers = itertools.count(0, 10)
+
+    class SteppedClock:
+        def pp_timer_run(self, _timer: Any, size: int, ticks: Any, values: Any) -> int:
+            for i in range(size):
+                ticks[i], values[i] = 20, next(answers) // 40 * 40
+            return 0
+
+    monkeypatch.setattr(timer_runs, "lib", SteppedClock())
+    monkeypatch.setattr(timer_runs, "WARM_UP_S", 0)
+    clock_run = timer_runs.MethodRun(Method("clock", lib.PP_TIMER_CLOCK, None, "ns"))
+    timer_runs._measure(clock_run)
+    assert {*clock_run.clock_steps} == {0, 40}
+    assert {*clock_run.sample_ticks} == {20}
 
 
 # --- obstacles ------------------------------------------------------------------------------------

@@ -67,6 +67,7 @@ def test_records_of_other_kinds_and_of_wrong_sizes_are_skipped() -> None:
     text = lost + long + struct.pack("IHH", SAMPLE_RECORD, 0, 0) + record(SAMPLE_RECORD, CONTEXT, 9)
     assert [*parse_samples(text)] == [(7, (5, 6)), (7, (9,))]
     assert [*parse_samples(long[:-9])] == []
+    assert [*parse_samples(lost + long[:-9])] == []
 
 
 def test_a_cpu_that_is_seldom_in_the_kernel_is_not_sampled() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import TIMES, keys_on, skylake, write_machine_files
+from fakeperf import TIMES, keys_on, online_rows, opened_parts, skylake, write_machine_files
 
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
@@ -23,12 +23,13 @@ def open_chosen_events(
 ) -> list[PerfPart]:
     """Opens the events of `text` on a Skylake, after the probe's own counters, which are pinned."""
     rows, groups = topology.read_cpus(root), chosen.find_events(root, text)
+    online = online_rows(root)
     if own:
         planner = skylake(root)
         other_group = chosen.largest_group_finder(groups, planner.pmus)
-        open_parts(root, rows, planner, kernel=kernel, other_group=other_group)
+        open_parts(root, rows, planner, online=online, kernel=kernel, other_group=other_group)
     return chosen.open_chosen(
-        root, rows, groups, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows],
+        root, rows, groups, perf_pmus.core_pmus(root), online=online,
         kernel=kernel, multiplex=multiplex,
     )  # fmt: skip
 
@@ -137,7 +138,7 @@ def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:
 def test_events_that_perftop_counts_need_no_counter_of_their_own(tmp_path: Path) -> None:
     """The reference cycles of Intel have one counter."""
     planner = skylake(tmp_path)
-    core, *_ = open_parts(tmp_path, topology.read_cpus(tmp_path), planner, kernel=fakeperf.Kernel())
+    core, *_ = opened_parts(tmp_path, planner, fakeperf.Kernel())
     text = "ref-cycles,cycles,instructions,cycles:k,ref-cycles:u,branches,cs"
     asked = chosen.find_events(tmp_path, text)
     assert chosen.always_counted_keys(asked, core.counters) == {

@@ -153,6 +153,15 @@ def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
     )
 
 
+def test_the_base_clock_of_intel_is_that_of_cpuid(tmp_path: Path) -> None:
+    expected_rates = ((Leaves(), Rate(2.1e9, "CPUID.16H: 2100 MHz")), (cpuid.read_no_leaf, None))
+    for leaves, expected in expected_rates:
+        planner = planner_of(tmp_path, INTEL, 6, SKX, leaves)
+        assert planner.base_hz(Rate(2e9, "made")) == expected
+    amd = planner_of(tmp_path, AMD, 0x1A, 2, cpuid.read_no_leaf)
+    assert amd.base_hz(None) is None
+
+
 def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
     """The group is never rotated, so its origin must not begin with perf."""
     planner = skylake(tmp_path)
@@ -279,5 +288,6 @@ def test_an_offline_cpu_gets_the_events_of_its_type(tmp_path: Path) -> None:
 def test_only_requested_counters_are_opened(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     kernel = fakeperf.Kernel()
-    open_parts(tmp_path, topology.read_cpus(tmp_path), planner, cpus=[0, 2], kernel=kernel)
+    rows = topology.read_cpus(tmp_path)
+    open_parts(tmp_path, rows, planner, online=[rows[0], rows[2]], kernel=kernel)
     assert {cpu for _, cpu, _, _ in kernel.opened.values()} == {0, 2}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fakeperf
 import trees
-from fakeperf import TIMES, keys_on, write_machine_files
+from fakeperf import TIMES, keys_on, online_rows, write_machine_files
 
 from perfprobe.cpu import topology
 from perfprobe.perf import chosen, perf_pmus
@@ -33,7 +33,7 @@ def write_events(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> N
 def open_part(root: Path, kernel: fakeperf.Kernel) -> tuple[list[PerfPart], list[Missing]]:
     rows = topology.read_cpus(root)
     return chosen.open_topdown(
-        root, rows, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows], kernel=kernel
+        root, rows, perf_pmus.core_pmus(root), online=online_rows(root), kernel=kernel
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -102,6 +103,29 @@ def test_an_unusable_journal_is_named_with_its_consequence(fake: FakeKernel, run
         "perftop was killed since the last boot, its counters may stay programmed until the next "
         f"one (the file is now {forged.path.stem}.ignored)"
     )
+
+
+@pytest.mark.parametrize("restorable", [True, False])
+def test_a_failed_start_claims_restored_registers_only_if_they_are(
+    fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch, restorable: bool
+) -> None:
+    """The second register that is written fails; without `restorable`, every later write, too."""
+    write, writes = Registers.write, itertools.count()
+
+    def failing_write(device: Registers, register: int, value: int) -> None:
+        number = next(writes)
+        if number == 1 or (number > 1 and not restorable):
+            raise MsrError("a write failed", "nothing is programmed")
+        write(device, register, value)
+
+    monkeypatch.setattr(Registers, "write", failing_write)
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    with pytest.raises(MsrError) as raised:
+        programmer.begin(plans(), range(4))
+    suffix = "; all registers are as before" if restorable else ""
+    assert raised.value.consequence == f"nothing is programmed{suffix}"
+    assert bool(programmer.unrestored) != restorable
+    assert bool(fake.changed()) != restorable
 
 
 def test_nothing_is_programmed_without_a_directory_for_the_journal(

@@ -105,9 +105,7 @@ def _cpu_outcomes(reads: PatternReads, row: int, cpu: int) -> Iterator[tuple[Che
         yield check, Outcome(cpu, expected, measured, whole, max_loss, max_gain, conclusive)
     if (moved := reads.advance("ref", row)) is not None:
         on = pattern_ticks(spans, (), moved)
-        factor = _best_factor(reads.log, "ref", moved.amount, on.first)
-        amount = moved.amount * factor
-        yield REF_CHECK, _ticking_outcome(reads, [cpu], amount, on.first, on.total)
+        yield REF_CHECK, _ticking_outcome(reads, [cpu], moved.amount, on.first, on.total)
 
 
 def _ticking_outcome(
@@ -118,11 +116,6 @@ def _ticking_outcome(
     ticks = reads.runs.disturbed_s(cpus) / reads.seconds(1)
     conclusive = reads.runs.is_conclusive(cpus, reads.seconds(total))
     return Outcome(cpus[0], expected, measured, total, ticks, ticks, conclusive)
-
-
-def _best_factor(log: FrameLog, key: str, amount: float, expected: float) -> float:
-    """Returns the candidate for the TSC ticks in a tick of the counter that fits best."""
-    return min(tick_factors(log, key), key=lambda factor: abs(amount * factor - expected))
 
 
 def _core_outcomes(
@@ -144,8 +137,9 @@ def _core_outcomes(
             if (moved := reads.advance(key, position[cpu])) is not None:
                 on = pattern_ticks(first, second, moved)
                 expected = expected_ticks(key, lp, on)
-                factor = _best_factor(reads.log, key, moved.amount, expected)
-                both, amount = (cpu, cpus[1 - lp]), moved.amount * factor
+                amounts = (moved.amount * factor for factor in tick_factors(reads.log, key))
+                amount = min(amounts, key=lambda amount: abs(amount - expected))
+                both = (cpu, cpus[1 - lp])
                 yield check, _ticking_outcome(reads, both, amount, expected, on.total)
 
 

@@ -117,6 +117,12 @@ def test_each_busy_cpu_names_its_task() -> None:
     assert [f.seq for f in frames if f.records][:3] == [1, 11, 21], "once a second"
 
 
+def test_an_offline_cpu_has_no_task() -> None:
+    _, frames, _ = run("hotplug,cpus=10", 13)
+    assert "9" in frames[31].records["tasks"]
+    assert "9" not in frames[121].records["tasks"], "the CPU is offline"
+
+
 def test_a_new_task_is_reported_with_its_share_of_the_second() -> None:
     _, frames, _ = run("smt-mix", 16)
     results = [frames[seq].records["tasks"] for seq in (131, 141, 151)]
