@@ -1,10 +1,10 @@
 """The measurement of a command. Each CPU is read before the command starts and again after its end,
 so that its samples contain the whole run. Notes on the run are added to the stream. Any stream can
-be used, because only its hello and frames are needed. A simulated machine has a time of its own:
-only the order of its messages counts, and there are no bounds. The clock of a remote machine is
-never compared with ours. A frame that has arrived here before the start was read before it. A frame
-that the remote machine read after answering an echo, which is requested after the end, was read
-after the end. Only durations are compared: of the window there, and of the run here."""
+be used, because only its hello and frames are needed. A simulated machine has its own time: only
+the order of its messages counts, and there are no bounds. The clock of a remote machine is never
+compared with ours. A frame that has arrived here before the start was read before it. A frame that
+the remote machine read after answering an echo, which is requested after the end, was read after
+the end. Only durations are compared: that of the window there with that of the run here."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ MIN_WAIT_FRAMES = 20
 several reads of a CPU in a row may be unusable, but one CPU must not delay the measurement for
 ever."""
 MIN_WAIT_NS = 1_000_000_000
-"""Minimum time in ns to wait as well: under load a CPU may miss many short samples."""
+"""Minimum time in ns to wait, in addition to MIN_WAIT_FRAMES: under load, a CPU may miss many short
+samples."""
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that only perftop gets and passes on. The terminal sends the others to the command,
-too."""
+"""Signals that only perftop receives and passes on. The terminal also sends the others to the
+command."""
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *FORWARDED_SIGNALS)
 LATE_SIGNAL_NS = 500_000_000
 """Time in ns after the command's end in which a signal was still meant for the command: the
@@ -92,14 +93,14 @@ class CommandStart:
         if self._unopened_windows <= 0 and self._has_open_window and not self.is_stopped:
             self.running = self.job.run_command()
             self.running.add_done_callback(self._on_run_end)
-            for rest, seconds in self.pauses:
-                rest(seconds)
+            for set_pause, seconds in self.pauses:
+                set_pause(seconds)
 
     def _on_run_end(self, _: object) -> None:
         """Ends the pauses of the streams, because all windows now wait for samples, and limits the
         time for which broken links are retried."""
-        for rest, _ in self.pauses:
-            rest(0.0)
+        for set_pause, _ in self.pauses:
+            set_pause(0.0)
         for link in self.links:
             link.limit_retries(RETRY_AFTER_RUN_S)
 
@@ -118,7 +119,7 @@ class CommandWindow:
         self.link: Link | None = None
         """The connection to a remote machine; None if it is this machine."""
         self.is_remote = False
-        """Whether the measured machine is another one than this."""
+        """Whether the measured machine is not this one."""
         self._has_answer = self._has_opened = self._after_echo = False
         self._frame_count = 0
         """Number of frames since the current phase began: before the command's start, or after its
@@ -134,8 +135,8 @@ class CommandWindow:
             self._start.links.append(link)
 
     def set_pause_function(self, set_pause: Callable[[float], None]) -> None:
-        """Sets the function that sets the seconds between two reads of this machine's stream (0: no
-        pause). Must be called before the first message."""
+        """Stores the function that sets the seconds between two reads of this machine's stream (0:
+        no pause). Must be called before the first message."""
         if self._read_pause_s:
             self._start.pauses.append((set_pause, self._read_pause_s))
 
@@ -148,8 +149,8 @@ class CommandWindow:
         selected = self._cpus if hello.selected is None else hello.selected
         self._is_selected: Bools = np.isin(self._cpus, selected)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
-        alone = len(hello.cores)  # a CPU whose core is unknown is a core by itself
-        self._core = np.array([core.get(cpu, alone + i) for i, cpu in enumerate(self._cpus)])
+        core_number = len(hello.cores)  # a CPU whose core is unknown is a core by itself
+        self._core = np.array([core.get(cpu, core_number + i) for i, cpu in enumerate(self._cpus)])
         self._block = next(block.name for block in hello.blocks if block.scope == "cpu")
         self._first_ns: Floats = np.full(len(self._cpus), np.nan)
         self._last_ns = self._first_ns.copy()
@@ -218,17 +219,17 @@ class CommandWindow:
     @property
     def run(self) -> Run | None:
         task = self._start.running
-        over = task is not None and task.done() and not task.cancelled()
-        return task.result() if task is not None and over else None
+        has_result = task is not None and task.done() and not task.cancelled()
+        return task.result() if task is not None and has_result else None
 
     @property
     def bounds(self) -> WindowBounds | None:
         if not self.is_closed or self._simulated or (self.is_remote and not self._after_echo):
             return None
-        both = np.isfinite(self._first_ns) & np.isfinite(self._last_ns)
-        if not both.any():
+        has_both = np.isfinite(self._first_ns) & np.isfinite(self._last_ns)
+        if not has_both.any():
             return None
-        first, last = self._first_ns[both], self._last_ns[both]
+        first, last = self._first_ns[has_both], self._last_ns[has_both]
         ranges = ((int(times.min()), int(times.max())) for times in (first, last))
         return WindowBounds(*ranges)
 
@@ -248,22 +249,22 @@ class CommandWindow:
         """Records when each CPU in the frame was read. Returns whether to stop waiting for more."""
         head = np.frombuffer(frame.blocks[self._block].head, "<u8").reshape(-1, wire.HEAD)
         head = np.broadcast_to(head, (len(self._cpus), wire.HEAD))
-        off = head[:, 4] & np.uint64(wire.ROW_OFFLINE) != 0
+        is_offline = head[:, 4] & np.uint64(wire.ROW_OFFLINE) != 0
         begun_ns = frame.time_ns + head[:, 2].astype(np.int64)
-        since = (begun_ns >= since_ns) | self._simulated
-        if not since.any():
-            return False  # an older frame that was still in the pipe
+        is_recent = (begun_ns >= since_ns) | self._simulated
+        if not is_recent.any():
+            return False  # an older frame, which was still in the pipe
         self._frame_count += 1
         if self._frame_count == 1:
             self._since_ns = frame.time_ns
         flags = head[:, 4]
         is_usable = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _UNUSABLE_FLAGS == 0)
         is_spoilt = np.zeros(int(self._core.max()) + 1, bool)
-        is_spoilt[self._core[~is_usable & ~off]] = True
+        is_spoilt[self._core[~is_usable & ~is_offline]] = True
         # only if all CPUs of the core were read
-        new = is_usable & ~off & ~is_spoilt[self._core] & since & np.isnan(times_ns)
-        times_ns[new] = begun_ns[new]
-        is_awaited = self._is_selected & ~off & np.isnan(times_ns)
+        is_first = is_usable & ~is_offline & ~is_spoilt[self._core] & is_recent & np.isnan(times_ns)
+        times_ns[is_first] = begun_ns[is_first]
+        is_awaited = self._is_selected & ~is_offline & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
         is_late = self._frame_count >= MIN_WAIT_FRAMES and waited_ns >= MIN_WAIT_NS
         return is_late or not is_awaited.any()
@@ -287,7 +288,7 @@ class MarkNotes:
 
     def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
         """Yields the notes that are due at the time of the newest frame or, if `is_over`, all
-        notes. Yields each note once."""
+        remaining notes. Yields each note once."""
         window, waiting = self._window, self._waiting
         waiting += window.job.marks.new_marks()
         while waiting and (is_over or not window.has_our_clock or waiting[0][0] <= now_ns):
@@ -328,10 +329,10 @@ class RunNotes:
 def argv_text(argv: Sequence[str]) -> list[str]:
     """Returns the command line as valid Unicode, cut to MAX_ARGV characters."""
     words: list[str] = []
-    left = MAX_ARGV
+    chars_left = MAX_ARGV
     for word in argv:
-        if len(word) > left:
-            return [*words, word[:left].encode(errors="replace").decode() + "…"]
+        if len(word) > chars_left:
+            return [*words, word[:chars_left].encode(errors="replace").decode() + "…"]
         words.append(word.encode(errors="replace").decode())
-        left -= len(word) + 1
+        chars_left -= len(word) + 1
     return words

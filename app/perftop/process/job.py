@@ -161,7 +161,7 @@ class Job:
         else:
             self._error = started  # the fork has failed, or was killed
         watcher = threading.Thread(target=self._watch, daemon=True)
-        with contextlib.suppress(RuntimeError):  # no thread: `wait_for_end` notices the end
+        with contextlib.suppress(RuntimeError):  # without a thread, `wait_for_end` notices the end
             watcher.start()
             self._watcher = watcher
 
@@ -181,20 +181,20 @@ class Job:
 
     async def wait_for_end(self) -> Run:
         """Waits for the command's end, but not for processes that it leaves running."""
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        loop, has_ended = asyncio.get_running_loop(), asyncio.Event()
         try:
             handle = os.pidfd_open(self.pid)
-        except OSError:  # refused, or no more descriptors
+        except OSError:  # refused, or the limit of descriptors is reached
             while self._is_running():
                 self.marks.collect()
                 await asyncio.sleep(POLL_S)
             return self._reap()
-        loop.add_reader(handle, over.set)
+        loop.add_reader(handle, has_ended.set)
         has_marks = self.marks.fileno() >= 0
         if has_marks:
             loop.add_reader(self.marks, self.marks.collect)
         try:
-            await over.wait()
+            await has_ended.wait()
         finally:
             if has_marks:
                 loop.remove_reader(self.marks)
@@ -220,17 +220,17 @@ class Job:
         if self._watcher is not None:
             self._watcher.join()
         self._end_ns = self._end_ns or raw_ns()
-        _, waited, used = os.wait4(self.pid, 0)
-        code = os.waitstatus_to_exitcode(waited)
+        _, wait_status, usage = os.wait4(self.pid, 0)
+        code = os.waitstatus_to_exitcode(wait_status)
         self._error = self._error or os.read(self._reports, 16)
         os.close(self._reports)
         number = int(self._error or 0)
         failed = EXEC_FAILURES.get(number, os.strerror(number)) if number else None
         status = code if code >= 0 else 128 - code
-        own_use = [*map(sub, _usage_numbers(used), self._usage_before)]
-        user_s, sys_s = (round(max(0.0, spent), 6) for spent in own_use[:2])  # the kernel counts µs
+        own_use = [*map(sub, _usage_numbers(usage), self._usage_before)]
+        user_s, sys_s = (round(max(0.0, s), 6) for s in own_use[:2])  # the kernel counts µs
         switches, faults, disk_faults = map(int, own_use[2:])
-        peak_bytes = used.ru_maxrss * 1024
+        peak_bytes = usage.ru_maxrss * 1024
         peak = peak_bytes if peak_bytes > MIN_PEAK_FACTOR * self._forked_bytes else None
         return Run(
             self.pid, status, failed, self.start_ns, self._end_ns, self._late_s, user_s, sys_s,
@@ -243,22 +243,22 @@ def _end_signals_blocked() -> Iterator[None]:
     """Delays signals that ask perftop to end until the end of the block. During a fork, Python runs
     hooks, and only prints the exceptions raised in them: that of a signal handler would be lost."""
     try:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     except OSError:  # refused
         yield
         return
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
 
 
-def _usage_numbers(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
+def _usage_numbers(usage: resource.struct_rusage) -> tuple[float, float, int, int, int]:
     """Returns user and system time in s, context switches, page faults, and those of them that
     waited for a disk."""
-    faults = used.ru_minflt + used.ru_majflt
-    switches = used.ru_nvcsw + used.ru_nivcsw
-    return used.ru_utime, used.ru_stime, switches, faults, used.ru_majflt
+    faults = usage.ru_minflt + usage.ru_majflt
+    switches = usage.ru_nvcsw + usage.ru_nivcsw
+    return usage.ru_utime, usage.ru_stime, switches, faults, usage.ru_majflt
 
 
 def _resident_bytes() -> int:
@@ -294,10 +294,10 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
             programs = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
         if os.read(gate, 1):
             # without getrusage, the few ms of the fork count as time of the command
-            used = 0.0, 0.0, 0, 0, 0
+            usage = 0.0, 0.0, 0, 0, 0
             with contextlib.suppress(OSError):
-                used = _usage_numbers(resource.getrusage(resource.RUSAGE_SELF))
-            os.write(reports, _START_MESSAGE.pack(raw_ns(), *used))
+                usage = _usage_numbers(resource.getrusage(resource.RUSAGE_SELF))
+            os.write(reports, _START_MESSAGE.pack(raw_ns(), *usage))
             why = OSError(errno.ENOENT, "")
             for program in programs:
                 try:

@@ -37,7 +37,8 @@ MAX_BYTES = 1 << 20
 """Maximum number of lines and of bytes of output that are kept."""
 MAX_LINE_BYTES = 1 << 16
 MAX_REWRITES = 8
-"""Maximum number of rewrites of one line that are kept, as of a progress display; the last ones."""
+"""Maximum number of rewrites of one line that are kept, for example by a progress display. The last
+ones are kept."""
 MAX_COLOUR_BYTES = 128
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
@@ -65,7 +66,7 @@ class JobTerminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the terminal. Processes that are still on it get a hangup, as when a window is
+        """Closes the terminal. Processes that still use it get SIGHUP, as when a terminal window is
         closed."""
         for fd in (self._terminal_fd, self._done, self._finish):
             os.close(fd)
@@ -209,8 +210,8 @@ class OutputLines:
         if len(lines) > MAX_LINES + 1:  # these lines were never shown
             self.dropped_count += lines[0].count(b"\n") + 1
             del lines[0]
-        *ended, rest = lines
-        for line in ended:
+        *complete_lines, rest = lines
+        for line in complete_lines:
             raw = _cut_line(line.rstrip(b"\r"))
             self._lines.append(OutputLine(self._open_colours, raw))
             self._bytes += len(raw)
@@ -276,8 +277,8 @@ def typed_keys(on_key: Callable[[str], None]) -> Iterator[None]:
 
 async def next_key() -> None:
     """Waits until a key is typed. Keys typed earlier are discarded."""
-    typed = asyncio.Event()
-    with typed_keys(lambda _: typed.set()):
+    has_key = asyncio.Event()
+    with typed_keys(lambda _: has_key.set()):
         with contextlib.suppress(OSError, ValueError, termios.error):  # the terminal may be gone
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-        await typed.wait()
+        await has_key.wait()

@@ -47,7 +47,7 @@ MAX_ANSWER_BYTES = 64 << 20
 READ_BYTES = 1 << 16
 INTERRUPTED_STATUS = 130
 """Exit status of a probe that was asked to end before its answer, and has restored all registers.
-It cannot mean a death by SIGINT, which a probe that programs registers handles."""
+It cannot mean a death by SIGINT, because a probe that programs registers handles SIGINT."""
 SOCKET_SCHEME = "unix:"
 """Prefix of the address of a served stream."""
 CONNECT_S = 5.0
@@ -66,8 +66,8 @@ def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
 def probe_environment() -> dict[str, str]:
     """Returns the environment of a probe. Variables that set Python's package directories even with
     -I are left out, because sudo may keep them."""
-    kept = {name: value for name, value in os.environ.items() if name not in _INTERPRETER_VARIABLES}
-    return kept | ENVIRONMENT
+    safe = {name: value for name, value in os.environ.items() if name not in _INTERPRETER_VARIABLES}
+    return safe | ENVIRONMENT
 
 
 def _interpreter() -> str:
@@ -171,7 +171,7 @@ class Probe:
         import select
 
         remote_name = f"{self.host}: " if self.host else ""
-        late = Failed(f"{remote_name}the probe did not answer within {MAX_ANSWER_S:.0f} s")
+        timeout = Failed(f"{remote_name}the probe did not answer within {MAX_ANSWER_S:.0f} s")
         output, until_s, poll = bytearray(), time.monotonic() + MAX_ANSWER_S, select.poll()
         poll.register(self.stdout, select.POLLIN)
         while poll.poll(1e3 * max(0.0, until_s - time.monotonic())):
@@ -185,7 +185,7 @@ class Probe:
                     self._wait(max(0.0, until_s - time.monotonic()))
                     return bytes(output)
                 break
-        raise late
+        raise timeout
 
     def _send_order(self, line: bytes) -> None:
         if self.process.stdin is not None:
@@ -235,8 +235,8 @@ class Probe:
         if not self._programs or self.failure_raised or code in {0, INTERRUPTED_STATUS}:
             return None
         self._reader.join(MAX_STDERR_WAIT_S)
-        # A probe that fails to restore registers prints a message. One that only reports a wrong
-        # counter exits with an error as well, but prints none.
+        # A probe that fails to restore registers prints a message. A probe that only reports a
+        # wrong counter also exits with an error, but prints no message.
         killed = code < 0 or code > 128
         return self._failure() if killed or self._stderr.strip() else None
 
@@ -256,7 +256,7 @@ class Probe:
         remote_name = f"{self.host}: " if self.host else ""
         if lines and code is not None and code > 0 and not signal_number:
             return Failed(remote_name + lines[-1].removeprefix("perfprobe: "), code)
-        how = f"ended by signal {signal_number}" if signal_number else "ended"
+        end_text = f"ended by signal {signal_number}" if signal_number else "ended"
         left = ""
         if signal_number and self._programs:
             words = probe_words(self._argv)
@@ -267,7 +267,9 @@ class Probe:
             fix = " ".join(["to restore it: perftop stat --source msr -n 1", *more])
             left = f"; its registers stay programmed · {fix}"
         status = code if code is not None and code > 0 and not signal_number else 1
-        return Failed(f"{remote_name}the probe {how} without an error message{tail}{left}", status)
+        return Failed(
+            f"{remote_name}the probe {end_text} without an error message{tail}{left}", status
+        )
 
 
 class SocketProbe:
@@ -290,27 +292,27 @@ class SocketProbe:
             self._socket.close()
             match error:
                 case FileNotFoundError():
-                    why = "no such socket; start a server: perftop serve --socket PATH"
+                    reason = "no such socket; start a server: perftop serve --socket PATH"
                 case ConnectionRefusedError():
-                    why = "its server has ended; start it again: perftop serve --socket PATH"
+                    reason = "its server has ended; start it again: perftop serve --socket PATH"
                 case PermissionError():
-                    why = "permission denied; its server can admit a group: serve --group NAME"
+                    reason = "permission denied; its server can admit a group: serve --group NAME"
                 case _:
-                    why = error.strerror or str(error)
-            raise Failed(f"{self.remote_name}: {why}", UNAVAILABLE) from None
+                    reason = error.strerror or str(error)
+            raise Failed(f"{self.remote_name}: {reason}", UNAVAILABLE) from None
 
     @property
     def stdout(self) -> socket.socket:
         return self._socket
 
     def set_batch_length(self, batch_ns: int) -> None:
-        """Does nothing: the batches are for all readers of the stream."""
+        """Does nothing: all readers of the stream share the batches."""
 
     def request_echo(self, number: int) -> None: ...
 
     def end_failure(self, cut_bytes: int = 0) -> Failed:
-        inside = f", {cut_bytes} bytes into a message" if cut_bytes else ""
-        text = f"the server has ended, has too many readers, or does not admit this user{inside}"
+        position = f", {cut_bytes} bytes into a message" if cut_bytes else ""
+        text = f"the server has ended, has too many readers, or does not admit this user{position}"
         return BrokenLink(f"{self.remote_name}: {text}", UNAVAILABLE)
 
     def end(self) -> None:
@@ -332,8 +334,8 @@ def socket_path(address: str) -> str:
 def start_probe(argv: Sequence[str]) -> AnyProbe:
     """Starts the probe with this command line, or connects to the stream if its only word is
     `unix:PATH`."""
-    served = len(argv) == 1 and argv[0].startswith(SOCKET_SCHEME)
-    return SocketProbe(argv[0]) if served else Probe(argv)
+    is_served = len(argv) == 1 and argv[0].startswith(SOCKET_SCHEME)
+    return SocketProbe(argv[0]) if is_served else Probe(argv)
 
 
 @contextmanager
@@ -428,14 +430,14 @@ def ssh_command(
     if not host.isprintable() or " " in host:
         raise Failed(f"--host {host[:40]!r}: a host name has no spaces", USAGE)
     home = "~/" if remote.startswith("~/") else ""  # expanded by the remote shell
-    own = home + shlex.join([remote.removeprefix(home), *arguments])
-    return [SSH, *SSH_OPTIONS, "--", host, f"sudo -n -- {own}" if sudo else own]
+    command = home + shlex.join([remote.removeprefix(home), *arguments])
+    return [SSH, *SSH_OPTIONS, "--", host, f"sudo -n -- {command}" if sudo else command]
 
 
 def ssh_host(argv: Sequence[str]) -> str | None:
     """Returns the host in an argv made by `ssh_command`; None for any other argv."""
-    ours = argv[: len(SSH_OPTIONS) + 1] == [SSH, *SSH_OPTIONS]
-    return argv[-2] if ours else None
+    is_own_command = argv[: len(SSH_OPTIONS) + 1] == [SSH, *SSH_OPTIONS]
+    return argv[-2] if is_own_command else None
 
 
 def probe_words(argv: Sequence[str]) -> list[str]:
@@ -458,16 +460,16 @@ def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -
                 return BrokenLink(f"{text}; {fix.format(host=name)}", UNAVAILABLE)
         text = f"{name}: the connection ended" + (f": {last}" if last else "")
         return BrokenLink(text, UNAVAILABLE)
-    own = shlex.split(argv[-1])
-    if own[0] == "sudo" and SUDO_REFUSED_PATTERN.search(last):
+    remote_words = shlex.split(argv[-1])
+    if remote_words[0] == "sudo" and SUDO_REFUSED_PATTERN.search(last):
         root = f"--host root@{_without_user(name)}"
-        fix = f"let sudo there run {own[3]} without a password, or use {root}"
+        fix = f"let sudo there run {remote_words[3]} without a password, or use {root}"
         return Failed(f"{name}: privileges: {last}; {fix}", UNAVAILABLE)
-    if status in {126, 127} or (own[0] == "sudo" and NOT_FOUND_PATTERN.search(last)):
-        if own[0] == "sudo" and status == 127:
+    if status in {126, 127} or (remote_words[0] == "sudo" and NOT_FOUND_PATTERN.search(last)):
+        if remote_words[0] == "sudo" and status == 127:
             text = f"{name}: no sudo there: {last}; use --host root@{_without_user(name)}"
             return Failed(text, UNAVAILABLE)
-        probe = own[3] if own[0] == "sudo" else own[0]
+        probe = remote_words[3] if remote_words[0] == "sudo" else remote_words[0]
         fix = "install perftop there, or name its path: --remote PATH"
         return Failed(f"{name}: no {probe} there: {last or 'not found'}; {fix}", UNAVAILABLE)
     return None

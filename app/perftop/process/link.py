@@ -30,8 +30,8 @@ full."""
 RATE_SPAN_S = 5.0
 """Span in s over which bytes per second are averaged."""
 MAX_CLOCK_SET_NS = 1_000_000_000
-"""Largest change in ns of wall time minus raw time that means that the clock was set; a larger one
-means that the machine was suspended."""
+"""Largest change in ns of wall time minus raw time that is attributed to a clock adjustment. A
+larger one means that the machine was suspended."""
 
 
 def retry_waits_s() -> Iterator[float]:
@@ -133,10 +133,10 @@ class Link:
             now_s - self.broken_since_s, ahead_s,
         )  # fmt: skip
 
-    def set_broken(self, why: str) -> None:
+    def set_broken(self, reason: str) -> None:
         if not self.broken_reason:
             self.broken_since_s = self._clock()
-        self.broken_reason = why
+        self.broken_reason = reason
         self._sent_ns.clear()
 
     def set_connected(self) -> None:
@@ -171,7 +171,8 @@ class Link:
 
 
 class StreamJoiner:
-    """Changes the messages of later connections to fit the first hello. Must get all messages."""
+    """Changes the messages of later connections to fit the first hello. All messages must pass
+    through it."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         self.hello = hello
@@ -197,11 +198,11 @@ class StreamJoiner:
         if not is_same_boot or hello.raw_ns < self.now_ns:
             return "the machine was restarted, or it is a different one"
         fields = "cores", "packages", "blocks", "stamp", "selected"
-        fits = all(getattr(hello, name) == getattr(first_hello, name) for name in fields)
-        fits &= [row.cpu for row in hello.topology] == [row.cpu for row in first_hello.topology]
-        return "" if fits else "its CPUs or counters have changed"
+        is_same = all(getattr(hello, name) == getattr(first_hello, name) for name in fields)
+        is_same &= [row.cpu for row in hello.topology] == [row.cpu for row in first_hello.topology]
+        return "" if is_same else "its CPUs or counters have changed"
 
-    def gap_notes(self, hello: wire.Hello, why: str) -> list[wire.Message]:
+    def gap_notes(self, hello: wire.Hello, reason: str) -> list[wire.Message]:
         """Returns the notes that replace a later hello that fits."""
         first_hello = self.hello
         assert first_hello is not None
@@ -210,7 +211,7 @@ class StreamJoiner:
         self._slept_ns = max(self._asleep_ns, apart_ns if apart_ns > MAX_CLOCK_SET_NS else 0)
         rows = ((block.name, hello.rows(block.scope)) for block in hello.blocks)
         self._unread = {name: np.ones(count, bool) for name, count in rows}
-        data = {"since_ns": self.now_ns, "why": why}
+        data = {"since_ns": self.now_ns, "why": reason}
         notes = [wire.Note("gap", hello.raw_ns, "recorder", data)]
         for row in hello.topology:
             if row.online != (row.cpu not in self._offline):
@@ -255,8 +256,8 @@ class StreamJoiner:
         for name, unread in list(self._unread.items()):
             if name in blocks:
                 head = np.frombuffer(blocks[name].head, "<u8").reshape(-1, wire.HEAD).copy()
-                whole = len(head) == 1  # a single head applies to all rows
-                is_marked = np.array([unread.any()]) if whole else unread
+                has_one_head = len(head) == 1  # a single head applies to all rows
+                is_marked = np.array([unread.any()]) if has_one_head else unread
                 head[is_marked, 4] |= np.uint64(wire.ROW_REBASED)
                 rebased[name] = replace(blocks[name], head=head.tobytes())
                 is_read = head[:, 4] & np.uint64(wire.ROW_SAMPLED) != 0

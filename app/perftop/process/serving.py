@@ -76,9 +76,9 @@ def inherited_unix_socket() -> socket.socket | None:
 
 @contextlib.contextmanager
 def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.socket]:
-    """A new listening socket for its owner only, or also for a group; removed at the end of the
-    block. Raises Failed if another program listens at the path, or if a file of another kind is
-    there."""
+    """Provides a new listening socket for its owner only, or also for a group, and removes it at
+    the end of the block. Raises Failed if another program listens at the path, or if a file of
+    another kind is there."""
     address = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:
@@ -89,25 +89,25 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
         except OSError as error:
             raise failure_to_listen(address, error) from None
         sock = socket.socket(socket.AF_UNIX)
-        before = os.umask(0o177)  # until the chmod, only its owner may connect
+        old_umask = os.umask(0o177)  # until the chmod, only its owner may connect
         try:
             start_listening(sock, str(path), address)
         finally:
-            os.umask(before)
+            os.umask(old_umask)
         stack.enter_context(sock)
         try:
             # bind resolves the path again, which may have changed. But no other user can put a
             # socket of ours into this directory, and only the checked inode is changed.
             inode = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_fd)
             stack.callback(os.close, inode)
-            ours = os.fstat(inode)
-            if not stat.S_ISSOCK(ours.st_mode) or ours.st_uid != os.geteuid():
+            own_status = os.fstat(inode)
+            if not stat.S_ISSOCK(own_status.st_mode) or own_status.st_uid != os.geteuid():
                 raise UnsafePath("another user replaced its directory; use a directory of your own")
 
             def remove() -> None:
                 with contextlib.suppress(OSError):  # the socket may have been replaced
-                    now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-                    if os.path.samestat(ours, now):
+                    status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+                    if os.path.samestat(own_status, status):
                         os.unlink(name, dir_fd=directory_fd)
 
             stack.callback(remove)
@@ -131,7 +131,7 @@ def _remove_stale(directory_fd: int, name: str, address: str) -> None:
             os.unlink(name, dir_fd=directory_fd)
 
 
-def start_listening(sock: socket.socket, address: str | tuple[object, ...], where: str) -> None:
+def start_listening(sock: socket.socket, address: str | tuple[object, ...], name: str) -> None:
     """Makes a new socket listen; if that fails, closes the socket and raises Failed."""
     try:
         sock.bind(address)
@@ -139,14 +139,14 @@ def start_listening(sock: socket.socket, address: str | tuple[object, ...], wher
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        raise failure_to_listen(where, error) from None
+        raise failure_to_listen(name, error) from None
 
 
 def failure_to_listen(address: str, error: Exception) -> Failed:
     number = error.errno if isinstance(error, OSError) else None
-    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     fix = FIXES_BY_ERRNO.get(number or 0)
-    return Failed(f"cannot listen on {address}: {why}" + (f"; {fix}" if fix else ""))
+    return Failed(f"cannot listen on {address}: {reason}" + (f"; {fix}" if fix else ""))
 
 
 def group_id(name: str) -> int:
@@ -166,7 +166,7 @@ def may_read(peer: socket.socket, group: int | None) -> bool:
 
 
 def _peer_groups(peer: socket.socket) -> list[int]:
-    # fails if the peer is in over 1024 groups, or on an old kernel
+    # fails if the peer is in more than 1024 groups, or on an old kernel
     with contextlib.suppress(OSError):
         packed = peer.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4096)
         return list(struct.unpack(f"{len(packed) // 4}I", packed))
@@ -330,8 +330,8 @@ def http_response(head: bytes, render: RenderPage) -> HttpResponse:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
             return error_response(HTTPStatus.BAD_REQUEST)
-        before = f"{fields[name.lower()]}, " if name.lower() in fields else ""
-        fields[name.lower()] = before + value.strip()
+        earlier_values = f"{fields[name.lower()]}, " if name.lower() in fields else ""
+        fields[name.lower()] = earlier_values + value.strip()
     if version not in {"HTTP/1.0", "HTTP/1.1"} or not method or not target.startswith("/"):
         return error_response(HTTPStatus.BAD_REQUEST)
     if version == "HTTP/1.1" and "host" not in fields:

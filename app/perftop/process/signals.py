@@ -1,12 +1,12 @@
 """Handling of signals that ask perftop to end, and writes that such a signal can interrupt.
 
 perftop must wait for the end of a probe, because it restores registers. So a signal that arrives
-while a probe is being started is held until it has started. The first signal after that ends the
-probe; later ones are ignored. asyncio's own handlers are not enough: a closing loop removes them,
-and for a moment the default action of the signal could kill perftop.
+while a probe is being started is held until the start is complete. The first signal after that ends
+the probe; later ones are ignored. asyncio's own handlers are not enough: a closing loop removes
+them, and for a moment the default action of the signal could kill perftop.
 
 A write to a full pipe waits until there is room, and Python continues it after a signal. So perftop
-would not end if nobody reads the pipe, and registers would stay programmed. `write_text` checks for
+would not end if nobody read the pipe, and registers would stay programmed. `write_text` checks for
 signals while it waits.
 """
 
@@ -74,8 +74,8 @@ def check_loop() -> None:
     except OSError as error:
         if error.errno in {errno.EMFILE, errno.ENFILE}:
             raise failure_to("wait for events", error) from None
-        why = f"cannot wait for events: {error.strerror}"
-        raise Failed(f"{why}; perhaps a seccomp filter refuses it", UNAVAILABLE) from None
+        message = f"cannot wait for events: {error.strerror}"
+        raise Failed(f"{message}; perhaps a seccomp filter refuses it", UNAVAILABLE) from None
 
 
 def run_loop(
@@ -237,10 +237,10 @@ def write_text(out: TextIO, text: str) -> None:
         return
     out.flush()
     data = text.encode(out.encoding, out.errors or "strict")
-    room = select.poll()
-    room.register(fd, select.POLLOUT)
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
     while data:
-        if room.poll(CHECK_MS):  # if the pipe is writable, PIPE_BUF bytes fit without waiting
+        if poll.poll(CHECK_MS):  # if the pipe is writable, PIPE_BUF bytes fit without waiting
             data = data[os.write(fd, data[: select.PIPE_BUF]) :]
         elif END_REQUEST.age_s() > GRACE_S:
             discard_writes(fd)

@@ -74,7 +74,7 @@ def _has_sample(messages: Sequence[wire.Message]) -> bool:
 
 
 class _ClosingStream(ABC):
-    """A stream that ends its probe at the end of its `async with` block. Raises Failed there if
+    """A stream that ends its probe at the end of the `async with` block, and raises Failed there if
     registers were not restored."""
 
     @abstractmethod
@@ -246,8 +246,8 @@ class LinkedStream(_ClosingStream):
                 self._connection = ProbeStream(self._probe, self.link.count)
                 try:
                     async for messages in self._connection:
-                        if joined := self._join_messages(messages):
-                            yield joined
+                        if joined_messages := self._join_messages(messages):
+                            yield joined_messages
                 except Failed as failed:
                     self._mark_broken(failed)
                 else:
@@ -268,26 +268,26 @@ class LinkedStream(_ClosingStream):
     def _join_messages(self, messages: list[wire.Message]) -> list[wire.Message]:
         """Returns the messages, changed to continue the stream. Echoes are left out, because only
         the link needs them."""
-        joined: list[wire.Message] = []
+        joined_messages: list[wire.Message] = []
         rest: list[wire.Message] = []
         for message in messages:
             if isinstance(message, wire.Hello):
-                joined = self._join_hello(message)
+                joined_messages = self._join_hello(message)
                 self._is_up = True
             elif isinstance(message, wire.Note) and message.kind == "echo":
                 self.link.on_echo(message)
             else:
                 rest.append(message)
-        return [*joined, *self._joiner.joined_messages(rest)]
+        return [*joined_messages, *self._joiner.joined_messages(rest)]
 
     def _join_hello(self, hello: wire.Hello) -> list[wire.Message]:
         link = self.link
         if self._joiner.hello is not None:
-            why = link.broken_reason
+            reason = link.broken_reason
             link.set_connected()
             unfit = self._joiner.mismatch_text(hello)
             if not unfit:
-                return self._joiner.gap_notes(hello, why)
+                return self._joiner.gap_notes(hello, reason)
             if not self._restarts:
                 raise StreamEnded(f"{link.remote_name}: {unfit}; the earlier data is kept")
         self._joiner = StreamJoiner(hello)
@@ -325,14 +325,14 @@ def open_stream(probe: AnyProbe, *, restarts: bool = False) -> LinkedStream | Pr
     return LinkedStream(probe, probe.remote_name, restarts=restarts)
 
 
-# --- many machines; one that hangs or sends invalid data does not delay the others
+# --- reading many machines, of which one that hangs or sends invalid data does not delay the others
 
 
 class MachineListener(Protocol):
     def process(self, messages: Sequence[wire.Message]) -> object:
         """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
 
-    def fail(self, why: str, retry_s: float) -> None:
+    def fail(self, reason: str, retry_s: float) -> None:
         """Called if the machine does not answer. The next attempt follows after `retry_s`
         seconds."""
 
@@ -362,18 +362,18 @@ async def _keep_reading(machine: FollowedMachine, start_permits: asyncio.Semapho
         try:
             await _read(machine, permit)
         except Failed as failed:
-            why = str(failed)
+            reason = str(failed)
         except wire.WireError as error:
-            why = f"it sent impossible data: {error}"
+            reason = f"it sent impossible data: {error}"
         except TimeoutError:
-            why = f"no answer within {MAX_HELLO_WAIT_S:.0f} s"
-            why = "it stopped sending" if permit.answered else why
+            reason = f"no answer within {MAX_HELLO_WAIT_S:.0f} s"
+            reason = "it stopped sending" if permit.answered else reason
         finally:
             permit.release()
         if permit.answered:
             waits = retry_waits_s()
         wait_s = next(waits)
-        machine.listener.fail(why, wait_s)
+        machine.listener.fail(reason, wait_s)
         await asyncio.sleep(wait_s)
 
 

@@ -51,7 +51,7 @@ class Recording:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO = _open_file(path)
-        # before `size` is read: the writer may end in between
+        # read before `size`, because the writer may end in between
         self.is_growing = _is_locked(self._file)
         """Whether the file was being written when it was opened; if so, it has no end yet."""
         self.size = os.fstat(self._file.fileno()).st_size
@@ -86,9 +86,9 @@ class Recording:
         damage."""
         if not self._damages:
             return None
-        more = len(self._damages) - 1
+        other_count = len(self._damages) - 1
         first = self._damages[min(self._damages)]
-        return f"{first}; and in {count_noun(more, 'more place')}" if more else first
+        return f"{first}; and in {count_noun(other_count, 'more place')}" if other_count else first
 
     @property
     def first_ns(self) -> int:
@@ -116,13 +116,13 @@ class Recording:
         offset of the next intact block; None if there is none."""
         unpacker, decoder = Unpacker(self.hello), self._decoder()
         damage: wire.WireError | OSError | None = None
-        ended, newest_ns = False, -1
-        while not ended:
-            run, offsets, other = list[wire.Packed](), list[int](), None
+        has_end, newest_ns = False, -1
+        while not has_end:
+            run, offsets, undecoded = list[wire.Packed](), list[int](), None
             try:
-                while other is None and len(run) < BLOCK_MESSAGES:
+                while undecoded is None and len(run) < BLOCK_MESSAGES:
                     if (length := self._message_length(offset)) is None:
-                        ended = True
+                        has_end = True
                         break
                     data = self._bytes(offset, length)
                     message = decoder.decode(data[1 + _LENGTH_BYTES[data[0]] :])
@@ -130,30 +130,31 @@ class Recording:
                         run.append(message)
                         offsets.append(offset)
                     else:
-                        other = message
+                        undecoded = message
                     offset += length
             except (wire.WireError, OSError) as error:
-                damage, ended = error, True
+                damage, has_end = error, True
             try:
                 for message_of_run in unpacker.messages(run):
                     del offsets[0]
                     yield message_of_run
                     newest_ns = message_of_run.time_ns
             except wire.WireError as error:
-                damage, other, ended, offset = error, None, True, offsets[0]
-            if isinstance(other, wire.Frame) or (
-                isinstance(other, wire.Note) and other.kind != INDEX_KIND
+                damage, undecoded, has_end, offset = error, None, True, offsets[0]
+            if isinstance(undecoded, wire.Frame) or (
+                isinstance(undecoded, wire.Note) and undecoded.kind != INDEX_KIND
             ):
-                yield other
-                newest_ns = other.time_ns
+                yield undecoded
+                newest_ns = undecoded.time_ns
         if isinstance(damage, wire.WireError):
             if self.is_growing and self._blocks and offset >= self._blocks[-2]:
                 return None  # this block was packed after the file was opened
             self._damages[offset] = f"damaged at byte {offset}: {damage}"
             offsets_of_blocks = self._blocks[::2]
-            later = range(bisect_right(offsets_of_blocks, offset), len(offsets_of_blocks))
+            later_blocks = range(bisect_right(offsets_of_blocks, offset), len(offsets_of_blocks))
             return next(
-                (self._blocks[2 * i] for i in later if self._blocks[2 * i + 1] > newest_ns), None
+                (self._blocks[2 * i] for i in later_blocks if self._blocks[2 * i + 1] > newest_ns),
+                None,
             )
         if damage is not None:
             self._damages[offset] = f"unreadable after byte {offset}: {damage.strerror or damage}"
@@ -293,7 +294,7 @@ class Recording:
         head = self._bytes(offset, 5)
         begin = 1 + _LENGTH_BYTES[head[0]]
         length = int.from_bytes(head[1:begin], "big")
-        if offset + begin + length > self.size:  # these bytes may be no head
+        if offset + begin + length > self.size:  # these bytes may not be a head
             return False
         try:
             self._decoder().decode(self._bytes(offset + begin, length))
@@ -375,7 +376,7 @@ class RecordingDirectory:
             try:
                 part = Recording(path)
             except Failed as failed:
-                if path.exists():  # else a running ring has just removed it
+                if path.exists():  # otherwise a running ring has just removed the part
                     self._failures.append(str(failed))
             else:
                 count += 1
@@ -442,7 +443,7 @@ class PipedRecording:
         self.size: int | None = None
         """Unknown for a pipe."""
         self.damage: str | None = None
-        """Why the pipe could not be read to its end; None if it was."""
+        """Why the pipe could not be read to its end; None if it was read completely."""
         self.is_growing = False  # reading ends only when the writer does
         self._file = file
         self._reader, self.offset = Reader(), 0

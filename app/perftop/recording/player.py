@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 WARM_UP_NS = 30_000_000_000
 """Time in ns that is read before the target of a jump: three times what the slowest detector needs.
-So numbers and episodes are those of a session that was read from the start. Only starts and stops
+So numbers and episodes equal those of a session that was read from the start. Only starts and stops
 of siblings are counted within this time."""
 MAX_SKIP_BY_READING_NS = 2 * WARM_UP_NS
 """Maximum time in ns of a jump forward that is made by reading on, which is faster than a seek."""
@@ -231,10 +231,10 @@ class Seeker:
 
     async def _read(self, playback: Playback, time_ns: int, *, low_priority: bool = False) -> None:
         """Reads up to this moment, and at least one sample. With `low_priority`, keys and the
-        screen come first, because the user is not waiting for the result."""
+        screen are handled first, because the user is not waiting for the result."""
         end_s = self.clock() + BATCH_S
-        ahead = playback.messages_until(time_ns)
-        while messages := list(islice(ahead, MAX_BATCH)):
+        next_messages = playback.messages_until(time_ns)
+        while messages := list(islice(next_messages, MAX_BATCH)):
             for _ in playback.session.parts(messages):
                 pass
             if low_priority or self.clock() > end_s:
@@ -310,7 +310,7 @@ async def fill_episodes(
 def _index_process(path: Path) -> Iterator[int]:
     """Runs the pass in a process, which is killed at the end of the block. Yields a descriptor of
     its output."""
-    # -P: a perftop/ in the working directory must not be imported.
+    # -P: a directory perftop/ in the working directory must not be imported.
     argv = sys.executable, "-P", "-m", __name__, os.path.abspath(path)  # noqa: PTH100
     devnull = subprocess.DEVNULL
     with subprocess.Popen(argv, stdin=devnull, stdout=subprocess.PIPE, stderr=devnull) as process:
@@ -465,7 +465,7 @@ def from_note(note: wire.Note) -> Episode:
             data["confidence"],
         )  # fmt: skip
         numbers = [*episode.cpus, *(() if episode.end_ns is None else (episode.end_ns,))]
-        fits = (
+        is_valid = (
             isinstance(episode.kind, str)
             and isinstance(episode.cause, str)
             and episode.confidence in _CONFIDENCE
@@ -475,7 +475,7 @@ def from_note(note: wire.Note) -> Episode:
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise wire.WireError(f"not a note of an episode ({error!r})") from None
-    if not fits:
+    if not is_valid:
         raise wire.WireError("not a note of an episode")
     return episode
 

@@ -108,7 +108,7 @@ class Ring:
         return f"{self.frames} frames, kept the last {last} ({total} with all saved parts)"
 
     def write(self, message: TimedMessage) -> None:
-        """Writes a message. Raises Failed; earlier parts are then complete."""
+        """Writes a message. If it raises Failed, earlier parts are complete."""
         try:
             self._write(message)
         except Failed as failed:
@@ -118,9 +118,9 @@ class Ring:
                          if part.name != current and self._directory.stat(part.name)]  # fmt: skip
             other_parts = ""
             if begins_ns:
-                lasted = long_duration(self._now_ns - begins_ns[0])
+                length_text = long_duration(self._now_ns - begins_ns[0])
                 count = count_noun(len(begins_ns), "part")
-                other_parts = f"; with {count} before it, {self.path} has the last {lasted}"
+                other_parts = f"; with {count} before it, {self.path} has the last {length_text}"
             raise Failed(f"{failed}{other_parts}") from None
 
     def _write(self, message: TimedMessage) -> None:
@@ -161,8 +161,8 @@ class Ring:
             since_ns = keep.until_ns
             if since_ns > now_ns:
                 return
-        kept = self._link_parts(name, since_ns)
-        self._keep = None if kept is None else _KeptRecording(kept, since_ns, until_ns)
+        linked = self._link_parts(name, since_ns)
+        self._keep = None if linked is None else _KeptRecording(linked, since_ns, until_ns)
 
     # --- parts
 
@@ -184,8 +184,8 @@ class Ring:
         try:
             if self._keep is not None and now_ns <= self._keep.until_ns:
                 with (
-                    self._directory.subdirectory(KEPT_DIRECTORY) as kept,
-                    kept.subdirectory(self._keep.name) as to,
+                    self._directory.subdirectory(KEPT_DIRECTORY) as kept_directory,
+                    kept_directory.subdirectory(self._keep.name) as to,
                 ):
                     self._link_part(name, to)
             since_ns = now_ns - self._length_ns
@@ -240,12 +240,12 @@ class Ring:
                 continue
             with (
                 contextlib.suppress(OSError),
-                self._directory.subdirectory(KEPT_DIRECTORY) as above,
-                above.subdirectory(name) as kept,
+                self._directory.subdirectory(KEPT_DIRECTORY) as kept_directory,
+                kept_directory.subdirectory(name) as recording,
             ):
-                for part in kept.files(_PART_NAME):
-                    kept.unlink(part)
-                os.rmdir(name, dir_fd=above.fd)  # fails if there are other files
+                for part in recording.files(_PART_NAME):
+                    recording.unlink(part)
+                os.rmdir(name, dir_fd=kept_directory.fd)  # fails if there are other files
             return self._kept_recordings.pop(name)
         return None
 
@@ -253,14 +253,14 @@ class Ring:
         """Returns the sizes of the parts of each kept recording, and last of the ring. There may be
         thousands of recordings, so each is read once, unless it still gets parts."""
         names: list[str] = []
-        with contextlib.suppress(OSError), self._directory.subdirectory(KEPT_DIRECTORY) as above:
-            names = [*filter(_KEPT_NAME.fullmatch, above.names())]
+        with contextlib.suppress(OSError), self._directory.subdirectory(KEPT_DIRECTORY) as root:
+            names = [*filter(_KEPT_NAME.fullmatch, root.names())]
             if self._keep is not None:
                 self._kept_recordings.pop(self._keep.name, None)
             for name in names:
                 if name not in self._kept_recordings:
                     self._kept_recordings[name] = {}
-                    with contextlib.suppress(OSError), above.subdirectory(name) as kept:
+                    with contextlib.suppress(OSError), root.subdirectory(name) as kept:
                         self._kept_recordings[name] = _part_sizes(kept)
         for name in self._kept_recordings.keys() - names:
             del self._kept_recordings[name]
@@ -275,18 +275,18 @@ class Ring:
         parts = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
                   if end_ns >= since_ns]  # fmt: skip
         try:
-            with self._make_kept_directory(name) as kept:
+            with self._make_kept_directory(name) as directory:
                 for part in parts:
-                    self._link_part(part, kept)
+                    self._link_part(part, directory)
         except OSError as error:
             self.notices.append(str(errors.failure_to("keep it", error)))
             return None
-        self.notices.append(f"kept in {kept.path}")
-        return kept.path.name
+        self.notices.append(f"kept in {directory.path}")
+        return directory.path.name
 
-    def _link_part(self, part: str, kept: OwnDirectory) -> None:
+    def _link_part(self, part: str, directory: OwnDirectory) -> None:
         with contextlib.suppress(FileExistsError):
-            os.link(part, part, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd,
+            os.link(part, part, src_dir_fd=self._directory.fd, dst_dir_fd=directory.fd,
                     follow_symlinks=False)  # fmt: skip
 
     def _make_kept_directory(self, name: str) -> OwnDirectory:
@@ -294,20 +294,20 @@ class Ring:
         unix = (hello.wall_ns + self._now_ns - hello.raw_ns) / 1e9
         first = f"{stamp('%Y%m%d-%H%M%S', time.localtime(unix))}-{name}"
         stem, number = first, 2
-        with self._directory.subdirectory(KEPT_DIRECTORY, make=True) as kept:
-            while kept.stat(f"{stem}.perftop") is not None:
+        with self._directory.subdirectory(KEPT_DIRECTORY, make=True) as kept_directory:
+            while kept_directory.stat(f"{stem}.perftop") is not None:
                 stem, number = f"{first}-{number}", number + 1
-            return kept.subdirectory(f"{stem}.perftop", make=True)
+            return kept_directory.subdirectory(f"{stem}.perftop", make=True)
 
     def _keep_parts_of_last_run(self) -> None:
         """Moves parts left by the last run to a kept recording."""
         leftovers = self._directory.files(_PART_NAME)
         if not leftovers:
             return
-        with self._make_kept_directory(PREVIOUS_RUN) as kept:
+        with self._make_kept_directory(PREVIOUS_RUN) as directory:
             for name in leftovers:
-                os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd)
-        self.notices.append(f"the contents left by the last run are in {kept.path}")
+                os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=directory.fd)
+        self.notices.append(f"the contents left by the last run are in {directory.path}")
 
 
 def _part_sizes(directory: OwnDirectory) -> _Sizes:

@@ -59,16 +59,14 @@ class Writer:
 
     Each message is written at once in its form on the wire, so a sudden end loses at most the last
     one. When a block is complete, its messages are packed and replace these bytes. This takes far
-    less CPU time than packing each message when it arrives.
-    """
+    less CPU time than packing each message on arrival."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
     ) -> None:
         """`directory`: descriptor of the directory that contains `path`; None: it is opened here.
         With `force`, the recording has a hidden name, and an existing file stays, until there are
-        samples; with a command, until they are packed, because the command may turn out not to
-        run."""
+        samples; with a command, until they are packed, because the command may fail to start."""
         if directory is None:
             check_path(path, force=force)
         self.path = path
@@ -83,11 +81,11 @@ class Writer:
         """Name of this file until it replaces another; '' if it has its final name."""
         self._has_command = bool(hello.command)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        opened = contextlib.nullcontext((directory, path.name))
+        parent = contextlib.nullcontext((directory, path.name))
         try:
-            with files.open_parent(path) if directory is None else opened as (above, name):
+            with files.open_parent(path) if directory is None else parent as (parent_fd, name):
                 # only its owner may read it: it contains command lines of other users
-                self._fd = os.open(self._hidden_name or name, flags, files.MODE, dir_fd=above)
+                self._fd = os.open(self._hidden_name or name, flags, files.MODE, dir_fd=parent_fd)
             self._status = os.fstat(self._fd)
         except OSError as error:
             raise write_failure(path, error) from None
@@ -180,15 +178,15 @@ class Writer:
     def _replace_file(self) -> None:
         """Gives the file its final name, replacing an existing file. Raises OSError."""
         if self._hidden_name:
-            with files.open_parent(self.path) as (above, name):
-                os.rename(self._hidden_name, name, src_dir_fd=above, dst_dir_fd=above)
+            with files.open_parent(self.path) as (parent_fd, name):
+                os.rename(self._hidden_name, name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)
             self._hidden_name = ""
 
     def _append(self, data: wire.Bytes) -> None:
         try:
             write_all(self._fd, data)
         except OSError:
-            self._replace_file()  # this and packing make room on a full disk
+            self._replace_file()  # removing the old file and packing free space on a full disk
             self._pack()
             write_all(self._fd, data)
 

@@ -30,8 +30,8 @@ states are known, and the turbo ceiling in Hz."""
 CHUNK_OVERHEAD = 5_500
 """Size in bytes of a chunk's objects and array headers, in addition to their content."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
-"""Maximum number of frames, and of their bytes, that wait to be packed together. Packing many takes
-little longer than packing one."""
+"""Maximum number of frames, and of their bytes, that wait to be packed together. Packing many
+frames takes little longer than packing one."""
 TASK_FRAME_BYTES = 130
 """Size in bytes of an entry of `Chunk.task_frames`."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
@@ -114,7 +114,8 @@ class Trail:
         self._waiting_samples.add(batch, first, last)
 
     def write_waiting_samples(self) -> None:
-        """Writes the waiting samples into the arrays. Many samples take little longer than one."""
+        """Writes the waiting samples into the arrays. Writing many takes little longer than writing
+        one."""
         if not self._waiting_samples.count:
             return
         new_columns = slice(self.count - self._waiting_samples.count, self.count)

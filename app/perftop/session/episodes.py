@@ -53,7 +53,7 @@ class EpisodeLog:
         self.dropped_count = 0
         """Number of ended episodes that were removed from the start of `_ended`."""
         self._losses: list[Episode] = []
-        """Ended losses that the verdict named although no detector reports them."""
+        """Ended losses that only the verdict named, without an episode of a detector."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
         """State of the log during a pass over a recording, and the value of `ended` for it."""
@@ -75,13 +75,13 @@ class EpisodeLog:
             return recording.ended
         if recording is None and not self._losses:
             return detected
-        known, until_ns = self._losses, 0
+        losses, until_ns = self._losses, 0
         if recording is not None:
-            known, until_ns = recording.ended, recording.until_ns
-        state = len(known), until_ns, self.dropped_count, len(detected)
+            losses, until_ns = recording.ended, recording.until_ns
+        state = len(losses), until_ns, self.dropped_count, len(detected)
         if state != self._merged_episodes[0]:
             new_episodes = detected if recording is None else recording.missing_episodes(detected)
-            episodes = sorted([*known, *new_episodes], key=lambda e: e.end_ns or 0)
+            episodes = sorted([*losses, *new_episodes], key=lambda e: e.end_ns or 0)
             self._merged_episodes = state, episodes
         return self._merged_episodes[1]
 
@@ -181,17 +181,18 @@ class RecordingEpisodes:
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Returns ended episodes that started by `until_ns` and ended after `since_ns`, in that
-        order."""
+        """Returns the ended episodes that started by `until_ns` and ended after `since_ns`, in the
+        order of `ended`."""
         new_spans = [(e.start_ns, e.end_ns) for e in self.ended[self._spans.shape[1] :]]
         if new_spans:
-            added = np.array(new_spans, np.int64).reshape(-1, 2).T
-            self._spans = np.concatenate([self._spans, added], axis=1)
+            new_columns = np.array(new_spans, np.int64).reshape(-1, 2).T
+            self._spans = np.concatenate([self._spans, new_columns], axis=1)
         starts, ends = self._spans
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
     def missing_episodes(self, detected: Sequence[Episode]) -> list[Episode]:
-        """Returns the `detected` episodes that the pass has not found, even with another start."""
+        """Returns the `detected` episodes that the pass has not found, not even with a different
+        start."""
         if self.is_complete:
             return []
         unlisted, listed_ns = [], self.until_ns - LISTED_NS
@@ -200,9 +201,9 @@ class RecordingEpisodes:
             if episode.end_ns is not None and end_ns <= listed_ns:
                 continue
             same_episodes = (
-                listed.kind == episode.kind
-                and (not listed.cpus or not set(listed.cpus).isdisjoint(episode.cpus))
-                for listed in self.overlapping(episode.start_ns, end_ns)
+                found.kind == episode.kind
+                and (not found.cpus or not set(found.cpus).isdisjoint(episode.cpus))
+                for found in self.overlapping(episode.start_ns, end_ns)
             )
             if not any(same_episodes):
                 unlisted.append(episode)
@@ -219,9 +220,9 @@ class EpisodeTally:
     def add(self, episode: Episode, now_ns: int) -> None:
         causes = self.counts_by_cause.setdefault(episode.kind, {})
         causes[episode.cause] = causes.get(episode.cause, 0) + 1
-        worst = self._worst_by_kind.get(episode.kind)
+        worst_so_far = self._worst_by_kind.get(episode.kind)
         cost = episode.lost_s(now_ns), episode.depth or 0.0
-        if worst is None or cost > (worst.lost_s(now_ns), worst.depth or 0.0):
+        if worst_so_far is None or cost > (worst_so_far.lost_s(now_ns), worst_so_far.depth or 0.0):
             self._worst_by_kind[episode.kind] = episode
 
     def worst_episodes(self) -> list[Episode]:
@@ -268,8 +269,8 @@ def shorten_label(text: str) -> str:
 def next_mark_label(marks: Iterable[Episode]) -> str:
     """Returns the default label of a new mark."""
     automatic = RUN_STARTED, RUN_ENDED, SUSPENDED_TEXT, LINK_GAP_TEXT
-    named = [m for m in marks if not str(m.evidence["label"]).startswith(automatic)]
-    return f"mark {len(named) + 1}"
+    user_marks = [m for m in marks if not str(m.evidence["label"]).startswith(automatic)]
+    return f"mark {len(user_marks) + 1}"
 
 
 def gap_text(note: wire.Note) -> str:
@@ -286,7 +287,7 @@ def warning_text(note: wire.Note) -> str:
 
 
 def recalibration_text(key: str, previous_value: float, new_value: float) -> str:
-    """Returns the warning that a counter counts in a different unit than assumed."""
+    """Returns the warning that a counter does not count in the assumed unit."""
     return (
         f"a tick of {key} is {new_value:g} TSC ticks, not {previous_value:g} as assumed until now: "
         "earlier SMT states are wrong"

@@ -119,11 +119,11 @@ class Fleet:
         ends = [episode.end for episode in episodes]
         machines = (self.machines[name] for name in names if name in self.machines)
         losses = (m.numbers["lost"] for m in machines if m.cause == (kind, cause))
-        lost = sum(share for share in losses if isfinite(share))
+        lost_sum = sum(share for share in losses if isfinite(share))
         return SharedEpisode(
             kind, cause, names, min(episode.start for episode in episodes),
             None if None in ends else max(end for end in ends if end is not None),
-            max(depths, default=None), min(depths, default=None), lost,
+            max(depths, default=None), min(depths, default=None), lost_sum,
         )  # fmt: skip
 
     def newest_episodes(self, max_episodes: int) -> list[SharedEpisode]:
@@ -150,7 +150,7 @@ class Fleet:
 
 @lru_cache(maxsize=8192)
 def natural_sort_key(name: str) -> tuple[object, ...]:
-    """Returns a sort key that puts n9 before n10, in which texts and numbers alternate."""
+    """Returns a sort key of alternating texts and numbers, which puts n9 before n10."""
     parts = re.split(r"([0-9]{1,18})", name)
     return tuple(int(part) if i % 2 else part for i, part in enumerate(parts))
 
@@ -219,10 +219,10 @@ class FleetQueries:
             f" (last_over_time({self._selector('series')}[{LOOKBACK}]))",
         }
         smt = self._rate_query("smt_seconds_total")
-        whole = f"on ({INSTANCE}) group_left sum by ({INSTANCE}) ({smt})"
-        states = f"sum by ({INSTANCE}, state) ({smt}) / {whole}"
-        named = f'label_replace({states}, "{NUMBER_LABEL}", "$1", "state", "(.*)")'
-        return f"{_join_queries(queries)} or {named}"
+        per_machine = f"on ({INSTANCE}) group_left sum by ({INSTANCE}) ({smt})"
+        states = f"sum by ({INSTANCE}, state) ({smt}) / {per_machine}"
+        named_states = f'label_replace({states}, "{NUMBER_LABEL}", "$1", "state", "(.*)")'
+        return f"{_join_queries(queries)} or {named_states}"
 
     def history(self) -> str:
         numbers = self._numbers()
@@ -248,14 +248,14 @@ class FleetQueries:
         queries["below"] = f"clamp_max(max by ({INSTANCE}) ({below_ceiling}), 1)"
         return queries
 
-    def _selector(self, family: str, *more: str) -> str:
-        return f"perftop_{family}{{{','.join(part for part in (self._match, *more) if part)}}}"
+    def _selector(self, family: str, *matchers: str) -> str:
+        return f"perftop_{family}{{{','.join(part for part in (self._match, *matchers) if part)}}}"
 
-    def _rate_query(self, family: str, *more: str) -> str:
-        return f"rate({self._selector(family, *more)}[{self._window}])"
+    def _rate_query(self, family: str, *matchers: str) -> str:
+        return f"rate({self._selector(family, *matchers)}[{self._window}])"
 
-    def _sum_query(self, family: str, *more: str) -> str:
-        return f"sum by ({INSTANCE}) ({self._rate_query(family, *more)})"
+    def _sum_query(self, family: str, *matchers: str) -> str:
+        return f"sum by ({INSTANCE}) ({self._rate_query(family, *matchers)})"
 
 
 def _join_queries(queries: dict[str, str]) -> str:
@@ -283,8 +283,8 @@ def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, 
             numbers["lost"] = lost_share(numbers)
             machine.set_numbers(now - answer["age"], numbers, round(answer.get("suspects", 0.0)))
         else:
-            before = previous_machines.get(name)
-            machine.silent_since = now if before is None else before.silent_since
+            previous = previous_machines.get(name)
+            machine.silent_since = now if previous is None else previous.silent_since
             machine.fall_silent(now, "target down, or not scraped")
     return Fleet(machines)
 

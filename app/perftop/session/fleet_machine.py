@@ -119,11 +119,11 @@ def lost_share(numbers: Numbers) -> float:
     reached = clock / ceiling if ceiling else nan
     if not halted and not isfinite(reached):
         return nan
-    wanted = busy + sum(halted)
-    if not wanted > 0:
+    wanted_share = busy + sum(halted)
+    if not wanted_share > 0:
         return 0.0
     clock_loss = max(0.0, 1 - reached) if isfinite(reached) else 0.0
-    return (sum(halted) + busy * clock_loss) / wanted
+    return (sum(halted) + busy * clock_loss) / wanted_share
 
 
 def mean_numbers(machines: Sequence[Numbers]) -> Numbers:
@@ -173,9 +173,9 @@ class LossHistory:
     _series_cache: dict[int, tuple[tuple[int, int], list[float]]] = field(default_factory=dict)
     """Cached series by length, with the time steps for which they were computed."""
 
-    def add(self, time: float, lost: float) -> None:
+    def add(self, time: float, share: float) -> None:
         self.times.append(time)
-        self.points.append(lost)
+        self.points.append(share)
 
     def series(self, cells: int, now: float) -> list[float]:
         """Returns the means over `cells` equal parts of the last PAST_S, newest last; NaN where
@@ -194,9 +194,9 @@ class LossHistory:
     def _series(self, cells: int, step: float, end: float) -> list[float]:
         times, points = np.array(self.times), np.array(self.points)
         parts = cells - 1 - ((end - times) / step).astype(int)
-        known = np.isfinite(points) & (parts >= 0) & (times <= end)
-        counts = np.bincount(parts[known], minlength=cells)
-        sums = np.bincount(parts[known], points[known], minlength=cells)
+        is_known = np.isfinite(points) & (parts >= 0) & (times <= end)
+        counts = np.bincount(parts[is_known], minlength=cells)
+        sums = np.bincount(parts[is_known], points[is_known], minlength=cells)
         means = [*np.where(counts, sums / np.maximum(counts, 1), nan).tolist()]
         count = len(self.times) - 1
         # mean time between successive points, in s
@@ -220,9 +220,10 @@ class Machine:
     """Arguments of the perftop command that shows only this machine; empty if there is none."""
     is_answering: bool = False
     why: str = "connecting"
-    """Reason for the user why there are no numbers."""
+    """Why there are no numbers, as text for the user."""
     silent_since: float = nan
-    """Unix time of the machine's last numbers or, without any, of the first attempt to reach it."""
+    """Unix time of the machine's last numbers or, if there are none, of the first attempt to reach
+    it."""
     retry_at: float = nan
     updated: float = nan
     """Unix time at which the newest numbers arrived."""
@@ -235,14 +236,14 @@ class Machine:
     tasks: str = ""
     """The busiest task, and the number of CPUs that it uses."""
     clock_missing_text: str = ""
-    """Reason for the user why the clock is missing."""
+    """Why the clock is missing, as text for the user."""
     suspect_count: int = 0
     """Number of suspect samples in the last ROW_SPAN_S."""
     running: list[MachineEpisode] = field(default_factory=list)
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     largest_loss: tuple[Cause, float] | None = None
-    """The cause of the largest loss in the last ROW_SPAN_S, even without an episode, and its share
-    of the time that tasks wanted; None if nothing was lost or there are no samples."""
+    """The cause of the largest loss in the last ROW_SPAN_S, even without an episode, and the lost
+    share of the time that tasks ran or were ready; None without a loss or without samples."""
     probe_share: float = nan
     """CPU time used by the machine's probe, in CPUs."""
     frames_lost: int = 0
@@ -250,26 +251,26 @@ class Machine:
     _recent_numbers: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
 
     def add_numbers(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
-        recent = self._recent_numbers
-        recent.append((now, numbers, suspects))
-        while recent[0][0] <= now - ROW_SPAN_S or len(recent) > ROW_SPAN_S * 10:
-            recent.popleft()
-        self.numbers = mean_numbers([values for _, values, _ in recent])
-        self.suspect_count = sum(count for *_, count in recent)
+        samples = self._recent_numbers
+        samples.append((now, numbers, suspects))
+        while samples[0][0] <= now - ROW_SPAN_S or len(samples) > ROW_SPAN_S * 10:
+            samples.popleft()
+        self.numbers = mean_numbers([values for _, values, _ in samples])
+        self.suspect_count = sum(count for *_, count in samples)
         self.history.add(now, numbers["lost"])
         self.is_answering, self.why, self.updated, self.retry_at = True, "", now, nan
         self.silent_since = now
 
     def set_numbers(self, updated: float, numbers: Numbers, suspects: int) -> None:
-        """Replaces the numbers by numbers that already cover a whole span."""
+        """Replaces the numbers. The new ones already cover a whole span."""
         self.numbers, self.suspect_count, self.updated = numbers, suspects, updated
         self.is_answering, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
-    def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
+    def fall_silent(self, now: float, reason: str, retry_at: float = nan) -> None:
         """Marks the machine as silent, and ends its episodes. Its history is kept."""
         if not isfinite(self.silent_since):
             self.silent_since = now
-        self.is_answering, self.why, self.retry_at = False, why, retry_at
+        self.is_answering, self.why, self.retry_at = False, reason, retry_at
         self._recent_numbers.clear()
         self.numbers, self.suspect_count, self.largest_loss = UNKNOWN_NUMBERS, 0, None
         for episode in self.running:
@@ -280,7 +281,7 @@ class Machine:
     @property
     def cause(self) -> tuple[str, str]:
         """Kind and cause of the episode that affects most of the machine's CPUs or, without an
-        episode, of its largest loss; two empty texts without either."""
+        episode, of its largest loss; two empty texts if there is neither."""
         losing = [e for e in self.running if e.is_wrong and e.kind != "suspect"]
         if losing:
             return max(losing, key=lambda e: (e.share, e.depth or 0.0)).group
@@ -314,10 +315,10 @@ class LiveMachine(Follower):
         self._arrival_s = self._clock and self._clock()
         return super().process(messages)
 
-    def fail(self, why: str, retry_s: float) -> None:
+    def fail(self, reason: str, retry_s: float) -> None:
         assert self._clock is not None
         now = self._clock()
-        self.machine.fall_silent(now, why, now + retry_s)
+        self.machine.fall_silent(now, reason, now + retry_s)
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello, summarises=False)
@@ -349,14 +350,14 @@ class LiveMachine(Follower):
         suspects = session.suspect_samples - self._suspects
         self._suspects = session.suspect_samples
         now = interval.time if self._arrival_s is None else self._arrival_s
-        losses, earlier = session.lost_time(), self._losses
-        lost_ratio = losses.since(earlier[-1][1]).lost_ratio
+        losses, past_losses = session.lost_time(), self._losses
+        lost_ratio = losses.since(past_losses[-1][1]).lost_ratio
         numbers = {**read_numbers(session, interval), "lost": lost_ratio}
         machine.add_numbers(now, numbers, suspects)
-        earlier.append((now, losses))
-        while len(earlier) > 2 and earlier[1][0] <= now - ROW_SPAN_S:
-            earlier.popleft()
-        recent_losses = losses.since(earlier[0][1])
+        past_losses.append((now, losses))
+        while len(past_losses) > 2 and past_losses[1][0] <= now - ROW_SPAN_S:
+            past_losses.popleft()
+        recent_losses = losses.since(past_losses[0][1])
         machine.numbers = {**machine.numbers, "lost": recent_losses.lost_ratio}
         shares = [pair for pair in recent_losses.shares().items() if pair[1] >= MIN_LOSS]
         machine.largest_loss = shares[0] if shares else None

@@ -155,7 +155,7 @@ class Follower:
 
     def _begin(self, hello: wire.Hello) -> None:
         self._slack_ns = hello.sample_ns // 2
-        """A frame that is at most this many ns early counts as on time."""
+        """Maximum time in ns by which a frame may be early and still count as on time."""
         self.first_ns, self.intervals = None, 0
         self._cursor = 0
         self._running: dict[int, Episode] = {}
@@ -177,7 +177,7 @@ class Follower:
                 self.on_warning(self._warnings[-1])
 
     def _ends_interval(self, frame: wire.Frame) -> bool:
-        """Ends the interval if it is complete. Returns whether `duration_ns` is over."""
+        """Ends the interval if it is complete. Returns whether `duration_ns` has passed."""
         if self.first_ns is None:
             self.first_ns = frame.time_ns
         session, is_timed = self._session, self.interval_ns is not None

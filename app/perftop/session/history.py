@@ -115,15 +115,15 @@ class History:
             self._chunks[-1].trail.add(batch, first, last)
 
     def write_waiting(self) -> None:
-        """Packs the waiting messages, if there are enough, and writes the waiting samples. Calling
-        it once for several samples is faster."""
+        """Packs the waiting messages, if there are enough, and writes the waiting samples. One call
+        for several samples is faster than one call per sample."""
         if self._chunks:
             self._chunks[-1].trail.write_waiting_samples()
             self._chunks[-1].pack_if_enough()
 
     def prepend(self, older: History) -> None:
         """Moves chunks of `older`, another history of this stream, to the start of this history: as
-        many of those before it as fit, newest first. `older` must not be used afterwards."""
+        many of the earlier chunks as fit, the newest first. `older` must not be used afterwards."""
         if not self._chunks or older._metrics != self._metrics:
             return
         first_ns = self._chunks[0].before_ns
@@ -147,8 +147,8 @@ class History:
             self._choose_series(reader)
         metrics = [self._registry.index[key] for key in self._metrics]
         parts = metrics, [*self._counters.values()], reader.counters, reader.cores
-        room = self._budget // MIN_CHUNKS // 2 // Trail(*parts, room=1).nbytes
-        trail = Trail(*parts, room=min(CHUNK_SAMPLES, max(1, room)))
+        sample_count = self._budget // MIN_CHUNKS // 2 // Trail(*parts, room=1).nbytes
+        trail = Trail(*parts, room=min(CHUNK_SAMPLES, max(1, sample_count)))
         if self._chunks:
             self._chunks[-1].seal()
             self._sealed_bytes += self._chunks[-1].nbytes
@@ -182,8 +182,8 @@ class History:
     @property
     def byte_count(self) -> int:
         chunk = self._chunks[-1] if self._chunks else None
-        newest = 0 if chunk is None else chunk.nbytes + chunk.packer_bytes
-        return self._sealed_bytes + newest + self._layouts.nbytes
+        newest_bytes = 0 if chunk is None else chunk.nbytes + chunk.packer_bytes
+        return self._sealed_bytes + newest_bytes + self._layouts.nbytes
 
     @property
     def free_bytes(self) -> int:
@@ -333,10 +333,10 @@ class History:
     # --- Computing past intervals again.
 
     def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
-        """Yields raw messages between two raw times, in their order. They are those present at the
-        time of the call, even if they are read later or in another thread."""
-        near = [c for c in self._chunks if c.last_ns >= start_ns and c.first_ns <= end_ns]
-        parts = [self._unpack(chunk) for chunk in near]
+        """Yields raw messages between two raw times, in their order. The iterator contains the
+        messages present at the time of the call, even if it is read later or in another thread."""
+        chunks = [c for c in self._chunks if c.last_ns >= start_ns and c.first_ns <= end_ns]
+        parts = [self._unpack(chunk) for chunk in chunks]
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
 
     def _unpack(self, chunk: Chunk) -> Iterator[Message]:
@@ -365,7 +365,7 @@ class History:
 
     def reread(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
         """Computes the samples between two moments from `span` again. Returns the reader after
-        them, and their sums. They use the present cores and calibrations of `reader`."""
+        them, and their sums. Both use the present cores and calibrations of `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resume(self._chunks[first].state)
         span = Span.empty(reader, begin_ns)

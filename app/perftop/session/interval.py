@@ -116,13 +116,13 @@ class Span:
 
     def add(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
-        doubted = batch.doubted_between(first, last) - first
-        if len(doubted) and self._good_sums is None and doubted[0] > 0:
-            self.add(batch, first, first := first + int(doubted[0]), reader)
-            doubted = doubted - doubted[0]
+        doubted_samples = batch.doubted_between(first, last) - first
+        if len(doubted_samples) and self._good_sums is None and doubted_samples[0] > 0:
+            self.add(batch, first, first := first + int(doubted_samples[0]), reader)
+            doubted_samples = doubted_samples - doubted_samples[0]
         part = slice(first, last)
         values = batch.values
-        if len(doubted) and self._good_sums is None:
+        if len(doubted_samples) and self._good_sums is None:
             sums = reader.evaluator.evaluate(self.delta)
             self._good_sums = _known_sums(sums.numerators, sums.denominators)
             is_missing = ~_is_known(sums.numerators, sums.denominators)
@@ -132,33 +132,33 @@ class Span:
             top, bottom = values.numerators[part], values.denominators[part]
             self._good_sums = add_samples(self._good_sums, _known_sums(top, bottom).swapaxes(0, 1))
             self._missing_counts = self._missing_counts + (~_is_known(top, bottom)).sum(axis=0)
-            self._trusted_delta.add(batch.trusted_delta[part], doubted)
+            self._trusted_delta.add(batch.trusted_delta[part], doubted_samples)
         lost_sums = batch.cached(_lost_sums)[part]
         lost_before = np.zeros(lost_sums.shape[1:]) if self._lost_sums is None else self._lost_sums
         self._lost_sums = add_samples(lost_before, lost_sums)
-        self.delta.add(batch.delta[part], doubted)
+        self.delta.add(batch.delta[part], doubted_samples)
         self.sample_count += last - first
         is_single = self.sample_count == 1 and self._good_sums is None
         self._only_sample = (batch, first, reader.online.tobytes()) if is_single else None
 
     def copy(self) -> Span:
         """Returns an independent copy, to which samples can be added."""
-        whole = None if self._trusted_delta is None else self._trusted_delta.copy()
-        return replace(self, delta=self.delta.copy(), _trusted_delta=whole)
+        trusted_delta = None if self._trusted_delta is None else self._trusted_delta.copy()
+        return replace(self, delta=self.delta.copy(), _trusted_delta=trusted_delta)
 
     def since(self, earlier: Span, start_ns: int) -> Span:
         """Returns the sums over the samples after `earlier`, an older copy, which ends at
         `start_ns`."""
-        whole, lost_sums, good_sums = self._trusted_delta, self._lost_sums, self._good_sums
+        trusted_delta, lost_sums, good_sums = self._trusted_delta, self._lost_sums, self._good_sums
         if lost_sums is not None and earlier._lost_sums is not None:
             lost_sums = lost_sums - earlier._lost_sums
         if good_sums is not None:  # unknown if the first suspect sample came later
             good_sums = None if earlier._good_sums is None else good_sums - earlier._good_sums
-        if whole is not None:
-            whole = whole.since(earlier._trusted_delta or earlier.delta)
+        if trusted_delta is not None:
+            trusted_delta = trusted_delta.since(earlier._trusted_delta or earlier.delta)
         return Span(
             self.delta.since(earlier.delta), start_ns, self.sample_count - earlier.sample_count,
-            lost_sums, good_sums, self._missing_counts - earlier._missing_counts, whole,
+            lost_sums, good_sums, self._missing_counts - earlier._missing_counts, trusted_delta,
         )  # fmt: skip
 
     def values(self, reader: SampleReader) -> Values:
@@ -186,9 +186,9 @@ class Span:
         counts = np.asarray(self._missing_counts)
         if not counts.any():
             return {}
-        worst = np.where(counts <= self._max_missing_count, counts, 0).max(axis=1)
-        return {key: 1 - float(worst[row]) / self.sample_count for key, row in INDEX.items()
-                if worst[row]}  # fmt: skip
+        missing = np.where(counts <= self._max_missing_count, counts, 0).max(axis=1)
+        return {key: 1 - float(missing[row]) / self.sample_count for key, row in INDEX.items()
+                if missing[row]}  # fmt: skip
 
     def interval(
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
@@ -326,7 +326,8 @@ class Distribution:
             self.count_waiting_samples()
 
     def count_waiting_samples(self) -> None:
-        """Adds the waiting samples to the distributions. Many take little longer than one."""
+        """Adds the waiting samples to the distributions. Adding many takes little longer than
+        adding one."""
         if not self._waiting_samples.count:
             return
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
@@ -338,7 +339,7 @@ class Distribution:
         )
         states = samples.part(lambda batch: batch.split.states)
         count, self._cpus = len(states), values.all.shape[-1]
-        has_all = len(self._shown_rows) == self._cpus  # a slice copies no CPU
+        has_all = len(self._shown_rows) == self._cpus  # a slice avoids copying the CPUs
         totals = values.group(slice(None) if has_all else self._shown_rows)
         flat = values.all.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([totals, *flat], axis=1) if self._by_cpu else totals
@@ -347,10 +348,14 @@ class Distribution:
             # These are the first samples, or the core list has changed, so that older samples do
             # not fit.
             self._columns, self._minima, self._maxima = columns, rows[0], rows[0]
-            room = max(self._max_bytes // (4 * columns), self._min_rows)
-            # Not malloc: once it has freed a block of this size, it returns no memory any more.
-            pages = mmap.mmap(-1, 4 * room * rows.shape[1])
-            self._kept_samples, self._count = np.frombuffer(pages, np.float32).reshape(room, -1), 0
+            max_rows = max(self._max_bytes // (4 * columns), self._min_rows)
+            # Not malloc: after it has freed a block of this size, it no longer returns memory to
+            # the kernel.
+            pages = mmap.mmap(-1, 4 * max_rows * rows.shape[1])
+            self._kept_samples, self._count = (
+                np.frombuffer(pages, np.float32).reshape(max_rows, -1),
+                0,
+            )
             self._seen_count, self._stride = 0, 1
             self._states, self._weights = np.zeros((2, *states.shape[1:]))
             self._method_codes, self._methods = None, [{} for _ in states[0]]
@@ -365,15 +370,15 @@ class Distribution:
         """Keeps every sample whose number is a multiple of the stride."""
         while len(rows):
             kept_rows = rows[-self._seen_count % self._stride :: self._stride]
-            room = len(self._kept_samples) - self._count
-            if len(kept_rows) <= room:
+            free_rows = len(self._kept_samples) - self._count
+            if len(kept_rows) <= free_rows:
                 self._kept_samples[self._count : self._count + len(kept_rows)] = kept_rows
                 self._count += len(kept_rows)
                 self._seen_count += len(rows)
                 return
-            used_rows = -self._seen_count % self._stride + room * self._stride
-            self._kept_samples[self._count :] = kept_rows[:room]
-            self._count += room
+            used_rows = -self._seen_count % self._stride + free_rows * self._stride
+            self._kept_samples[self._count :] = kept_rows[:free_rows]
+            self._count += free_rows
             self._seen_count += used_rows
             rows = rows[used_rows:]
             self._halve_kept()
@@ -492,11 +497,11 @@ def _percentile(sorted_rows: Singles, share: float) -> Floats:
     """Returns a percentile of each column, interpolated; NaN for a column without values. Each
     column is sorted, with NaN last. np.percentile would import numpy.ma (40 ms, 2 MB), and
     np.nanpercentile computes one column at a time."""
-    place = share * (np.maximum((~np.isnan(sorted_rows)).sum(axis=0), 1) - 1)
-    lower_indexes, columns = place.astype(int), np.arange(sorted_rows.shape[1])
+    rank = share * (np.maximum((~np.isnan(sorted_rows)).sum(axis=0), 1) - 1)
+    lower_indexes, columns = rank.astype(int), np.arange(sorted_rows.shape[1])
     low = sorted_rows[lower_indexes, columns]
-    high = sorted_rows[np.ceil(place).astype(int), columns]
-    part = place - lower_indexes
+    high = sorted_rows[np.ceil(rank).astype(int), columns]
+    part = rank - lower_indexes
     step = np.subtract(high, low, dtype=np.float64)
     values: Floats = np.where(part < 0.5, low + step * part, high - step * (1 - part))
     return values

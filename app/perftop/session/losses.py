@@ -58,7 +58,7 @@ _SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
 _REST_KINDS = frozenset({"interrupt", "memory-stall"})
 """Kinds of episodes whose depth is a share of the time without steal, halts and a low clock."""
 JOB_SPREAD_NS = 1_000_000_000
-"""Time in ns that the probe takes to read all threads of a job in turn."""
+"""Time in ns that the probe needs to read all threads of a job, one after the other."""
 MAX_UNSETTLED = 256
 """Maximum number of unsettled samples. If there are more, the oldest are settled early."""
 
@@ -98,9 +98,9 @@ class LossSums(NamedTuple):
         """Returns these sums minus those of `earlier`. If samples were attributed to another cause
         in the meantime, the old cause may have a negative sum, and the new cause a sum too large by
         as much."""
-        none = np.zeros(len(self.wanted_s))
-        before, now = earlier.by_cause, self.by_cause
-        by_cause = {c: now.get(c, none) - before.get(c, none) for c in {**before, **now}}
+        zeros = np.zeros(len(self.wanted_s))
+        old, new = earlier.by_cause, self.by_cause
+        by_cause = {c: new.get(c, zeros) - old.get(c, zeros) for c in {**old, **new}}
         return LossSums(
             self.wanted_s - earlier.wanted_s, self.waited_s - earlier.waited_s,
             {c: s for c, s in by_cause.items() if s.any()},
@@ -128,11 +128,11 @@ class LossSums(NamedTuple):
         """Returns the sums with a part of the waiting attributed to interrupts: those while tasks
         of the CPU were ready. `taken_s`: all seconds of interrupts, by cause and CPU."""
         by_cause = dict(self.by_cause)
-        ready = np.minimum(1.0, (self.wanted_s + self.waited_s) / max(elapsed_s, 1e-9))
+        ready_share = np.minimum(1.0, (self.wanted_s + self.waited_s) / max(elapsed_s, 1e-9))
         for cause, whole_s in taken_s.items():
             counted_s = by_cause.get(cause, np.zeros(len(whole_s)))
             left_s = by_cause.get(WAIT_CAUSE, np.zeros(len(whole_s)))
-            part_s = np.minimum(np.maximum(whole_s * ready - counted_s, 0.0), left_s)
+            part_s = np.minimum(np.maximum(whole_s * ready_share - counted_s, 0.0), left_s)
             by_cause |= {cause: counted_s + part_s, WAIT_CAUSE: left_s - part_s}
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
@@ -221,7 +221,7 @@ class Losses:
             self._narrow_to_job()
 
     def _narrow_to_job(self) -> None:
-        """Reduces `_unsplit_samples` to the job's part. The job's running time on a CPU is
+        """Reduces `_unsplit_samples` to the job's share. The job's running time on a CPU is
         distributed over these samples in proportion to the CPU's busy time."""
         if not self._unsplit_samples:
             return
@@ -231,7 +231,7 @@ class Losses:
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
-        # The kernel does not count known steal as running time.
+        # The kernel does not count known steal time as running time.
         job_wanted_s, parts = self._run_s * weights + stolen_s * share, samples.parts_s * share
         self._open_samples.append(samples._replace(wanted_s=job_wanted_s, parts_s=parts))
         self._open_count += len(samples.since_ns)
@@ -245,12 +245,14 @@ class Losses:
         return min(len(is_late), first_true(is_late) + 1)
 
     def oldest_due_ns(self, now_ns: int) -> int | None:
-        """Returns the raw time of the oldest sample that is due to be settled; else None."""
+        """Returns the raw time of the oldest sample that is due to be settled; None if none is
+        due."""
         oldest_ns, count = self._oldest_ns(now_ns)
         return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_UNSETTLED else None
 
     def _oldest_ns(self, default_ns: int) -> tuple[int, int]:
-        """Returns when the oldest open sample starts (else `default_ns`), and how many are open."""
+        """Returns the start of the oldest open sample (`default_ns` if there is none), and the
+        number of open samples."""
         starts = (samples.since_ns for samples in self._open_samples)
         first = next((since_ns for since_ns in starts if len(since_ns)), None)
         return default_ns if first is None else int(first[0]), self._open_count
@@ -264,8 +266,8 @@ class Losses:
         settled_count = min(count, max(settled_count, count - MAX_UNSETTLED // 2))
         self._open_samples = [samples.part(settled_count, None)]
         self._open_count = count - settled_count
-        settled = samples.part(0, settled_count)
-        self._wanted_s, self._by_cause = self._sums_with(settled, list(episodes))
+        settled_samples = samples.part(0, settled_count)
+        self._wanted_s, self._by_cause = self._sums_with(settled_samples, list(episodes))
 
     @property
     def unsettled_ns(self) -> int:
@@ -303,17 +305,19 @@ class Losses:
         yield STEAL_CAUSE, steal.sum(axis=0)
         for part, kinds in _NAMING_KINDS.items():
             left_s = parts_s[:, LOSS_PARTS.index(part)]
-            named = [episode for kind in kinds for episode in episodes if episode.kind == kind]
-            for episode in named:
+            naming_episodes = [
+                episode for kind in kinds for episode in episodes if episode.kind == kind
+            ]
+            for episode in naming_episodes:
                 if left_s.any():
                     mask = self._episode_mask(episode, times)
                     yield (episode.kind, episode.cause), np.where(mask, left_s, 0.0).sum(axis=0)
                     left_s = np.where(mask, 0.0, left_s)
             kind = "involuntary-halt" if part == "involuntary" else "turbo-drop"
             yield (kind, UNEXPLAINED), left_s.sum(axis=0)
-        rest_s: Floats | None = None  # computed for the first episode that takes a part of it
+        rest_s: Floats | None = None  # computed only when the first episode takes a part of it
         for episode in episodes:
-            is_counted = "turbo_drop" in episode.evidence  # already in the clock's part
+            is_counted = "turbo_drop" in episode.evidence  # already counted in the clock's part
             is_shared = episode.kind == "neighbour" and episode.cause in _SHARED_RESOURCES
             if (episode.kind in _REST_KINDS or is_shared) and not is_counted:
                 if rest_s is None:
@@ -435,8 +439,11 @@ class RecordHints:
         for group in groups:
             sums = self.groups_at_limit.get(group.name, group._replace(hits=0, pages_read_back=0))
             if group.hits and group.limit_bytes and group.pages_read_back > 0:
-                hits, pages = (sums.hits + group.hits, sums.pages_read_back + group.pages_read_back)
-                sums = group._replace(hits=hits, pages_read_back=pages, pids=sums.pids)
+                hit_count, pages = (
+                    sums.hits + group.hits,
+                    sums.pages_read_back + group.pages_read_back,
+                )
+                sums = group._replace(hits=hit_count, pages_read_back=pages, pids=sums.pids)
             if sums.hits and (
                 group.name in self.groups_at_limit or len(self.groups_at_limit) < MAX_NAMES
             ):

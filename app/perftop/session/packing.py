@@ -1,11 +1,10 @@
 """Packs frames and notes without loss, for the history in memory and for recordings.
 
-The form of a frame is the set of its blocks. A frame is packed as its difference from the previous
-frame of the same form; the first frame of a form, as its difference from zero. Within a column of a
-block, all rows change by similar, small amounts. So all differences of a column have the same size:
-the smallest of 0, 1, 2, 4 and 8 bytes that the largest difference fits into. Differences are
-signed, because gauges fall, and modulo 2**64.
-"""
+A frame's form is the set of blocks that it contains. A frame is packed as its difference from the
+previous frame of the same form; the first frame of a form, as its difference from zero. Within a
+column of a block, all rows change by similar, small amounts. So all differences of a column have
+the same size: the smallest of 0, 1, 2, 4 and 8 bytes that the largest difference fits into.
+Differences are signed, because gauges fall, and modulo 2**64."""
 
 from __future__ import annotations
 
@@ -81,7 +80,8 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
 
 def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Words:
     """Returns the rows of words from which `pack` made `packed`. `previous_words`: the row before
-    the first. Raises ValueError if a row is incomplete. Many rows take little longer than one."""
+    the first. Raises ValueError if a row is incomplete. Unpacking many rows takes little longer
+    than unpacking one."""
     count, columns = len(packed), len(layout.heights)
     if not layout.words:
         return np.zeros((count, 0), np.uint64)
@@ -102,8 +102,8 @@ def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Wo
     np.negative(signs, out=signs)
     folded >>= _SIGN_BIT
     folded ^= signs
-    for before, row in zip([previous_words, *folded], folded, strict=False):
-        np.add(row, before, out=row)  # np.add.accumulate would take eight times as long
+    for previous, row in zip([previous_words, *folded], folded, strict=False):
+        np.add(row, previous, out=row)  # np.add.accumulate would take eight times as long
     return folded
 
 
@@ -252,12 +252,14 @@ class Packer:
                 self._keep_last(form, rows[-1].copy())
                 blocks = self._layouts.blocks(form, rows.take(layout.inverse_order, axis=1))
                 for (index, (head, records, _)), of_frame in zip(batch, blocks, strict=True):
-                    seq, time_ns, lost, late = head
-                    messages[index] = wire.Frame(seq, time_ns, of_frame, lost, late, records)
+                    seq, time_ns, lost_count, late_count = head
+                    messages[index] = wire.Frame(
+                        seq, time_ns, of_frame, lost_count, late_count, records
+                    )
         return [message for message in messages if message is not None]
 
     def _keep_last(self, form: bytes, last_words: Words) -> None:
-        """Stores the newest words of a form. Packing and unpacking drop old words identically."""
+        """Stores the newest words of a form. Packing and unpacking must drop the same old words."""
         other_words = sum(len(words) for key, words in self._last_words.items() if key != form)
         if other_words + len(last_words) > MAX_WORDS:
             self._last_words.clear()
@@ -311,7 +313,8 @@ class Recorder:
         self.write_many([message])
 
     def write_many(self, messages: Sequence[TimedMessage]) -> None:
-        """Writes messages. The bytes are the same as one by one; many take little longer."""
+        """Writes messages. The bytes are the same as if each were written alone, but writing many
+        at once takes little longer than writing one."""
         while messages:
             first = self._block >= BLOCK_MESSAGES
             if first:

@@ -173,11 +173,11 @@ def _word_term(word: str, position: int) -> _Term:
 def _ranges(text: str, position: int, example: str) -> Ranges:
     ranges = []
     for item in text.split(","):
-        first, dash, last, remainder = _RANGE_PATTERN.findall(item)[0]
-        if remainder or not first or (dash and not last):
+        first, dash, last, rest = _RANGE_PATTERN.findall(item)[0]
+        if rest or not first or (dash and not last):
             problem = "a number is missing"
             problem = f"'{_shorten_text(item)}' is not a number or range" if item else problem
-            error_position = position + (len(item) - len(remainder) if first else 0)
+            error_position = position + (len(item) - len(rest) if first else 0)
             raise FilterError(f"{problem}: {example}", error_position)
         ranges.append((float(first), float(last or first)))
         if ranges[-1][0] > ranges[-1][1]:
@@ -203,7 +203,7 @@ def _topology_test(name: str, ranges: Ranges, session: Session, _: Interval | No
 
 class _Unit(NamedTuple):
     powers: dict[str, int]  # powers of ten by suffix, in lower case
-    step: float  # the last digit on the screen
+    step: float  # the last digit shown on the screen
     show: Callable[[float], str]
     example: str
 
@@ -227,7 +227,7 @@ def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
     key = name if is_event_key(name) else _NAMES.get(name.lower())
     if key is None:
         raise _unknown_metric(name, operator, position)
-    unit = _UNITS["1"] if key.endswith(PER_KI) else _RATE  # of an event
+    unit = _UNITS["1"] if key.endswith(PER_KI) else _RATE  # a counter of an event
     column = COLUMNS_BY_KEY.get(key) or RARE_METRICS.get(key)
     unit = unit if column is None else _UNITS[column.unit]
     if operator not in _ORDER_OPERATORS.keys() | _EQUAL_OPERATORS:
@@ -274,7 +274,7 @@ def _equals_as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
     text = unit.show(level)
     steps = np.abs(values - float(f"{text}e{unit.powers['']}")) / unit.step
     mask: Bools = steps < 0.499
-    for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # compare as text at the limits
+    for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # compared as text at the limits
         mask[row] = unit.show(float(values[row])) == text
     return mask
 
@@ -358,8 +358,8 @@ def nearest_moment(
     starts = [episode_moment(session, episode, interval) for episode in episodes]
     if not len(times) or not starts:
         return None
-    # The end of a sample, as moments on the screen are; otherwise, navigation would return to the
-    # same moment.
+    # Moments on the screen are ends of samples. Any other moment would make navigation return to
+    # the same episode.
     moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
     is_beyond = moments > interval.time_ns if direction > 0 else moments < interval.time_ns
     if not is_beyond.any():

@@ -40,7 +40,8 @@ from perftop.session.run_phases import BusyCpus, JobMoment, JobMoments, RunPhase
 from perftop.session.task_times import RunTimes
 
 MAX_BATCH = 256
-"""Maximum number of frames that are read ahead and computed at once. More would gain little."""
+"""Maximum number of frames that are read ahead and computed at once. Larger batches are hardly
+faster."""
 MAX_BATCH_BYTES = 3 << 19
 """Maximum size in bytes of the counters that are computed at once, for frames so large that
 MAX_BATCH of them are larger. Some sixty arrays of this size exist at the same time."""
@@ -53,15 +54,16 @@ MAX_WARNINGS = 20
 MAX_PROCESSES = 4096
 """Maximum number of processes with stored details (the newest)."""
 MAX_DETAIL = 1 << 14
-"""Maximum number of characters of a process's details. A big machine's list of CPUs has a third."""
+"""Maximum number of characters of a process's details. The list of CPUs of a large machine needs a
+third of this."""
 
 
 def max_batch(hello: wire.Hello) -> int:
     """Returns the maximum number of frames of this stream to read ahead and to compute at once."""
     frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
     fitting = MAX_BATCH_BYTES // max(1, frame_bytes)
-    few = min(MIN_BATCH, 3 * MAX_BATCH_BYTES // max(1, frame_bytes))
-    return max(1, few, min(MAX_BATCH, fitting))
+    min_frames = min(MIN_BATCH, 3 * MAX_BATCH_BYTES // max(1, frame_bytes))
+    return max(1, min_frames, min(MAX_BATCH, fitting))
 
 
 class Session:
@@ -223,15 +225,15 @@ class Session:
             self._notice_recalibration(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
         if self.neighbours.watched_job.name is not None:
-            last = first + 1  # only the job's newest record is kept
+            last = first + 1  # only the job's newest record is used
         elif self.tracks_losses and last > first + 1:
             times = batch.since_ns[first:last], batch.time_ns[first:last]
             last = first + self._losses.room_for_samples(*times)
         last, ended_episodes = self._detection.process(batch, first, last)
         self.log.add_ended(ended_episodes)
-        newest = batch.frames[last - 1]
-        self.now_ns, self.frames = newest.time_ns, self.frames + last - first
-        self.dropped_frames, self.late_samples = newest.lost, newest.late
+        newest_frame = batch.frames[last - 1]
+        self.now_ns, self.frames = newest_frame.time_ns, self.frames + last - first
+        self.dropped_frames, self.late_samples = newest_frame.lost, newest_frame.late
         self.newest_samples = batch, first, last
         self.reader.restore_best_traffic(batch, last - 1)
         if self.history is not None:
@@ -346,7 +348,7 @@ class Session:
         """Returns the interval since the last call, and starts the next one."""
         span, self._span = self._span, Span.empty(self.reader, self.now_ns)
         if span is self.run:
-            span = span.copy()  # arrays of the interval are views, and the run goes on
+            span = span.copy()  # the interval's arrays are views, and the run continues
         self._seq += 1
         interval = self._interval(span)
         if self.hello.watch is not None:

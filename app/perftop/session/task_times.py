@@ -29,12 +29,13 @@ MAX_TASKS = 4096
 MIN_WAIT = 0.05
 """Minimum share of the time for which a task must wait to count as waiting."""
 MIN_WAIT_SNAPSHOTS = 2
-"""Minimum number of snapshots with waiting times. One only covers 10 to 50 % of two seconds."""
+"""Minimum number of snapshots with waiting times. A single one covers only 10 to 50 % of two
+seconds."""
 MIN_TASKS_SENT = 3
 """Number of tasks of a CPU that the probe always sends. If it sends fewer, no others ran."""
 MIN_SEEN_SHARE = 0.7
-"""Share of a CPU's time above which the listed tasks are nearly all, if tasks wait there: three of
-four equal tasks run for 75 %, and a hypervisor may use some time."""
+"""Share of a CPU's time above which the listed tasks are nearly all, if tasks wait there. Of four
+equal tasks, the three listed ones run for 75 %, and a hypervisor may use some time."""
 MAX_FIRST_NS = 1_500_000_000
 """Maximum time in ns that the first snapshot covers."""
 MIN_CPU_SHARE = 0.01
@@ -86,7 +87,7 @@ class TaskTimes:
         return self.run_s - self.without_waits_s + self.wait_s
 
     def since(self, earlier: TaskTimes | None) -> TaskTimes:
-        # the earlier times were dropped meanwhile
+        # the earlier times have been dropped in the meantime
         if earlier is None or earlier.wanted_s > self.wanted_s:
             return self
         by_cpu = {
@@ -191,7 +192,8 @@ class ThrottledTasks:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the kernel counted all of `wait_s`: it counts once per CPU, not per task."""
+        """Whether the kernel counted all of `wait_s`: the kernel counts it once per CPU, not per
+        task."""
         return self.wait_s <= self.quota.throttled_s
 
 
@@ -260,13 +262,13 @@ class RunTimes:
 
     def __init__(
         self, cpus: Sequence[int], root: int = -1, quotas: Quotas | None = None,
-        shown: Collection[int] | None = None,
+        cpu_indexes: Collection[int] | None = None,
     ) -> None:  # fmt: skip
         """`cpus`: CPU numbers in the order of the returned arrays. `root`: as in JobFootprint.
-        `quotas`: those of the stream, which another object updates. `shown`: indexes of the CPUs
-        whose tasks count; None: all. The job counts on all CPUs."""
+        `quotas`: those of the stream, which another object updates. `cpu_indexes`: indexes of the
+        CPUs whose tasks count; None: all. The job counts on all CPUs."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
-        self._task_cpus = ["" if shown is not None and index not in shown else str(cpu)
+        self._task_cpus = ["" if cpu_indexes is not None and index not in cpu_indexes else str(cpu)
                            for index, cpu in enumerate(cpus)]  # fmt: skip
         """Key of each CPU in a record of tasks; '' for CPUs that do not count."""
         self.job = JobFootprint(root)
@@ -329,18 +331,20 @@ class RunTimes:
 
     def since(self, earlier: RunTimes) -> RunTimes:
         """Returns the times minus those of `earlier`, without tasks that have been idle since."""
-        later = self.copy(job_only=True)
-        later.threads = _times_since(self.threads, earlier.threads)
-        later.tasks = _times_since(self.tasks, earlier.tasks)
-        later._quotas = self.quotas.since(earlier.quotas)  # noqa: SLF001 - our class
-        later.covered_s -= earlier.covered_s
-        later.waiting_s -= earlier.waiting_s
-        later.wait_snapshots -= earlier.wait_snapshots
-        before = earlier.truncated_s
-        later.truncated_s = {cpu: s - before.get(cpu, 0.0) for cpu, s in self.truncated_s.items()}
-        if later.job.disk_s is not None:
-            later.job.disk_s -= earlier.job.disk_s or 0.0
-        return later
+        difference = self.copy(job_only=True)
+        difference.threads = _times_since(self.threads, earlier.threads)
+        difference.tasks = _times_since(self.tasks, earlier.tasks)
+        difference._quotas = self.quotas.since(earlier.quotas)  # noqa: SLF001 - our class
+        difference.covered_s -= earlier.covered_s
+        difference.waiting_s -= earlier.waiting_s
+        difference.wait_snapshots -= earlier.wait_snapshots
+        old_truncated_s = earlier.truncated_s
+        difference.truncated_s = {
+            cpu: s - old_truncated_s.get(cpu, 0.0) for cpu, s in self.truncated_s.items()
+        }
+        if difference.job.disk_s is not None:
+            difference.job.disk_s -= earlier.job.disk_s or 0.0
+        return difference
 
     def add_job_record(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
         """Adds the times of the job's threads in the frame at `time_ns`. Returns, by CPU, the
@@ -350,15 +354,15 @@ class RunTimes:
             self.job_has_waits |= thread.points[-1].wait_ns is not None
             key = thread.pid, thread.tid
             times = self.threads.get(key) or TaskTimes(thread.comm)
-            past = thread.latest_activity() if len(thread.points) > 1 else None
-            switches = None if past is None else past.voluntary + past.involuntary
+            activity = thread.latest_activity() if len(thread.points) > 1 else None
+            switches = None if activity is None else activity.voluntary + activity.involuntary
             times = times.with_record(thread.cpu, ran_s, waited_s, switches)
             if times.comm != thread.comm:
                 times = replace(times, comm=thread.comm)
             letter = watched_job.states.get(thread.tid)
-            if letter and letter not in DEAD_STATES and past is not None:
+            if letter and letter not in DEAD_STATES and activity is not None:
                 elapsed_s = (time_ns - thread.points[-2].time_ns) / 1e9
-                times = times.with_state(letter, elapsed_s, ran_s + waited_s, past.voluntary)
+                times = times.with_state(letter, elapsed_s, ran_s + waited_s, activity.voluntary)
             self.threads[key] = times
             if (index := self._position.get(thread.cpu)) is not None:
                 run_s[index] += ran_s
@@ -431,12 +435,12 @@ class RunTimes:
         """Returns the seconds for which threads slept after split locks, by the CPU on which each
         ran most. `tids`: threads named in the kernel's log. Threads whose mean sleep is too short
         or too long for a split lock are left out."""
-        named = {
+        named_threads = {
             (pid, tid): times for (pid, tid), times in self.threads.items()
             if tid in tids and times.sleeps
             and MIN_SPLIT_S <= times.rest_s / times.sleeps <= MAX_SPLIT_S
         }  # fmt: skip
-        return self._by_cpu(lambda times: times.rest_s, named)
+        return self._by_cpu(lambda times: times.rest_s, named_threads)
 
     def blocked_by_cpu(self) -> Floats:
         """Returns the seconds of the job's uninterruptible sleep, by the CPU of each thread."""
@@ -512,15 +516,15 @@ class TaskSums:
         rows, count = self.rows, len(self.rows)
         row = np.array([rows.setdefault(key, len(rows)) for key in keys], int)
         if len(rows) > count:
-            new = [(earlier.get(key, NO_TIMES), key[2]) for key in islice(rows, count, None)]
+            new_rows = [(earlier.get(key, NO_TIMES), key[2]) for key in islice(rows, count, None)]
             numbers = [[t.run_s, t.without_waits_s, t.wait_s, t.switches, t.by_cpu.get(cpu, 0.0),
-                        t.longest_s] for t, cpu in new]  # fmt: skip
+                        t.longest_s] for t, cpu in new_rows]  # fmt: skip
             self._numbers = np.concatenate([self._numbers, np.transpose(numbers)], axis=1)
         has_wait = np.isfinite(wait_s)
         known_s, waited_s = np.where(has_wait, run_s, 0.0), np.where(has_wait, wait_s, 0.0)
         switched = np.where(has_wait & np.isfinite(switches), switches, 0.0)
-        added = run_s, run_s - known_s, waited_s, switched, known_s, waited_s
-        for column, values in zip((0, 1, 2, 3, 4, 4), added, strict=True):
+        increments = run_s, run_s - known_s, waited_s, switched, known_s, waited_s
+        for column, values in zip((0, 1, 2, 3, 4, 4), increments, strict=True):
             np.add.at(self._numbers[column], row, values)
         # A task waited at most once each time before it ran.
         longest_s = np.where(np.isnan(switches), 0.0, waited_s / (switched + 1))
@@ -540,8 +544,8 @@ def _times_since(
 ) -> dict[K, TaskTimes]:
     """Returns the times minus `earlier`, without tasks that have no record since then."""
     pairs = ((key, task, earlier.get(key)) for key, task in times.items())
-    later = {key: task.since(before) for key, task, before in pairs if before is not task}
-    return {key: task for key, task in later.items()
+    new_times = {key: task.since(old) for key, task, old in pairs if old is not task}
+    return {key: task for key, task in new_times.items()
             if task.run_s > 0 or task.wait_s > 0 or task.elapsed_s > 0}  # fmt: skip
 
 

@@ -79,9 +79,9 @@ def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
         rows = interval.caches.get(L3_FIELDS[key], np.zeros(0))
         known_rows = np.flatnonzero(np.isfinite(rows)).tolist()
         positions = {session.topology[row].l3: row for row in known_rows}
-        for row, place in enumerate(session.topology):
-            if place.l3 in positions:
-                values[row] = rows[positions[place.l3]]
+        for row, entry in enumerate(session.topology):
+            if entry.l3 in positions:
+                values[row] = rows[positions[entry.l3]]
     elif interval.elapsed_s and (count := interval.counts.get(key)) is not None:
         return count / interval.elapsed_s if len(count) == len(values) else values
     return values
@@ -196,8 +196,10 @@ class CpuColumns:
                 else self._named_task(row, interval).casefold()
                 for row in rows.tolist()
             }  # fmt: skip
-            named = sorted((r for r in names if names[r]), key=lambda r: names[r], reverse=reverse)
-            return np.array([*named, *(row for row in names if not names[row])], np.intp)
+            named_rows = sorted(
+                (r for r in names if names[r]), key=lambda r: names[r], reverse=reverse
+            )
+            return np.array([*named_rows, *(row for row in names if not names[row])], np.intp)
         scale, digits = column.scale(clock)
         known_values = np.where(interval.online, self.values(column.key, interval), nan)
         values = np.round(known_values[rows] * scale, digits)
@@ -213,8 +215,8 @@ class CpuColumns:
         if not interval.tasks or not interval.online[row]:
             return ""
         tasks = interval.snapshot.tasks_on(str(self._session.topology[row].cpu))
-        seen = sum(task.share for task in tasks)
-        return unaccounted_text(float(interval.values["util"][row]), seen)
+        known_share = sum(task.share for task in tasks)
+        return unaccounted_text(float(interval.values["util"][row]), known_share)
 
     def _named_task(self, row: int, interval: Interval) -> str:
         if not interval.online[row]:
@@ -229,12 +231,12 @@ MIN_NAMED_UTIL = 0.05
 """Minimum busy share of a CPU for text on its unaccounted part."""
 
 
-def unaccounted_text(busy: float, seen: float) -> str:
+def unaccounted_text(busy: float, known_share: float) -> str:
     """Returns text on the busy time that known tasks do not account for; '' if it is less than
-    half. `busy`, `seen`: shares of the time for which the CPU was busy, and for which known tasks
-    ran."""
-    is_unseen = busy > MIN_NAMED_UTIL and seen < busy / 2
-    return f"not seen {100 * (1 - seen / busy):.0f} %" if is_unseen else ""
+    half. `busy`, `known_share`: shares of the time for which the CPU was busy, and for which known
+    tasks ran."""
+    is_unseen = busy > MIN_NAMED_UTIL and known_share < busy / 2
+    return f"not seen {100 * (1 - known_share / busy):.0f} %" if is_unseen else ""
 
 
 # --- Texts for all outputs on why a number is missing, in the whole stream or in one interval.
@@ -288,12 +290,12 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
         if is_served is None and key not in missing_by_key:
             reasons.append(wire.Missing(key, text))
     reasons += _metric_reasons(session, missing_by_key)
-    columns, named = session.counters.columns, {m.what for m in reasons}
-    missing_keys = [key for key in COUNTS if key not in columns and key not in named]
+    columns, explained_keys = session.counters.columns, {m.what for m in reasons}
+    missing_keys = [key for key in COUNTS if key not in columns and key not in explained_keys]
     reasons += [wire.Missing(key, UNCOUNTED_REASON) for key in missing_keys]
     for name, counter in (COUNTER_BY_NAME | SUM_COUNTERS).items():
         if counter not in columns and name not in missing_by_key:
-            # use the reason in hello
+            # hello has the reason
             kind = "power" if name == "energy_j" else name.partition("_")[0]
             reason = missing_by_key.get(counter) or missing_by_key.get(kind)
             reasons.append(_as_missing(name, reason, UNCOUNTED_REASON))
@@ -432,8 +434,12 @@ def absence_reason(session: Session, interval: Interval, row: int, key: str) -> 
     needed_keys = {key} if metric is None else session.evaluator.needed_counters(key)
     event_shares = interval.event_counted_shares
     events = [event_shares[name][row] for name in needed_keys & event_shares.keys()]
-    own = not needed_keys.isdisjoint(session.counters.multiplexed)
-    share = interval.counted_share[row] if own and interval.counted_share is not None else 1.0
+    is_multiplexed = not needed_keys.isdisjoint(session.counters.multiplexed)
+    share = (
+        interval.counted_share[row]
+        if is_multiplexed and interval.counted_share is not None
+        else 1.0
+    )
     if suspect_texts := doubt_texts(interval, row, {"tsc", *needed_keys}):
         return "; ".join(suspect_texts)
     if key == "involuntary" and share < MIN_COUNTED_SHARE:
@@ -509,7 +515,7 @@ def names_by_reason(
 def missing_text(session: Session) -> list[str]:
     """Returns a line for each reason: the missing numbers, the reason and the fix."""
     lines = names_by_reason(lasting_reasons(session), _listed_name).items()
-    texts = ((f"n/a: {', '.join(labels)} - {why}", fix) for (why, fix), labels in lines)
+    texts = ((f"n/a: {', '.join(labels)} - {reason}", fix) for (reason, fix), labels in lines)
     return [text + (f" · {fix}" if fix else "") for text, fix in texts]
 
 
@@ -528,5 +534,5 @@ def _listed_name(missing: wire.Missing) -> str | None:
     if key in _BANDWIDTH:
         return "memory bandwidth"
     metric = METRICS.get(key) or RARE_METRICS.get(key)
-    place = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
-    return (metric.label if metric else printable(key.removeprefix(EVENT_PREFIX))) + place
+    cpus_text = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
+    return (metric.label if metric else printable(key.removeprefix(EVENT_PREFIX))) + cpus_text
