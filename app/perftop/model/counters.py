@@ -308,10 +308,18 @@ class Quantities(dict[str, Floats]):
 # --- The cores of a stream, with their CPUs and packages.
 
 
-def packages(hello: wire.Hello) -> Ints:
-    """Returns the index of each CPU's package in `hello.packages`; -1 where unknown."""
-    package = {cpu: i for i, group in enumerate(hello.packages) for cpu in group}
-    return np.array([package.get(row.cpu, -1) for row in hello.topology], np.int64)
+def packages(hello: wire.Hello, topology: Sequence[wire.Cpu] = ()) -> Ints:
+    """Returns the index of each CPU's package in `hello.packages`; -1 where unknown. `topology`:
+    the present rows, if they differ from those of hello; the package of a CPU that was offline then
+    is known only from these."""
+    index_by_cpu = {cpu: i for i, group in enumerate(hello.packages) for cpu in group}
+    index_by_package: dict[int | None, int] = {
+        row.package: index_by_cpu[row.cpu] for row in hello.topology if row.cpu in index_by_cpu
+    }
+    index_by_package[None] = -1
+    rows = topology or hello.topology
+    indexes = [index_by_cpu.get(row.cpu, index_by_package.get(row.package, -1)) for row in rows]
+    return np.array(indexes, np.int64)
 
 
 def with_extra_column(values: Floats, fill: float) -> Floats:
@@ -325,7 +333,10 @@ class Cores:
     """The physical cores of a stream. Hotplug replaces the object. Arrays are indexed by core.
     Arguments of methods may have a leading axis of samples."""
 
-    def __init__(self, hello: wire.Hello, lists: list[list[int]]) -> None:
+    def __init__(
+        self, hello: wire.Hello, lists: list[list[int]], topology: Sequence[wire.Cpu] = ()
+    ) -> None:
+        """`topology`: as for `packages`."""
         self.lists = lists
         self._core_of_cpu = {cpu: i for i, core in enumerate(lists) for cpu in core}
         position = {row.cpu: i for i, row in enumerate(hello.topology)}
@@ -336,9 +347,11 @@ class Cores:
         """(cores, threads): each thread's index in `hello.topology`; -1 for missing threads."""
         self._by_thread: Ints = np.ascontiguousarray(self.rows.T)
         """The transpose of `rows`, because numpy is slow along a last axis of length two."""
-        self.package: Ints = packages(hello)[self.rows[:, 0]]
+        self.package_by_cpu = packages(hello, topology)
+        """Index of each CPU's package; -1 where unknown."""
+        self.package: Ints = self.package_by_cpu[self.rows[:, 0]]
         """Index of each core's package; -1 where unknown."""
-        types = [hello.topology[first_row].type for first_row in self.rows[:, 0]]
+        types = [(topology or hello.topology)[first_row].type for first_row in self.rows[:, 0]]
         kinds = [*zip(self.package.tolist(), types, strict=True)]
         number = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
         self.group: Ints = np.array([number[kind] for kind in kinds], int)

@@ -214,8 +214,8 @@ class SampleReader:
         reader._carried_s, reader._was_read = state.carried_s, state.was_read  # noqa: SLF001
         return reader
 
-    def regroup(self, cores: list[list[int]]) -> None:
-        self.cores = Cores(self.hello, cores)
+    def regroup(self, topology: Sequence[wire.Cpu]) -> None:
+        self.cores = Cores(self.hello, core_lists(topology), topology)
         self.splitter.regroup(self.cores)
         self.turbo.regroup(self.cores)
 

@@ -478,7 +478,7 @@ def mean_known(values: Floats) -> Floats:
         return np.asarray(np.where(is_known, values, 0.0).sum(axis=-1) / is_known.sum(axis=-1))
 
 
-def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:
+def core_lists(topology: Sequence[wire.Cpu]) -> list[list[int]]:
     """Returns the CPUs of each core, for a topology that has changed since hello. CPUs belong to
     the same core if their package, die and core number are the same."""
     cpus_by_core: dict[tuple[int | None, int | None, int | None], list[int]] = {}

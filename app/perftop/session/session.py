@@ -22,7 +22,7 @@ from perftop.detect.pipeline import Detection
 from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
-from perftop.model.smt import Calibration, core_lists
+from perftop.model.smt import Calibration
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
@@ -335,7 +335,7 @@ class Session:
         self.topology[row] = wire.row_after_hotplug(note, self.topology[row])
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
-            self.reader.regroup(core_lists(self.topology))
+            self.reader.regroup(self.topology)
         self.log.add_ended(self.detector.apply_hotplug(cpu, note.time_ns, online=online))
 
     def _warn(self, time_ns: int, text: str) -> None:

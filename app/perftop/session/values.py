@@ -17,7 +17,7 @@ from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import ClockUnit, printable, ranges
 from perftop.model import numbers
-from perftop.model.counters import MIN_COUNTED_SHARE
+from perftop.model.counters import MIN_COUNTED_SHARE, with_extra_column
 from perftop.model.delta import Doubt, doubts_by_cpu
 from perftop.model.evaluation import LOST_RATIO
 from perftop.model.machine_totals import (
@@ -72,9 +72,9 @@ def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
         return interval.cores.by_cpu(attrgetter(CORE_ARRAYS[key])(interval))
     values = np.full(len(session.topology), nan)
     if key in PACKAGE_FIELDS:
-        rows = interval.packages.get(PACKAGE_FIELDS[key], np.zeros(0))
-        for cpus, value in zip(session.hello.packages, rows, strict=False):
-            values[[session.position[cpu] for cpu in cpus]] = value
+        rows = interval.packages.get(PACKAGE_FIELDS[key])
+        if rows is not None:
+            return with_extra_column(rows, nan)[interval.cores.package_by_cpu]
     elif key in L3_FIELDS:
         rows = interval.caches.get(L3_FIELDS[key], np.zeros(0))
         known_rows = np.flatnonzero(np.isfinite(rows)).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -285,7 +286,7 @@ def test_the_distribution_of_the_machine_does_not_depend_on_those_of_cpus() -> N
         session.distribution = Distribution(session.selected, 40_000, 2, by_cpu=by_cpu)
         for index, message in enumerate(sent):
             if index == 100:
-                session.reader.regroup([[row.cpu] for row in hello.topology])
+                session.reader.regroup([replace(row, core=row.cpu) for row in hello.topology])
             session.apply(message)
     whole, machine_only = (session.distribution.finish() for session in sessions)
     assert machine_only._kept_samples.shape == (len(whole._kept_samples), len(METRICS))

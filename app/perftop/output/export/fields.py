@@ -17,7 +17,7 @@ from perftop.base.arrays import Codes, Floats, Ints
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.model import numbers
-from perftop.model.counters import Cores, packages, with_extra_column
+from perftop.model.counters import Cores, with_extra_column
 from perftop.model.machine_totals import COUNTER_BY_NAME
 from perftop.model.numbers import (
     COUNTS,
@@ -57,7 +57,6 @@ class RowBlock:
         self.session, self.rows = session, session.selected
         self._index: Ints = np.array(self.rows, int)
         self._has_all = self.rows == [*range(len(session.topology))]
-        self._packages: Ints = packages(session.hello)[self._index]
         self._topology: list[Cpu] = []
         self._topology_columns: dict[str, Floats] = {}
         self._snapshot: TaskSnapshot | None = None
@@ -87,9 +86,10 @@ class RowBlock:
 
     def owners(self, scope: Scope) -> Ints:
         """Returns the index in a column of each row's core or package, and otherwise of its CPU."""
-        if scope == "core":
-            return np.asarray(self.cores.core_by_cpu[self._index])
-        return self._packages if scope == "package" else np.arange(len(self.rows))
+        if scope in OWNER_SCOPES:
+            owners = {"core": self.cores.core_by_cpu, "package": self.cores.package_by_cpu}[scope]
+            return np.asarray(owners[self._index])
+        return np.arange(len(self.rows))
 
     def by_row(self, column: Column, scope: Scope) -> Column:
         """Returns the values of a column by exported CPU."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from sim_streams import messages_lasting
 
 from perfprobe import wire
 from perfprobe.wire import Frame, Hello, Message, Note
+from perftop.output.export.fields import RowBlock, chosen_fields
 from perftop.session.session import Session
 from perftop.session.values import cpu_values
 
@@ -124,6 +126,32 @@ def test_each_cpu_has_the_value_of_its_package() -> None:
     for cpus, rate in zip(hello.packages, interval.packages[KEYS[1][8:]], strict=True):
         assert {float(result[session.position[cpu]]) for cpu in cpus} == {float(rate)}
     assert np.isnan(cpu_values(session, interval, KEYS[2])).all()  # no L3 monitoring here
+
+
+def test_a_cpu_whose_package_is_known_only_after_hello_has_the_values_of_its_package() -> None:
+    """While a CPU is offline, Linux names neither its core nor its package."""
+    hello, messages = simulated_messages()
+    late = hello.topology[-1]
+    assert late.package == 1
+    unknown = replace(late, online=False, package=None, core=None, siblings=[])
+    known = {cpu for cpus in hello.packages for cpu in cpus} - {late.cpu}
+    partial_hello = replace(
+        hello, topology=[*hello.topology[:-1], unknown],
+        cores=[core for core in hello.cores if late.cpu not in core],
+        packages=[[cpu for cpu in cpus if cpu in known] for cpus in hello.packages],
+    )  # fmt: skip
+    session, data = Session(partial_hello), {"cpu": late.cpu, "online": True, "row": asdict(late)}
+    block = RowBlock(session)
+    session_of(session, [*messages[:20], Note("hotplug", messages[19].time_ns, data=data)])
+    session.take_interval()
+    session_of(session, messages[20:])
+    interval = session.take_interval()
+    block.add(interval)
+    (field,) = chosen_fields([KEYS[1]])
+    values = block.by_row(field.values(block), field.scope)[0]
+    assert values[-1] == values[session.position[hello.packages[1][0]]] > 0
+    assert cpu_values(session, interval, KEYS[1])[-1] == values[-1]
+    assert interval.cores.package[interval.cores.core_by_cpu[-1]] == late.package
 
 
 def test_exports_have_a_package_metric_once_a_package(tmp_path: Path) -> None:

@@ -350,6 +350,7 @@ def test_cores_with_the_same_number_are_distinguished() -> None:
 
 def test_cpus_without_a_package_have_no_package_label() -> None:
     hello = synth.hello([synth.REF], cores=2, threads=1)
+    hello.topology[1] = dataclasses.replace(hello.topology[1], package=None)
     hello = dataclasses.replace(hello, packages=[[0]])
     frames = [synth.frame(hello, seq, {"ref": [STEP // 2 * seq] * 2}) for seq in range(3)]
     _, page = fed_page([hello, *frames])
