@@ -75,9 +75,9 @@ def _show_help(args: argparse.Namespace) -> int:
         lines = verbs[topic].format_help().splitlines()
     else:
         text = f"unknown page {topic!r}"
-        naming = [name for name in topics if page.contains_word(page.read_page(name), topic)]
+        related_pages = [name for name in topics if page.contains_word(page.read_page(name), topic)]
         suggestion = did_you_mean(topic, [*topics, *verbs], f"known: {', '.join(topics)}")
-        hint = f"; see {', '.join(naming)}" if naming else suggestion
+        hint = f"; see {', '.join(related_pages)}" if related_pages else suggestion
         raise Failed(f"{text}{hint}", USAGE)
     text = "\n".join(lines)
     if not is_full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
@@ -269,9 +269,9 @@ def _check_verb(arguments: list[str]) -> None:
     if verb in VERBS:
         return
     program = shutil.which(verb) is not None
-    near = "" if program else did_you_mean(verb, [*VERBS, *GENERAL_OPTIONS])
-    text = f"unknown command {verb!r}{near or '; see perftop --help'}"
-    if program or (arguments[1:] and not near):
+    suggestion = "" if program else did_you_mean(verb, [*VERBS, *GENERAL_OPTIONS])
+    text = f"unknown command {verb!r}{suggestion or '; see perftop --help'}"
+    if program or (arguments[1:] and not suggestion):
         text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
     raise Failed(text, USAGE)
 
@@ -289,14 +289,14 @@ def _unexpected_text(verb: str, arguments: list[str]) -> str:
             name: [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
             for name, parser in verbs.items()
         }
-        takers = [
+        verbs_with_command = [
             name for name in dict.fromkeys((*COMMAND_VERBS, *verbs)) if first in by_verb[name]
         ]
-        if takers:
-            return f"{text}; {first} is for {', '.join(takers[:3])}"
+        if verbs_with_command:
+            return f"{text}; {first} is for {', '.join(verbs_with_command[:3])}"
         help_text = f"see perftop {verb} --help"
-        long = by_verb.get(verb, ()) if first.startswith("--") else ()
-        return text + did_you_mean(first, long, help_text)
+        long_options = by_verb.get(verb, ()) if first.startswith("--") else ()
+        return text + did_you_mean(first, long_options, help_text)
     if verb == "record" and not arguments[1:]:
         return f"{text}; where to write: perftop record -o {shlex.quote(first)}"
     if verb in COMMAND_VERBS:
@@ -344,15 +344,15 @@ _OPTION_HINTS = {
 def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
     """Translates options of other tools to options of perftop. The first argument is a verb. Raises
     Failed, with a hint, for an option that means something else in perftop."""
-    verb, *rest = arguments
+    verb, *remaining = arguments
     if verb in {"-V", "-v"}:
         return ["--version"]
-    if verb in {"-h", "--help"} and rest:
-        return ["help", *rest]
+    if verb in {"-h", "--help"} and remaining:
+        return ["help", *remaining]
     if verb not in TRANSLATED_VERBS:
         return [*arguments]
     words, wants_ms = [verb], False
-    for word in rest:
+    for word in remaining:
         name, equals, value = word.partition("=")
         short = re.fullmatch(r"(-[pCIxn])(.+)", word)
         if short and not word.startswith("--"):
@@ -361,15 +361,15 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
             wants_ms = False
             words.append(_as_milliseconds(word))
         elif name in _COUNT_OPTIONS and verb != "stat":
-            how = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
-            raise Failed(f"{verb} has no option {name}; to set the duration: {how}", USAGE)
+            alternative = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
+            raise Failed(f"{verb} has no option {name}; to set the duration: {alternative}", USAGE)
         elif name in _RENAMED_OPTIONS:
             words += [_RENAMED_OPTIONS[name], value] if equals else [_RENAMED_OPTIONS[name]]
         elif name in _MS_OPTIONS:
             wants_ms = not equals
             words += ["--interval", _as_milliseconds(value)] if equals else ["--interval"]
         elif name == "-A" and verb == "stat":
-            if {"-B", "-r"}.isdisjoint(rest):
+            if {"-B", "-r"}.isdisjoint(remaining):
                 raise Failed(f"-A needs -r N and -B 'CMD'; {_ROWS_HINT}", USAGE)
             words.append(word)
         elif name in _OPTION_HINTS:

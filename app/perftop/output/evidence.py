@@ -106,16 +106,16 @@ def _task_names(tasks: Hypervisor | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
         else f"{task.comm}[{task.pid}] on CPU {task.cpu}"
         for task in tasks[:MAX_NAMES]
     ]  # fmt: skip
-    more = f" and {len(tasks) - MAX_NAMES} more" if len(tasks) > MAX_NAMES else ""
-    return ", ".join(names) + more
+    suffix = f" and {len(tasks) - MAX_NAMES} more" if len(tasks) > MAX_NAMES else ""
+    return ", ".join(names) + suffix
 
 
 def _text_formatter(text: str) -> Callable[[Any], str]:
     return lambda _: text
 
 
-def _share_formatter(whole: str, before: str = "") -> Callable[[float], str]:
-    return lambda share: f"{before}{whole_percent(share)} of {whole}"
+def _share_formatter(suffix: str, prefix: str = "") -> Callable[[float], str]:
+    return lambda share: f"{prefix}{whole_percent(share)} of {suffix}"
 
 
 _PCU = _share_formatter("the power control unit's cycles", "in ")
@@ -241,16 +241,16 @@ def clues(report: Report) -> list[Clue]:
 def _memory_limit_clue(report: Report) -> Iterator[Clue]:
     """Yields a clue if the watched job waited for the disk while its control group was at its
     memory limit. The kernel counts a wait for a file that is read again as one for the disk."""
-    spent, job_pids = report.job_time, {pid for pid, _ in report.totals.times.threads}
+    job_time, job_pids = report.job_time, {pid for pid, _ in report.totals.times.threads}
     groups = report.session.hints.groups_at_limit.values()
     group = next((group for group in groups if not group.pids.isdisjoint(job_pids)), None)
-    if group is None or spent is None or spent.disk_s < MIN_WORK_SHARE * sum(spent):
+    if group is None or job_time is None or job_time.disk_s < MIN_WORK_SHARE * sum(job_time):
         return
     yield Clue(
         "memory-limit-reads",
         f"its group was at its memory limit of {group.limit_bytes / 1e6:.0f} MB {group.hits} times"
         f" and read {4096 * group.pages_read_back / 1e9:.1f} GB back, and it waited"
-        f" {spent.disk_s:.1f} s for the disk: files may be read again because memory is short",
+        f" {job_time.disk_s:.1f} s for the disk: files may be read again because memory is short",
         cause_of("memory-limit").remedy,
     )
 
@@ -274,23 +274,23 @@ def _kernel_clues(report: Report) -> list[Clue]:
             by_kind.setdefault(kind, {})[work] = seconds * share_per_s
     clues: dict[str, Clue] = {}
     for shares in sorted(by_kind.values(), key=lambda shares: -sum(shares.values())):
-        share, worst = min(1.0, sum(shares.values())), max(shares, key=lambda work: shares[work])
-        kind = worst.kind
+        share, main = min(1.0, sum(shares.values())), max(shares, key=lambda work: shares[work])
+        kind = main.kind
         is_lost = kind in LOST_KERNEL_WORK
-        least = MIN_LOST_SHARE if is_lost else MIN_WORK_SHARE
-        if kind in clues or kind not in KERNEL_WORK or share < least:
+        min_share = MIN_LOST_SHARE if is_lost else MIN_WORK_SHARE
+        if kind in clues or kind not in KERNEL_WORK or share < min_share:
             continue
         text, remedy = KERNEL_WORK[kind]
         for setting in COSTLY_SETTINGS:
-            if setting.work[0] == kind != "" and worst.function.startswith(setting.work[1]):
+            if setting.work[0] == kind != "" and main.function.startswith(setting.work[1]):
                 remedy = setting.remedy
-        activity = text.format(worst.function)
-        others = len({work.pid for work in shares}) - 1
-        more = f" and {others} more" if others else ""
+        activity = text.format(main.function)
+        other_count = len({work.pid for work in shares}) - 1
+        others_text = f" and {other_count} more" if other_count else ""
         text = f"{whole_percent(share)} of the time is spent {activity},"
-        text += f" by {worst.comm}[{worst.pid}]{more}"
-        lost, activity = (share, activity) if is_lost else (nan, "")
-        clues[kind] = Clue(f"kernel-{kind or 'function'}", text, remedy, nan, lost, activity)
+        text += f" by {main.comm}[{main.pid}]{others_text}"
+        lost_share, activity = (share, activity) if is_lost else (nan, "")
+        clues[kind] = Clue(f"kernel-{kind or 'function'}", text, remedy, nan, lost_share, activity)
     return [*clues.values()]
 
 
@@ -345,8 +345,8 @@ def job_mean(report: Report, by_cpu: Floats) -> float:
     weights[[*session.selected]] = 1.0
     if session.neighbours.watched_job.name is not None and sums.wanted_s.any():
         weights = np.maximum(sums.wanted_s, 0.0)
-    known = np.isfinite(by_cpu) & (weights > 0)
-    return float(np.average(by_cpu[known], weights=weights[known])) if known.any() else nan
+    is_known = np.isfinite(by_cpu) & (weights > 0)
+    return float(np.average(by_cpu[is_known], weights=weights[is_known])) if is_known.any() else nan
 
 
 # --- Losses that were looked for, and losses that cannot be measured here.
@@ -371,7 +371,7 @@ L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
 def measured_losses(report: Report) -> list[Check]:
     """Returns the losses that can be measured here, the costliest first."""
     session, totals, interval, sums = report.session, report.totals, report.interval, report.sums
-    chosen = session.evaluator.variants
+    variants = session.evaluator.variants
     shares = sums.shares()
     results: list[Check] = []
 
@@ -393,16 +393,16 @@ def measured_losses(report: Report) -> list[Check]:
     def of_kinds(*kinds: str) -> list[Cause]:
         return [cause for cause in shares if cause[0] in kinds]
 
-    if chosen["busy_hz"] and (clocks := _mean_clocks(report)):
+    if variants["busy_hz"] and (clocks := _mean_clocks(report)):
         slower = of_kinds(*(key for key, kind in KINDS.items() if kind.costs_cycles))
         add("clock", "a clock below its ceiling", clocks, f"clock ({clocks})", *slower)
     if totals.times.has_waits:
         waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
         brief = f"waiting for a CPU ({percent(shares.get(WAIT_CAUSE, 0.0))} %)"
-        waited = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
+        wait_text = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
         if (longest_s := totals.times.longest_wait_s) >= MIN_LONG_WAIT_S:
-            waited += f", once {short_duration(longest_s)} or longer"
-        add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
+            wait_text += f", once {short_duration(longest_s)} or longer"
+        add("wait", "tasks waiting for a CPU", wait_text, brief, WAIT_CAUSE)
     hard, soft = (session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS)
     if report.is_whole_run and hard is not None and soft is not None:
         interrupt_share = job_mean(report, hard + soft)
@@ -413,28 +413,34 @@ def measured_losses(report: Report) -> list[Check]:
         wait = "tasks waiting for memory"
         add_share("memory-stalls", wait, "waiting for memory", pressure, "memory-stall")
     halts = interval.values.mean("involuntary", session.selected)
-    if chosen["involuntary"] and np.isfinite(halts):
+    if variants["involuntary"] and np.isfinite(halts):
         name, smi = "involuntary halts", interval.counts.get("smi")
         result = ""
         if smi is not None and np.isfinite(smi).any():
             result = count_noun(int(np.nanmax(smi)), "SMI")
         add_share("halts", name, name, halts, "involuntary-halt", "throttle", result=result)
-    if session.has_smt and chosen["ipc"]:
-        seen = "no task ran slower than when alone"
-        add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
+    if session.has_smt and variants["ipc"]:
+        result_text = "no task ran slower than when alone"
+        add(
+            "sibling",
+            "tasks slowed by a sibling",
+            result_text,
+            "siblings",
+            ("neighbour", "sibling"),
+        )
     is_read = not _has_unread_cpu(report)
-    if MEMORY_SHARE in interval.machine and chosen["ipc"] and is_read:
+    if MEMORY_SHARE in interval.machine and variants["ipc"] and is_read:
         gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
-        seen = f"{gb_per_s:.1f} GB/s" if isfinite(gb_per_s) else "not read"
-        brief = f"memory bandwidth ({seen})"
-        add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
+        result_text = f"{gb_per_s:.1f} GB/s" if isfinite(gb_per_s) else "not read"
+        brief = f"memory bandwidth ({result_text})"
+        add("memory", "saturated memory bandwidth", result_text, brief, ("neighbour", "memory"))
     if session.neighbours.cache.is_available and is_read:
         add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
             ("neighbour", "cache"))  # fmt: skip
-    stolen = interval.values.mean("steal", session.selected)
-    if chosen["steal"] and isfinite(stolen):
+    steal = interval.values.mean("steal", session.selected)
+    if variants["steal"] and isfinite(steal):
         result = "" if session.hello.virtualisation else "no hypervisor"
-        add_share("steal", "steal", "steal", stolen, STEAL_CAUSE[0], result=result)
+        add_share("steal", "steal", "steal", steal, STEAL_CAUSE[0], result=result)
     heat = interval.machine.get("temperature_c", nan)
     if isfinite(heat) and not any(e.cause == "thermal" for e in report.episodes):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
@@ -455,8 +461,8 @@ def _mean_clocks(report: Report) -> str:
     session, interval, cores = report.session, report.interval, report.interval.cores
     ceiling = cores.by_cpu(interval.ceilings.low_hz)
     busy, util = interval.values["busy_hz"], interval.values["util"]
-    known = np.isfinite(busy) & np.isfinite(ceiling)
-    rows = [row for row in session.selected if util[row] >= 0.1 and known[row]]
+    is_known = np.isfinite(busy) & np.isfinite(ceiling)
+    rows = [row for row in session.selected if util[row] >= 0.1 and is_known[row]]
     if not rows:
         return ""
     clock, limit = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
@@ -472,28 +478,28 @@ def unmeasured_losses(report: Report) -> list[UnmeasuredLoss]:
         lasting_reasons(session),
         lambda missing: None if missing.what in hidden else _UNMEASURED_NAMES.get(missing.what),
     )
-    unseen = [(", ".join(names), why, fix) for (why, fix), names in reasons.items()]
+    losses = [(", ".join(names), reason, fix) for (reason, fix), names in reasons.items()]
     variants = session.evaluator.variants
     if not times.has_waits:
         short = "too short to tell" if times.wait_snapshots else ""
-        why = short or "known after 3 s, if the kernel reports it"
-        unseen.append(("waiting for a CPU", why, None))
+        reason = short or "known after 3 s, if the kernel reports it"
+        losses.append(("waiting for a CPU", reason, None))
     if variants["involuntary"] and not np.isfinite(
         interval.values.mean("involuntary", session.selected)
     ):
         run = session.run_interval()
         if not np.isfinite(run.values.mean("involuntary", session.selected)):
-            unseen.append(
+            losses.append(
                 ("halts", unknown_reason(session, run, session.selected, "involuntary"), None)
             )
-    if not unseen and report.job_time is not None:
-        unseen = [SLEEP_REASONS]  # the report says for how long the job slept
-    elif not unseen:
+    if not losses and report.job_time is not None:
+        losses = [SLEEP_REASONS]  # the report says for how long the job slept
+    elif not losses:
         is_watched = session.neighbours.watched_job.name is not None
-        unseen = [WAITS_OF_JOB if is_watched else WAITS_OF_NO_JOB]
+        losses = [WAITS_OF_JOB if is_watched else WAITS_OF_NO_JOB]
     if variants["ipc"] and not session.neighbours.cache.is_available:
         is_intel = session.hello.identity.vendor == "GenuineIntel"
-        unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
+        losses.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
     if variants["ipc"] and _has_unread_cpu(report):
-        unseen.append(("losses to others in the package", "not all of its CPUs are read", None))
-    return unseen
+        losses.append(("losses to others in the package", "not all of its CPUs are read", None))
+    return losses

@@ -139,8 +139,8 @@ class Report:
     @property
     def disk_share(self) -> float:
         """Share of the time for which the job's threads waited for the disk; 0 if unknown."""
-        spent = self.job_time
-        return spent.disk_s / sum(spent) if spent is not None and sum(spent) > 0 else 0.0
+        times = self.job_time
+        return times.disk_s / sum(times) if times is not None and sum(times) > 0 else 0.0
 
     @property
     def lost_ratio(self) -> float:

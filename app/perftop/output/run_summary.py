@@ -183,7 +183,7 @@ def summary_line(
 ) -> Line:  # fmt: skip
     interval, extremes = session.run_interval(), session.distribution.finish()
     machine = _measures(session, interval, session.selected, extremes.machine)
-    why = machine.pop("why", {})
+    reasons = machine.pop("why", {})
     line: Line = {
         "type": "summary",
         "elapsed_s": json_number(elapsed_s),
@@ -213,8 +213,8 @@ def summary_line(
     if line["others"] is None:
         del line["others"]
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
-        why["energy_j"] = UNREAD_REASON
-    return line | {"why": why} if why else line
+        reasons["energy_j"] = UNREAD_REASON
+    return line | {"why": reasons} if reasons else line
 
 
 def _loss_fields(session: Session) -> Line:
@@ -231,8 +231,8 @@ def _loss_fields(session: Session) -> Line:
     ]  # fmt: skip
     spans = {f"{name}_s": json_number(getattr(busy, f"{name}_s")) for name in
              ("all", "one", "between", "none")}  # fmt: skip
-    more = {"alone": busy.single_cpu_task, "cpus": len(session.selected)}
-    return {"causes": causes, "busy": spans | more}
+    extra_fields = {"alone": busy.single_cpu_task, "cpus": len(session.selected)}
+    return {"causes": causes, "busy": spans | extra_fields}
 
 
 def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:
@@ -245,10 +245,10 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
     for (pid, comm, cpu), times in session.run_times.tasks.items():
         if cpu != UNKNOWN_CPU and pid not in footprint.pids and comm not in OWN_NAMES:
             run_s_by_cpu.setdefault((pid, comm), {})[cpu] = times.run_s
-    run_s = {who: sum(by_cpu.values()) for who, by_cpu in run_s_by_cpu.items()}
+    run_s = {task: sum(by_cpu.values()) for task, by_cpu in run_s_by_cpu.items()}
     busiest_task: Line | None = None
     if run_s:
-        busiest = pid, comm = max(run_s, key=lambda who: run_s[who])
+        busiest = pid, comm = max(run_s, key=lambda task: run_s[task])
         cpus = sorted(run_s_by_cpu[busiest])
         ran_s = json_number(run_s[busiest])
         busiest_task = {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": cpus}
@@ -265,21 +265,21 @@ def _job_line(
     if footprint is None or not rows:
         return {"job": None, "rest": None}
     ran_s = run_times_of_others(session.run_times.tasks, cpus, footprint.pids)
-    neighbours = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_NEIGHBOURS]
-    spent = session.run_times.job_time()
+    neighbours = sorted(ran_s, key=lambda task: -ran_s[task])[:MAX_NEIGHBOURS]
+    job_time = session.run_times.job_time()
     job = _group_line(session, interval, extremes, rows) | {
         "seen_s": json_number(footprint.run_s), "waited_s": json_number(footprint.waited_s),
-        "longest_wait_s": None if spent is None
+        "longest_wait_s": None if job_time is None
         else json_number(session.run_times.longest_wait_s),
         "disk_s": json_number(footprint.disk_s),
-        **{key: None if spent is None else json_number(getattr(spent, key))
+        **{key: None if job_time is None else json_number(getattr(job_time, key))
            for key in ("quota_s", "stopped_s", "slept_s")},
         "behind": [{"pid": pid, "comm": comm, "ran_s": json_number(ran_s[pid, comm])}
                    for pid, comm in neighbours],
     }  # fmt: skip
     other_rows = [row for row in session.selected if row not in rows and session.online[row]]
-    rest = _group_line(session, interval, extremes, other_rows) if other_rows else None
-    return {"job": job, "rest": rest}
+    other_line = _group_line(session, interval, extremes, other_rows) if other_rows else None
+    return {"job": job, "rest": other_line}
 
 
 def _total_counts(session: Session, interval: Interval) -> Line:
@@ -332,8 +332,8 @@ def _measures(
                   for key in session.evaluator.metrics}  # fmt: skip
     variants_by_key = session.evaluator.variants.items()
     missing_keys = [key for key, variants in variants_by_key if variants and line[key] is None]
-    why = {key: unknown_reason(session, interval, rows, key) for key in missing_keys}
-    return line | {"why": why} if why else line
+    reasons = {key: unknown_reason(session, interval, rows, key) for key in missing_keys}
+    return line | {"why": reasons} if reasons else line
 
 
 def _group_line(
@@ -349,9 +349,11 @@ def _core_line(session: Session, interval: Interval, extremes: Distribution, cor
     smt = {state: _measure_json(means[state], extremes.core(state, core)) for state in STATES}
     line: Line = {"package": first.package, "core": first.core, "smt": smt, "smt_method": method}
     is_missing = {"smt": None in smt.values(), "smt_method": method is None}
-    why = {"smt": BOUNDS_REASON} if method == "bounds" else state_reasons(session, interval, core)
-    why = {key: reason for key, reason in why.items() if is_missing.get(key)}
-    return line | {"why": why} if why else line
+    reasons = (
+        {"smt": BOUNDS_REASON} if method == "bounds" else state_reasons(session, interval, core)
+    )
+    reasons = {key: reason for key, reason in reasons.items() if is_missing.get(key)}
+    return line | {"why": reasons} if reasons else line
 
 
 # --- How a command spent its time, as text: the run as one bar, divided into phases, and a table.
@@ -385,9 +387,9 @@ TIME_USES = (
 """The uses of time, in the order of JobTime's fields."""
 
 
-def spent_text(spent: JobTime) -> str:
+def spent_text(times: JobTime) -> str:
     """Returns text on how a job's threads spent their time, without times below MIN_SHOWN_S."""
-    uses = zip(TIME_USES, spent, strict=True)
+    uses = zip(TIME_USES, times, strict=True)
     parts = [f"{use.words} {seconds:.1f} s" for use, seconds in uses if seconds >= MIN_SHOWN_S]
     return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
@@ -395,8 +397,8 @@ def spent_text(spent: JobTime) -> str:
 def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     """Returns the bar with its legend, and a table if there are several phases; [] if it is unknown
     how the threads spent their time, or if they only slept in a run without marks."""
-    nothing = JobTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    spent_s = [phase.times.job_time() or nothing for phase in phases]
+    no_time = JobTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    spent_s = [phase.times.job_time() or no_time for phase in phases]
     awake_s = sum(sum(times) - times.slept_s for times in spent_s)
     if (len(phases) < 2 and awake_s < MIN_SHOWN_S) or not any(map(sum, spent_s)):
         return []

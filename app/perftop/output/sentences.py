@@ -49,8 +49,8 @@ def command_name(argv: Sequence[str], busiest: str = "") -> str:
     """Returns the name of the program that a command runs, which for wrappers such as `nice` is
     among the arguments. `busiest`: the name of the busiest thread, used if it is an argument."""
     names = [PurePath(word).name or word for word in argv]
-    if busiest and (named := [name for name in names if name[:MAX_COMM] == busiest]):
-        return named[0]
+    if busiest and (matches := [name for name in names if name[:MAX_COMM] == busiest]):
+        return matches[0]
     programs = names if names[0] in _WRAPPERS else names[:1]
     programs = [n for n in programs if n not in _WRAPPERS and not _WRAPPER_ARGUMENT.fullmatch(n)]
     return next(iter(programs), names[0])
@@ -65,11 +65,11 @@ def cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 24
     online = [row for row in topology if row.online]
     chosen_rows = [row for row in online if row.cpu in chosen_cpus]
     units = _whole_units(online, chosen_rows, len(chosen_cpus))
-    what, names = units or ("CPU", ranges(chosen_cpus))
+    noun, names = units or ("CPU", ranges(chosen_cpus))
     if not set(",-").intersection(names):
-        return f"{what} {names}"
+        return f"{noun} {names}"
     if len(names) <= max_length:
-        return f"{what}s {names}"
+        return f"{noun}s {names}"
     names = ranges(chosen_cpus)[:max_length].rpartition(",")[0]
     return f"{len(chosen_cpus)} CPUs {names},{ELLIPSIS}"
 
@@ -91,13 +91,16 @@ def short_cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], first: int | N
 
 
 def _whole_units(
-    online: Sequence[Cpu], chosen: Sequence[Cpu], count: int
+    online: Sequence[Cpu], chosen_cpus: Sequence[Cpu], count: int
 ) -> tuple[str, str] | None:
     """Returns the kind and the numbers of the packages or cores that consist of exactly these CPUs;
-    None if there are none. `chosen`: the online ones of the `count` CPUs."""
-    cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
+    None if there are none. `chosen_cpus`: the online ones of the `count` CPUs."""
+    cores, packages = (
+        {(row.package, row.core) for row in chosen_cpus},
+        {row.package for row in chosen_cpus},
+    )
     numbers = [package for package in packages if package is not None]
-    if len(numbers) < len(packages) or len(chosen) != count:
+    if len(numbers) < len(packages) or len(chosen_cpus) != count:
         return None
     of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
     of_packages = sum(row.package in packages for row in online) == count > len(packages)
@@ -151,10 +154,10 @@ def clocks_text(episodes: Iterable[Episode]) -> str:
         (len(e.cpus) * max(1, (e.end_ns or e.start_ns) - e.start_ns), e.evidence)
         for e in episodes if {"busy_hz", "ceiling_hz"} <= e.evidence.keys()
     ]  # fmt: skip
-    if not (whole := sum(weight for weight, _ in weighted)):
+    if not (total_weight := sum(weight for weight, _ in weighted)):
         return ""
     busy_hz, ceiling_hz = (
-        sum(weight * evidence[key] for weight, evidence in weighted) / whole
+        sum(weight * evidence[key] for weight, evidence in weighted) / total_weight
         for key in ("busy_hz", "ceiling_hz")
     )
     return f"{busy_hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
@@ -183,8 +186,8 @@ def subject_of(episode: Episode) -> str:
         return "A PROCHOT signal from outside"
     if governor := episode.evidence.get("governor"):
         return f"The governor {safe_text(governor, MAX_OWNER)}"
-    if by := episode.evidence.get("stopped_by"):
-        return f"{by[0].upper()}{by[1:]}"
+    if stopper := episode.evidence.get("stopped_by"):
+        return f"{stopper[0].upper()}{stopper[1:]}"
     name = cause_of(episode.cause).subject or cause_of("unknown").subject
     if episode.cause == "license" and isinstance(simd, SimdLevel):
         return f"{name} (level {simd.number})"
@@ -253,15 +256,15 @@ def sentence(
 ) -> list[SentencePart]:  # fmt: skip
     """Returns a sentence on episodes of one kind and cause, based on the deepest one. `names`: the
     tasks that lost, most important first. `when`: a phrase for the time, optional if too long."""
-    worst = max(episodes, key=lambda e: e.depth or 0.0)
-    fields = _phrase_fields(topology, worst, episodes, past_tense=past_tense)
-    by_size = [fields | _task_fields(worst, names, size) for size in _NAME_SIZES]
-    if (short := cause_of(worst.cause).short_text).isupper():
+    deepest = max(episodes, key=lambda e: e.depth or 0.0)
+    fields = _phrase_fields(topology, deepest, episodes, past_tense=past_tense)
+    by_size = [fields | _task_fields(deepest, names, size) for size in _NAME_SIZES]
+    if (short := cause_of(deepest.cause).short_text).isupper():
         by_size[1]["{cause}"] = SentencePart(short)
     if "{label}" in fields:
         return _fill_phrase("{label}", by_size[0], "", past_tense=past_tense)
     known_fields = by_size[0].keys()
-    phrases = [p for p in kind_of(worst).sentences if _fields_of(p) <= known_fields]
+    phrases = [p for p in kind_of(deepest).sentences if _fields_of(p) <= known_fields]
     numbers = known_fields & _NUMBER_FIELDS
     with_number = [p for p in phrases if not numbers.isdisjoint(_fields_of(p))]
     short_phrases = [p for p in _FALLBACK_PHRASES if _fields_of(p) <= known_fields]
@@ -289,14 +292,14 @@ def _fill_phrase(
     the time. Adjacent parts with the same role are joined."""
     pieces = []
     for piece in _FIELD.split(phrase):
-        present, bar, past = piece.partition("|")
-        verb = (past if past_tense else present) if bar else piece
+        present_form, bar, past_form = piece.partition("|")
+        verb = (past_form if past_tense else present_form) if bar else piece
         pieces.append(fields.get(piece) or SentencePart(verb))
     if phrase.startswith("{where}"):
         pieces[1] = SentencePart(pieces[1].text[0].upper() + pieces[1].text[1:])
     if end.startswith("for ") and phrase.endswith("of the time"):
-        before = pieces[-1].text.removesuffix("the time")
-        pieces[-1] = SentencePart(before + end.removeprefix("for "))
+        previous_text = pieces[-1].text.removesuffix("the time")
+        pieces[-1] = SentencePart(previous_text + end.removeprefix("for "))
     elif end:
         pieces.append(SentencePart(f" {end}" if end.startswith("for ") else f", {end}"))
     joined_parts: list[SentencePart] = []
@@ -313,15 +316,15 @@ def _phrase_fields(
 ) -> dict[str, SentencePart]:
     """Returns the values of the fields of phrases, except names of tasks."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    place = short_cpus_text(topology, cpus, worst.cpus[0] if worst.cpus else None)
-    several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
-    evidence, amount, kind = worst.evidence, loss_text(worst), group_key(worst)[0]
+    cpus_name = short_cpus_text(topology, cpus, worst.cpus[0] if worst.cpus else None)
+    is_plural = any(word.endswith("s") for word in cpus_name.split(" ")) or "(" in cpus_name
+    evidence, loss, kind = worst.evidence, loss_text(worst), group_key(worst)[0]
     fields = {
         "{kind}": SentencePart(kind),
-        "{where}": SentencePart(place),
-        "{its}": SentencePart("their" if several else "its"),
+        "{where}": SentencePart(cpus_name),
+        "{its}": SentencePart("their" if is_plural else "its"),
         "{is}": SentencePart(
-            ("were" if past_tense else "are") if several else "was" if past_tense else "is"
+            ("were" if past_tense else "are") if is_plural else "was" if past_tense else "is"
         ),
         "{counters}": SentencePart(
             _abbreviated_names(worst.cause.split(", "), len(worst.cause)), "name"
@@ -330,11 +333,11 @@ def _phrase_fields(
     }
     if (short := cause_of(worst.cause).short_text) not in {"", kind}:
         fields["{short}"] = SentencePart(short)
-    if amount:
-        fields["{lost}"] = SentencePart(amount, "lost")
+    if loss:
+        fields["{lost}"] = SentencePart(loss, "lost")
     elif worst.depth is not None and worst.kind == "throttle":
         fields["{nothing}"] = SentencePart("without measured loss")
-    if amount and (pair := clocks_text(episodes)):
+    if loss and (pair := clocks_text(episodes)):
         fields["{clocks}"] = SentencePart(pair, "lost")
     if isinstance(simd := evidence.get("simd"), SimdLevel):
         fields["{level}"] = SentencePart(str(simd.number))
@@ -357,13 +360,13 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
     fields: dict[str, SentencePart] = {}
     if names:
         fields["{loser}"] = SentencePart(_abbreviated_names(names, size), "name")
-    who, own = (
-        list(dict.fromkeys(ran.comm for ran in culprits(worst, key))) for key in ("who", "self")
+    other_names, own_names = (
+        list(dict.fromkeys(task.comm for task in culprits(worst, key))) for key in ("who", "self")
     )
-    if who:
-        fields["{who}"] = SentencePart(_abbreviated_names(who, size), "name")
+    if other_names:
+        fields["{who}"] = SentencePart(_abbreviated_names(other_names, size), "name")
     elif worst.evidence.get("self"):
-        name = _abbreviated_names(own, size) if own else "the job"
+        name = _abbreviated_names(own_names, size) if own_names else "the job"
         fields["{own}"] = fields.get("{loser}") or SentencePart(name, "name")
     return fields
 
@@ -385,11 +388,11 @@ def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) 
     start_ns = min(e.start_ns for e in episodes)
     now_ns = max(now_ns, start_ns)  # an episode may have begun after the displayed time
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)
-    start, lasted = time_of_day(session.unix(start_ns)), f"for {long_duration(end_ns - start_ns)}"
+    start, length = time_of_day(session.unix(start_ns)), f"for {long_duration(end_ns - start_ns)}"
     if end_ns > now_ns:
-        return f"from {start} {lasted}"
+        return f"from {start} {length}"
     runs = any(e.end_ns is None for e in episodes)
-    return f"since {start}" if runs and end_ns - start_ns >= MAX_AGE_WITH_DURATION_NS else lasted
+    return f"since {start}" if runs and end_ns - start_ns >= MAX_AGE_WITH_DURATION_NS else length
 
 
 # --- groups of episodes

@@ -103,8 +103,8 @@ def interval_line(session: Session, interval: Interval) -> Line:
     for key, calibration in session.calibrations.items():
         factor = json_number(calibration.factor)
         multipliers[key] = {"factor": factor, "state": calibration.state}
-        if (before := session.previous_factor(key)) is not None:
-            multipliers[key]["before"] = before
+        if (old_factor := session.previous_factor(key)) is not None:
+            multipliers[key]["before"] = old_factor
     line: Line = {
         "type": "interval",
         "seq": interval.seq,
@@ -166,13 +166,13 @@ def _cache_lines(session: Session, interval: Interval) -> Line:
 
 def _cpu_line(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
     line: Line = {"cpu": session.topology[row].cpu, "online": bool(interval.online[row])}
-    why = {}
+    reasons = {}
     for key in session.evaluator.metrics:
         line[key] = json_number(float(interval.values[key][row]))
         if line[key] is None and session.evaluator.has_metric(key, row):
-            why[key] = absence_reason(session, interval, row, key)
-    if ran := interval.snapshot.activity_on(str(line["cpu"]))[:1]:
-        task = ran[0].task
+            reasons[key] = absence_reason(session, interval, row, key)
+    if tasks := interval.snapshot.activity_on(str(line["cpu"]))[:1]:
+        task = tasks[0].task
         line["task"] = {"pid": task.pid, "comm": task.comm, "share": task.share}
     line["counts"] = {
         key: int(interval.counts[key][row])
@@ -186,7 +186,7 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
         key: json_number(share) for key, share in counted_event_shares(interval, row).items()
     }:
         line["counted_events"] = estimated
-    return line | {"why": why} if why else line
+    return line | {"why": reasons} if reasons else line
 
 
 def multiplexed_shares(interval: Interval) -> dict[int, float]:
@@ -281,8 +281,8 @@ def chosen_numbers(session: Session, requested_keys: Sequence[str] | None) -> tu
         keys = [key for key in DEFAULT_COLUMNS if variants[key]]
         keys += [key for key in variants if key.startswith(EVENT_PREFIX) and variants[key]]
     else:
-        left_out = {"smt", "task", *STATES}
-        keys = [*dict.fromkeys(key for key in requested_keys if key not in left_out)]
+        omitted_keys = {"smt", "task", *STATES}
+        keys = [*dict.fromkeys(key for key in requested_keys if key not in omitted_keys)]
     known_numbers = NUMBERS | session.evaluator.registry.events
     return tuple(known_numbers[key] for key in keys)
 
@@ -379,20 +379,20 @@ class StatTable:
             split = interval.split
             cores = [i for i in session.selected_cores() if i < len(split.states)]
             states = [percent(split.mean(state, cores)) for state in STATES[: self._states]]
-            above, rows = [], [[clock_time(interval.time), *machine_row, *states]]
+            header_lines, rows = [], [[clock_time(interval.time), *machine_row, *states]]
         else:
-            above = _machine_lines(session, interval)
+            header_lines = _machine_lines(session, interval)
             rows = [["all", *machine_row], *self._rows(interval)]
         titles: list[str] = []
-        if self._lines_left < len(above) + len(rows):
+        if self._lines_left < len(header_lines) + len(rows):
             units = [shown_unit(number) for number in self.columns] + ["%"] * self._states
             labels = [column.heading for column in self._table_columns[1:]]
             labels += [f"{'task':>{STATE_WIDTH}}"] * self._tasks
             names = ["time" if self._brief else "cpu", *labels], ["", *units]
             titles = [table_line(self._table_columns, cells) for cells in names]
             self._lines_left = self._height - len(titles)
-        self._lines_left -= len(above) + len(rows)
-        return [*above, *titles, *(table_line(self._table_columns, cells) for cells in rows)]
+        self._lines_left -= len(header_lines) + len(rows)
+        return [*header_lines, *titles, *(table_line(self._table_columns, cells) for cells in rows)]
 
     def _rows(self, interval: Interval) -> list[list[str]]:
         """Returns a row for each CPU. The states of a core are in the row of its first CPU."""

@@ -83,9 +83,9 @@ def episode_line(session: Session, episode: Episode) -> str:
     """Returns an episode in one line: the screen's sentence, the time, all its CPUs if the sentence
     does not name them, and the evidence."""
     words = _sentence(session, episode)
-    place = cpus_text(session.topology, episode.cpus, MAX_CPU_LIST) if episode.cpus else ""
-    place = place if "(+" in words else ""
-    parts = f"! {words}", place, evidence_text(episode.cause, episode.evidence)
+    cpus_name = cpus_text(session.topology, episode.cpus, MAX_CPU_LIST) if episode.cpus else ""
+    cpus_name = cpus_name if "(+" in words else ""
+    parts = f"! {words}", cpus_name, evidence_text(episode.cause, episode.evidence)
     return " · ".join(part for part in parts if part)
 
 
@@ -132,10 +132,10 @@ def ending_lines(
 
     job, run = line["job"], line["run"]
     if job is not None and run is not None:
-        place = cpus_text(session.topology, job["cpus"], MAX_CPU_LIST)
+        cpus_name = cpus_text(session.topology, job["cpus"], MAX_CPU_LIST)
         used_s = run["user_s"] + run["sys_s"]
         seen_text = f"task records cover {job['seen_s']:.2f} of its {used_s:.2f} s"
-        lines.append(f"job on {place}: {seen_text}; short-lived processes can be missed")
+        lines.append(f"job on {cpus_name}: {seen_text}; short-lived processes can be missed")
     energy_j, dram_j = line["energy_j"], line["energy_dram_j"]
     if energy_j is None or not elapsed_s:
         lines.append("energy n/a")
@@ -153,8 +153,11 @@ def ending_lines(
     name, own_s = ("own", line["own_cpu_s"]) if has_own_time else ("probe", line["probe_cpu_s"])
     share_text = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
     cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share_text})"
-    lost, suspect = session.dropped_frames, session.suspect_samples
-    return [*lines, f"{name} cost {cost} · dropped frames {lost} · suspect samples {suspect}"]
+    dropped_count, suspect_count = session.dropped_frames, session.suspect_samples
+    return [
+        *lines,
+        f"{name} cost {cost} · dropped frames {dropped_count} · suspect samples {suspect_count}",
+    ]
 
 
 # --- tables of measures and causes
@@ -218,13 +221,13 @@ def headline(command: str, line: Line) -> str:
     if job is not None and waited_s > 0 and waited_s >= MIN_WAIT_SHARE * wall_s:
         bound_text = " at least" if job["seen_s"] < MIN_RECORDED_SHARE * used_s else ""
         wait_text = f"{bound_text} {seconds_text(waited_s)} for a CPU"
-        behind = next((who for who in job["behind"] if who["ran_s"] > waited_s / 4), None)
+        behind = next((task for task in job["behind"] if task["ran_s"] > waited_s / 4), None)
         if behind is not None:
             wait_text += f", mostly behind {safe_text(behind['comm'], MAX_NAME)}[{behind['pid']}]"
     if used_s <= MAX_SINGLE_TASK_CPUS * wall_s:
-        place = f" on {cpu_list(job['cpus'])}" if job is not None else ""
+        cpus_name = f" on {cpu_list(job['cpus'])}" if job is not None else ""
         wait_text = f" and waited{wait_text}" if wait_text else ""
-        return f"{text}: it ran {seconds_text(used_s)}{place}{wait_text}."
+        return f"{text}: it ran {seconds_text(used_s)}{cpus_name}{wait_text}."
     wait_text = f"; its tasks waited{wait_text}" if wait_text else ""
     busy = line.get("busy")
     alone_text = ""
@@ -252,8 +255,8 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
     waits = ""
     if job is not None:
         times = {"a CPU": job["waited_s"], "the disk": job["disk_s"]}
-        known = (f"{seconds_text(s)} for {what}" for what, s in times.items() if s is not None)
-        waits = " and ".join(known)
+        known_times = (f"{seconds_text(s)} for {use}" for use, s in times.items() if s is not None)
+        waits = " and ".join(known_times)
         if (longest_s := job.get("longest_wait_s") or 0.0) >= MIN_STATE_S:
             once = f"for a CPU (once {seconds_text(longest_s)} or longer)"
             waits = waits.replace("for a CPU", once, 1)
@@ -287,10 +290,10 @@ def _busy_text(busy: Line | None) -> str:
     if busy is None:
         return ""
     task_name = f" ({safe_text(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
-    most = busy["cpus"] - 1
+    n = busy["cpus"] - 1
     spans = (
         (f"all {busy['cpus']} for", "all_s", ""), ("only 1 for", "one_s", task_name),
-        (f"2 to {most} for" if most > 2 else "2 for", "between_s", ""), ("none for", "none_s", ""),
+        (f"2 to {n} for" if n > 2 else "2 for", "between_s", ""), ("none for", "none_s", ""),
     )  # fmt: skip
     least_s = MIN_WAIT_SHARE * sum(busy[key] for _, key, _ in spans)
     return ", ".join(
@@ -305,14 +308,14 @@ def _clock_line(session: Session, line: Line) -> str:
     ceilings = session.run_interval().ceiling_hz[session.selected_cores()]
     ceilings = ceilings[np.isfinite(ceilings)]
     limit = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
-    below = line["totals"].get("below_ceiling") or 0.0
-    if below < MIN_WAIT_SHARE:
+    below_share = line["totals"].get("below_ceiling") or 0.0
+    if below_share < MIN_WAIT_SHARE:
         return f"{clock_ghz(measure['mean'])}{limit} GHz"
     kinds = [kind for kind in KINDS if kind == "throttle" or KINDS[kind].depth == "hz"]
     causes = [cause["cause"] for cause in line.get("causes", ()) if cause["kind"] in kinds]
     reason = f" ({cause_of(causes[0]).name})" if causes else ""
     clock = f"{clock_ghz(measure['mean'])}{limit} GHz"
-    return f"{clock}, below its ceiling {whole_percent(below)} of the time{reason}"
+    return f"{clock}, below its ceiling {whole_percent(below_share)} of the time{reason}"
 
 
 def _used_lines(line: Line) -> list[str]:
@@ -458,12 +461,12 @@ class CommandMeasurement(Measurement):
             self._count(episode, session.now_ns)
         line, counted = self.line(session), self.tally.counts_by_cause
         # For a kind with several episodes, `ending_lines` prints the worst one.
-        only = [
+        sole_episodes = [
             episode_line(session, first) for kind, first in self._first_episodes.items()
             if sum(counted[kind].values()) == 1
         ]  # fmt: skip
         ending = ending_lines(session, self.tally, line, self.job.argv)
-        self.summary = [*only, *ending, "", heading(session)[0], *missing_lines(session)]
+        self.summary = [*sole_episodes, *ending, "", heading(session)[0], *missing_lines(session)]
 
     def _count(self, episode: Episode, now_ns: int) -> None:
         self._first_episodes.setdefault(episode.kind, episode)

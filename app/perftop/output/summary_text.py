@@ -164,8 +164,8 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
             table_line(wide, ["", *labels]), head, table_line(wide, ["from", *starts]), *rows
         ]  # fmt: skip
     else:
-        lasted = long_duration(round(whole.report.totals.elapsed_s * 1e9))
-        table = [f"from {time_of_day(whole.line['start'])} for {lasted}"]
+        length = long_duration(round(whole.report.totals.elapsed_s * 1e9))
+        table = [f"from {time_of_day(whole.line['start'])} for {length}"]
         table += _phases_as_columns([whole], numbers, ("mean", *PERCENTILES, "min", "max"))
     samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
     bar = time_use_lines(session.run_phases(), unicode=supports_unicode())
@@ -224,8 +224,8 @@ def _phases_as_columns(
         values = [[phase.value(number.key, name) for name in names] for phase in phases]
         if not is_total or any(isfinite(first) for first, *_ in values):
             cells = [
-                "" if is_total and place else number_text(number, value)
-                for of_phase in values for place, value in enumerate(of_phase)
+                "" if is_total and index else number_text(number, value)
+                for of_phase in values for index, value in enumerate(of_phase)
             ]  # fmt: skip
             lines.append(table_line(columns, [_label(number), *cells]))
     return lines

@@ -140,22 +140,24 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
 
     subject = _waiters_text(waiters, with_threads=job is not None)
     verb = "waited" if report.past_tense else "waits" if one_waits else "wait"
-    place = short_cpus_text(session.topology, cpus, cpus[0])
+    cpus_name = short_cpus_text(session.topology, cpus, cpus[0])
     is_everywhere = len(cpus) == len(session.selected)
-    ends = ["for a CPU" if is_everywhere else f"for {place}"]
+    ends = ["for a CPU" if is_everywhere else f"for {cpus_name}"]
     if reason.awaited_tasks:
-        where = "" if is_everywhere else f" on {place}"
+        on_cpus = "" if is_everywhere else f" on {cpus_name}"
         awaited = join_words(reason.awaited_tasks), reason.awaited_tasks[0]
-        ends = [f"{reason.preposition} {names}{where}" for names in awaited]
+        ends = [f"{reason.preposition} {names}{on_cpus}" for names in awaited]
     share = lost_percent(total.wait_s, total.wanted_s)
-    lost = f"{bound_text}{share} of {'its' if one_waits else 'their'} time"
-    headlines = [f"{subject} {verb} {lost} {end}" for end in ends]
+    lost_text = f"{bound_text}{share} of {'its' if one_waits else 'their'} time"
+    headlines = [f"{subject} {verb} {lost_text} {end}" for end in ends]
     pair: list[str] = []
     if job is None and len(cpus) == 1:
         pair = _names_of_equal_pair(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
     if pair:
-        shared, waited = ("shared", "waited") if report.past_tense else ("share", "waits")
-        headlines = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
+        share_verb, wait_verb = ("shared", "waited") if report.past_tense else ("share", "waits")
+        headlines = [
+            f"{' and '.join(pair)} {share_verb} {cpus_name}: each {wait_verb} {share} of its time"
+        ]
     return replace(
         finding, text=f"{subject} {verb} {ends[0]}",
         culprit=reason.culprit if job is not None else waiters.name, evidence=evidence,
@@ -183,8 +185,8 @@ def _wait_evidence(waiters: _Waiters, bound_text: str, notes: list[str]) -> list
     total, waiting = waiters.total_times, waiters.waiting_members
     digits = 1 if total.wanted_s >= 1 else 2
     they = "they" if len(waiting) > 1 else "it"
-    waited = f"{total.wait_s:.2f} of {total.wanted_s:.{digits}f} s"
-    evidence = [f"{they} waited {bound_text}{waited}", *notes]
+    wait_text = f"{total.wait_s:.2f} of {total.wanted_s:.{digits}f} s"
+    evidence = [f"{they} waited {bound_text}{wait_text}", *notes]
     if total.longest_s >= MIN_LONGEST_WAIT_S:
         evidence.append(f"once for {short_duration(total.longest_s)} or longer")
     if len(waiting) > 1:
@@ -208,15 +210,15 @@ def _find_waiters(
             waited_s[names] = waited_s.get(names, 0.0) + task.wait_s
         of_others = {name: s for name, s in waited_s.items() if s > 0 and name[0] not in OWN_NAMES}
         waited_s = of_others or waited_s
-        worst = max(waited_s, key=lambda name: waited_s[name], default=("",))
+        worst_name = max(waited_s, key=lambda name: waited_s[name], default=("",))
         times_by_pid: dict[tuple[int, str], list[TaskTimes]] = {}
         for (pid, comm, _), task in tasks.items():
-            if names_by_task[pid, comm] == worst:
+            if names_by_task[pid, comm] == worst_name:
                 times_by_pid.setdefault((pid, comm), []).append(task)
         pids = {pid for pid, _ in times_by_pid}
         members = {key: _sum_times(parts, key[1]) for key, parts in times_by_pid.items()}
-        is_vm = worst[0] not in {safe_text(comm, MAX_NAME) for _, comm in times_by_pid}
-        name, noun = worst[0], VM_THREAD if is_vm else "task"
+        is_vm = worst_name[0] not in {safe_text(comm, MAX_NAME) for _, comm in times_by_pid}
+        name, noun = worst_name[0], VM_THREAD if is_vm else "task"
     # Differences of sums can leave waits of some 1e-16 s on no CPU.
     placed = {key: t for key, t in members.items() if t.by_cpu}
     waiting = {key: t for key, t in placed.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
@@ -272,9 +274,9 @@ def _find_competitors(
     )  # fmt: skip
     rivals = _Competitors(ran_s, min_run_s, neighbours, are_members, short_lived=None)
     if rivals.are_unknown:
-        unseen = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
-        if unseen is not None:
-            return replace(rivals, neighbours=[], short_lived=unseen)
+        short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
+        if short_lived is not None:
+            return replace(rivals, neighbours=[], short_lived=short_lived)
         return replace(rivals, neighbours=[])  # they ran too little to be the cause
     return rivals
 
@@ -291,12 +293,14 @@ def _find_reason(
         return reason
     waiting_pids = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
     limit, allowed = _allowed_cpus(session, waiting_pids)
-    spare = _idle_shares(session, interval, allowed if limit else waiters.cpus)
+    idle_shares = _idle_shares(session, interval, allowed if limit else waiters.cpus)
     evidence = []
     if limit:
         count = sum(row.online for row in session.topology)
         evidence.append(f"may use {len(allowed)} of {count_noun(count, 'CPU')} ({limit})")
-        evidence += [f"CPU {cpu} is {whole_percent(spare[cpu])} idle" for cpu in [*spare][:1]]
+        evidence += [
+            f"CPU {cpu} is {whole_percent(idle_shares[cpu])} idle" for cpu in [*idle_shares][:1]
+        ]
     culprit, awaited_tasks = _awaited_tasks(session, waiters, rivals)
     if rivals.short_lived is not None:
         parent, ran_s = rivals.short_lived.parent, rivals.short_lived.run_s
@@ -310,11 +314,11 @@ def _find_reason(
         if owner := process_owner(session.details.get(str(pid), {})):
             evidence.append(f"{safe_text(comm, MAX_NAME)} is of {owner}")
     counted = rivals.short_lived is None
-    belief = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"
+    cause_confidence = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"
     return _WaitReason(
         culprit, awaited_tasks, evidence, rivals.neighbours,
         "for" if rivals.are_members else "behind",
-        _wait_remedy(session, rivals, limit, allowed, spare, waiting_pids), belief,
+        _wait_remedy(session, rivals, limit, allowed, idle_shares, waiting_pids), cause_confidence,
     )  # fmt: skip
 
 
@@ -365,15 +369,15 @@ def _awaited_tasks(
 
 def _wait_remedy(
     session: Session, rivals: _Competitors, limit: str, allowed: set[int],
-    spare: Mapping[int, float], waiting_pids: Collection[int],
+    idle: Mapping[int, float], waiting_pids: Collection[int],
 ) -> str:  # fmt: skip
     """Returns a remedy; '' if none is known. `limit`: "mask" or "cpuset" if it restricts the
-    processes `waiting_pids` to the CPUs `allowed`, else ''. `spare`: idle shares of other CPUs."""
-    has_room = any(share > MIN_FREE_SHARE for share in spare.values())
-    if limit == "cpuset" and spare:
+    processes `waiting_pids` to the CPUs `allowed`, else ''. `idle`: idle shares of other CPUs."""
+    has_room = any(share > MIN_FREE_SHARE for share in idle.values())
+    if limit == "cpuset" and idle:
         return f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
-    if limit == "mask" and spare and (has_room or rivals.are_members or not rivals.neighbours):
-        return f"taskset -acp {ranges({*allowed, *spare})} {min(waiting_pids)}"
+    if limit == "mask" and idle and (has_room or rivals.are_members or not rivals.neighbours):
+        return f"taskset -acp {ranges({*allowed, *idle})} {min(waiting_pids)}"
     if rivals.short_lived is not None:
         return f"chrt --idle --pid 0 {rivals.short_lived.pid}, whose later children inherit it"
     if rivals.neighbours:
@@ -441,15 +445,15 @@ def _short_lived_processes(
             if not mask or not mask.isdisjoint(cpus):
                 by_parent.setdefault(pid, {})[child] = task
     run_s = {pid: sum(task.run_s for task in parts.values()) for pid, parts in by_parent.items()}
-    worst = max(run_s, key=lambda pid: run_s[pid], default=0)
-    if not run_s or run_s[worst] < min_run_s:
+    main_parent = max(run_s, key=lambda pid: run_s[pid], default=0)
+    if not run_s or run_s[main_parent] < min_run_s:
         return None
-    parts = by_parent[worst]
+    parts = by_parent[main_parent]
     child = max((name for name in parts if name), key=lambda name: parts[name].run_s, default="")
     comm = next(iter(parts.values())).comm
     children = f"short-lived {safe_text(child, MAX_NAME)}" if child else "short-lived children"
-    parent = f"{safe_text(comm, MAX_NAME)}[{worst}]"
-    return ShortLivedProcesses(worst, parent, children, run_s[worst])
+    parent = f"{safe_text(comm, MAX_NAME)}[{main_parent}]"
+    return ShortLivedProcesses(main_parent, parent, children, run_s[main_parent])
 
 
 def _names_of_equal_pair(
@@ -457,14 +461,14 @@ def _names_of_equal_pair(
 ) -> list[str]:
     """Returns the names of two tasks that share a CPU about equally; [] if there are more, or if
     one waits much more than the other or hardly at all."""
-    both = [(pid, comm, task) for (pid, comm, task_cpu), task in tasks.items()
+    pair = [(pid, comm, task) for (pid, comm, task_cpu), task in tasks.items()
             if task_cpu == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
-    if len(both) != 2 or len(pids) + len(neighbours) != 2:
+    if len(pair) != 2 or len(pids) + len(neighbours) != 2:
         return []
-    shares = [task.wait_s / task.wanted_s if task.wanted_s else 0.0 for _, _, task in both]
+    shares = [task.wait_s / task.wanted_s if task.wanted_s else 0.0 for _, _, task in pair]
     if abs(shares[0] - shares[1]) > MAX_WAIT_DIFFERENCE or min(shares) < MIN_WAIT_SHARE:
         return []
-    return sorted(f"{safe_text(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)
+    return sorted(f"{safe_text(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in pair)
 
 
 def lost_percent(lost_s: float, wanted_s: float) -> str:
@@ -477,12 +481,12 @@ def victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:
 
 
 def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict[Any, TaskTimes]:
-    rest = dict(times)
+    remaining = dict(times)
     for throttled in run_times.throttled_tasks(times):
         for key in throttled.keys:
-            rest[key] = _with_wait(times[key], times[key].wait_s * (1 - throttled.share))
-            rest[key].longest_s = 0.0
-    return rest
+            remaining[key] = _with_wait(times[key], times[key].wait_s * (1 - throttled.share))
+            remaining[key].longest_s = 0.0
+    return remaining
 
 
 def _with_wait(task: TaskTimes, wait_s: float) -> TaskTimes:

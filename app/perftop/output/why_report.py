@@ -124,11 +124,11 @@ def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | N
 def _episodes_of(report: Report, cause: Cause, cpus: Sequence[int]) -> list[Episode]:
     """Returns the episodes of a cause, the costliest in the span first."""
     causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
-    found = [e for e in report.episodes if (e.kind, e.cause) in causes]
+    matching = [e for e in report.episodes if (e.kind, e.cause) in causes]
     if cause[0] == "interrupt":  # such an episode concerns one CPU, where the job may not run
-        found = [e for e in found if not {*cpus}.isdisjoint(e.cpus)]
+        matching = [e for e in matching if not {*cpus}.isdisjoint(e.cpus)]
     start_ns, end_ns = report.totals.start_ns, report.totals.end_ns
-    return sorted(found, key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(start_ns, end_ns))
+    return sorted(matching, key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(start_ns, end_ns))
 
 
 def _finding(report: Report, cause: Cause) -> Finding:
@@ -182,8 +182,8 @@ def _add_details(report: Report, finding: Finding) -> Finding:
             pieces.append("the CPUs were mostly idle, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=pieces)
     if cause == STEAL_CAUSE:
-        how = confidence(*STEAL_CAUSE, error=TICK_S, effect=finding.lost_s)
-        return replace(finding, confidence=how, evidence=[_stolen_text(report, finding.cpus)])
+        level = confidence(*STEAL_CAUSE, error=TICK_S, effect=finding.lost_s)
+        return replace(finding, confidence=level, evidence=[_stolen_text(report, finding.cpus)])
     if cause == QUOTA_CAUSE:
         return _quota_finding(report, finding)
     if cause == STOPPED_CAUSE and times.threads:
@@ -208,11 +208,11 @@ def _add_details(report: Report, finding: Finding) -> Finding:
 
 def _stolen_text(report: Report, cpus: Sequence[int]) -> str:
     lost_s = report.totals.losses.by_cause[STEAL_CAUSE]
-    stolen = f"{lost_s.sum():.2f} s on {count_noun(len(cpus), 'CPU')}"
+    stolen_text = f"{lost_s.sum():.2f} s on {count_noun(len(cpus), 'CPU')}"
     if len(cpus) <= MAX_LISTED_STEAL_CPUS:
         position = report.session.position
-        stolen = " and ".join(f"{lost_s[position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus)
-    return f"steal {stolen}, in {long_duration(report.span_ns)}"
+        stolen_text = " and ".join(f"{lost_s[position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus)
+    return f"steal {stolen_text}, in {long_duration(report.span_ns)}"
 
 
 def _quota_finding(report: Report, finding: Finding) -> Finding:
@@ -227,11 +227,11 @@ def _quota_finding(report: Report, finding: Finding) -> Finding:
     worst = throttled[0]
     quota = worst.quota
     names = Counter(tasks[key].comm for key in worst.keys)
-    who = job or safe_text(names.most_common(1)[0][0], MAX_NAME)
+    subject = job or safe_text(names.most_common(1)[0][0], MAX_NAME)
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
-    owner = "" if quota.owner == who else f" of {safe_text(quota.owner, MAX_OWNER)}"
+    owner = "" if quota.owner == subject else f" of {safe_text(quota.owner, MAX_OWNER)}"
     owner_text, verb = owner and f" (quota{owner})", "lost" if report.past_tense else "loses"
-    evidence = [f"{who} was stopped for {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
+    evidence = [f"{subject} was stopped for {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.period_count:
         share = percent(quota.throttled_count / quota.period_count)
         evidence.append(f"throttled in {share} % of periods")
@@ -241,10 +241,10 @@ def _quota_finding(report: Report, finding: Finding) -> Finding:
                "periods": quota.period_count, "throttled_periods": quota.throttled_count,
                "throttled_s": round(quota.throttled_s, 3)}  # fmt: skip
     return replace(
-        finding, text=f"{who} may use no more than {allowed}{owner_text}",
-        culprit=f"its CPU quota of {allowed}" if job is not None else who,
+        finding, text=f"{subject} may use no more than {allowed}{owner_text}",
+        culprit=f"its CPU quota of {allowed}" if job is not None else subject,
         evidence=evidence, confidence=combined_confidence(beliefs), details=details,
-        headline=f"{who} {verb} {lost_percent(worst.wait_s, worst.wanted_s)} "
+        headline=f"{subject} {verb} {lost_percent(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
         victim_share=victim_share(worst.wait_s, worst.wanted_s, report.totals.elapsed_s),
     )  # fmt: skip
@@ -256,17 +256,17 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
     state = max(STOP_REASONS, key=lambda letter: worst.by_state.get(letter, 0.0))
     comm, reason = safe_text(worst.comm, MAX_NAME), STOP_REASONS[state]
-    who = job if job is not None and len(threads) == 1 else comm
-    more = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
+    subject = job if job is not None and len(threads) == 1 else comm
+    others = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
     state_text = "D, its group is frozen" if state == "F" else state
     evidence = [f"state of {comm}[{pid}]: {state_text}"]
-    evidence += [f"{count_noun(more, 'more thread')} too"] if more else []
+    evidence += [f"{count_noun(others, 'more thread')} too"] if others else []
     fixes = {"T": f"kill -CONT {pid}", "t": "detach the debugger", "F": "thaw its control group"}
-    text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({reason})"
-    how = confidence(*STOPPED_CAUSE, error=worst.state_error_s, effect=worst.stopped_s)
+    text = f"{subject} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({reason})"
+    level = confidence(*STOPPED_CAUSE, error=worst.state_error_s, effect=worst.stopped_s)
     return replace(
         finding, text=text, culprit=reason, evidence=evidence, hint=fixes[state],
-        confidence=how, is_running=False, headline=text,
+        confidence=level, is_running=False, headline=text,
     )  # fmt: skip
 
 
@@ -298,14 +298,14 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
         return CLOCK_CAPS[cap.name][1] if cap.name in CLOCK_CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:
         managers = ", ".join(session.hints.power_managers[:2])
-        known = f"{managers} here or the BMC" if managers else ""
-        return f"find what lowers it at run time: {known or 'thermald, the BMC, a power manager'}"
+        changer = f"{managers} here or the BMC" if managers else ""
+        return f"find what lowers it at run time: {changer or 'thermald, the BMC, a power manager'}"
     if worst is not None and (line := str(worst.evidence.get("line", ""))):
         for name, remedy in INTERRUPT_REMEDIES.items():
             if line.startswith(name):
                 return remedy
-    taker = next(iter(culprits(worst)), None) if worst is not None else None
-    if taker is not None and cause[1] == "sibling":
+    culprit = next(iter(culprits(worst)), None) if worst is not None else None
+    if culprit is not None and cause[1] == "sibling":
         other_cores = [core for core in session.cores if {*cpus}.isdisjoint(core)]
         online = {row.cpu for row in session.topology if row.online}
         used_shares = [
@@ -313,12 +313,12 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
             for core in other_cores if not online.isdisjoint(core)
         ]  # fmt: skip
         if min(used_shares, default=1.0) >= MAX_CORE_SHARE:
-            return f"run {taker.comm}[{taker.pid}] at another time: no other core has room"
+            return f"run {culprit.comm}[{culprit.pid}] at another time: no other core has room"
         free = online.intersection(cpu for core in other_cores for cpu in core)
-        return f"taskset -acp {ranges(free)} {taker.pid}"
-    if taker is not None and cause[1] in {"memory", "cache"}:
-        place = "package" if cause[1] == "memory" else "L3"
-        return f"run {taker.comm}[{taker.pid}] at another time or on another {place}"
+        return f"taskset -acp {ranges(free)} {culprit.pid}"
+    if culprit is not None and cause[1] in {"memory", "cache"}:
+        resource = "package" if cause[1] == "memory" else "L3"
+        return f"run {culprit.comm}[{culprit.pid}] at another time or on another {resource}"
     return cause_of(cause[1]).remedy
 
 

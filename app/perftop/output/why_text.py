@@ -81,9 +81,9 @@ class _Answer:
         if not isfinite(report.sums.lost_ratio):
             return self.no_work()
         if report.is_too_short:
-            wanted = short_duration(report.sums.whole_s)
-            why = "too short a time to give shares of it"
-            return [f"{self.subject} wanted a CPU for only {wanted}, {why}."]
+            length = short_duration(report.sums.whole_s)
+            reason = "too short a time to give shares of it"
+            return [f"{self.subject} wanted a CPU for only {length}, {reason}."]
         if not report.named_findings:
             return self.no_costly_cause()
         first = report.named_findings[0]
@@ -96,41 +96,41 @@ class _Answer:
     def job_not_seen(self) -> list[str]:
         watched = self.session.neighbours.watched_job.name or ""
         if not watched.isdecimal():
-            unseen = f"No process {'in' if is_group(watched) else 'named'} {self.who} was found"
-            unseen += "" if self.report.is_whole_run else " in this time"
+            text = f"No process {'in' if is_group(watched) else 'named'} {self.who} was found"
+            text += "" if self.report.is_whole_run else " in this time"
         elif self.report.is_whole_run:
-            unseen = f"{self.subject} ended before a sample"
+            text = f"{self.subject} ended before a sample"
         else:
-            unseen = f"{self.subject} {self.verb('is', 'was')} not running"
-        return [f"{unseen}, so nothing is known about it."]
+            text = f"{self.subject} {self.verb('is', 'was')} not running"
+        return [f"{text}, so nothing is known about it."]
 
     def disk_wait(self) -> str:
-        waited = _share_text(self.report.disk_share)
-        return f"{self.subject} {self.verb('waits', 'waited')} for the disk {waited} of its time"
+        share = _share_text(self.report.disk_share)
+        return f"{self.subject} {self.verb('waits', 'waited')} for the disk {share} of its time"
 
     def no_work(self) -> list[str]:
         """Returns the answer if no CPU time was used, or if it is unknown whether any was."""
         report = self.report
         if not isfinite(report.interval.values.mean("util", self.session.selected)):
             is_sampled = report.totals.sample_count > report.totals.suspect_count
-            why = "CPU utilisation cannot be read" if is_sampled else "there is no good sample"
-            return [f"Whether {self.who} had work is not known: {why}."]
+            reason = "CPU utilisation cannot be read" if is_sampled else "there is no good sample"
+            return [f"Whether {self.who} had work is not known: {reason}."]
         idle = "used no CPU time" if report.job else "was idle"
         return [f"{self.subject} {idle}, so nothing could be lost.{self.no_clock}"]
 
     def no_costly_cause(self) -> list[str]:
         """Returns the answer if no cause costs enough to be named. There may be a clue."""
         report, slowing = self.report, self.verb("is slowing", "slowed")
-        lost = percent(report.sums.lost_ratio)
-        text = f"Nothing {slowing} {self.who} down ({lost} % lost in total)."
+        lost_percent = percent(report.sums.lost_ratio)
+        text = f"Nothing {slowing} {self.who} down ({lost_percent} % lost in total)."
         if not report.totals.times.has_waits:
             text = f"No slowdown of {self.who} was found; how long tasks waited is not known."
         bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
         sampled = [clue for clue in report.clues if isfinite(clue.lost_share)]
         if sampled:
-            worst = max(sampled, key=lambda clue: clue.lost_share)
-            lost = f"{self.verb('spends', 'spent')} {_share_text(worst.lost_share)}"
-            text = f"{self.subject} {lost} of its time {worst.activity}."
+            worst_clue = max(sampled, key=lambda clue: clue.lost_share)
+            lost_percent = f"{self.verb('spends', 'spent')} {_share_text(worst_clue.lost_share)}"
+            text = f"{self.subject} {lost_percent} of its time {worst_clue.activity}."
         elif report.clues:
             clue = "there is a clue below"
             if bounds:
@@ -141,52 +141,52 @@ class _Answer:
     def loss_of_victims(self) -> list[str]:
         """Returns the answer if the victims are some tasks, or the guest of a hypervisor."""
         report, first = self.report, self.report.named_findings[0]
-        taken = f"{self.verb('takes', 'took')} {_share_text(self.share_of_culprit())}"
-        text = f"The hypervisor {taken} of {self.machine}'s time{self.place()}"
+        start = f"{self.verb('takes', 'took')} {_share_text(self.share_of_culprit())}"
+        text = f"The hypervisor {start} of {self.machine}'s time{self.place()}"
         text = first.headline or text
-        rest = sum(f.share for f in report.named_findings if f.culprit != first.culprit)
-        more = ""
-        if rest >= MIN_SHARE:
-            more = f"; other causes {self.verb('take', 'took')} {_share_text(rest)}"
-        return [f"{text}{more}.{self.no_clock}", f"{text}{more}.", f"{text}."]
+        rest_share = sum(f.share for f in report.named_findings if f.culprit != first.culprit)
+        rest_text = ""
+        if rest_share >= MIN_SHARE:
+            rest_text = f"; other causes {self.verb('take', 'took')} {_share_text(rest_share)}"
+        return [f"{text}{rest_text}.{self.no_clock}", f"{text}{rest_text}.", f"{text}."]
 
     def loss_of_sleeper(self) -> list[str]:
         """Returns the answer if the job slept most of the time."""
         report, culprit = self.report, self.report.named_findings[0].culprit
-        wanted, elapsed = (
+        wanted_text, elapsed = (
             long_duration(round(round(seconds, 1) * 1e9))
             if seconds >= 1
             else short_duration(seconds)
             for seconds in (report.sums.whole_s, report.totals.elapsed_s)
         )
-        lost = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
+        start = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
         if report.disk_share >= MIN_DISK_SHARE:
-            return [f"{self.disk_wait()}; it {lost} of {wanted} to {culprit}.",
+            return [f"{self.disk_wait()}; it {start} of {wanted_text} to {culprit}.",
                     f"{self.disk_wait()}."]  # fmt: skip
         wants = f"{self.subject} {self.verb('wants', 'wanted')}"
-        text, lost = f"{wants} a CPU for only {wanted} of {elapsed}", f"and {lost} of that"
+        text, start = f"{wants} a CPU for only {wanted_text} of {elapsed}", f"and {start} of that"
         return [
-            f"{text} {lost} to {culprit}.{self.no_clock}", f"{text} {lost} to {culprit}.",
-            f"{wants} {wanted} {lost} to {culprit}.", f"{text}.",
+            f"{text} {start} to {culprit}.{self.no_clock}", f"{text} {start} to {culprit}.",
+            f"{wants} {wanted_text} {start} to {culprit}.", f"{text}.",
         ]  # fmt: skip
 
     def loss(self) -> list[str]:
         """Returns the answer that names the costliest cause, and the second one if it fits."""
         first, place = self.report.named_findings[0], self.place()
-        lost = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
-        text = f"{self.subject} {lost} of its {first.unit} to {first.culprit}"
+        start = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
+        text = f"{self.subject} {start} of its {first.unit} to {first.culprit}"
         wordings = [f"{text}{place}.{self.no_clock}", f"{text}{place}.", f"{text}."]
-        others = (f for f in self.report.named_findings if f.culprit != first.culprit)
-        if (second := next(others, None)) is not None:
+        other_findings = (f for f in self.report.named_findings if f.culprit != first.culprit)
+        if (second := next(other_findings, None)) is not None:
             of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
-            more = f"and {_share_text(second.share)}{of_unit} to {second.culprit}."
-            wordings = [f"{text}{place} {more}", f"{text} {more}", *wordings]
+            second_text = f"and {_share_text(second.share)}{of_unit} to {second.culprit}."
+            wordings = [f"{text}{place} {second_text}", f"{text} {second_text}", *wordings]
         return wordings
 
     def share_of_culprit(self) -> float:
         """Returns the share of all causes that have the costliest cause's culprit."""
-        named = self.report.named_findings
-        return sum(f.share for f in named if f.culprit == named[0].culprit)
+        findings = self.report.named_findings
+        return sum(f.share for f in findings if f.culprit == findings[0].culprit)
 
     def place(self) -> str:
         """Returns the CPUs on which the costliest cause acts; '' for all CPUs."""
@@ -226,8 +226,8 @@ def rows(report: Report) -> list[list[Run]]:
         rows.append([(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
         for finding in report.named_findings[:MAX_CAUSES]:
             rows += _finding_lines(finding, report.totals.elapsed_s)
-        if more := report.named_findings[MAX_CAUSES:]:
-            rows.append([(f"{'':{INDENT}}+ {len(more)} more", "dim")])
+        if hidden_findings := report.named_findings[MAX_CAUSES:]:
+            rows.append([(f"{'':{INDENT}}+ {len(hidden_findings)} more", "dim")])
         min_share = report.named_findings[-1].share
         checks = (check for check in report.checks if check.is_ruled_out(min_share))
         ruled_out = ", ".join(check.brief_result for check in checks)
@@ -243,13 +243,13 @@ def rows(report: Report) -> list[list[Run]]:
         rows += _try_lines(wrap_text(hint, WIDTH - LABEL_WIDTH - TRY_WIDTH), LABEL_WIDTH)
     if report.job_time is not None:
         rows += _labelled_lines("spent", spent_text(report.job_time), "dim")
-    for i, (what, why, fix) in enumerate(report.unmeasured_losses[:MAX_UNMEASURED_LOSSES]):
-        text = f"{what}: {why}" + (f" ({fix})" if fix else "")
+    for i, (name, reason, fix) in enumerate(report.unmeasured_losses[:MAX_UNMEASURED_LOSSES]):
+        text = f"{name}: {reason}" + (f" ({fix})" if fix else "")
         rows += _labelled_lines("not seen" if i == 0 else "", text)
     if not report.session.evaluator.variants["busy_hz"]:
         is_vm = report.session.hello.virtualisation is not None
-        outside = " or a busy sibling outside" if is_vm else ""
-        rows += _labelled_lines("", f"A low clock{outside} would look like slow code here.")
+        sibling_text = " or a busy sibling outside" if is_vm else ""
+        rows += _labelled_lines("", f"A low clock{sibling_text} would look like slow code here.")
     elif not report.session.reader.turbo.cpus.any():
         text = "No turbo table is known: clocks are compared with the base clock."
         rows += _labelled_lines("", text)
@@ -264,7 +264,7 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[list[Run]]:
         end = long_duration(round((elapsed_s if is_always else finding.active_s) * 1e9))
         end = f"all {end}" if is_always else end
     room = WIDTH - INDENT - len(end) - (3 if end else 0)
-    first, *rest = wrap_text(finding.text, room) or [""]
+    first, *further_lines = wrap_text(finding.text, room) or [""]
     sign = KINDS[finding.cause[0]].marker if finding.cause[0] in KINDS else " "
     head = [(f"{sign} {percent(finding.share):>4} %", style), ("  " + first, "text")]
     head.append((end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
@@ -275,7 +275,7 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[list[Run]]:
         ", ".join(finding.evidence) or basis, WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
-    rows = [head, *([(" " * INDENT + line, "text")] for line in rest)]
+    rows = [head, *([(" " * INDENT + line, "text")] for line in further_lines)]
     rows += [[(line, "dim")] for line in evidence]
     # A command stays on one line, to be copied.
     is_command = finding.hint.startswith("taskset ")
@@ -314,15 +314,15 @@ def _working_sentence(report: Report) -> str:
     session, interval = report.session, report.interval
     keys = "util", "ipc", "kernel_cycles"
     util, ipc, kernel = (interval.values.mean(key, session.selected) for key in keys)
-    both = interval.split.mean("both")
+    both_share = interval.split.mean("both")
     if not isfinite(util):
         return ""
 
     parts = [f"{short_percent(util)} busy"]
     parts += [f"IPC {two_decimals(ipc)}"] if isfinite(ipc) else []
     parts += [f"{short_percent(kernel)} in the kernel"] if isfinite(kernel) else []
-    if isfinite(both) and session.has_smt:
-        parts.append(f"both threads of a core {whole_percent(both)}")
+    if isfinite(both_share) and session.has_smt:
+        parts.append(f"both threads of a core {whole_percent(both_share)}")
     state = "Working" if isfinite(report.sums.lost_ratio) else "Idle"
     if report.job is not None:
         state = "The machine"  # CPUs may also be busy with other tasks than the job
@@ -337,10 +337,12 @@ def _basis_sentence(report: Report) -> str:
     if virtualisation:
         parts.append("VM" if virtualisation == "hypervisor" else f"VM ({virtualisation})")
     cores = len(session.selected_cores())
-    several = cores < len(session.selected) or not virtualisation
-    parts.append(count_noun(cores, "core") if several else count_noun(len(session.selected), "CPU"))
+    names_cpus = cores < len(session.selected) or not virtualisation
+    parts.append(
+        count_noun(cores, "core") if names_cpus else count_noun(len(session.selected), "CPU")
+    )
     util = report.interval.values.mean("util", session.selected)
-    parts += [f"{whole_percent(util)} busy"] if isfinite(util) and not several else []
+    parts += [f"{whole_percent(util)} busy"] if isfinite(util) and not names_cpus else []
     end = time_of_day(session.unix(session.now_ns))
     totals = report.totals
     parts.append(f"{long_duration(round(totals.elapsed_s * 1e9))} until {end}")
@@ -398,8 +400,8 @@ def why_json(report: Report, run: Line | None) -> Line:
         "lost_ratio": json_number(report.sums.lost_ratio),
         "wanted_s": json_number(report.sums.whole_s), "causes": causes, "clues": clues,
         "looked_for": looked_for,
-        "not_seen": [{"what": what, "why": why, "fix": fix}
-                     for what, why, fix in report.unmeasured_losses],
+        "not_seen": [{"what": name, "why": reason, "fix": fix}
+                     for name, reason, fix in report.unmeasured_losses],
         "spent": None if report.job_time is None
         else {key: json_number(s) for key, s in report.job_time._asdict().items()},
         "seen": basis, "run": run,

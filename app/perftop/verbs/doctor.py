@@ -147,10 +147,12 @@ class ExaminedMachine(NamedTuple):
     def command(self, *words: str, sudo: bool = False) -> str:
         """Returns a perftop command line with these arguments and the options for the same
         machine."""
-        where = ["--host", self.host] if self.host is not None else []
-        where += ["--remote", self.remote] if self.remote is not None else []
-        where += ["--sysroot", self.sysroot] if self.sysroot is not None else []
-        return shlex.join(["perftop", *words, *where, *(["--sudo"] if sudo or self.sudo else [])])
+        host_options = ["--host", self.host] if self.host is not None else []
+        host_options += ["--remote", self.remote] if self.remote is not None else []
+        host_options += ["--sysroot", self.sysroot] if self.sysroot is not None else []
+        return shlex.join(
+            ["perftop", *words, *host_options, *(["--sudo"] if sudo or self.sudo else [])]
+        )
 
     def root_screen_command(self, first: str = "") -> str:
         """Returns a shell command that runs `first` as root and then starts perftop as root."""
@@ -219,7 +221,7 @@ def _source_rows(answer: Answer) -> list[tuple[str, str]]:
     reasons: dict[str, list[str]] = {}
     for missing in answer["missing"]:
         reasons.setdefault(missing["why"], []).append(missing["what"])
-    return rows + [("n/a", f"{', '.join(keys)}: {why}") for why, keys in reasons.items()]
+    return rows + [("n/a", f"{', '.join(keys)}: {reason}") for reason, keys in reasons.items()]
 
 
 # --- the final lines
@@ -230,24 +232,24 @@ def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
     command."""
     checks = {check["what"]: check for check in answer["checks"]}
     missing_sources = [
-        what for what in PROVIDED_NUMBERS if checks.get(what, {}).get("state") == "not usable"
+        source for source in PROVIDED_NUMBERS if checks.get(source, {}).get("state") == "not usable"
     ]
-    usable, lost = list[str](), list[str]()
-    for what, given in PROVIDED_NUMBERS.items():
-        if what in checks:
-            numbers = given.split(", ")
-            missing = (checks[what].get("lost") or "").split(", ")
-            missing = numbers if what in missing_sources else missing
+    usable, missing_numbers = list[str](), list[str]()
+    for source, number_list in PROVIDED_NUMBERS.items():
+        if source in checks:
+            numbers = number_list.split(", ")
+            missing = (checks[source].get("lost") or "").split(", ")
+            missing = numbers if source in missing_sources else missing
             usable += [number for number in numbers if number not in missing]
-            lost += [number for number in numbers if number in missing]
+            missing_numbers += [number for number in numbers if number in missing]
     if PROC not in checks:  # this source has a check only if it is missing
         usable.append(PROVIDED_NUMBERS[PROC])
     summary = f"You have {', '.join(usable) or 'little'}"
-    if lost:
-        summary += f"; missing: {', '.join(lost)}"
+    if missing_numbers:
+        summary += f"; missing: {', '.join(missing_numbers)}"
     writable = COUNTERS in missing_sources and checks.get("MSRs", {}).get("state") == "usable"
-    step, typed = _next_step([checks[what] for what in missing_sources], examined, writable)
-    return [f"{summary}.", f"{step}.", f"Type: {typed}"]
+    step, command = _next_step([checks[source] for source in missing_sources], examined, writable)
+    return [f"{summary}.", f"{step}.", f"Type: {command}"]
 
 
 def _next_step(
@@ -265,11 +267,11 @@ def _next_step(
         return step, examined.root_screen_command()
     for check, fix in fixes:
         if fix.startswith(SUDO):
-            typed = examined.root_screen_command(fix.removeprefix(SUDO))
-            return f"This gives you {PROVIDED_NUMBERS[check['what']]}", typed
+            root_command = examined.root_screen_command(fix.removeprefix(SUDO))
+            return f"This gives you {PROVIDED_NUMBERS[check['what']]}", root_command
     if writable and not any(check["what"] == COUNTERS for check, _ in fixes):
-        given = PROVIDED_NUMBERS[COUNTERS]
-        step = f"--source msr gives you {given}: it programs registers and restores them"
+        number_list = PROVIDED_NUMBERS[COUNTERS]
+        step = f"--source msr gives you {number_list}: it programs registers and restores them"
         return step, examined.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]

@@ -146,12 +146,12 @@ def listening_sockets(requested_address: str | None) -> Iterator[list[socket.soc
     with contextlib.ExitStack() as stack:
         sockets = inherited_sockets() if requested_address is None else []
         if not sockets:
-            where = DEFAULT_ADDRESS if requested_address is None else requested_address
-            if where.startswith(SOCKET_SCHEME):
-                path = Path(socket_path(where))
+            address = DEFAULT_ADDRESS if requested_address is None else requested_address
+            if address.startswith(SOCKET_SCHEME):
+                path = Path(socket_path(address))
                 sockets = [stack.enter_context(listening_socket(path))]
             else:
-                sockets = [_bound_socket(where)]
+                sockets = [_bound_socket(address)]
         for listener in sockets:
             stack.enter_context(listener)
         yield sockets
@@ -171,9 +171,9 @@ def scrape_snippet(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     host = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared only
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    where = "" if is_public(listener) else " on this machine"
+    machine_text = "" if is_public(listener) else " on this machine"
     return (
-        f"# in prometheus.yml{where}:\nscrape_configs:\n  - job_name: perftop\n"
+        f"# in prometheus.yml{machine_text}:\nscrape_configs:\n  - job_name: perftop\n"
         f'    static_configs:\n      - targets: ["{target}"]\n'
     )
 

@@ -105,11 +105,11 @@ def _host_machine(host: str, update_s: float, remote: str | None) -> tuple[list[
     arguments = ["stream", "--source", source, "--sample", f"{update_s:g}"]
     if is_simulated:
         argv = launch.probe_command(*arguments)
-        opens = ["live", "--source", host]
+        open_arguments = ["live", "--source", host]
     else:
         argv = launch.ssh_command(host, arguments, remote=remote or launch.REMOTE_PROBE)
-        opens = ["live", "--host", host] + ([] if remote is None else ["--remote", remote])
-    return argv, LiveMachine(Machine(host, tuple(opens)), update_s, time.time)
+        open_arguments = ["live", "--host", host] + ([] if remote is None else ["--remote", remote])
+    return argv, LiveMachine(Machine(host, tuple(open_arguments)), update_s, time.time)
 
 
 # --- a Prometheus server
@@ -401,8 +401,8 @@ class PrometheusServer:
 
     def query(self, expression: str, time_s: float | None = None) -> list[Series]:
         """Returns the series at a Unix time; None: now, by the server's clock. Raises Failed."""
-        more = {} if time_s is None else {"time": f"{time_s:.3f}"}
-        return self._query_server("query", {"query": expression, **more})
+        time_fields = {} if time_s is None else {"time": f"{time_s:.3f}"}
+        return self._query_server("query", {"query": expression, **time_fields})
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> list[Series]:
         """Returns the series between two Unix times, in steps of `step` seconds. Raises Failed."""
@@ -417,8 +417,8 @@ class PrometheusServer:
         is_safe, limits = self._parts.scheme == "https", _QueryLimits(self)
         connect = http.client.HTTPSConnection if is_safe else http.client.HTTPConnection
 
-        def limited_reply(sock: Any, *arguments: Any, **more: Any) -> http.client.HTTPResponse:
-            return http.client.HTTPResponse(_LimitedFile(sock, limits), *arguments, **more)  # type: ignore[arg-type]
+        def limited_reply(sock: Any, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
+            return http.client.HTTPResponse(_LimitedFile(sock, limits), *arguments, **options)  # type: ignore[arg-type]
 
         try:
             # Without a port, the end of an IPv6 address would be taken for one.
@@ -474,12 +474,12 @@ class _LimitedFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         self._socket.settimeout(self._limits.wait_s())
         try:
-            read = self._file.readinto(buffer) or 0
+            byte_count = self._file.readinto(buffer) or 0
         except TimeoutError:
             self._limits.wait_s()  # raises Failed if the query takes too long in total
             raise
-        self._limits.count_bytes(read)
-        return read
+        self._limits.count_bytes(byte_count)
+        return byte_count
 
     def close(self) -> None:
         self._file.close()
@@ -516,9 +516,9 @@ def _parse_series(answer: bytes) -> list[Series]:
             continue
         pairs = entry.get("values", [entry.get("value")])
         if isinstance(pairs, list):
-            named = {str(key): str(value)[:MAX_ERROR_LENGTH] for key, value in labels.items()}
+            text_labels = {str(key): str(value)[:MAX_ERROR_LENGTH] for key, value in labels.items()}
             points = [point for pair in pairs if (point := _parse_point(pair)) is not None]
-            series.append(Series(named, points))
+            series.append(Series(text_labels, points))
     return series
 
 

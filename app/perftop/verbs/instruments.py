@@ -161,9 +161,9 @@ def _offset_lines(answer: Answer, width: int) -> Iterator[str]:
         for o in offsets if o["why"] is None
     ]  # fmt: skip
     size = max(map(len, known_offsets), default=0) + 2
-    across = max(1, width // size)
-    for i in range(0, len(known_offsets), across):
-        yield "".join(f"{cell:<{size}}" for cell in known_offsets[i : i + across]).rstrip()
+    columns = max(1, width // size)
+    for i in range(0, len(known_offsets), columns):
+        yield "".join(f"{cell:<{size}}" for cell in known_offsets[i : i + columns]).rstrip()
     for offset in offsets:
         if offset["why"] is not None:
             yield from fact_lines(f"  CPU {offset['cpu']}", f"{MISSING}: {offset['why']}", width)
@@ -351,9 +351,9 @@ def _number_text(number: Answer) -> str:
         bits = ", ".join(number["bits"]) or "no bit set"
         return f"{number['counter']} {min(values):.0f} polls, {bits}"
     texts = [round_number(v) if abs(v) >= 1e4 else f"{v:.3g}" for v in values[:MAX_VALUES]]
-    more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
+    suffix = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
     expected_text = f" ({number['nearest']:g} expected)" if "nearest" in number else ""
-    return f"{number['counter']} {', '.join(texts)}{more} {unit}{expected_text}"
+    return f"{number['counter']} {', '.join(texts)}{suffix} {unit}{expected_text}"
 
 
 def _amount_text(value: float, unit: str) -> str:

@@ -63,8 +63,8 @@ def checked_answer(args: argparse.Namespace) -> Iterator[None]:
     ) as error:  # fmt: skip
         if args.host is None:
             raise
-        what = f"{type(error).__name__}: {error}"[:MAX_REASON]
-        text = f"{args.host}: the probe's answer cannot be parsed ({what})"
+        reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
+        text = f"{args.host}: the probe's answer cannot be parsed ({reason})"
         raise Failed(f"{text}; is the same perftop version installed there?", UNAVAILABLE) from None
 
 

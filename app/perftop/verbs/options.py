@@ -382,8 +382,8 @@ def fast_imports() -> Iterator[None]:
         if 0 <= limit < least_mb * 1_000_000:
             text = f"the memory limit, {limit / 1e6:.0f} MB, is too low; at least {least_mb} MB"
             raise Failed(f"{text}, better: ulimit {option} unlimited", UNAVAILABLE)
-    ours = _THREADS_VARIABLE not in os.environ
-    if ours:
+    is_unset = _THREADS_VARIABLE not in os.environ
+    if is_unset:
         os.environ[_THREADS_VARIABLE] = "1"
     gc.disable()
     try:
@@ -392,7 +392,7 @@ def fast_imports() -> Iterator[None]:
         with ExitSignals() if is_main else contextlib.nullcontext():
             yield
     finally:
-        if ours:
+        if is_unset:
             del os.environ[_THREADS_VARIABLE]
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)

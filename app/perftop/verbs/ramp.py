@@ -70,8 +70,8 @@ def measure(args: argparse.Namespace, ask: AskProbe) -> int:
 
         results = [_json_object(answer, ramp) for answer, ramp in measured]
         failures = {str(cpu): reason for cpu, reason in failed.items()}
-        every = {"cpus": results, "failed": failures}
-        print(json.dumps(every if args.cpu == "all" else results[0]))
+        all_results = {"cpus": results, "failed": failures}
+        print(json.dumps(all_results if args.cpu == "all" else results[0]))
     else:
         lines = _report_lines(answer, ramp)
         if args.cpu == "all":
@@ -118,9 +118,9 @@ def _measured_cpus(
         measured.append((answer, ramp_of_runs(answer)))
         if not args.json:
             drawn_answer, _ = _slowest(measured)
-            for earlier, _ in measured:
-                if earlier is not drawn_answer:
-                    earlier["runs"] = []  # frees a megabyte per CPU
+            for earlier_answer, _ in measured:
+                if earlier_answer is not drawn_answer:
+                    earlier_answer["runs"] = []  # frees a megabyte per CPU
     if not measured:
         raise last_error
     return measured, failed, interrupted
@@ -367,7 +367,7 @@ _DISTURBANCES: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def _disturbance_texts(ramp: Ramp) -> str:
-    runs, left_out = len(ramp.climbs), len(ramp.climbs) - len(ramp.used)
+    runs, omitted_count = len(ramp.climbs), len(ramp.climbs) - len(ramp.used)
     amounts: dict[str, list[float | None]] = {}
     for climb in ramp.climbs:
         for key, value in climb.disturbed.items():
@@ -385,7 +385,7 @@ def _disturbance_texts(ramp: Ramp) -> str:
         texts.append(f"not steady (in {wavering_runs})")
     if not texts:
         return f"{runs} from idle, undisturbed"
-    return f"{left_out} of {runs} left out: {'; '.join(texts)}"
+    return f"{omitted_count} of {runs} left out: {'; '.join(texts)}"
 
 
 # --- several CPUs

@@ -37,10 +37,10 @@ def column_clocks(phases: Sequence[PhaseTrace], width: int) -> tuple[Floats, Flo
     hz = np.concatenate([part.smooth for part in phases])
     edges = np.geomspace(max(end[0] / 2, 1e-7), end[-1], width + 1)
     first, last = np.searchsorted(start, edges[:-1]), np.searchsorted(start, edges[1:])
-    covers = np.clip(last - 1, 0, len(hz) - 1)
+    covering_chunk = np.clip(last - 1, 0, len(hz) - 1)
     values = [
         np.median(hz[a:b]) if b > a else hz[c]
-        for a, b, c in zip(first.tolist(), last.tolist(), covers.tolist(), strict=True)
+        for a, b, c in zip(first.tolist(), last.tolist(), covering_chunk.tolist(), strict=True)
     ]
     return edges[:-1], np.array(values)
 

@@ -77,10 +77,13 @@ def phase_traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Phas
 
 
 def _phase_trace(
-    answer: Mapping[str, Any], run: Mapping[str, Any], chunks: Mapping[str, Ints], chosen: Bools
+    answer: Mapping[str, Any],
+    run: Mapping[str, Any],
+    chunks: Mapping[str, Ints],
+    is_in_phase: Bools,
 ) -> PhaseTrace:
     tsc_hz, stamp = answer["tsc"]["hz"], run["stamp_ticks"]
-    columns = {key: values[chosen] for key, values in chunks.items()}
+    columns = {key: values[is_in_phase] for key, values in chunks.items()}
     pieces, longest_piece = columns["pieces"], columns["longest"]
     has_pieces = pieces > 1
     spent_ticks = columns["end"] - columns["begin"] - columns["aside"]
@@ -244,11 +247,11 @@ def fit_climb(part: PhaseTrace, steady_hz: float) -> tuple[float, list[float]]:
     which the clock left the band. The end is chosen so that the least time is on the wrong side: in
     the band before the end, or outside the band after it. So a burst that is shorter than the
     steady time before it does not belong to the climb."""
-    outside = np.abs(part.smooth - steady_hz) > BAND_SHARE * steady_hz
+    is_outside = np.abs(part.smooth - steady_hz) > BAND_SHARE * steady_hz
     length_s = part.end_s - part.start_s
-    wrong_s = np.concatenate([[0.0], np.cumsum(np.where(outside, -length_s, length_s))])
+    wrong_s = np.concatenate([[0.0], np.cumsum(np.where(is_outside, -length_s, length_s))])
     first = int(np.argmin(wrong_s))
-    edges = np.flatnonzero(np.diff(outside[first:].astype(int), prepend=0, append=0)) + first
+    edges = np.flatnonzero(np.diff(is_outside[first:].astype(int), prepend=0, append=0)) + first
     bursts = [
         float(part.end_s[stop - 1] - part.start_s[start])
         for start, stop in zip(edges[::2], edges[1::2], strict=True)
@@ -383,8 +386,8 @@ class Ramp:
 def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
     climbs = [evaluate_run(answer, run) for run in answer["runs"]]
     usable_runs = [i for i, climb in enumerate(climbs) if climb.is_usable]
-    clean = [i for i in usable_runs if not climbs[i].disturbed]
-    used_runs = clean if len(clean) >= MIN_CLEAN_RUNS else usable_runs
+    clean_runs = [i for i in usable_runs if not climbs[i].disturbed]
+    used_runs = clean_runs if len(clean_runs) >= MIN_CLEAN_RUNS else usable_runs
     used_climbs = [climbs[i] for i in used_runs]
     steady_levels = [climb.levels[0] for climb in used_climbs]
     hz = error_hz = chain_hz = None
@@ -438,8 +441,12 @@ def recurring_gaps(climbs: Sequence[Climb]) -> list[Halt]:
 
 
 def _spread_of(values: Sequence[float | None]) -> Spread | None:
-    known = [value for value in values if value is not None]
-    return Spread(float(np.median(known)), min(known), max(known)) if known else None
+    known_values = [value for value in values if value is not None]
+    return (
+        Spread(float(np.median(known_values)), min(known_values), max(known_values))
+        if known_values
+        else None
+    )
 
 
 def median_run(ramp: Ramp) -> int:

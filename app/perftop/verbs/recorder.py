@@ -90,14 +90,14 @@ class StreamRecorder(Consumer):
         args, self._now_ns = self._args, hello.raw_ns
         if self._command is not None:
             self._command.begin(hello)
-        named = options.labelled_hello(args, hello)
+        labelled = options.labelled_hello(args, hello)
         if self._trigger is not None:
-            self._trigger.process([named])
+            self._trigger.process([labelled])
         if is_ring(args):
             length_ns = args.ring or DEFAULT_RING_NS
-            self._recording = Ring(self._path, named, length_ns, args.max_size)
+            self._recording = Ring(self._path, labelled, length_ns, args.max_size)
         else:
-            self._recording = Writer(self._path, named, force=args.force)
+            self._recording = Writer(self._path, labelled, force=args.force)
 
     def accepts(self, message: wire.Message) -> bool:
         return self._command is None or self._command.measurement.admit(message)

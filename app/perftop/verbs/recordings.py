@@ -69,10 +69,10 @@ def add_diff(subparsers: Any) -> None:
     parser = options.add_verb(subparsers, "diff", run_diff, text, epilog=DIFF_EPILOG)
     text = "two files, A and B"
     parser.add_argument("files", nargs="*", type=options.parse_recording, metavar="FILE", help=text)
-    for which in "ab":
-        text = f"files with the runs of {which.upper()}"
+    for side in "ab":
+        text = f"files with the runs of {side.upper()}"
         parser.add_argument(
-            f"--{which}", nargs="+", type=options.parse_recording, default=[], metavar="FILE",
+            f"--{side}", nargs="+", type=options.parse_recording, default=[], metavar="FILE",
             help=text,
         )  # fmt: skip
     text = "compare each phase, from mark to mark, with the phase of the same name"
@@ -109,9 +109,9 @@ def run_diff(args: argparse.Namespace) -> int:
             raise Failed(f"unknown metric {key!r}; known: {', '.join(NUMBERS)}", USAGE)
     damages: list[str] = []
     a, b = (
-        [replace(reading, file=index) for index, path in enumerate(which)
+        [replace(reading, file=index) for index, path in enumerate(side)
          for reading in _read_lines(path, damages, by_mark=by_mark)]
-        for which in paths
+        for side in paths
     )  # fmt: skip
     a, b = _successful_readings("A", a), _successful_readings("B", b)
     pairs = _compared_pairs(a, b, by_mark=by_mark)
@@ -147,14 +147,18 @@ def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> 
     for phase, row in matching_rows:
         if condition.unit != UNITS[row.unit]:
             raise Failed(f"--fail-if {condition.text!r}: the unit here is {UNITS[row.unit]}", USAGE)
-        place = f" in {phase.label}" if phase.label else ""
-        difference = f"{condition.key} differs by {100 * row.change:+.1f} {condition.unit}{place}"
-        beyond = (100 * row.change - condition.limit) * (1 if condition.operator == ">" else -1) > 0
+        phase_text = f" in {phase.label}" if phase.label else ""
+        difference = (
+            f"{condition.key} differs by {100 * row.change:+.1f} {condition.unit}{phase_text}"
+        )
+        is_beyond_limit = (100 * row.change - condition.limit) * (
+            1 if condition.operator == ">" else -1
+        ) > 0
         # An interval from blocks of time within one run does not show how much runs vary.
         if row.verdict == ONE_RUN or len(phase.side_a) == len(phase.side_b) == 1:
             reason = "one run per side (measure several runs: stat -r 5)"
             lines.append(f"{condition.text!r} cannot be decided: {reason}")
-        elif beyond and (row.is_sure or row.verdict == SMALL):
+        elif is_beyond_limit and (row.is_sure or row.verdict == SMALL):
             lines.append(f"{condition.text!r} is met: {difference}")
     return lines
 
@@ -182,9 +186,11 @@ def _compared_pairs(
     pairs = []
     labels = [*dict.fromkeys(reading.label for reading in a if reading.label)]
     for label in labels if by_mark else [""]:
-        of_a, of_b = ([reading for reading in side if reading.label == label] for side in (a, b))
-        if of_a and of_b:
-            pairs.append((label, of_a, of_b))
+        readings_a, readings_b = (
+            [reading for reading in side if reading.label == label] for side in (a, b)
+        )
+        if readings_a and readings_b:
+            pairs.append((label, readings_a, readings_b))
     if not pairs and by_mark:
         raise Failed("A and B have no mark in common: leave out --by mark", USAGE)
     if not pairs:
@@ -212,10 +218,10 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
             raise Failed(f"{path} is a pipe: from a pipe, only JSON can be compared", USAGE)
         return _recorded_readings(path, damages, by_mark=by_mark)
     try:
-        readings, why = parse_json_lines(content.decode("utf-8", "replace").splitlines())
+        readings, damage = parse_json_lines(content.decode("utf-8", "replace").splitlines())
     except ForeignFile as foreign:
         raise Failed(f"{path} cannot be compared: {foreign}; {COMPARABLE_FILES}", DAMAGED) from None
-    damages += [] if why is None else [f"{path}: {why}"]
+    damages += [] if damage is None else [f"{path}: {damage}"]
     return readings
 
 
@@ -225,10 +231,10 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
     from perftop.verbs.headless import read_with_progress
 
     try:
-        opened = open_source(path)
+        opened_source = open_source(path)
     except Failed as failed:  # such as for the text of `stat -o FILE`
         raise Failed(f"{failed}; {COMPARABLE_FILES}", failed.status) from None
-    with opened as source:
+    with opened_source as source:
         recorded = RecordingReader(by_mark=by_mark)
         with read_with_progress(source, path) as messages:
             recorded.process(chain([source.hello], messages))
@@ -452,11 +458,11 @@ def selected_cpus(session: Session, text: str) -> list[int]:
     Raises Failed for invalid terms and for terms that select none."""
     from perftop.session import selection
 
-    shown, selected = set(session.selected), set[int]()
+    selectable, selected = set(session.selected), set[int]()
     for term in map(str.strip, text.split(",")):
-        place = _PACKAGE_AND_CORE.fullmatch(term.lower())
-        if term and place:
-            parts = zip(("pkg", "core"), place.groups(), strict=True)
+        match = _PACKAGE_AND_CORE.fullmatch(term.lower())
+        if term and match:
+            parts = zip(("pkg", "core"), match.groups(), strict=True)
             words = " ".join(f"{name}:{number}" for name, number in parts if number)
         elif _CPU_TERM.fullmatch(term):
             words = term
@@ -468,7 +474,7 @@ def selected_cpus(session: Session, text: str) -> list[int]:
         except selection.FilterError as error:
             raise Failed(f"--cpus: {error}", USAGE) from None
         assert choice is not None
-        positions = shown & set(choice.cpus(session, None).nonzero()[0].tolist())
+        positions = selectable & set(choice.cpus(session, None).nonzero()[0].tolist())
         if not positions:
             raise Failed(f"--cpus: the recording has no CPU {term!r}", USAGE)
         selected |= positions

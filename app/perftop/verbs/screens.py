@@ -300,7 +300,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
     on_signal(END_SIGNALS, handle_signal)
     last_ends: dict[str, float] = {}
     """End of the newest printed episode, by machine."""
-    answering, silence_reasons = set[str](), dict[str, str]()
+    answering_names, silence_reasons = set[str](), dict[str, str]()
     # Wait until each machine has answered or failed. The machines of a server are known only when
     # it has answered; its source limits that time.
     deadline_s = asyncio.get_running_loop().time() + MAX_FIRST_WAIT_S
@@ -315,7 +315,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
             for machine in source.fleet.rows(TableSelection(), source.shown_time_s):
                 print(line_text(machine_json(machine, source.shown_time_s)))
                 if machine.is_answering:
-                    answering.add(machine.name)
+                    answering_names.add(machine.name)
                 else:
                     silence_reasons[machine.name] = machine.why
                 last_end = last_ends.get(machine.name, 0.0)
@@ -331,7 +331,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await feeding  # raises if the source has failed
-    silent = [name for name in silence_reasons if name not in answering]
+    silent = [name for name in silence_reasons if name not in answering_names]
     print_error(*(f"{name} never answered: {silence_reasons[name]}" for name in silent))
     return 128 + caught_signals[0] if caught_signals else 1 if silent else 0
 

@@ -224,8 +224,8 @@ def run_exporter(args: argparse.Namespace) -> int:
 def shipped_text(name: str) -> str:
     from importlib import resources
 
-    place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED_FILES[name]
-    return place.read_text(encoding="utf-8")
+    resource = resources.files("perftop.output.exporter") / "shipped" / SHIPPED_FILES[name]
+    return resource.read_text(encoding="utf-8")
 
 
 def print_shipped(name: str) -> int:

@@ -169,8 +169,8 @@ def run_summary(args: argparse.Namespace) -> int:
         damage = f": {source.damage}" if source.damage else ""
         raise Failed(f"{file} has fewer than two samples{damage}", DAMAGED if damage else 1)
     if by_mark and not marked_phases.phases:
-        how = "perftop mark NAME inside a command, key m, or SIGUSR1"
-        raise Failed(f"no marks in {file}; to set one while recording: {how}", USAGE)
+        advice = "perftop mark NAME inside a command, key m, or SIGUSR1"
+        raise Failed(f"no marks in {file}; to set one while recording: {advice}", USAGE)
     (total,) = whole_phases.phases
     if args.json:
         lines = [stat_lines.line_text(phase.line) for phase in (*marked_phases.phases, total)]

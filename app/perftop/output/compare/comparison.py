@@ -174,20 +174,28 @@ def compare(
             )
             for pair in phase
         ]
-        explained = {row.number.key for row in rows if row.is_sure and row.cause is not None}
+        explained_keys = {row.number.key for row in rows if row.is_sure and row.cause is not None}
         state_a, state_b = shared_state(a), shared_state(b)
         # States known for only one side are not compared.
-        both = [key for key in SETTING_NAMES if key in state_a and key in state_b]
-        both += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
+        common_keys = [key for key in SETTING_NAMES if key in state_a and key in state_b]
+        common_keys += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
         differing_states = [
-            _differing_state(key, state_a[key], state_b[key], extra_loss, explained)
-            for key in both if is_different(state_a[key], state_b[key])
+            _differing_state(key, state_a[key], state_b[key], extra_loss, explained_keys)
+            for key in common_keys if is_different(state_a[key], state_b[key])
         ]  # fmt: skip
-        equal_states = [key for key in both if not is_different(state_a[key], state_b[key])]
-        only = _keys_only_on_side(a, b), _keys_only_on_side(b, a)
+        equal_states = [key for key in common_keys if not is_different(state_a[key], state_b[key])]
+        one_sided = _keys_only_on_side(a, b), _keys_only_on_side(b, a)
         compared.append(
             Comparison(
-                name, a, b, differing_states, equal_states, rows, extra_loss, only, is_interleaved
+                name,
+                a,
+                b,
+                differing_states,
+                equal_states,
+                rows,
+                extra_loss,
+                one_sided,
+                is_interleaved,
             )
         )
     return compared
@@ -214,8 +222,8 @@ def _compare_number(number: Number, a: list[Reading], b: list[Reading]) -> _Pair
     if len(a) == len(b) == 1 and key in a[0].series_estimates and key in b[0].series_estimates:
         series_a, series_b = a[0].series_estimates[key], b[0].series_estimates[key]
         # If one of two runs is too unsteady, the other is not used either.
-        steady = series_a.has_error and series_b.has_error
-        estimated = difference(series_a, series_b, is_share=is_share) if steady else None
+        is_steady = series_a.has_error and series_b.has_error
+        estimated = difference(series_a, series_b, is_share=is_share) if is_steady else None
         return _Pair(number, series_a.mean, series_b.mean, estimated, from_single_runs=True)
     by_file = max(_file_count(a), _file_count(b)) > 1
     values_a, values_b = (_side_values(side, key, by_file=by_file) for side in (a, b))
@@ -246,16 +254,16 @@ def _is_shown_nonzero(number: Number, value: float) -> bool:
     return value != 0 if number.is_rate else float(format_like(number, value)) != 0
 
 
-def _keys_only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
-    keys, other_keys = ({key for run in runs for key in run.numbers} for runs in (side, other))
+def _keys_only_on_side(side: Sequence[Reading], other_side: Sequence[Reading]) -> list[str]:
+    keys, other_keys = ({key for run in runs for key in run.numbers} for runs in (side, other_side))
     return [key for key in row_keys(run.numbers for run in side) if key in keys - other_keys]
 
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
     """Yields a sentence on the losses of A and B to each cause in `extra_loss`, largest first."""
     for cause in phase.extra_loss:
-        of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.side_a, phase.side_b))
-        yield f"{_loss_text(cause)}: {of_a} % in A, {of_b} % in B"
+        a, b = (percent(lost_share(side, cause)) for side in (phase.side_a, phase.side_b))
+        yield f"{_loss_text(cause)}: {a} % in A, {b} % in B"
 
 
 def _loss_text(cause: Cause) -> str:
@@ -313,13 +321,13 @@ def _explained_keys(cause: Cause) -> tuple[str, ...]:
 
 
 def _differing_state(
-    key: str, a: object, b: object, extra_loss: dict[Cause, float], explained: set[str]
+    key: str, a: object, b: object, extra_loss: dict[Cause, float], explained_keys: set[str]
 ) -> DifferingState:
     """Returns a setting or property that differs. It explains a number only if the cause of an
     episode depends on it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
     cause = next((cause for cause in extra_loss if cause[1] in names), None)
-    keys = [] if cause is None else [key for key in _explained_keys(cause) if key in explained]
+    keys = [] if cause is None else [key for key in _explained_keys(cause) if key in explained_keys]
     return DifferingState(key, a, b, keys, cause if keys else None)
 
 
@@ -339,7 +347,7 @@ def answer_sentences(compared: Sequence[Comparison]) -> list[str]:
         return _sentences_without_difference(compared)
     reason = _cause_text(phase, row)
     sentences = [f"{_location_text(phase)}{_difference_text(row)}{reason}."]
-    time = next((other for other in phase.rows if other.number.key in TIME_KEYS), None)
+    time = next((r for r in phase.rows if r.number.key in TIME_KEYS), None)
     if time is None or time is row or time.interval is None:
         return sentences
     if not time.is_sure:
@@ -355,17 +363,17 @@ def _location_text(phase: Comparison) -> str:
 
 
 def _difference_text(row: Row) -> str:
-    more = row.change > 0
+    is_more = row.change > 0
     if row.number.key in TIME_KEYS:
-        return f"B takes {row.size_text} {'longer' if more else 'less time'}"
+        return f"B takes {row.size_text} {'longer' if is_more else 'less time'}"
     name = row.number.plain_name
     if row.number.key == "cpu_s":
-        return f"B needs {row.size_text} {'more' if more else 'less'} {name}"
+        return f"B needs {row.size_text} {'more' if is_more else 'less'} {name}"
     verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
     if row.unit == "points":
         a, b = (format_like(row.number, value) for value in (row.side_a, row.side_b))
         return f"{name} {verb} {b} % in B, {a} % in A"
-    return f"B's {name} {verb} {row.size_text} {'higher' if more else 'lower'}"
+    return f"B's {name} {verb} {row.size_text} {'higher' if is_more else 'lower'}"
 
 
 def _possible_difference_text(phase: Comparison, row: Row, place: str = "") -> str:
@@ -382,7 +390,7 @@ def _cause_text(phase: Comparison, row: Row) -> str:
     of episodes; '' if neither explains it or several settings could."""
     cause = row.cause
     if cause is None and row.number.key in TIME_KEYS:
-        cause = next((other.cause for other in phase.rows if other.cause is not None), None)
+        cause = next((r.cause for r in phase.rows if r.cause is not None), None)
     if cause is None:
         return ""
     of_a, of_b = lost_share(phase.side_a, cause), lost_share(phase.side_b, cause)
@@ -435,10 +443,10 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
     phase = max(compared, key=lambda phase: max(map(abs, phase.extra_loss.values()), default=0.0))
     if not phase.extra_loss:
         return ""
-    cause, more = next(iter(phase.extra_loss.items()))
-    side = "B" if more > 0 else "A"
+    cause, extra_share = next(iter(phase.extra_loss.items()))
+    side = "B" if extra_share > 0 else "A"
     phase_text = f" in {safe_text(phase.label, MAX_NAME)}" if phase.label else ""
-    return f"{side} lost {percent(abs(more))} points more {_loss_text(cause)}{phase_text}."
+    return f"{side} lost {percent(abs(extra_share))} points more {_loss_text(cause)}{phase_text}."
 
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
@@ -469,9 +477,9 @@ def next_step(compared: Sequence[Comparison]) -> str:
     if power is None:
         return ""
     steps, runs = [], (*phase.side_a, *phase.side_b)
-    others = [run.numbers["others_cpus"] for run in runs if "others_cpus" in run.numbers]
-    if others and fmean(others) >= MIN_OTHER_CPUS:
-        steps.append(f"a quieter machine (other tasks used {fmean(others):.1f} CPUs)")
+    other_cpus = [run.numbers["others_cpus"] for run in runs if "others_cpus" in run.numbers]
+    if other_cpus and fmean(other_cpus) >= MIN_OTHER_CPUS:
+        steps.append(f"a quieter machine (other tasks used {fmean(other_cpus):.1f} CPUs)")
     if power[1] < MAX_RUNS_NEEDED:
         steps.append(
             f"perftop stat -r {power[1]}, because that many runs per side show {row.size_text}"
@@ -489,8 +497,8 @@ def work_sentence(phase: Comparison) -> str:
     if instructions.verdict in {NOISE, SMALL}:
         work = "the same work"
     elif instructions.is_sure:
-        more = "more" if instructions.side_b > instructions.side_a else "fewer"
-        work = f"{instructions.size_text} {more} instructions"
+        adjective = "more" if instructions.side_b > instructions.side_a else "fewer"
+        work = f"{instructions.size_text} {adjective} instructions"
     else:
         return ""
     cycles = "fewer" if ipc.side_b > ipc.side_a else "more"

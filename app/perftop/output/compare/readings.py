@@ -156,11 +156,11 @@ def row_keys(readings: Iterable[Numbers]) -> list[str]:
 def numbers(line: Line) -> Numbers:
     """Returns the numbers of a summary. Numbers that grow with time are included only for a command
     or a phase, because the duration of a measurement is not a property of the machine."""
-    ended = bool(line.get("run")) or line["type"] == "phase"
+    is_limited = bool(line.get("run")) or line["type"] == "phase"
     values: dict[str, object] = {
         key: value(line)
         for key, value in _VALUE_GETTERS.items()
-        if ended or not NUMBERS[key].is_unbounded
+        if is_limited or not NUMBERS[key].is_unbounded
     }
     events = [key for key in line["machine"] if model_numbers.is_event_key(key)]
     return _finite_numbers(values | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
@@ -224,8 +224,8 @@ def shared_state(readings: Sequence[Reading]) -> Line:
     merged: Line = {}
     for key in dict.fromkeys(key for reading in readings for key in reading.state):
         values = [reading.state.get(key) for reading in readings]
-        same = all(value == values[0] for value in values)
-        merged[key] = values[0] if same else "not the same in all runs"
+        is_same = all(value == values[0] for value in values)
+        merged[key] = values[0] if is_same else "not the same in all runs"
     return merged
 
 
@@ -242,13 +242,13 @@ def parse_json_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
             continue
         try:
             line = json.loads(text, parse_int=_bounded_int)
-            read = _reading_of_line(line) if isinstance(line, dict) else None
+            reading = _reading_of_line(line) if isinstance(line, dict) else None
         except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
             if not readings:
                 raise ForeignFile(f"line {index + 1} is not from perftop") from None
             damage = f"line {index + 1} is cut or damaged; the lines before it were compared"
             return readings, damage
-        readings += [read] if read is not None and len(readings) < MAX_READINGS else []
+        readings += [reading] if reading is not None and len(readings) < MAX_READINGS else []
     if not readings:
         raise ForeignFile("it has no line summary, phase or run")
     return readings, None
@@ -269,8 +269,10 @@ def _reading_of_line(line: Line) -> Reading | None:
         return None if line.get("warmup") else parse_reading(line)
     if kind == "phase":
         label = str(line["label"])
-        whole = label == WHOLE_LABEL
-        return parse_reading(line | {"type": "summary"} if whole else line, "" if whole else label)
+        is_whole = label == WHOLE_LABEL
+        return parse_reading(
+            line | {"type": "summary"} if is_whole else line, "" if is_whole else label
+        )
     return parse_reading(line) if kind == "summary" else None
 
 
@@ -350,11 +352,11 @@ class RunSeries:
     def _amounts_and_sizes(self, batch: SampleBatch) -> Floats:
         """Returns the amounts, then the sizes, of each sample: (samples, 2 x keys)."""
         amounts, sizes = batch.values.group_sums(self._shown, self._metric_indices)
-        both = batch.split.states[..., STATES.index("both")]
-        known = np.isfinite(both)
-        both_sum = np.where(known, both, 0.0).sum(axis=1)
+        both_share = batch.split.states[..., STATES.index("both")]
+        is_known = np.isfinite(both_share)
+        both_sum = np.where(is_known, both_share, 0.0).sum(axis=1)
         energy_j, span_s = self._package_energy(batch.delta)
-        return np.column_stack([amounts, both_sum, energy_j, sizes, known.sum(axis=1), span_s])
+        return np.column_stack([amounts, both_sum, energy_j, sizes, is_known.sum(axis=1), span_s])
 
     def _lost_s(self) -> Floats:
         losses = self._session.lost_time()
@@ -365,14 +367,14 @@ class RunSeries:
         """Returns by sample the energy of all packages in J, and the time in s that it covers."""
         column = self._session.counters.columns.get("energy_j")
         if column is None:
-            none = np.zeros(len(delta.doubts))
-            return none, none
+            zeros = np.zeros(len(delta.doubts))
+            return zeros, zeros
         table = delta.tables[column.block]
         increments, ticks = table.increments[..., column.first], table.ticks
         # Most frames have no reading of the energy.
-        read = np.isfinite(increments).all(axis=1) & (ticks > 0).all(axis=1)
+        is_read = np.isfinite(increments).all(axis=1) & (ticks > 0).all(axis=1)
         seconds = ticks.mean(axis=1) / self._session.counters.stamp_hz
-        return np.where(read, increments.sum(axis=1), 0.0), np.where(read, seconds, 0.0)
+        return np.where(is_read, increments.sum(axis=1), 0.0), np.where(is_read, seconds, 0.0)
 
     def estimates(self) -> dict[str, Estimate]:
         """Returns estimates of the counted numbers, by key; without those for which the session was
@@ -408,12 +410,12 @@ class RunSeries:
         CPU ran evenly over time."""
         session, (times_ns, _) = self._session, self._slices.table()
         begins_ns, ends_ns = times_ns[:-1], times_ns[1:]
-        whole, low_s = session.run_interval(), np.zeros(len(ends_ns))
+        interval, low_s = session.run_interval(), np.zeros(len(ends_ns))
         for episode in session.episodes(int(times_ns[0]), session.now_ns):
             if kind_of(episode).depth == "hz":
                 end_ns = session.now_ns if episode.end_ns is None else episode.end_ns
                 span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, episode.start_ns)
-                low_s += np.maximum(span_ns, 0) / 1e9 * mean_busy_cpus(session, whole, episode)
+                low_s += np.maximum(span_ns, 0) / 1e9 * mean_busy_cpus(session, interval, episode)
         return low_s
 
 

@@ -106,7 +106,7 @@ class CommandRuns:
     def _outlier(self, index: int) -> Outlier:
         """Returns the outlier with its reason, such as a longer wait than in the other runs; ''
         without a reason. Waits are summed over all tasks of the command."""
-        run, others = self.all_runs[index], [i for i in range(len(self.all_runs)) if i != index]
+        run, others = (self.all_runs[index], [i for i in range(len(self.all_runs)) if i != index])
         time_s = run.numbers[TIME_KEY]
         by_s = time_s - median(self.values(TIME_KEY))
         amounts = [
@@ -157,22 +157,22 @@ def runs_json(runs: CommandRuns, argv: Sequence[str]) -> list[Line]:
     lines += [run_json(run, index, outliers.get(index)) for index, run in enumerate(runs.all_runs)]
     estimates: Line = {}
     for key in row_keys(run.numbers for run in runs.runs):
-        values, rest = runs.values(key), runs.values(key, runs.outlier_indices)
+        values, typical = runs.values(key), runs.values(key, runs.outlier_indices)
         if not values:
             estimates[key] = None
             continue
-        whole = estimate(values)
+        total = estimate(values)
         estimates[key] = {
-            "mean": json_number(whole.mean), "half": json_number(whole.half_width),
-            "sd": json_number(whole.sd), "median": json_number(median(values)),
-            "min": json_number(min(values)), "max": json_number(max(values)), "count": whole.count,
-            "mean_without_apart": json_number(estimate(rest).mean) if rest else None,
+            "mean": json_number(total.mean), "half": json_number(total.half_width),
+            "sd": json_number(total.sd), "median": json_number(median(values)),
+            "min": json_number(min(values)), "max": json_number(max(values)), "count": total.count,
+            "mean_without_apart": json_number(estimate(typical).mean) if typical else None,
         }  # fmt: skip
     count = len(runs.runs)
     times_s = runs.values(TIME_KEY)
     time = estimate(times_s) if count > 1 else None
     least_s = None if time is None else json_number(smallest_difference(time.sd, count, runs.rows))
-    needed = {} if time is None else {
+    needed_runs = {} if time is None else {
         f"{change:g}": runs_needed(time.sd, change * time.mean, runs.rows)
         for change in DETECTABLE_CHANGES
     }  # fmt: skip
@@ -181,7 +181,7 @@ def runs_json(runs: CommandRuns, argv: Sequence[str]) -> list[Line]:
         "runs": count, "failed": len(runs.failed_runs),
         "warmups": len(runs.warmups),
         "apart": [index + 1 for index in runs.outlier_indices], "level": 0.95, "numbers": estimates,
-        "least_difference_s": least_s, "runs_needed": needed,
+        "least_difference_s": least_s, "runs_needed": needed_runs,
         "status": exit_status(runs.warmups + runs.all_runs),
     }]  # fmt: skip
 
@@ -207,8 +207,8 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
 
     def row(name: str, status: str, values: Numbers) -> str:
         """Formats a row, whose values have as many digits as the mean."""
-        cells = [format_like(NUMBERS[key], values.get(key, nan), whole.mean)
-                 for key, whole in estimates.items()]  # fmt: skip
+        cells = [format_like(NUMBERS[key], values.get(key, nan), one.mean)
+                 for key, one in estimates.items()]  # fmt: skip
         return table_line(columns, [name, status, *cells])
 
     if not runs.runs:
@@ -232,16 +232,16 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
 def _answer_line(runs: CommandRuns, argv: Sequence[str]) -> str:
     time = estimate(runs.values(TIME_KEY))
     text = f"{_command_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
-    half = f" ± {_time_text(time.half_width, time.mean)} (95 %)."
-    text += half if isfinite(time.half_width) else ", in one run."
+    margin = f" ± {_time_text(time.half_width, time.mean)} (95 %)."
+    text += margin if isfinite(time.half_width) else ", in one run."
     if runs.failed_runs:
         text += f" {len(runs.failed_runs)} of {len(runs.all_runs)} runs failed and are not counted."
     for outlier in runs.outliers[:1]:
-        more = "longer" if outlier.excess_s > 0 else "less"
-        why = outlier.why or f"took {_time_text(abs(outlier.excess_s), time.mean)} {more}"
-        text += f" Run {outlier.index + 1} is an outlier: it {why}."
-    if rest := [str(index + 1) for index in runs.outlier_indices[1:]]:
-        text += f" So {'is run' if len(rest) == 1 else 'are runs'} {', '.join(rest)}."
+        adverb = "longer" if outlier.excess_s > 0 else "less"
+        reason = outlier.why or f"took {_time_text(abs(outlier.excess_s), time.mean)} {adverb}"
+        text += f" Run {outlier.index + 1} is an outlier: it {reason}."
+    if further := [str(index + 1) for index in runs.outlier_indices[1:]]:
+        text += f" So {'is run' if len(further) == 1 else 'are runs'} {', '.join(further)}."
     return text
 
 

@@ -107,18 +107,18 @@ def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
     neighbouring slices are correlated, their variation would underestimate the error. So slices are
     joined into blocks, whose correlation gives the number of independent values. Of several block
     lengths, the one with the largest error is used."""
-    whole, length = sum(amounts) / sum(sizes), len(amounts)
-    blocks = [_block_deviations(amounts, sizes, whole, length // count)
+    mean, length = sum(amounts) / sum(sizes), len(amounts)
+    blocks = [_block_deviations(amounts, sizes, mean, length // count)
               for count in BLOCK_COUNTS if count <= length]  # fmt: skip
     if not blocks or _correlation(blocks[0]) > MAX_CORRELATION:
-        return Estimate(whole, math.nan, 1)
+        return Estimate(mean, math.nan, 1)
     estimates = []
     for deviations in blocks:
         count, alike = len(deviations), min(_correlation(deviations), MAX_CORRELATION)
         independent = count * (1 - alike) / (1 + alike)
         squares = sum(part * part for part in deviations)
         error = math.sqrt(squares / (count - 1) / independent)
-        estimates.append(Estimate(whole, error, independent))
+        estimates.append(Estimate(mean, error, independent))
     return max(estimates, key=lambda estimate: estimate.error)
 
 
@@ -131,14 +131,14 @@ def _correlation(deviations: Sequence[float]) -> float:
 
 
 def _block_deviations(
-    amounts: Sequence[float], sizes: Sequence[float], whole: float, length: int
+    amounts: Sequence[float], sizes: Sequence[float], mean: float, length: int
 ) -> list[float]:
-    """Returns the deviation of each block of `length` slices from the ratio `whole`, weighted with
+    """Returns the deviation of each block of `length` slices from the ratio `mean`, weighted with
     the block's size."""
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
     pulls = [
-        sum(amounts[first : first + length]) - whole * sum(sizes[first : first + length])
+        sum(amounts[first : first + length]) - mean * sum(sizes[first : first + length])
         for first in range(0, last, length)
     ]
     middle = fmean(pulls)
@@ -160,15 +160,15 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
         parts = error_a**4 / (a.count - 1) + error_b**4 / (b.count - 1)
         df = squared**2 / parts if parts > 0 else a.count + b.count - 2.0
     else:
-        several, error, other = (a, error_a, b) if a.has_error else (b, error_b, a)
-        squared, df = error**2 * (1 + several.count / other.count), several.count - 1.0
+        repeated, error, single = (a, error_a, b) if a.has_error else (b, error_b, a)
+        squared, df = error**2 * (1 + repeated.count / single.count), repeated.count - 1.0
     change = math.log(b.mean / a.mean) if in_logs else (b.mean - a.mean) / scale
     error = math.sqrt(squared)
     p = tail_probability(abs(change) / error, df) if error > 0 else float(change == 0)
 
     def interval(level: float) -> tuple[float, float]:
-        half = t_quantile(0.5 + level / 2, df) * error if error > 0 else 0.0
-        low, high = change - half, change + half
+        half_width = t_quantile(0.5 + level / 2, df) * error if error > 0 else 0.0
+        low, high = change - half_width, change + half_width
         if in_logs:
             return math.expm1(low), math.expm1(min(high, MAX_LOG_RATIO))
         if is_share:  # A share is between 0 and 1.
@@ -242,33 +242,33 @@ def smallest_difference(sd: float, count: float, rows: int = 1) -> float:
 def runs_needed(sd: float, change: float, rows: int = 1) -> int:
     """Returns the number of values per side that is needed to find a difference of `change` with
     probability TEST_POWER; at most MAX_RUNS_NEEDED."""
-    few, enough = 1, MAX_RUNS_NEEDED
-    while enough - few > 1:
-        middle = (few + enough) // 2
+    insufficient, sufficient = 1, MAX_RUNS_NEEDED
+    while sufficient - insufficient > 1:
+        middle = (insufficient + sufficient) // 2
         is_enough = smallest_difference(sd, middle, rows) <= change
-        few, enough = (few, middle) if is_enough else (middle, enough)
-    return enough
+        insufficient, sufficient = (insufficient, middle) if is_enough else (middle, sufficient)
+    return sufficient
 
 
 def holm_correction(chances: Sequence[float]) -> list[tuple[float, float]]:
     """Returns, for each of several differences that are tested together, its probability, corrected
     by Holm's method, and the confidence of the interval that agrees with it."""
     corrected, greatest, factor = [(1.0, CONFIDENCE)] * len(chances), 0.0, len(chances)
-    for place, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+    for rank, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         # After the first difference that is not significant, the factor stays the same.
-        factor = len(chances) - place if greatest < 1 - CONFIDENCE else factor
-        greatest = max(greatest, min(1.0, (len(chances) - place) * chances[i]))
+        factor = len(chances) - rank if greatest < 1 - CONFIDENCE else factor
+        greatest = max(greatest, min(1.0, (len(chances) - rank) * chances[i]))
         corrected[i] = greatest, 1 - (1 - CONFIDENCE) / factor
     return corrected
 
 
 def outliers(values: Sequence[float]) -> list[int]:
     """Returns the indices of the outliers, ascending, by repeated Grubbs' tests."""
-    remaining, outlying = list(range(len(values))), []
-    while (count := len(remaining)) >= MIN_VALUES:
-        sample = [values[i] for i in remaining]
+    candidates, outlying = list(range(len(values))), []
+    while (count := len(candidates)) >= MIN_VALUES:
+        sample = [values[i] for i in candidates]
         mean, middle = fmean(sample), median(sample)
-        farthest = max(remaining, key=lambda i: abs(values[i] - mean))
+        farthest = max(candidates, key=lambda i: abs(values[i] - mean))
         t = t_quantile(1 - OUTLIER_LEVEL / (2 * count), count - 2)
         limit = (count - 1) / math.sqrt(count) * math.sqrt(t * t / (count - 2 + t * t))
         if abs(values[farthest] - mean) <= limit * math.sqrt(variance(sample, mean)):
@@ -276,7 +276,7 @@ def outliers(values: Sequence[float]) -> list[int]:
         if abs(values[farthest] - middle) < MIN_OUTLIER_SHARE * abs(middle):
             break
         outlying.append(farthest)
-        remaining.remove(farthest)
+        candidates.remove(farthest)
     return sorted(outlying)
 
 
@@ -304,8 +304,8 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
         return min(1.0, max(0.0, x))
     if x > (a + 1) / (a + b + 2):
         return 1 - _incomplete_beta(1 - x, b, a)
-    whole = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    front = math.exp(whole + a * math.log(x) + b * math.log1p(-x)) / a
+    log_beta = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(log_beta + a * math.log(x) + b * math.log1p(-x)) / a
     return front * _continued_fraction(x, a, b)
 
 

@@ -84,14 +84,14 @@ def lines(
         f"{row.number.plain_name}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
         for row in rows if row.cause is not None and row.verdict != NOISE
     ]  # fmt: skip
-    lost = [text for phase in compared for text in loss_sentences(phase)]
-    sections = [("cause", causes), ("lost", lost), ("try", [next_step(compared)]),
+    loss_texts = [text for phase in compared for text in loss_sentences(phase)]
+    sections = [("cause", causes), ("lost", loss_texts), ("try", [next_step(compared)]),
                 ("unknown", open_questions(compared))]  # fmt: skip
-    more = [text for text in [work_sentence(compared[0])] if text and len(compared) == 1]
+    work_texts = [text for text in [work_sentence(compared[0])] if text and len(compared) == 1]
     for title, texts in sections:
         for text in filter(None, texts):
-            more += textwrap.wrap(f"{title:<11}{text}", WIDTH, subsequent_indent=" " * 11)
-    return text_lines + (["", *styled_lines(more)] if more else [])
+            work_texts += textwrap.wrap(f"{title:<11}{text}", WIDTH, subsequent_indent=" " * 11)
+    return text_lines + (["", *styled_lines(work_texts)] if work_texts else [])
 
 
 def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
@@ -107,15 +107,15 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
             text_lines.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
-        explained = [number_of(key).plain_name for key in state.explained_keys[:1]]
-        explains = f" explains the {explained[0]}" if explained else ""
+        explained_names = [number_of(key).plain_name for key in state.explained_keys[:1]]
+        explains = f" explains the {explained_names[0]}" if explained_names else ""
         text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
     if phase.equal_states:
         keys = [key for key in FIRST_EQUAL_STATES if key in phase.equal_states]
         keys += [key for key in phase.equal_states if key not in keys]
         words = [setting_label(key) for key in keys[:MAX_EQUAL_STATES]]
-        more = len(keys) - MAX_EQUAL_STATES
-        words += [f"{more} more"] if more > 0 else []
+        hidden_count = len(keys) - MAX_EQUAL_STATES
+        words += [f"{hidden_count} more"] if hidden_count > 0 else []
         text_lines += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent=" " * 8)
     return text_lines
 
@@ -199,18 +199,18 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
     ordered = sorted(value for side in sides for value in side)
     if not ordered:
         return []
-    cut, places = int(TRIM_SHARE * len(ordered)), 2 * DOT_CELLS if unicode else DOT_CELLS
-    low, high = ordered[cut], ordered[-1 - cut]
+    trim_count, columns = int(TRIM_SHARE * len(ordered)), 2 * DOT_CELLS if unicode else DOT_CELLS
+    low, high = ordered[trim_count], ordered[-1 - trim_count]
     densities = []
     for side in sides:
-        counts = [0] * places  # values beyond an end count in the place at that end
+        counts = [0] * columns  # values beyond an end count in the place at that end
         for value in side:
-            place = int((value - low) / (high - low) * places) if high > low else places // 2
-            counts[min(max(place, 0), places - 1)] += 1
+            column = int((value - low) / (high - low) * columns) if high > low else columns // 2
+            counts[min(max(column, 0), columns - 1)] += 1
         dense = max(counts) / 2
         densities.append([0 if count == 0 else 1 if count < dense else 2 for count in counts])
-    width = places // DOT_CELLS
-    with_a, with_b = ([max(side[at : at + width]) > 0 for at in range(0, places, width)]
+    width = columns // DOT_CELLS
+    with_a, with_b = ([max(side[at : at + width]) > 0 for at in range(0, columns, width)]
                       for side in densities)  # fmt: skip
     signs = [ASCII_DOTS[a + 2 * b] for a, b in zip(with_a, with_b, strict=True)]
     if unicode:
@@ -235,8 +235,8 @@ def _scale_max(compared: Sequence[Comparison]) -> float:
 
 
 def _scale_heading(scale: float) -> str:
-    half = SCALE_CELLS // 2
-    return f"{f'-{100 * scale:.0f} %':<{half}}0{f'+{100 * scale:.0f} %':>{half}}"
+    half_cells = SCALE_CELLS // 2
+    return f"{f'-{100 * scale:.0f} %':<{half_cells}}0{f'+{100 * scale:.0f} %':>{half_cells}}"
 
 
 def _draw_interval(row: Row, scale: float) -> str:
@@ -248,14 +248,14 @@ def _draw_interval(row: Row, scale: float) -> str:
         return middle + round(max(-2.0, min(2.0, value / scale)) * middle)
 
     cells = ["·"] * SCALE_CELLS
-    cells[middle], place = "│", cell(row.change)
+    cells[middle], x = "│", cell(row.change)
     low, high = map(cell, row.interval or (row.change, row.change))
     for column in range(max(0, low), min(SCALE_CELLS - 1, high) + 1):
         if column == middle and row.is_sure:
             continue  # the interval ends within this cell, and 0 is not in it
         cells[column] = "┼" if column == middle else "─"
-    if 0 <= place < SCALE_CELLS:
-        cells[place] = "●"
+    if 0 <= x < SCALE_CELLS:
+        cells[x] = "●"
     if low < 0:
         cells[0] = "◂"
     if high >= SCALE_CELLS:

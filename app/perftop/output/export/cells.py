@@ -38,12 +38,16 @@ def whole_cells(values: Floats) -> Cells:
     if not np.logical_and.reduce((known_values >= 0) & (known_values < 1e16)):
         return text_cells(f"{int(v)}" if v == v else "" for v in values.tolist())  # noqa: PLR0124
     cells = np.zeros((len(values), len(_GROUP_TABLES)), np.uint32)
-    numbers = above = known_values.astype(np.int64)
+    numbers = higher_digits = known_values.astype(np.int64)
     for index, table in enumerate(_GROUP_TABLES):
         digits = numbers // 10 ** (4 * (len(_GROUP_TABLES) - 1 - index))
-        place = digits - 10_000 * above + 10_000 * (above == 0) if index else digits + 10_000
-        cells[:, index] = table.take(place)
-        above = digits
+        index_in_table = (
+            digits - 10_000 * higher_digits + 10_000 * (higher_digits == 0)
+            if index
+            else digits + 10_000
+        )
+        cells[:, index] = table.take(index_in_table)
+        higher_digits = digits
     cells[~is_known] = 0
     return _as_cells(cells)
 
@@ -80,18 +84,18 @@ at their place. The second half of _FIRST_DIGITS is for numbers without last dig
 def _parts_of_exponent(exponent: int) -> tuple[int, int, int, int, int]:
     """Returns, as bytes in integers: the text before the digits and the text after them, the zeros
     of digits that are always printed, a mask of the digits before the point, and the point."""
-    before, after, whole, always = b"", b"", exponent + 1, exponent + 2
+    prefix, suffix, whole_digits, min_digits = b"", b"", exponent + 1, exponent + 2
     if exponent < _MIN_PLAIN_EXPONENT:
-        after, whole, always = b"e-%02d" % -exponent, 1, 1
+        suffix, whole_digits, min_digits = b"e-%02d" % -exponent, 1, 1
     elif exponent < 0:
-        before, whole, always = b"0." + b"0" * (-1 - exponent), _DIGITS, 0
+        prefix, whole_digits, min_digits = b"0." + b"0" * (-1 - exponent), _DIGITS, 0
     elif exponent >= _DIGITS - 1:
-        after, whole, always = b"0" * (exponent - _DIGITS + 1) + b".0", _DIGITS, _DIGITS
-    mask = (1 << 8 * whole) - 1
-    point = _POINT << 8 * whole if whole < _DIGITS else 0
+        suffix, whole_digits, min_digits = b"0" * (exponent - _DIGITS + 1) + b".0", _DIGITS, _DIGITS
+    mask = (1 << 8 * whole_digits) - 1
+    point = _POINT << 8 * whole_digits if whole_digits < _DIGITS else 0
     return (
-        int.from_bytes(before.rjust(8, b"\0"), "little"), int.from_bytes(after, "little"),
-        _ZEROS & ((1 << 8 * always) - 1), mask, point,
+        int.from_bytes(prefix.rjust(8, b"\0"), "little"), int.from_bytes(suffix, "little"),
+        _ZEROS & ((1 << 8 * min_digits) - 1), mask, point,
     )  # fmt: skip
 
 
@@ -123,8 +127,8 @@ def _write_numbers(cells: np.ndarray[Any, Any], values: Floats) -> None:
     first_index = (first_digits + 1000.0 * (last_digits == 0)).astype(np.intp)
     digits = _FIRST_DIGITS.take(first_index) | _LAST_DIGITS.take(last_digits.astype(np.intp))
     digits |= _ALWAYS_PRINTED.take(exponent)
-    whole = digits & _WHOLE_MASK.take(exponent)
-    digits = (digits ^ whole) << 8 | whole | _POINT_BYTE.take(exponent)
+    whole_digits = digits & _WHOLE_MASK.take(exponent)
+    digits = (digits ^ whole_digits) << 8 | whole_digits | _POINT_BYTE.take(exponent)
     cells[:, 0], cells[:, 1], cells[:, 2] = _BEFORE.take(exponent), digits, _AFTER.take(exponent)
     # Setting a few rows by index takes a tenth of the time of setting them by mask.
     cells[np.flatnonzero(values < 0), 0] |= _MINUS

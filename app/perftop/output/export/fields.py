@@ -105,8 +105,9 @@ class RowBlock:
             rates = self._stacked(lambda i: i.packages.get(PACKAGE_FIELDS[key]))
             return rates if rates is UNKNOWN else self._with_unknown_owner(rates, "package")
         if number.scope == "l3":
-            known = (i.caches[name] for i in self.intervals if (name := L3_FIELDS[key]) in i.caches)
-            if not any(np.isfinite(values).any() for values in known):
+            name = L3_FIELDS[key]
+            arrays = (i.caches[name] for i in self.intervals if name in i.caches)
+            if not any(np.isfinite(values).any() for values in arrays):
                 return UNKNOWN
             return self.cpu_column(lambda interval: cpu_values(session, interval, key))
         if key in STATES:
@@ -138,10 +139,10 @@ class RowBlock:
 
     def _stacked(self, values: Callable[[Interval], Floats | None]) -> Column:
         arrays = [*map(values, self.intervals)]
-        known = next((array for array in arrays if array is not None), None)
-        if known is None:
+        example = next((array for array in arrays if array is not None), None)
+        if example is None:
             return UNKNOWN
-        unknown = np.full(len(known), math.nan)
+        unknown = np.full(len(example), math.nan)
         return np.array([unknown if array is None else array for array in arrays], float)
 
     def doubts(self) -> Codes | None:
@@ -174,7 +175,7 @@ class RowBlock:
     def topology_numbers(self, name: str) -> Floats:
         """Returns a number of each CPU's topology, such as its package."""
         if name not in self._topology_columns:
-            numbers = [getattr(place, name) for place in self._topology]
+            numbers = [getattr(cpu, name) for cpu in self._topology]
             self._topology_columns[name] = np.array([numbers], float)
         return self._topology_columns[name]
 
@@ -191,7 +192,7 @@ class RowBlock:
         return columns[0] if is_unchanged else np.concatenate(columns)
 
     def _first_tasks(self, snapshot: TaskSnapshot) -> dict[str, Column]:
-        cpus = [str(place.cpu) for place in self._topology]
+        cpus = [str(cpu.cpu) for cpu in self._topology]
         tasks = snapshot.columns(cpus)
         rows, first_tasks = np.unique(tasks.cpus, return_index=True)
         names = np.full((1, len(cpus)), None)
@@ -388,6 +389,6 @@ def with_events(
         if name in RARE_METRICS and name not in session.evaluator.metrics:
             raise Failed(f"--metrics: {name!r} is not counted here", USAGE)
         if name.startswith(EVENT_PREFIX) and all(name not in {f.name, f.key} for f in events):
-            available = ", ".join(counters) or "none (choose them with -e)"
-            raise Failed(f"--metrics: no event {name!r} here; counted: {available}", USAGE)
+            available_names = ", ".join(counters) or "none (choose them with -e)"
+            raise Failed(f"--metrics: no event {name!r} here; counted: {available_names}", USAGE)
     return (*measures, *_named_fields(events, names))

@@ -132,19 +132,19 @@ def only_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_line
         return line
     chosen_keys = {field.key for field in measures if field.kind != "count"}
     events = {key for row in line["cpus"] for key in row if is_event_key(key)}
-    left_out = (_KEYS | events) - chosen_keys
+    omitted_keys = (_KEYS | events) - chosen_keys
     counts = {field.key for field in measures if field.kind == "count"}
     for part in ("machine", "job", "rest"):
         if line.get(part):
-            line[part] = _without_keys(line[part], left_out)
+            line[part] = _without_keys(line[part], omitted_keys)
     for part in ("packages", "cpus", "cores"):
         if part in line:  # a summary has no packages
-            line[part] = [_without_keys(row, left_out) for row in line[part]]
+            line[part] = [_without_keys(row, omitted_keys) for row in line[part]]
     for row in line["cpus"]:
         if "counts" in row:
             row["counts"] = {key: n for key, n in row["counts"].items() if key in counts}
     if "why" in line:
-        line["why"] = _without_keys(line["why"], left_out)
+        line["why"] = _without_keys(line["why"], omitted_keys)
     return line
 
 

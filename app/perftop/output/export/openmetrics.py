@@ -126,8 +126,8 @@ class OpenMetrics(BlockFormat):
             self._file.write(values.tobytes())
             self._file.flush()
         except OSError as error:
-            place, reason = tempfile.gettempdir(), error.strerror or error
-            text = f"cannot write to {place}: {reason}; set TMPDIR to another directory"
+            directory, reason = tempfile.gettempdir(), error.strerror or error
+            text = f"cannot write to {directory}: {reason}; set TMPDIR to another directory"
             raise Failed(text) from None
 
     def finish(self) -> None:
@@ -142,7 +142,7 @@ class OpenMetrics(BlockFormat):
         heading = Heading("perftop", "info", "Machine, command and version of the recording.")
         self._write_text(heading.openmetrics)
         self._write_samples(f"{heading.sample}{info}", np.ones(len(self._times)))
-        places = {
+        labels_by_scope = {
             "machine": [labels(host=hello.host)],
             "cpu": [labels(**_cpu_labels(session, row)) for row in session.selected],
             "core": self._core_labels(),
@@ -152,7 +152,7 @@ class OpenMetrics(BlockFormat):
         }  # fmt: skip
         with self._file:
             for i, field in enumerate(self._fields):
-                self._write_family(i, field, places[field.scope])
+                self._write_family(i, field, labels_by_scope[field.scope])
         self._write_text(END_LINE)
 
     def drop(self) -> None:
@@ -169,34 +169,34 @@ class OpenMetrics(BlockFormat):
         """Returns the labels of each row's core. The label `cpus` distinguishes cores whose kernel
         number is equal or unknown."""
         session, cores = self._session, self._session.reader.cores
-        owners, places = self._owners(cores, "core"), []
+        owners, core_labels = self._owners(cores, "core"), []
         first = _is_first_of_owner(owners).tolist()
         for core, row, is_first in zip(owners, session.selected, first, strict=True):
             cpus = [session.topology[row].cpu]
             if is_first and core is not None and core >= 0:
                 cpus = cores.lists[core]
             of_core = {key: text for key, text in _cpu_labels(session, row).items() if key != "cpu"}
-            places.append(labels(**of_core, cpus=ranges(cpus)))
-        return places
+            core_labels.append(labels(**of_core, cpus=ranges(cpus)))
+        return core_labels
 
-    def _write_family(self, i: int, field: Field, places: list[str]) -> None:
+    def _write_family(self, i: int, field: Field, row_labels: list[str]) -> None:
         heading = _heading(field)
         if i == 0 or _heading(self._fields[i - 1]) != heading:
             self._write_text(heading.openmetrics)
         if field.key.startswith(EVENT_PREFIX):
             event = field.name.removeprefix(EVENT_PREFIX).removesuffix(_suffix(field))
-            places = [f"{place[:-1]},{labels(event=event)[1:]}" for place in places]
+            row_labels = [f"{label[:-1]},{labels(event=event)[1:]}" for label in row_labels]
         if not self._times:
             return
         # The series of a field are written one after the other, each with the samples of all times.
         shape = (len(self._times), *self._counts.shape)
         table = np.memmap(self._file, np.float64, "r", shape=shape)
         step = max(1, READ_BYTES // (8 * len(self._times)))
-        for first in range(0, len(places), step):
-            part = places[first : first + step]
+        for first in range(0, len(row_labels), step):
+            part = row_labels[first : first + step]
             columns = np.array(table[:, i, first : first + len(part)]).T
-            for place, series in zip(part, columns, strict=True):
-                self._write_samples(f"{heading.sample}{place}", series)
+            for label, series in zip(part, columns, strict=True):
+                self._write_samples(f"{heading.sample}{label}", series)
 
     def _write_samples(self, name: str, series: Floats) -> None:
         samples = zip(self._times, series.tolist(), strict=True)
@@ -213,9 +213,9 @@ def _is_first_of_owner(owners: Sequence[object]) -> Bools:
 
 
 def _cpu_labels(session: Session, row: int) -> dict[str, object]:
-    place = session.topology[row]
+    cpu = session.topology[row]
     host = session.hello.host
-    names = {"host": host, "cpu": place.cpu, "core": place.core, "package": place.package}
+    names = {"host": host, "cpu": cpu.cpu, "core": cpu.core, "package": cpu.package}
     return {key: value for key, value in names.items() if value is not None}
 
 

@@ -57,10 +57,10 @@ class ExportTable:
         # These columns identify the machine and the run, so that tables of several runs can be
         # joined.
         labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
-        named = {"host": session.hello.host, **labels}
+        run_labels = {"host": session.hello.host, **labels}
         self.fields = (
             TIME, ELAPSED, *TOPOLOGY_FIELDS, ONLINE, *measures, *RELIABILITY_FIELDS,
-            *(_constant(name, text) for name, text in named.items()),
+            *(_constant(name, text) for name, text in run_labels.items()),
             Field("suspect", "Why samples were left out.", RowBlock.suspects, "suspect", "text",
                   has_reasons=False),
         )  # fmt: skip
@@ -119,11 +119,11 @@ class ExportTable:
         self._texts = self._texts[:] if self._state else [""] * len(keys)
         for row in changed_rows:
             key = row, keys[row].tobytes()
-            why = self._reason_cache.get(key)
-            if why is None:
-                why = self._reason_text(interval, block.rows[row], missing[:, row])
-                self._reason_cache[key] = why
-            self._texts[row] = why
+            text = self._reason_cache.get(key)
+            if text is None:
+                text = self._reason_text(interval, block.rows[row], missing[:, row])
+                self._reason_cache[key] = text
+            self._texts[row] = text
         self._keys = keys
 
     def _reason_text(self, interval: Interval, row: int, missing: Bools) -> str:
@@ -209,9 +209,9 @@ class CsvTable(BlockFormat):
         self._place_cells(self._new_cells(block, columns), len(block.intervals))
         lines, width = self._lines[: len(block.intervals)].tobytes(), self._lines.itemsize
         begin = 0
-        for row, why in self._changed_reasons(self._table.reasons(block, columns)):
+        for row, text in self._changed_reasons(self._table.reasons(block, columns)):
             end = (row + 1) * width - 1
-            self._out.write(lines[begin:end].translate(None, b"\0") + _cell(why).encode())
+            self._out.write(lines[begin:end].translate(None, b"\0") + _cell(text).encode())
             begin = end
         self._out.write(lines[begin:].translate(None, b"\0"))
 
@@ -226,9 +226,9 @@ class CsvTable(BlockFormat):
         for index, (field, column) in enumerate(zip(self._table.fields, columns, strict=True)):
             if column is self._columns[index]:
                 continue
-            value, before = _uniform_value(column), self._uniform_values[index]
+            value, old_value = _uniform_value(column), self._uniform_values[index]
             self._uniform_values[index] = value
-            if value is not None and value == before:
+            if value is not None and value == old_value:
                 continue
             distinct = column if value is None else column[:1, :1]
             if field.kind == "text":
@@ -246,11 +246,11 @@ class CsvTable(BlockFormat):
         """Puts cells into the lines."""
         widths = {index: cells.itemsize for index, cells in new_cells.items()}
         if any(width > self._widths[index] for index, width in widths.items()):
-            before = self._lines
+            old_lines = self._lines
             self._widths = [max(w, widths.get(i, 0)) for i, w in enumerate(self._widths)]
-            self._lines = _empty_lines(before.shape, self._widths)
-            for name in before.dtype.names or ():
-                self._lines[name] = before[name]
+            self._lines = _empty_lines(old_lines.shape, self._widths)
+            for name in old_lines.dtype.names or ():
+                self._lines[name] = old_lines[name]
         for index, cells in new_cells.items():
             lines = self._lines if len(cells) == 1 else self._lines[:intervals]
             lines[f"{index}"] = cells
@@ -260,13 +260,13 @@ class CsvTable(BlockFormat):
         the number of its row in the block."""
         changed = []
         for index, texts in enumerate(reasons):
-            before, self._texts = self._texts, texts
-            if texts is before:
+            old_texts, self._texts = self._texts, texts
+            if texts is old_texts:
                 continue
-            for row, why in enumerate(texts):
-                why_before = before[row] if before else ""
-                if why != why_before:
-                    changed.append((index * len(texts) + row, why or NOTHING_MISSING))
+            for row, text in enumerate(texts):
+                why_before = old_texts[row] if old_texts else ""
+                if text != why_before:
+                    changed.append((index * len(texts) + row, text or NOTHING_MISSING))
         return changed
 
 

@@ -149,7 +149,7 @@ class Family(NamedTuple):
 
 def family_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
     """Returns a family with a series for each value that is not NaN."""
-    lines = [f"{heading.sample}{labels(**places)} {value:.15g}\n" for places, value in values
+    lines = [f"{heading.sample}{labels(**names)} {value:.15g}\n" for names, value in values
              if not math.isnan(value)]  # fmt: skip
     return Family(heading, "".join(lines), len(lines))
 
@@ -161,15 +161,15 @@ def grid_family(
     """Returns a family with a series for each name and place. `places`: labels of CPUs, cores or
     packages as text. `values`: (names, places), NaN where unknown."""
     values = values.reshape(len(names), -1)
-    known = np.isfinite(values)
+    known_mask = np.isfinite(values)
     series = []
-    for name, is_known in zip(names, known.tolist(), strict=True):
+    for name, is_known in zip(names, known_mask.tolist(), strict=True):
         own = labels(**{label: name}) if label else ""
         series += [f"{place[:-1]},{own[1:]}" if place and own else place or own
                    for place in compress(places, is_known)]  # fmt: skip
     # One format for all values takes half the time of a format for each value.
     lines = "".join(f"{heading.sample}{text} \n" for text in series).replace("%", "%%")
-    return Family(heading, lines.replace("\n", "%.15g\n") % tuple(values[known]), len(series))
+    return Family(heading, lines.replace("\n", "%.15g\n") % tuple(values[known_mask]), len(series))
 
 
 # --- the page that Prometheus reads
@@ -187,7 +187,7 @@ class Page:
         first_cpus = [cpus[0] for cpus in session.hello.packages]
         numbers = [session.topology[session.position[cpu]].package for cpu in first_cpus]
         packages = [{} if number is None else {"package": number} for number in numbers]
-        self._known_packages = [labels(**place) for place in packages]
+        self._known_packages = [labels(**package_labels) for package_labels in packages]
         """Labels of the packages as text, in the order of hello."""
         self._packages: list[Labels] = [*packages, {}]
         """Labels of the packages; the last ones are for CPUs of no known package (index -1)."""
@@ -227,7 +227,7 @@ class Page:
     def families(self) -> list[Family]:
         """Returns the families of the page. The last but one lists missing families and reasons."""
         families = [family for family in self._all_families() if family.series]
-        shown, sums = {family.heading.sample for family in families}, self._sums
+        shown_names, sums = {family.heading.sample for family in families}, self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())
                  for index, (mode, key) in enumerate(TIME_MODES.items())]  # fmt: skip
         for heading, rings in PRIVILEGE_RINGS.items():
@@ -235,11 +235,13 @@ class Page:
                 part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
                 parts.append((part, key, not sums.known_counts[COUNT_KEYS.index(key)].any()))
         parts.append((SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()))
-        parts += [(h.sample, key, h.sample not in shown) for h, key in NEEDS_OF_HEADING.items()]
+        parts += [
+            (h.sample, key, h.sample not in shown_names) for h, key in NEEDS_OF_HEADING.items()
+        ]
         rows = []
         for sample, key, is_absent in parts:
-            if why := self._reason(key, absent=is_absent):
-                reason = QUOTED_WORDS.sub("a program", why)[:MAX_REASON]
+            if reason_text := self._reason(key, absent=is_absent):
+                reason = QUOTED_WORDS.sub("a program", reason_text)[:MAX_REASON]
                 rows.append(({"what": sample, "why": reason}, 1.0))
         families += [family_of(MISSING_HEADING, rows)] if rows else []
         count = sum(family.series for family in families) + 1
@@ -273,8 +275,8 @@ class Page:
         pressure = np.array([sums.increments(key) for key in PRESSURE_KEYS])
         yield grid_family(PRESSURE, [""], pressure, "resource", ("cpu", "memory", "io"))
         ceiling_hz, package = self._core_time.ceiling_hz, self._core_time.cores.package
-        known = np.isfinite(ceiling_hz)
-        by_package = [known & (package == index) for index in range(len(self._known_packages))]
+        is_known = np.isfinite(ceiling_hz)
+        by_package = [is_known & (package == index) for index in range(len(self._known_packages))]
         means = [ceiling_hz[cores].mean() if cores.any() else np.nan for cores in by_package]
         base_hz = math.nan if hello.base_hz is None else hello.base_hz.hz
         for heading, values in (
@@ -309,25 +311,25 @@ class Page:
         self, heading: Heading, label: str, names: Sequence[str], sums: Floats, is_known: Bools
     ) -> Family:
         """Returns a family of sums by package or by CPU. `sums`: (names, CPUs)."""
-        places = self._cpus
+        place_labels = self._cpus
         if self._detail != "cpu":
-            places = [*self._known_packages, ""]
+            place_labels = [*self._known_packages, ""]
             sums = np.stack([sums[:, cpus].sum(axis=1) for cpus in self._members], axis=1)
             is_known = np.stack([is_known[:, cpus].any(axis=1) for cpus in self._members], axis=1)
         highest = np.maximum(sums, self._highest_values.get(heading.name, 0.0))
         self._highest_values[heading.name] = highest
         values = np.where(is_known, highest, np.nan)
-        return grid_family(heading, places, values, label, names)
+        return grid_family(heading, place_labels, values, label, names)
 
     def _states(self) -> Family:
         core_time = self._core_time
         if self._cores[0] is not core_time.cores:
             cores = self._session.selected_cores()
-            places: Sequence[str] = [*self._known_packages, ""]
+            place_labels: Sequence[str] = [*self._known_packages, ""]
             if self._detail != "package":
-                places = self._core_labels(cores)
-            self._cores = core_time.cores, cores, places
-        _, cores, places = self._cores
+                place_labels = self._core_labels(cores)
+            self._cores = core_time.cores, cores, place_labels
+        _, cores, place_labels = self._cores
         if not core_time.seconds[cores].any():
             return Family(SMT, "", 0)
         seconds = core_time.seconds[cores]
@@ -338,7 +340,7 @@ class Page:
                 unlisted_s = core_time.unlisted_s[package]
                 by_package[package] = seconds[packages == package].sum(axis=0) + unlisted_s
             seconds = by_package
-        return grid_family(SMT, places, seconds.T, "state", CORE_STATES)
+        return grid_family(SMT, place_labels, seconds.T, "state", CORE_STATES)
 
     def _core_labels(self, cores_shown: Sequence[int]) -> list[str]:
         """Returns the labels of cores. Cores whose kernel number is equal or unknown are named
@@ -351,7 +353,10 @@ class Page:
             else f"cpu{row.cpu}" for row in rows
         ]  # fmt: skip
         packages = [self._packages[cores.package[core]] for core in cores_shown]
-        return [labels(**place, core=name) for place, name in zip(packages, names, strict=True)]
+        return [
+            labels(**package_labels, core=name)
+            for package_labels, name in zip(packages, names, strict=True)
+        ]
 
     def _episode_families(self) -> Iterator[Family]:
         sums, packages, session = self._episodes, self._packages, self._session
@@ -363,9 +368,9 @@ class Page:
         below_s = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}
         below_s |= sums.below_s
         for heading, sums_by_cause in (BELOW_HEADING, below_s), (BELOW_CYCLES, sums.below_cycles):
-            places = (({**packages[package], "cause": cause}, n)
+            labelled_counts = (({**packages[package], "cause": cause}, n)
                       for (package, cause), n in sums_by_cause.items())  # fmt: skip
-            yield family_of(heading, places)
+            yield family_of(heading, labelled_counts)
         counts = {key: float(count) for key, count in sums.count.items()}
         for heading, values in (EPISODES, counts), (EPISODE_SECONDS, sums.seconds):
             kinds = (({**packages[package], "kind": kind, "cause": cause}, n)

@@ -61,8 +61,8 @@ class Sums:
         evaluator, rows = session.evaluator, range(cpus)
         keys = TIME_MODES.values()
         self._needs = [self._indexes({"tsc", *evaluator.needed_counters(key)}) for key in keys]
-        served = [[evaluator.has_metric(key, row) for row in rows] for key in TIME_MODES.values()]
-        self._is_exported: Bools = np.array(served, bool)
+        has_mode = [[evaluator.has_metric(key, row) for row in rows] for key in TIME_MODES.values()]
+        self._is_exported: Bools = np.array(has_mode, bool)
         is_counted = map(session.counters.is_counted, COUNT_KEYS)
         self._has_counter: Bools = np.array([*is_counted], bool)
         self._polls: Bools = np.zeros(cpus, bool)
@@ -167,12 +167,12 @@ class CoreTime:
         old_cores, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = new_cores, len(new_cores.lists)
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
-        for old, home in enumerate(new_cores.core_indexes(old_cores.lists)):
-            if home < 0:
-                self.unlisted_s[old_cores.package[old]] += seconds[old]
+        for old_core, new_core in enumerate(new_cores.core_indexes(old_cores.lists)):
+            if new_core < 0:
+                self.unlisted_s[old_cores.package[old_core]] += seconds[old_core]
             else:
-                self.seconds[home] += seconds[old]
-                self._owed_s[home] = owed_s[old]
+                self.seconds[new_core] += seconds[old_core]
+                self._owed_s[new_core] = owed_s[old_core]
 
 
 # --- sums by owner of tasks
@@ -268,13 +268,13 @@ class EpisodeSums:
         cycles, run_s = (
             cores.sum_of_threads(np.where(is_known, part, 0.0)) for part in (cycles, run_s)
         )
-        lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s - cycles)
-        self._waiting.append(_PendingSample(since_ns, now_ns, lost, cores))
+        lost_cycles = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s - cycles)
+        self._waiting.append(_PendingSample(since_ns, now_ns, lost_cycles, cores))
         while self._waiting and self._waiting[0].time_ns <= now_ns - self._late_ns:
             self._settle(self._waiting.popleft())
 
     def _settle(self, sample: _PendingSample) -> None:
-        below: dict[PackageCause, float] = {}
+        below_by_key: dict[PackageCause, float] = {}
         for episode in self._session.episodes(sample.since_ns - 1, sample.time_ns):
             seconds = episode.span_s(sample.since_ns, sample.time_ns)
             begins = sample.since_ns <= episode.start_ns < sample.time_ns
@@ -285,11 +285,13 @@ class EpisodeSums:
                 self.seconds[key] += seconds
                 self.count[key] += begins
                 if episode.kind == DROP:
-                    below[package, cause] = max(below.get((package, cause), 0.0), seconds)
+                    below_by_key[package, cause] = max(
+                        below_by_key.get((package, cause), 0.0), seconds
+                    )
             if episode.kind == DROP and seconds:
                 cores = sample.cores.with_cpus(episode.cpus)
                 for package in distinct(sample.cores.package[cores]):
                     cycles = sample.lost_cycles[cores & (sample.cores.package == package)]
                     self.below_cycles[package, episode.cause] += float(cycles.sum())
-        for place, below_s in below.items():
-            self.below_s[place] += below_s
+        for package_cause, below_s in below_by_key.items():
+            self.below_s[package_cause] += below_s
