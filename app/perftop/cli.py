@@ -295,7 +295,9 @@ def _unexpected_text(verb: str, arguments: list[str]) -> str:
         if verbs_with_command:
             return f"{text}; {first} is for {', '.join(verbs_with_command[:3])}"
         help_text = f"see perftop {verb} --help"
-        long_options = by_verb.get(verb, ()) if first.startswith("--") else ()
+        if first in GENERAL_OPTIONS:
+            return f"{text} with a verb; perftop {first}"
+        long_options = [*by_verb.get(verb, ()), *GENERAL_OPTIONS] if first.startswith("--") else ()
         return text + did_you_mean(first, long_options, help_text)
     if verb == "record" and not arguments[1:]:
         return f"{text}; where to write: perftop record -o {shlex.quote(first)}"

@@ -65,6 +65,8 @@ WRONG = {
     "-i 1s stat": "the verb comes first: perftop stat [OPTIONS]",
     "version": "unknown command 'version': did you mean --version?",
     "no-such-verb": "unknown command 'no-such-verb'; see perftop --help",
+    "--verison": "no option --verison: did you mean --version?",
+    "stat --version": "no option --version with a verb; perftop --version",
     "stat --jsno": "no option --jsno: did you mean --json?",
     "stat --intervall 1": ": did you mean --interval?",
     "stat --bogus": "no option --bogus; see perftop stat --help",

@@ -495,10 +495,14 @@ class PipedRecording:
 Source = AnyRecording | PipedRecording
 
 
-def open_source(path: Path | None) -> Source:
-    """Opens the recording or stream in a file, a directory or a pipe; None: stdin. Raises Failed if
-    there is nothing to read."""
-    if path is None:
+STDIN = Path("-")
+"""The argument of a user that stands for stdin."""
+
+
+def open_source(path: Path) -> Source:
+    """Opens the recording or stream in a file, a directory or a pipe. Raises Failed if there is
+    nothing to read."""
+    if path == STDIN:
         if sys.stdin is None or sys.stdin.isatty():
             raise Failed("no recording on stdin: name a file, or pipe a recording into it", USAGE)
         assert isinstance(sys.stdin.buffer, io.BufferedReader)
@@ -514,7 +518,7 @@ def open_source(path: Path | None) -> Source:
 def report_damage(name: object, source: Source) -> int:
     """Prints whether the source is still being written and its damage, if any. Returns the exit
     status."""
-    name = "stdin" if name == Path("-") else name
+    name = "stdin" if name == STDIN else name
     if source.is_growing:
         print_error(f"{name}: {STILL_WRITTEN_NOTICE}")
     if source.damage is None:
@@ -523,10 +527,9 @@ def report_damage(name: object, source: Source) -> int:
     return DAMAGED
 
 
-def refuse_as_output(source: Path | None, output: Path) -> None:
-    """Raises Failed if the output is the recording that is read (None: stdin), which would be
-    overwritten."""
+def refuse_as_output(source: Path, output: Path) -> None:
+    """Raises Failed if the output is the recording that is read, which would be overwritten."""
     with contextlib.suppress(OSError):
-        source_status = os.fstat(sys.stdin.fileno()) if source is None else source.stat()
+        source_status = os.fstat(sys.stdin.fileno()) if source == STDIN else source.stat()
         if os.path.samestat(source_status, output.stat()):
             raise Failed(f"{output} is the input: it cannot be the output as well", USAGE)

@@ -282,10 +282,10 @@ def run_export(args: argparse.Namespace) -> int:
     with fast_imports():
         from perftop.base import files
         from perftop.output.export.fields import chosen_fields, with_events
-        from perftop.recording.file import UNCHECKED_NOTICE, open_source, report_damage
+        from perftop.recording.file import STDIN, UNCHECKED_NOTICE, open_source, report_damage
         from perftop.verbs.headless import read_with_progress
 
-    path = None if str(args.file) == "-" else args.file
+    path, name = args.file, "stdin" if args.file == STDIN else args.file
     output = None if args.output == "-" else Path(args.output)
     format_name = args.format or FORMATS_BY_SUFFIX.get(Path(args.output).suffix.lower(), "csv")
     fields = chosen_fields(args.metrics)
@@ -301,7 +301,7 @@ def run_export(args: argparse.Namespace) -> int:
                 fields = with_events(session, fields, args.metrics)
                 export.export_format = create_format(session, fields, output_file)
                 try:
-                    quiet, name = output is None and sys.stdout.isatty(), path or "stdin"
+                    quiet = output is None and sys.stdout.isatty()
                     with read_with_progress(source, name, quiet=quiet) as messages:
                         export.read(messages, output_file, live=source.size is None)
                 except BaseException:
@@ -314,12 +314,12 @@ def run_export(args: argparse.Namespace) -> int:
                 files.remove(output, file_status)
             raise
         except OSError as error:
-            name, reason = output or "stdout", error.strerror or error
-            text = f"cannot write all of {name}: {reason}; it is incomplete"
+            text = f"cannot write all of {output or 'stdout'}: {error.strerror or error}"
+            text += "; it is incomplete"
             raise Failed(text) from None
     if not source.checked:
-        print_error(f"{path or 'stdin'}: {UNCHECKED_NOTICE}")
-    return report_damage(path or "stdin", source)
+        print_error(f"{name}: {UNCHECKED_NOTICE}")
+    return report_damage(name, source)
 
 
 def _format_class(name: str) -> Callable[..., ExportFormat]:
@@ -434,7 +434,7 @@ def _interval_length_ns(requested_ns: int | None, hello: wire.Hello) -> int:
 
 
 def _export_output(
-    source: Path | None, output: Path | None, export_format: str, *, force: bool
+    source: Path, output: Path | None, export_format: str, *, force: bool
 ) -> contextlib.AbstractContextManager[BinaryIO]:
     from perftop.base import files
     from perftop.recording.file import refuse_as_output

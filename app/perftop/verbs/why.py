@@ -79,12 +79,11 @@ def _run_on_file(args: argparse.Namespace) -> int:
 
         work = Why(args)
     path: Path = args.file
-    source_path = None if str(path) == "-" else path
     if args.output is not None:
-        refuse_as_output(source_path, args.output)
+        refuse_as_output(path, args.output)
     with open_output(args) as work.out:
         try:
-            with open_source(source_path) as source:
+            with open_source(path) as source:
                 work.process([source.hello])
                 with read_with_progress(source, path) as messages:
                     work.process(messages)
@@ -116,7 +115,7 @@ _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 def add_summary(subparsers: Any) -> None:
     text = "summarise a recording, as a whole or phase by phase"
     parser = options.add_verb(subparsers, "summary", run_summary, text)
-    text = "a recording made by perftop record"
+    text = "a recording, or - for stdin"
     parser.add_argument("file", type=options.parse_recording, metavar="FILE", help=text)
     text = "summarise each phase, from mark to mark"
     parser.add_argument("--by", choices=("mark",), metavar="mark", help=text)

@@ -90,6 +90,16 @@ def test_a_part_can_be_summarised(recording: Path, capsys: pytest.CaptureFixture
     assert "lost_ratio" not in line, "`machine` has no waits of tasks"
 
 
+def test_a_recording_may_come_from_a_pipe(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = printed_summary(capsys, recording)
+    with recording.open("rb") as piped:
+        argv = [sys.executable, "-m", "perftop", "summary", "-"]
+        result = subprocess.run(argv, check=False, stdin=piped, capture_output=True, text=True)
+    assert (result.returncode, result.stdout.splitlines()) == (0, lines)
+
+
 def test_percentiles_do_not_import_masked_arrays(recording: Path) -> None:
     """The import takes as long as 150 samples of 96 CPUs take to read."""
     path = str(recording)
