@@ -48,7 +48,7 @@ MIN_WAITED_S = 0.02
 """Minimum waiting time in s of a reported loss. Two simultaneous wake-ups may cost a time slice."""
 MIN_TASK_SHARE = 0.02
 """Minimum share of the CPU's time that a task must use to be blamed for the waits."""
-MIN_OWN_SHARE = 0.5
+MIN_JOB_RUN_SHARE = 0.5
 """Minimum share of the waiting time for which the job's own threads must run on a CPU to be blamed
 for it."""
 CLOCK_START, CLOCK_END = 0.02, 0.01
@@ -169,7 +169,7 @@ def _wait_for_each_other(threads: list[ThreadActivity]) -> bool:
     """Returns whether threads on one CPU wait mainly for each other, and not for other tasks."""
     total = sum(threads, ThreadActivity())
     run_shares = sorted(thread.run_s / thread.elapsed_s for thread in threads)
-    explained_s = MIN_OWN_SHARE * min(total.elapsed_s, total.wait_s)
+    explained_s = MIN_JOB_RUN_SHARE * min(total.elapsed_s, total.wait_s)
     return sum(run_shares[:-1]) >= MIN_TASK_SHARE and total.run_s >= explained_s
 
 

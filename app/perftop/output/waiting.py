@@ -37,7 +37,7 @@ waiting time, to be named."""
 MIN_CROWDED_CPUS = 1.05
 """Minimum demand in CPUs of a group's tasks on one CPU that proves that they compete. Tasks with
 less demand may have run one after the other."""
-MIN_OWN_SHARE = 0.25
+MIN_GROUP_RUN_SHARE = 0.25
 """Minimum running time of a group's own tasks, as a share of their waiting time, for them to have
 waited for each other."""
 MAX_WAIT_DIFFERENCE = 0.1
@@ -270,7 +270,7 @@ def _find_competitors(
     own_s = sum(t.run_s for t in placed if max(t.by_cpu, key=t.by_cpu.__getitem__) in cpus)
     are_members = (
         len(waiters.members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
-        and own_s >= MIN_OWN_SHARE * wait_s and own_s + sum(ran_s.values()) >= min_run_s
+        and own_s >= MIN_GROUP_RUN_SHARE * wait_s and own_s + sum(ran_s.values()) >= min_run_s
     )  # fmt: skip
     rivals = _Competitors(ran_s, min_run_s, neighbours, are_members, short_lived=None)
     if rivals.are_unknown:

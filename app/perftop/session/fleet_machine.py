@@ -19,7 +19,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.detect.turbo_drops import DROP_START
 from perftop.model.kinds import Episode
-from perftop.model.numbers import Number
+from perftop.model.numbers import METRICS, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import parse_task
 from perftop.session.follow import Follower
@@ -65,9 +65,9 @@ FIELDS: dict[str, Number] = {
         Number("lp1", "lp1", "ratio", "share of the time in which only the second thread ran"),
         Number("neither", "neither", "ratio", "share of the time in which no thread ran"),
         Number("involuntary", "inv", "ratio", "halted although there was work", digits=2,
-               min_highlighted=0.005),
+               min_highlighted=METRICS["involuntary"].min_highlighted),
         Number("steal", "steal", "ratio", "share of the time that the hypervisor took",
-               min_highlighted=0.01),
+               min_highlighted=METRICS["steal"].min_highlighted),
         Number("power_w", "W", "W", "power of all packages", digits=0),
         Number("power_limit_w", "of", "W", "limit of that power", digits=0),
     )
