@@ -29,9 +29,8 @@ from perftop.detect.siblings import UndisturbedPrograms
 from perftop.model.confidence import GroupTraffic, confidence
 from perftop.model.counters import Cores, with_extra_column
 from perftop.model.delta import Delta, first_true
-from perftop.model.evaluation import Values
+from perftop.model.evaluation import TRAFFIC_KEYS, Values, memory_traffic
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import TRAFFIC_KEYS, memory_traffic
 from perftop.model.numbers import EVENT_PREFIX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split

@@ -466,6 +466,12 @@ L3 = _numbers_of(
     Number("l3_occupancy_bytes", "L3 used", "B", "How much of its L3 was in use.",
            counter="l3_occupancy_bytes"),
 )  # fmt: skip
+COUNTER_BY_NAME = {key: number.counter for key, number in MACHINE.items()}
+"""The counter of each number of the machine."""
+PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
+"""Names of the numbers that both the machine and each package have."""
+L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
+"""The counter of each number of an L3, by the number's name in JSON output."""
 RUN = _numbers_of(
     "run",
     Number("length_s", "length", "s", "How long the phase lasted.", digits=4, is_unbounded=True),

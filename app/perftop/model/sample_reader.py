@@ -22,14 +22,16 @@ from perftop.model.counters import Cores, Counters, rename_misplaced
 from perftop.model.delta import Delta, Doubt, carry_lasting_doubts
 from perftop.model.evaluation import (
     MIN_LONG_SAMPLE_NS,
+    BestTraffic,
     Evaluator,
     LostSeconds,
+    MachineTotals,
     Values,
     distribute_steal,
     lost_time,
+    memory_traffic,
     write_lost_ratio,
 )
-from perftop.model.machine_totals import BestTraffic, MachineTotals, memory_traffic
 from perftop.model.plausibility import PlausibilityChecks, SiblingChecks
 from perftop.model.smt import Split, Splitter, core_lists
 from perftop.model.tasks import TaskSnapshot

@@ -13,6 +13,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.text import count_noun, percent, safe_text, short_duration, whole_percent
 from perftop.model.confidence import CrowdedCpu, Hypervisor, PolledBits, RegisterBit, TaskOnCpu
+from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import (
     COSTLY_SETTINGS,
     KERNEL_WORK,
@@ -22,7 +23,6 @@ from perftop.model.kinds import (
     STEAL_CAUSE,
     cause_of,
 )
-from perftop.model.machine_totals import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.output.report import Check, Clue, Report, UnmeasuredLoss
 from perftop.session.losses import WAIT_CAUSE, Cause, KernelWork
 from perftop.session.values import lasting_reasons, names_by_reason, unknown_reason

@@ -13,15 +13,20 @@ from perftop.base.text import GHZ, clock_time, escaped, percent, safe_text, whol
 from perftop.draw.columns import Column, join_columns, plain_text
 from perftop.model.control_groups import is_group, short_owner
 from perftop.model.counters import MIN_COUNTED_SHARE
+from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import (
+from perftop.model.numbers import (
     COUNTER_BY_NAME,
+    COUNTS,
+    EVENT_PREFIX,
+    L3,
     L3_COUNTERS,
-    MEMORY_COUNTERS,
-    MEMORY_SHARE,
+    MACHINE,
+    NUMBERS,
+    PACKAGE,
     PACKAGE_NAMES,
+    Number,
 )
-from perftop.model.numbers import COUNTS, EVENT_PREFIX, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity
 from perftop.output.evidence import evidence_json

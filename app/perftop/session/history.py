@@ -17,8 +17,8 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats, Ints, Singles
-from perftop.model.evaluation import STATIC_METRICS, ratio
-from perftop.model.machine_totals import COUNTER_BY_NAME, HISTORY_COUNTERS, HISTORY_NUMBERS
+from perftop.model.evaluation import HISTORY_COUNTERS, HISTORY_NUMBERS, STATIC_METRICS, ratio
+from perftop.model.numbers import COUNTER_BY_NAME
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.chunks import CEILING_ROW, WEIGHT_ROW, Chunk, CounterRows, Trail

@@ -19,15 +19,18 @@ from perftop.base.text import ClockUnit, printable, ranges
 from perftop.model import numbers
 from perftop.model.counters import MIN_COUNTED_SHARE, with_extra_column
 from perftop.model.delta import Doubt, doubts_by_cpu
-from perftop.model.evaluation import LOST_RATIO
-from perftop.model.machine_totals import (
+from perftop.model.evaluation import LOST_RATIO, MEMORY_COUNTERS, MEMORY_SHARE
+from perftop.model.numbers import (
     COUNTER_BY_NAME,
+    COUNTS,
+    EVENT_PREFIX,
     L3_COUNTERS,
-    MEMORY_COUNTERS,
-    MEMORY_SHARE,
+    METRICS,
     PACKAGE_NAMES,
+    PER_KI,
+    RARE_METRICS,
+    Number,
 )
-from perftop.model.numbers import COUNTS, EVENT_PREFIX, METRICS, PER_KI, RARE_METRICS, Number
 from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
 from perftop.session.session import Session

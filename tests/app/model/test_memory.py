@@ -17,7 +17,7 @@ from perfprobe.sources.sim.truth import truth
 from perftop.detect.memory_pressure import DEFAULT_GROUP, L3Groups
 from perftop.model.confidence import GroupTraffic
 from perftop.model.counters import Counters
-from perftop.model.machine_totals import (
+from perftop.model.evaluation import (
     MEMORY_COUNTERS,
     MEMORY_SHARE,
     TRAFFIC_KEYS,

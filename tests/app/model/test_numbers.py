@@ -14,7 +14,7 @@ from fakes import Machine, observe
 from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.base.text import GHZ, MISSING
 from perftop.model.counters import Counters
-from perftop.model.evaluation import Values
+from perftop.model.evaluation import BestTraffic, MachineTotals, Values
 from perftop.model.kinds import (
     CAUSES,
     KINDS,
@@ -26,7 +26,6 @@ from perftop.model.kinds import (
     cause_of,
     kind_of,
 )
-from perftop.model.machine_totals import BestTraffic, MachineTotals
 from perftop.model.numbers import MACHINE, METRICS, NUMBERS, PACKAGE, format_significant
 from perftop.session.interval import Interval
 

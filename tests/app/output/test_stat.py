@@ -21,7 +21,7 @@ from sim_streams import messages
 from perfprobe import wire
 from perftop.base.text import ascii_line
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import COUNTER_BY_NAME
+from perftop.model.numbers import COUNTER_BY_NAME
 from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
 from perftop.output.run_summary import WIDTH, _other_tasks, summary_line, time_use_lines

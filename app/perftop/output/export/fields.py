@@ -18,8 +18,8 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.model import numbers
 from perftop.model.counters import Cores, with_extra_column
-from perftop.model.machine_totals import COUNTER_BY_NAME
 from perftop.model.numbers import (
+    COUNTER_BY_NAME,
     COUNTS,
     EVENT_PREFIX,
     METRICS,

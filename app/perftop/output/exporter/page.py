@@ -18,7 +18,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.text import ranges
 from perftop.model.counters import Cores
 from perftop.model.delta import distinct
-from perftop.model.machine_totals import TRAFFIC_KEYS
+from perftop.model.evaluation import TRAFFIC_KEYS
 from perftop.output import stat_lines
 from perftop.output.export.openmetrics import END_LINE, Heading, labels
 from perftop.output.exporter.sums import (

@@ -27,8 +27,8 @@ from perftop.draw.strips import (
     width,
 )
 from perftop.model.counters import Cores
+from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.numbers import METRICS, NUMBERS
 from perftop.session.history import History, Times
 from perftop.session.interval import Interval

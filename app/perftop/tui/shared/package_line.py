@@ -14,8 +14,8 @@ from perftop.base.text import ClockUnit, count_noun
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import Piece, fit_line, smt_bar, width
+from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import Episode, kind_of
-from perftop.model.machine_totals import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.numbers import INDEX
 from perftop.output.sentences import depth_text
 from perftop.session.interval import Interval
