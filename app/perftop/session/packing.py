@@ -24,7 +24,6 @@ from perftop.base.arrays import Words
 WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
 """Code and type of each size of packed differences. With code 0, all differences are 0."""
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
-_SIGN_BIT = np.uint64(1)
 MAX_LAYOUTS = 64
 """Maximum number of cached layouts. No probe sends that many forms of frames."""
 MAX_WORDS = 1 << 22
@@ -94,17 +93,18 @@ def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Wo
     if any(row[-1] > len(data) for row, data in zip(ends, packed, strict=True)):
         raise ValueError("differences that are not complete")
     word_widths = np.repeat(widths, layout.heights, axis=1)
-    folded = np.zeros((count, layout.words), np.uint64)
+    rows = np.zeros((count, layout.words), np.uint64)
     for code, (width, kind) in enumerate(WIDTHS):
+        if not sizes[code].any():
+            continue
         parts = [data[row[code] : row[code + 1]] for data, row in zip(packed, ends, strict=True)]
-        folded[word_widths == width] = np.frombuffer(b"".join(parts), kind)
-    signs = folded & _SIGN_BIT
-    np.negative(signs, out=signs)
-    folded >>= _SIGN_BIT
-    folded ^= signs
-    for previous, row in zip([previous_words, *folded], folded, strict=False):
+        folded = np.frombuffer(b"".join(parts), kind)
+        increments = folded >> 1
+        increments ^= -(folded & 1)
+        rows[word_widths == width] = increments.view(kind.replace("u", "i"))
+    for previous, row in zip([previous_words, *rows], rows, strict=False):
         np.add(row, previous, out=row)  # np.add.accumulate would take eight times as long
-    return folded
+    return rows
 
 
 class Layouts:
