@@ -34,7 +34,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
 from perftop.model.control_groups import MemoryGroup, memory_groups
-from perftop.model.delta import first_true
+from perftop.model.delta import add_samples, first_true
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS
@@ -185,11 +185,7 @@ class Losses:
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
         """By cause, the seconds lost in settled samples, without waits for a CPU."""
-        no_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
-        self._open_samples = [_LossSamples(*no_times, *parts)]
-        """Samples whose losses are not yet attributed to causes."""
-        self._open_count = 0
+        self._start_open_samples()
         self._unsplit_samples: list[_LossSamples] = []
         """Samples after `_open_samples` for which the job's running time is still unknown."""
         self._run_s = np.zeros(len(cpus))
@@ -212,13 +208,28 @@ class Losses:
             parts_s = np.where(is_known[:, None], parts_s, 0.0)
         samples = _LossSamples(since_ns, until_ns, wanted_s, parts_s)
         if run_s is None:
-            self._open_samples.append(samples)
-            self._open_count += len(since_ns)
+            self._open(samples)
             return
         self._unsplit_samples.append(samples)
         self._run_s = self._run_s + run_s
         if int(samples.until_ns[-1] - self._unsplit_samples[0].since_ns[0]) >= JOB_SPREAD_NS:
             self._narrow_to_job()
+
+    def _start_open_samples(self) -> None:
+        cpus = len(self._position)
+        self._open_samples: list[_LossSamples] = []
+        """Samples whose losses are not yet attributed to causes."""
+        self._open_count = 0
+        self._open_wanted_s, self._open_parts_s = np.zeros(cpus), np.zeros((len(LOSS_PARTS), cpus))
+        """The sums of `_open_samples`, which suffice while no episode is a cause."""
+
+    def _open(self, samples: _LossSamples) -> None:
+        if not len(samples.since_ns):
+            return
+        self._open_samples.append(samples)
+        self._open_count += len(samples.since_ns)
+        self._open_wanted_s = add_samples(self._open_wanted_s, samples.wanted_s)
+        self._open_parts_s = add_samples(self._open_parts_s, samples.parts_s)
 
     def _narrow_to_job(self) -> None:
         """Reduces `_unsplit_samples` to the job's share. The job's running time on a CPU is
@@ -233,8 +244,7 @@ class Losses:
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
         # The kernel does not count known steal time as running time.
         job_wanted_s, parts = self._run_s * weights + stolen_s * share, samples.parts_s * share
-        self._open_samples.append(samples._replace(wanted_s=job_wanted_s, parts_s=parts))
-        self._open_count += len(samples.since_ns)
+        self._open(samples._replace(wanted_s=job_wanted_s, parts_s=parts))
         self._run_s = np.zeros(len(self._run_s))
 
     def room_for_samples(self, since_ns: Ints, until_ns: Ints) -> int:
@@ -264,10 +274,11 @@ class Losses:
         count = len(samples.until_ns)
         settled_count = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
         settled_count = min(count, max(settled_count, count - MAX_UNSETTLED // 2))
-        self._open_samples = [samples.part(settled_count, None)]
-        self._open_count = count - settled_count
+        self._start_open_samples()
+        self._open(samples.part(settled_count, None))
         settled_samples = samples.part(0, settled_count)
-        self._wanted_s, self._by_cause = self._sums_with(settled_samples, list(episodes))
+        self._wanted_s = self._wanted_s + settled_samples.wanted_s.sum(axis=0)
+        self._by_cause = self._by_cause_with(settled_samples, list(episodes))
 
     @property
     def unsettled_ns(self) -> int:
@@ -279,28 +290,33 @@ class Losses:
         """Returns the sums so far, by the causes known now. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
-        wanted_s, by_cause = self._sums_with(_join_samples(self._open_samples), list(episodes))
+        if (episodes := list(episodes)) and self._open_samples:
+            samples = _join_samples(self._open_samples)
+        else:
+            no_time, sums = np.zeros(1, np.int64), (self._open_wanted_s, self._open_parts_s)
+            samples = _LossSamples(no_time, no_time, *(part[None] for part in sums))
+        by_cause = self._by_cause_with(samples, episodes)
+        wanted_s = self._wanted_s + self._open_wanted_s
         if self._waited_s.any():
             by_cause[WAIT_CAUSE] = self._waited_s
             wanted_s = np.where(self._waited_s > 0, np.maximum(wanted_s, self._ran_s), wanted_s)
         return LossSums(wanted_s, self._waited_s, {c: s for c, s in by_cause.items() if s.any()})
 
-    def _sums_with(
+    def _by_cause_with(
         self, samples: _LossSamples, episodes: Sequence[Episode]
-    ) -> tuple[Floats, dict[Cause, Floats]]:
+    ) -> dict[Cause, Floats]:
         by_cause = dict(self._by_cause)
         if not len(samples.since_ns):
-            return self._wanted_s, by_cause
-        wanted_s, parts_s = samples.wanted_s, samples.parts_s
-        times = np.stack([samples.since_ns, samples.until_ns], axis=1)
-        for cause, lost_s in self._losses_by_cause(wanted_s, parts_s, times, episodes):
+            return by_cause
+        for cause, lost_s in self._losses_by_cause(samples, episodes):
             by_cause[cause] = by_cause[cause] + lost_s if cause in by_cause else lost_s
-        return self._wanted_s + wanted_s.sum(axis=0), by_cause
+        return by_cause
 
     def _losses_by_cause(
-        self, wanted_s: Floats, parts_s: Floats, times: Ints, episodes: Sequence[Episode]
+        self, samples: _LossSamples, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
         """Yields causes, possibly repeatedly, with the seconds that each CPU lost to them."""
+        wanted_s, parts_s = samples.wanted_s, samples.parts_s
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL_CAUSE, steal.sum(axis=0)
         for part, kinds in _NAMING_KINDS.items():
@@ -310,7 +326,7 @@ class Losses:
             ]
             for episode in naming_episodes:
                 if left_s.any():
-                    mask = self._episode_mask(episode, times)
+                    mask = self._episode_mask(episode, samples)
                     yield (episode.kind, episode.cause), np.where(mask, left_s, 0.0).sum(axis=0)
                     left_s = np.where(mask, 0.0, left_s)
             kind = "involuntary-halt" if part == "involuntary" else "turbo-drop"
@@ -322,16 +338,16 @@ class Losses:
             if (episode.kind in _REST_KINDS or is_shared) and not is_counted:
                 if rest_s is None:
                     rest_s = np.maximum(wanted_s - np.maximum(parts_s, 0.0).sum(axis=1), 0.0)
-                mask = self._episode_mask(episode, times)
+                mask = self._episode_mask(episode, samples)
                 taken_s = np.where(mask, rest_s * (episode.depth or 0.0), 0.0)
                 rest_s = rest_s - taken_s
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
-    def _episode_mask(self, episode: Episode, times: Ints) -> Bools:
+    def _episode_mask(self, episode: Episode, samples: _LossSamples) -> Bools:
         """Returns a mask (samples, CPUs): the episode's CPUs, in samples that it covers at least
         half."""
-        end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
-        middle_ns = times.mean(axis=1)
+        end_ns = samples.until_ns[-1] if episode.end_ns is None else episode.end_ns
+        middle_ns = (samples.since_ns + samples.until_ns) / 2
         during = (middle_ns >= episode.start_ns) & (middle_ns <= end_ns)
         cpus: Bools = np.zeros(len(self._position), bool)
         cpus[[self._position[cpu] for cpu in episode.cpus if cpu in self._position]] = True

@@ -467,9 +467,10 @@ class Session:
                 elif episode.kind == "memory-stall":
                     stalled_s[cause] = stalled_s.get(cause, 0.0) + episode.lost_s(now_ns)
         sums = sums.with_interrupts(interrupts_s, (now_ns - start_ns) / 1e9)
-        sums = sums.with_stops(times.stopped_by_cpu())
-        split_s = times.split_locks_by_cpu(self.hints.split_lock_tids())
-        sums = sums.with_stops(split_s, SPLIT_LOCK_CAUSE)
+        if times.threads:
+            sums = sums.with_stops(times.stopped_by_cpu())
+            split_s = times.split_locks_by_cpu(self.hints.split_lock_tids())
+            sums = sums.with_stops(split_s, SPLIT_LOCK_CAUSE)
         return sums.with_blocked(stalled_s, blocked_s)
 
     def _causes_since(self, since_ns: int) -> list[Episode]:
