@@ -11,7 +11,7 @@ from math import floor, isfinite, log10, nan
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Floats, Ints
+from perftop.base.arrays import Floats
 from perftop.base.text import GHZ, MISSING, safe_text, scale
 from perftop.model import numbers as model_numbers
 from perftop.model.delta import Delta
@@ -327,21 +327,19 @@ class RunSeries:
         self._sums = np.zeros(2 * len(self._keys))
         """Amounts, then sizes, until now. The value of a metric is amount divided by size, in units
         of the metric."""
-        self._batch_times: Ints = np.zeros(0, np.int64)
         self._batch_sums: Floats = np.zeros((0, len(self._sums)))
-        """The times by which the last batch is recognised, and the amounts and sizes of its
-        samples. A result that the batch caches for this object costs 10 MB with 96 CPUs."""
+        """The amounts and sizes of the samples of the newest batch."""
         self._slices = SliceSums(session, session.hello.sample_ns, len(self._sums))
         self.losses = SliceSums(session, MIN_LOSS_SLICE_NS, 3)
         """Seconds that tasks wanted, lost, and waited for a CPU."""
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Adds the samples of a batch from `first` up to but not including `last`."""
+        """Adds the samples of a batch from `first` up to but not including `last`. All samples of
+        a batch must be added in order."""
         part = slice(first, last)
-        if batch.time_ns is not self._batch_times:
-            self._batch_times, self._batch_sums = batch.time_ns, self._amounts_and_sizes(batch)
-        sums = self._batch_sums[part]
-        sums = self._sums + np.cumsum(sums, axis=0)
+        if not first:
+            self._batch_sums = self._amounts_and_sizes(batch)
+        sums = self._sums + np.cumsum(self._batch_sums[part], axis=0)
         self._sums = sums[-1]
         for time_ns, until in zip(batch.time_ns[part].tolist(), sums, strict=True):
             if time_ns >= self._slices.due_ns:
