@@ -445,14 +445,7 @@ MEMORY_SHARE = "memory_of_best"
 MEMORY_COUNTERS = {f"{key}_per_s": key for key in TRAFFIC_KEYS}
 """Counters of memory reads and writes, by the name of their rates."""
 CORE_ENERGY = CORE["core_power_w"].counter
-HISTORY_NUMBERS = (
-    "pressure_cpu", "pressure_memory", "pressure_io", "load_1", "interrupts_hz",
-    "context_switches_hz",
-)  # fmt: skip
-"""Numbers of the machine that history records for each sample."""
-HISTORY_COUNTERS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
-"""Counters of packages and L3s that history records, too."""
-MIN_BUSY_L3_SHARE = 0.5
+MIN_BUSY_SHARE = 0.5
 """Minimum busy share at which a CPU must have cache misses, so that zero traffic is an error."""
 Rates = dict[str, Floats]
 """Rates of counters per second, and means of gauges, by key and row; NaN if not read."""
@@ -546,6 +539,6 @@ class MachineTotals:
                 continue
             for row in np.flatnonzero(by_cpu == 0).tolist():
                 sharing_rows = [i for i, cpu in enumerate(topology) if cpu.l3 == topology[row].l3]
-                by_cpu[row] = np.nan if (util[sharing_rows] >= MIN_BUSY_L3_SHARE).any() else 0.0
+                by_cpu[row] = np.nan if (util[sharing_rows] >= MIN_BUSY_SHARE).any() else 0.0
             numbers[name] = by_cpu
         return numbers

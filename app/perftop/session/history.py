@@ -17,7 +17,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats, Ints, Singles
-from perftop.model.evaluation import HISTORY_COUNTERS, HISTORY_NUMBERS, STATIC_METRICS, ratio
+from perftop.model.evaluation import STATIC_METRICS, TRAFFIC_KEYS, ratio
 from perftop.model.numbers import COUNTER_BY_NAME
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
@@ -36,6 +36,13 @@ MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
 """Maximum bytes of frames that are packed together, and minimum number of such parts."""
 MAX_TASKS_AGE_NS = 2_000_000_000
 """Age in ns from which on a record of tasks is outdated. The probe sends one each second."""
+HISTORY_NUMBERS = (
+    "pressure_cpu", "pressure_memory", "pressure_io", "load_1", "interrupts_hz",
+    "context_switches_hz",
+)  # fmt: skip
+"""Numbers of the machine that are recorded for each sample."""
+HISTORY_COUNTERS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
+"""Counters of packages and L3s that are recorded, too."""
 
 Message = wire.Frame | wire.Note
 Times = Ints
