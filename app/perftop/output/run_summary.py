@@ -67,7 +67,7 @@ _VALUE_FORMATS: dict[str, Callable[[float], str]] = {
     "base_hz": lambda hz: f"{hz / 1e9:.2f} GHz",
     "sample_s": "{:g} s".format,
 }
-"""Functions that format a number with its unit, by key. Others are printed as they are."""
+"""Functions that format a number with its unit, by key. Others have no unit."""
 
 
 def setting_label(key: str) -> str:
@@ -79,8 +79,7 @@ def value_text(key: str, value: object) -> str:
     if value is None:
         return "n/a"
     if isinstance(value, int | float):
-        usual = "{}" if key in SETTING_NAMES else "{:g}"
-        return _VALUE_FORMATS.get(key, usual.format)(value)
+        return _VALUE_FORMATS.get(key, "{:g}".format)(value)
     text = safe_text(str(value), MAX_SHOWN_LENGTH)
     return text.partition("-")[0] if key == "boot_id" else text
 
