@@ -6,13 +6,15 @@ import argparse
 import contextlib
 import io
 import os
+import pydoc
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command import argv
+from command import argv, run_in_process
 from waiting import MAX_WAIT_S
 
 from perftop import cli
@@ -230,6 +232,21 @@ def test_a_dumb_terminal_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.is_at_terminal()
     monkeypatch.setenv("TERM", "dumb")
     assert not options.is_at_terminal()
+
+
+@pytest.mark.parametrize(("spare_lines", "is_paged"), [(1, False), (0, True)])
+def test_a_list_without_a_spare_line_on_the_terminal_is_paged(
+    spare_lines: int, is_paged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = run_in_process("help").stdout
+    paged: list[str] = []
+    size = os.terminal_size((80, printed.count("\n") + spare_lines))
+    monkeypatch.setattr(cli, "is_full_terminal", lambda _: True)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_: size)
+    monkeypatch.setattr(pydoc, "pager", paged.append)
+    monkeypatch.setenv("LESS", "")
+    assert run_in_process("help").stdout == ("" if is_paged else printed)
+    assert paged == [printed] * is_paged
 
 
 # --- arguments of the probe

@@ -146,6 +146,14 @@ def test_hulls_enclose_all_steps(grows: list[tuple[int, int]], data: st.DataObje
         assert (bends >= -1).all(), "one is convex, the other concave"
 
 
+def test_a_linear_table_leaves_no_range() -> None:
+    """Two cores are always active, and two half of the time: three on average."""
+    table = turbo_table([(1, 40), (2, 38), (3, 36), (4, 34)])
+    active = [1.0, 1.0, 0.5, 0.5]
+    result = ceilings(turbo([table], cores=4), active, active)
+    assert in_ghz(result.low_hz)[:2] == in_ghz(result.high_hz)[:2] == [3.6, 3.6]
+
+
 def test_siblings_are_weighted_by_their_running_time() -> None:
     """One thread ran only while all other cores were active; while its sibling ran, the number of
     active cores is unknown."""

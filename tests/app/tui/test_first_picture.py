@@ -19,7 +19,9 @@ from played_apps import running_app
 from terminal import Screen, drained_bytes
 from waiting import MAX_WAIT_S
 
+from perftop.tui import app as app_module
 from perftop.tui import config
+from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 
@@ -175,7 +177,9 @@ async def test_the_last_chosen_theme_is_restored(
         run.app.restore_theme()
         await run.pilot.press("T")
         chosen = run.app.theme
-    async with running_app(Machine()) as run:
-        assert run.app.theme != chosen
-        run.app.restore_theme()
-        assert run.app.theme == chosen
+    app = PerfTopApp(ScreenSource())
+    monkeypatch.setattr(app_module, "hold_signals", lambda: None)
+    monkeypatch.setattr(app_module, "run_loop", lambda *_, **__: None)
+    assert app.theme != chosen
+    run_app(app, mouse=False)
+    assert app.theme == chosen

@@ -237,13 +237,14 @@ def test_signals_are_passed_to_the_command(tmp_path: Path) -> None:
     assert notes(tmp_path / "a")["run-end"].data["status"] == 9
 
 
+@pytest.mark.parametrize("kept", ["power-pl1,smi", "turbo-drop,smi"])
 def test_an_episode_is_kept_with_some_time_before_and_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scripted drop from 8.0 to 12.1 s, and parts of 2 s."""
     monkeypatch.setattr(ring, "KEEP_MARGIN_NS", 5_000_000_000)
     hello, result = messages("sim:turbo-drop,cpus=2", 250)
-    options = cli._parse_arguments(["record", "--ring", "1m", "--on", "power-pl1,smi"])
+    options = cli._parse_arguments(["record", "--ring", "1m", "--on", kept])
     options.on = episode_kinds(options.on)
     record = StreamRecorder(options, tmp_path / "box")
     record.process([hello, *result])

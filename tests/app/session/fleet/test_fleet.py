@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from math import isnan, nan
@@ -234,6 +235,16 @@ def row_after_samples(machine: Machine, samples: int = 3, late_s: float = 0.0) -
     for seq in range(samples + 1):
         live.process([machine.frame(seq)])
     return row
+
+
+def test_suspect_samples_are_counted_once() -> None:
+    machine, row, times = Machine(), Row("n1"), itertools.count(START, 0.1)
+    live = LiveMachine(row, 0.1, lambda: next(times))
+    live.process([machine.hello])
+    for seq in range(5):
+        live.process([machine.frame(seq)])
+        live.session.suspect_samples += 1
+    assert row.suspect_count == 4
 
 
 def test_metrics_equal_those_of_the_cpus() -> None:

@@ -249,6 +249,15 @@ def test_racks_have_the_widest_cells_that_fit() -> None:
     assert [(grid.has_racks, grid.size) for grid in grids] == [(True, 6), (True, 4)]
 
 
+async def test_only_the_name_of_the_selected_machine_is_highlighted() -> None:
+    fleet = Fleet([Machine(name) for name in ("alpha", "beta", "gamma")])
+    async with opened_screen(fleet, keys=["2", "down"]) as (source, _):
+        state = source.page.state
+        styles = {text.strip(): style for runs, _ in views.heat_lines(state, 40)
+                  for text, style in runs}  # fmt: skip
+    assert {name for name in fleet.machines if styles[name] == "key"} == {state.selected_name}
+
+
 async def test_the_wheel_selects_machines_below_and_above() -> None:
     async with opened_screen(fleets.small()) as (source, pilot):
         names = [machine.name for machine in source.page.state.machines]

@@ -21,8 +21,8 @@ from perftop.session.history import History
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.panels import lanes
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.cores import Core
-from perftop.tui.views.timeline import Timeline
+from perftop.tui.shared.cores import Core, ViewLine
+from perftop.tui.views.timeline import Timeline, timeline_layout
 
 
 class View:
@@ -152,6 +152,18 @@ def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.MetricLanes:
     session: Any = SimpleNamespace(past=PatternHistory())
     axis = time_axis.fit_axis(now_ns, window_s, room)
     return lanes.MetricLanes(session, UTIL, axis, PLACES, ascii_=False)
+
+
+@pytest.mark.parametrize(("of_core", "room", "cpus_width"), [
+    (False, 40, 6), (True, 40, 9), (False, 4, 9),
+])  # fmt: skip
+def test_cpus_are_listed_beside_lines_of_several(of_core: bool, room: int, cpus_width: int) -> None:
+    cores: Any = SimpleNamespace(
+        rows=PLACES, has_pairs=True, cpu_lists=["100,228"], name=lambda row, _: str(row)
+    )
+    lines = [ViewLine("row", row) for row in range(3)]
+    layout = timeline_layout(cores, lines, room, "topology", of_core=of_core, ascii_=False)
+    assert layout.cpus_width == cpus_width
 
 
 @given(st.integers(600, 9000), st.integers(5, 90))
