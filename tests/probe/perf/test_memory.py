@@ -74,6 +74,17 @@ def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> 
     assert kernel.groups[-1].at == [0, 3, 6]
 
 
+def test_a_clock_that_some_controllers_lack_is_not_counted(tmp_path: Path) -> None:
+    two_packages(tmp_path)
+    ice_lake_server(tmp_path, ["0,4"] * 2, clockticks="event=0x00")
+    (tmp_path / f"{fakeperf.DEVICES}/uncore_imc_1/events/clockticks").unlink()
+    kernel = fakeperf.Kernel()
+    part = memory_part(tmp_path, kernel)
+    assert [counter.key for counter in part.counters] == [*TRAFFIC_KEYS]
+    part.open(0)
+    assert [len(group.fds) for group in kernel.groups] == [2, 2]
+
+
 def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
     two_packages(tmp_path)
     ice_lake_server(tmp_path, ["0,4"] * 3)
@@ -174,6 +185,7 @@ def test_amd_names_no_events(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
     part = memory_part(tmp_path, kernel)
     assert [(c.unit, c.scale, c.columns) for c in part.counters] == [("B", 64.0, 2)] * 2
+    assert [c.parts for c in part.counters] == [["controller 0", "controller 1"]] * 2
     part.open(6)
     results = [kernel.opened[fd][1] for group in kernel.groups for fd in group.fds]
     assert results == [4] * 4

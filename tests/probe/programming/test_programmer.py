@@ -103,6 +103,7 @@ def test_an_unusable_journal_is_named_with_its_consequence(fake: FakeKernel, run
         "perftop was killed since the last boot, its counters may stay programmed until the next "
         f"one (the file is now {forged.path.stem}.ignored)"
     )
+    assert forged.path.with_suffix(".ignored").exists()
 
 
 @pytest.mark.parametrize("restorable", [True, False])

@@ -28,7 +28,7 @@ from perfprobe.programming.source import MsrSource, open_msr
 from perfprobe.registers import limits, parts
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.parts import Reading
-from perfprobe.wire import Counter, Frame, Hello, Missing, Turbo
+from perfprobe.wire import Counter, Cpu, Frame, Hello, Identity, Missing, Turbo
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
@@ -425,6 +425,20 @@ def test_haswell_ep_has_reasons_at_another_address_and_no_hwp(tmp_path: Path) ->
     assert limits.parts[7:11] == ["bit 7", "electrical", "bit 9", "multi-core turbo"]
     assert why["hwp_epp"] == why["hwp_max"] == "CPUID does not report HWP"
     assert len(find_counter(hello, "core_thermal")[2].parts) == 4
+
+
+@pytest.mark.parametrize(("rows", "kinds"), [
+    ([Cpu(0, True, type="P"), Cpu(1, True, type="E"), Cpu(2, False), Cpu(3, True, type="P")],
+     [([1], [1]), ([0, 3], [0, 3])]),
+    ([Cpu(0, True), Cpu(1, False)], [([0, 1], [0])]),
+    ([Cpu(0, True, type="P"), Cpu(1, False)], [([0, 1], [0])]),
+])  # fmt: skip
+def test_each_core_type_is_a_kind_of_cpus(
+    tmp_path: Path, rows: list[Cpu], kinds: list[tuple[list[int], list[int]]]
+) -> None:
+    """A single kind has the offline CPUs, too."""
+    found = parts.cpu_kinds(tmp_path, rows, Identity("GenuineIntel", 6, 0x97, 2), None)
+    assert [(kind.cpus, kind.online) for kind in found] == kinds
 
 
 class UnreadableRegisters:

@@ -123,6 +123,10 @@ def unchecked(message: wire.Message) -> dict[str, Any]:
     return body
 
 
+def levels(depth: int) -> list[Any]:
+    return [levels(depth - 1)] if depth > 1 else []
+
+
 RAW_HELLO = unchecked(hello())
 RAW_ROWS = unchecked(frame())["blocks"]["cpu"]
 START = to_bytes(RAW_HELLO)
@@ -169,6 +173,10 @@ DAMAGE = {
     ),
     "more text than any has": (
         START + to_bytes(["x" * (5 << 20), *range(200)]), "too many elements",
+    ),
+    "records 33 levels deep": (START + bad_frame(records={"x": levels(32)}), "nested too deeply"),
+    "a note 33 levels deep": (
+        START + to_bytes(unchecked(Note("mark", 1, data={"x": levels(32)}))), "nested too deeply",
     ),
     "nesting of 10^4": (START + msgpack.packb(b"\x91" * 10_000 + b"\xc0"), "damaged"),
 }  # fmt: skip
