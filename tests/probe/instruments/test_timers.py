@@ -3,6 +3,7 @@ on this machine."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import itertools
@@ -27,8 +28,9 @@ from hypothesis import strategies as st
 
 from perfprobe.__main__ import main
 from perfprobe._native import lib
+from perfprobe.cpu import cpuid, identity, topology
 from perfprobe.errors import Unavailable
-from perfprobe.instruments import timer_runs, timers
+from perfprobe.instruments import disturbance, timer_runs, timers
 from perfprobe.instruments.measurement import (
     HISTOGRAM_TAIL,
     RepeatedMean,
@@ -39,7 +41,7 @@ from perfprobe.instruments.measurement import (
 )
 from perfprobe.instruments.timer_runs import METHODS, Method
 from perfprobe.native import affinity
-from perfprobe.wire import Rate
+from perfprobe.wire import Cpu, Identity, Rate
 
 samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 
@@ -208,6 +210,49 @@ def test_answers_of_a_clock_have_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     timer_runs._measure(clock_run)
     assert {*clock_run.clock_steps} == {0, 40}
     assert {*clock_run.sample_ticks} == {20}
+
+
+def test_an_answer_has_the_rates_costs_and_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stamps before and after a sample take 20 ticks of a TSC of 2 GHz."""
+    rate, hello = Rate(2e9, "long", 1e-6), Rate(2.1e9, "short", 1e-4)
+    empty, clock_run = run_of(1, lib.PP_TIMER_NOTHING), run_of(8, lib.PP_TIMER_SYSCALL, "count")
+    empty.pass_means = [RepeatedMean(20.0, 1.2, 50, is_stable=True)] * 2
+    result = timer_runs.Measurement(empty, [clock_run], hello, rate)
+    offset = timers.Offset(2, 0, 5, 4.0, 1.0, 2.0, 0.5)
+    rows = [Cpu(n, True, siblings=[0, 1]) for n in (0, 1)]
+    monkeypatch.setattr(topology, "read_cpus", lambda: rows)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr(affinity, "cpuid_leaves", lambda _: cpuid.read_no_leaf)
+    monkeypatch.setattr(identity, "machine_names", lambda: {"host": "h"})
+    monkeypatch.setattr(identity, "clocksource", lambda: "tsc")
+    monkeypatch.setattr(identity, "read_identity", Identity)
+    monkeypatch.setattr(timer_runs, "measure_methods", lambda *_: result)
+    offsets = {((0, 1, 2), 1.0, 2e9): [offset]}
+    monkeypatch.setattr(
+        timers, "measure_offsets", lambda cpus, *given: offsets[(tuple(cpus), *given)]
+    )
+    monkeypatch.setattr(timers, "MAX_CPUS", 3)
+    monkeypatch.setattr(disturbance, "read_counts", lambda cpu: cpu)
+    monkeypatch.setattr(disturbance, "disturbances_during", lambda *given: [*given])
+    monkeypatch.setattr(time, "monotonic", iter([10.0, 12.3456]).__next__)
+    answer = timers.measure(1)
+    methods = answer.pop("methods")
+    assert answer == {
+        "host": "h", "cpu": 1, "cpu_why": "asked for",
+        "tsc": {
+            "hz": 2e9, "origin": "long", "error": 1e-6,
+            "note": "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the "
+            "kernel assumes",
+            "hello": {"hz": 2.1e9, "origin": "short", "error": 1e-4}, "said": [],
+            "invariant": None, "clocksource": "tsc", "step_ticks": None,
+            "step_why": "too few different readings",
+        },
+        "trimmed": 0.05, "far": 10, "epsilon": 0.001, "confidence": 0.95, "bracket_ticks": 20.0,
+        "offsets": [dataclasses.asdict(offset)], "offsets_left_out": 0,
+        "disturbances": [1, [0], 1, 1], "elapsed_s": 2.346,
+    }  # fmt: skip
+    (row,) = methods
+    assert (row["usable"], row["calls"], row["mean_ticks"], row["mean_ns"]) == (True, 8, 20.0, 10.0)
 
 
 # --- obstacles ------------------------------------------------------------------------------------

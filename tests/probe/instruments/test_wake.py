@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import trees
 
+from perfprobe.cpu import files, identity, topology
 from perfprobe.errors import Unavailable, UsageError
-from perfprobe.instruments import wake
+from perfprobe.instruments import disturbance, wake
+from perfprobe.instruments.wake import IdleState
 from perfprobe.native.affinity import pinned_to
+from perfprobe.wire import Cpu
 
 CPUIDLE = "sys/devices/system/cpu/cpu1/cpuidle"
 
@@ -26,6 +30,69 @@ def test_idle_states_are_those_of_the_driver(tmp_path: Path) -> None:
     assert [(state.name, state.latency_us) for state in known] == [pair[:2] for pair in states]
     assert wake.entry_counts(known) == [5, 70, 9]
     assert wake.idle_states(tmp_path, 0) == []
+
+
+STATES = [IdleState("a", "C1", 2), IdleState("b", "C6", 100)]
+
+
+@pytest.mark.parametrize(("waker", "limit", "kind", "entered"), [
+    (None, None, "timer", {"C1": 0.25, "C6": 0.75}),
+    (3, STATES[0], "another CPU", {"C1": 1.0}),
+])  # fmt: skip
+def test_a_row_summarises_its_wake_ups(
+    monkeypatch: pytest.MonkeyPatch, waker: int | None, limit: IdleState | None, kind: str,
+    entered: dict[str, float],
+) -> None:  # fmt: skip
+    """Waits of 1 to 100 us, in the wrong order."""
+    waits = [us * 1000 for us in range(100, 0, -1)]
+    counts = iter([[5, 7], [15, 37] if limit is None else [45, 7]])
+    monkeypatch.setattr(wake, "entry_counts", lambda _: next(counts))
+    monkeypatch.setattr(wake, "_limit_idle_states", lambda _: nullcontext())
+    monkeypatch.setattr(wake, "_wake_by_timer", lambda: waits if waker is None else [])
+    monkeypatch.setattr(wake, "_wake_by_cpu", {3: waits}.get)
+    assert wake._measure_row(waker, limit, STATES) == {
+        "kind": kind, "deepest": limit and limit.name, "entered": entered, "idle_entries": 40,
+        "samples": 100, "least_us": 1, "median_us": 51, "p95_us": 96, "p99_us": 100,
+        "most_us": 100, "mean_us": 50.5,
+        "histogram": {"first_us": 1, "width_us": 5, "counts": [5] * 20, "beyond": 0},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("allowed", [{0, 1, 2}, {0, 1}])
+@pytest.mark.parametrize("permitted", [True, False])
+def test_each_waker_is_measured_with_each_deepest_state(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, allowed: set[int], permitted: bool
+) -> None:
+    """CPUs 0 and 1 share a core, so only CPU 2 can be a waker."""
+    device = tmp_path / "cpu_dma_latency"
+    if permitted:
+        device.touch()
+    rows = [Cpu(n, True, siblings=[0, 1] if n < 2 else [2]) for n in range(3)]
+    words = {"current_driver": "made", "current_governor": "menu"}
+    monkeypatch.setattr(wake, "LATENCY_DEVICE", device)
+    monkeypatch.setattr(topology, "read_cpus", lambda: rows)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed)
+    monkeypatch.setattr(identity, "machine_names", lambda: {"host": "h"})
+    monkeypatch.setattr(files, "read_word", lambda path: words.get(path.rpartition("/")[2], ""))
+    monkeypatch.setattr(wake, "idle_states", lambda *_: STATES)
+    monkeypatch.setattr(wake, "pinned_to", nullcontext)
+    monkeypatch.setattr(wake, "minimal_timer_slack", nullcontext)
+    monkeypatch.setattr(wake, "_measure_row", lambda waker, limit, _: [waker, limit and limit.name])
+    monkeypatch.setattr(disturbance, "read_counts", lambda cpu: cpu)
+    monkeypatch.setattr(disturbance, "disturbances_during", lambda *given: [*given])
+    monkeypatch.setattr(time, "monotonic", iter([10.0, 12.3456]).__next__)
+    waker = 2 if 2 in allowed else None
+    names = [None, "C1", "C6"] if permitted else [None]
+    assert wake.measure(0) == {
+        "host": "h", "cpu": 0, "waker": waker,
+        "waker_why": None if waker else "this process may run on one core only",
+        "driver": "made", "governor": "menu",
+        "states": [{"name": "C1", "latency_us": 2}, {"name": "C6", "latency_us": 100}],
+        "states_why": None if permitted else f"{device}: No such file or directory",
+        "pause_s": 0.002,
+        "rows": [[by, name] for by in ([None, 2] if waker else [None]) for name in names],
+        "disturbances": [0, [1], 0, 0], "elapsed_s": 2.346,
+    }  # fmt: skip
 
 
 def test_wake_ups_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,11 @@ def test_restored_registers_are_removed_from_the_journal_at_once(
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(plans(), range(4))
     assert seen[0] == (LEFTOVER_CHANGE.before, lasting)
+    who = f"perftop (pid {2**22 + 1}, killed) had left"
+    assert programmer.notes == [
+        f"restored the counter registers that {who}, CPUs 0",
+        f"registers that {who} cannot be restored now, CPUs 9",
+    ]
     programmer.end()
     assert programmer.unrestored.startswith("counters of CPU 9 stay programmed")
     assert journal_changes(run_dir, fake) == lasting

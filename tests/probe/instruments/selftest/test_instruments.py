@@ -201,7 +201,10 @@ def test_only_contradicted_counters_are_wrong() -> None:
     assert {*instruments.wrong_instruments(pair.values())} == {"energy_core_j", "energy_j"}
 
 
-@pytest.mark.parametrize(("hz", "wrong"), [(3.7e9, []), (37e9, ["turbo_ceiling_hz"])])
+@pytest.mark.parametrize(("hz", "wrong"), [
+    (3.7e9, []), (37e9, ["turbo_ceiling_hz"]), (0.2e9, []), (10e9, []),
+    (0.19e9, ["turbo_ceiling_hz"]), (10.1e9, ["turbo_ceiling_hz"]),
+])  # fmt: skip
 def test_a_turbo_table_can_be_wrong(hz: float, wrong: list[str]) -> None:
     table = wire.Turbo([wire.Step(1, hz)], "made")
     assert instruments.wrong_instruments(verdicts(turbo=table).values()) == wrong
