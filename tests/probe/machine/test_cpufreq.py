@@ -4,6 +4,7 @@ kernel's thermal interrupts."""
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import trees
 
 from perfprobe.cpu import topology
 from perfprobe.machine import cpu_files
+from perfprobe.opening import open_os
 from perfprobe.wire import Rate, Step
 
 
@@ -94,6 +96,16 @@ def test_a_base_clock_is_not_a_turbo_ceiling(four_cpus: Path) -> None:
     assert len(cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))[0]) == 1
     trees.put(four_cpus, f"{trees.CPU}/cpufreq/boost", "0\n")
     assert cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))[0] == []
+
+
+def test_a_missing_ceiling_is_reported_in_hello(four_cpus: Path) -> None:
+    write_files(four_cpus, range(4), cpuinfo_max_freq=2_100_000)
+    for turbo_off in ("1", "0"):
+        trees.put(four_cpus, f"{trees.CPU}/intel_pstate/no_turbo", f"{turbo_off}\n")
+        with closing(open_os(four_cpus, 100_000_000, None)) as source:
+            reported = {missing.what for missing in source.hello.missing}
+            assert ("turbo_ceiling_hz" in reported) == (turbo_off == "1")
+            assert len(source.hello.turbo) == (turbo_off == "0")
 
 
 def test_an_acpi_p_state_is_not_a_ceiling(four_cpus: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import ALDER, INTEL, Leaves, keys_on, opened_parts, planner_of, skylake
+from fakeperf import ALDER, AMD, INTEL, Leaves, keys_on, opened_parts, planner_of, skylake
 
 from perfprobe.machine.parts import Part
-from perfprobe.perf import perf_pmus
+from perfprobe.perf import perf_pmus, uncore
 
 # --- cores and packages --------------------------------------------------------------------------
 
@@ -165,3 +165,13 @@ def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
 
 def test_undocumented_power_control_units_are_not_read(tmp_path: Path) -> None:
     assert power_control(tmp_path, ALDER) == []
+
+
+@pytest.mark.parametrize(("vendor", "family", "model", "known"), [
+    (INTEL, 6, 0x55, True), (INTEL, 6, 0x5E, False), (INTEL, 6, None, False),
+    (INTEL, 19, 0x55, False), (AMD, 6, 0x55, False), (INTEL, None, 0x55, False),
+])  # fmt: skip
+def test_only_models_of_the_table_have_a_power_unit(
+    vendor: str, family: int | None, model: int | None, known: bool
+) -> None:
+    assert bool(uncore.pcu_codes(vendor, family, model)) == known

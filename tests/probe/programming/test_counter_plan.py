@@ -132,6 +132,13 @@ def test_without_a_global_control_the_select_decides() -> None:
     assert counter_plan.counters_in_use(plan, values(plan, {0xC0010204: 0x130076})) is None
 
 
+@pytest.mark.parametrize(("select", "bit"), [
+    (0x186, 0), (0x18D, 7), (0xC0010200, 0), (0xC0010206, 3), (0xC001020A, 5),
+])  # fmt: skip
+def test_each_select_has_its_enabling_bit(select: int, bit: int) -> None:
+    assert counter_plan.enable_bit(select) == 1 << bit
+
+
 def test_changes_keep_unrelated_bits() -> None:
     plan = plan_of("Skylake-SP")
     before = values(plan, {0x38F: 1 << 48 | 8, 0x38D: 0x5000, 0x187: 0x42003C})

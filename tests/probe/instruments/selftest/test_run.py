@@ -22,7 +22,7 @@ from perfprobe.instruments.selftest import frame_log, instruments, load, run, ve
 from perfprobe.instruments.selftest.load import ChainRun, LoopRun, PatternRuns, WorkSpan
 from perfprobe.instruments.selftest.run import StopRequested
 from perfprobe.instruments.selftest.verdict import Check, Outcome
-from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
+from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Multiplier, Note, Rate
 from perftop.cli import main as perftop
 
 SAMPLE = 20_000_000
@@ -285,6 +285,16 @@ def test_swapped_siblings_are_wrong(tested: Tested) -> None:
 
     machine._frame = swapped  # type: ignore[method-assign]
     assert tested(machine)["wrong"] == ["lp0_s", "lp1_s"]
+
+
+@pytest.mark.parametrize("key", ["one_thread", "any_thread", "distributed"])
+def test_ticks_are_compared_by_the_factor_that_fits_best(tested: Tested, key: str) -> None:
+    """A tick of the event takes eight ticks of the TSC."""
+    machine = Machine({key: 1 / 8})
+    machine.hello.multipliers.extend(Multiplier(key, f, "made up") for f in (1.0, 8.0, 64.0))
+    answer = tested(machine)
+    assert {*SIBLING_TICKS} <= by_counter(answer, "trusted")
+    assert answer["wrong"] == []
 
 
 def test_a_small_error_is_close(tested: Tested) -> None:

@@ -25,6 +25,7 @@ from sim_streams import (
     valid,
 )
 
+from perfprobe.errors import Unavailable
 from perfprobe.sources.sim.machine import SCENARIOS, Spec, parse_spec
 from perfprobe.sources.sim.schedule import Row
 from perfprobe.sources.sim.source import SimSource
@@ -408,6 +409,21 @@ def test_a_mistake_is_named_in_one_line(text: str, message: str) -> None:
     assert str(caught.value).startswith("sim: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "events", "multiplex", "message"), [
+    ("sim:guest", "cycles:u,branches", True, "-e cycles:u: the hypervisor exposes no PMU"),
+    ("sim:idle", "page-faults,cycles,branches,branch-misses,cache-misses:k", False,
+     "-e cache-misses:k: no counter is left for it; without --no-multiplex the events take turns"),
+])  # fmt: skip
+def test_events_that_cannot_be_counted_are_named(
+    text: str, events: str, multiplex: bool, message: str
+) -> None:
+    with pytest.raises(Unavailable) as caught:
+        SimSource(text, SAMPLE_NS, events=events, multiplex=multiplex)
+    assert str(caught.value) == message
+    three = ",".join(events.split(",")[:-1])
+    assert len(SimSource("sim:idle", SAMPLE_NS, events=three, multiplex=False).hello.blocks) >= 4
 
 
 def test_impossible_samples_and_cpus_are_refused() -> None:
