@@ -171,9 +171,9 @@ class PerfTopApp(App[None]):
         focused = self.focused
         if focused is not None and self._key_targets.get(event) is not focused:
             event.prevent_default()
-            again = events.Key(event.key, event.character)
-            self._key_targets[again] = focused
-            focused._forward_event(again)  # noqa: SLF001 - no public name
+            repeated_key = events.Key(event.key, event.character)
+            self._key_targets[repeated_key] = focused
+            focused._forward_event(repeated_key)  # noqa: SLF001 - no public name
         elif event.key not in self.screen.active_bindings and len(self.screen_stack) == 1:
             self.source.on_unknown_key(event.key)
 
@@ -182,8 +182,8 @@ class PerfTopApp(App[None]):
         return not self._exit and await super().run_action(*action, **more)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        exists = action != "source" or hasattr(self.source, str(parameters[0]))
-        return exists and super().check_action(action, parameters)
+        is_available = action != "source" or hasattr(self.source, str(parameters[0]))
+        return is_available and super().check_action(action, parameters)
 
     def action_source(self, name: str, *arguments: int) -> object:
         """Calls this method of the source; Textual awaits the result."""
@@ -534,8 +534,8 @@ class _EndEvent(threading.Event):
     def wait_for_input(self, seconds: float | None) -> bool:
         """Waits for input, the event or the loss of the terminal, at most this long; None: without
         limit. Returns whether there is input."""
-        ready = self._poll.poll(None if seconds is None else 1000 * seconds)
-        return (self._fd, select.POLLIN) in ready
+        ready_fds = self._poll.poll(None if seconds is None else 1000 * seconds)
+        return (self._fd, select.POLLIN) in ready_fds
 
 
 @contextmanager

@@ -72,8 +72,8 @@ def parse_config(raw: bytes, name: str) -> Config:
         raise Failed(name + _syntax_problem(error, raw), USAGE) from None
     errors = {(_line_number(text, path), problem) for path, problem in _errors(document)}
     if errors:
-        first, *further = [f"{name}:{line}: {problem}" for line, problem in sorted(errors)]
-        raise Failed(first, USAGE, further_lines=further)
+        first, *other_errors = [f"{name}:{line}: {problem}" for line, problem in sorted(errors)]
+        raise Failed(first, USAGE, further_lines=other_errors)
     default = Config()
     return Config(
         document.get("theme", default.theme),
@@ -102,10 +102,10 @@ def default_text() -> str:
         "# tab, f1, up, pageup, home, shift+left, ctrl+p.",
         "[keys]",
     ]
-    for place, title in _SCOPE_TITLES.items():
+    for scope, title in _SCOPE_TITLES.items():
         lines.append(f"# {title}")
         for key in keys.KEYS:
-            if key.scope == place:
+            if key.scope == scope:
                 pair = f'{key.id} = "{key.keys}"'
                 lines.append(f"{pair:<38} # {key.tooltip}")
     return "\n".join(lines) + "\n"
@@ -246,8 +246,8 @@ def _line_number(text: str, key_path: tuple[str, ...]) -> int:
     names of the path in turn, and ignores those that it does not find."""
     rows, line = text.split("\n"), 0
     for name in key_path:
-        named = re.compile(rf"[^#]*(?<![\w-]){re.escape(name)}[\"']?\s*[=.\]]")
-        line = next((i for i in range(line, len(rows)) if named.match(rows[i])), line)
+        entry_pattern = re.compile(rf"[^#]*(?<![\w-]){re.escape(name)}[\"']?\s*[=.\]]")
+        line = next((i for i in range(line, len(rows)) if entry_pattern.match(rows[i])), line)
     return line + 1
 
 
@@ -314,10 +314,10 @@ def _write(fd: int, text: str) -> None:
 def is_first_start() -> bool:
     """Returns whether the user starts the screen for the first time, and records that; False if
     that cannot be recorded."""
-    place = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
+    marker_path = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
-        make_directory(place.parent, parents=True)
-        os.close(open_to_write(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        make_directory(marker_path.parent, parents=True)
+        os.close(open_to_write(marker_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError:
         return False
     return True

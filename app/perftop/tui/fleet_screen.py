@@ -112,8 +112,8 @@ class FleetPage(PageWidget, can_focus=True):
         state.machines = self._ordered_machines(state)
         names = [m.name for m in state.machines]
         if not self._has_selected or state.selected_name not in names:
-            answering = (m.name for m in state.machines if m.is_answering)
-            state.selected_name = next(answering, names[0] if names else "")
+            answering_names = (m.name for m in state.machines if m.is_answering)
+            state.selected_name = next(answering_names, names[0] if names else "")
         state.rows = [(m,) for m in state.machines]
         if state.view == "machines":
             state.rows = fleet_state.machine_rows(state)
@@ -179,12 +179,12 @@ class FleetScreen(DirectScreen):
         numbers = HelpSection("numbers and signs", entries)
         self.app.push_screen(HelpScreen(bindings, [numbers]))
 
-    def action_move(self, down: int, across: int = 0) -> None:
+    def action_move(self, down: int, columns: int = 0) -> None:
         page, state = self.page, self.page.state
         if state.view == "heat" and state.grid is not None:
-            step = (across > 0) - (across < 0), (down > 0) - (down < 0)
+            step = (columns > 0) - (columns < 0), (down > 0) - (down < 0)
             name = state.selected_name
-            for _ in range(abs(across) + abs(down)):
+            for _ in range(abs(columns) + abs(down)):
                 name = state.grid.neighbour(name, *step)
             page.select(name)
         else:

@@ -161,10 +161,10 @@ class Track(RecordingReader):
         """Keys of the numbers that are known and not too small for a chart."""
         sums = self._cumulative_sums().items()
         means = {key: amounts[-1] / sizes[-1] for key, (_, amounts, sizes) in sums if sizes[-1] > 0}
-        least = {
+        min_means = {
             key: MIN_CHARTED_MEAN for key, style in STYLES_BY_NUMBER.items() if style == "loss"
         }
-        return {key for key, mean in means.items() if mean > least.get(key, 0.0)}
+        return {key for key, mean in means.items() if mean > min_means.get(key, 0.0)}
 
 
 @dataclass(slots=True)
@@ -292,15 +292,15 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
     """Returns the answer as the verdict of the live screen: red if B is worse, orange if nothing is
     certain."""
     answer, *evidence = (sentence.removesuffix(".") for sentence in answer_sentences([comparison]))
-    more = next(iter(comparison.extra_loss.items()), None)
+    largest_loss = next(iter(comparison.extra_loss.items()), None)
     is_worse = any(row.verdict == "worse" for row in comparison.rows)
     is_better = any(row.verdict == "better" for row in comparison.rows)
     is_open = answer.startswith("Inconclusive")
-    sign = "?" if is_open else kind_of_cause(*more[0]).marker if more else CALM_SIGN
-    severity = max(0.0, more[1]) if more else 0.0
+    sign = "?" if is_open else kind_of_cause(*largest_loss[0]).marker if largest_loss else CALM_SIGN
+    severity = max(0.0, largest_loss[1]) if largest_loss else 0.0
     if is_worse:
         severity, sign = max(severity, MIN_ALARM_SHARE), DROP_SIGN if sign == CALM_SIGN else sign
-    elif not severity and not is_better and (is_open or more):
+    elif not severity and not is_better and (is_open or largest_loss):
         severity = MIN_WARNING_SHARE
     settings = (
         f"{setting_label(s.key)} {value_text(s.key, s.side_a)} / {value_text(s.key, s.side_b)}"
@@ -323,10 +323,10 @@ def _losses_of_b(comparison: Comparison) -> tuple[Loss, ...]:
     losses = []
     for name, causes in causes_of_name.items():
         of_a, of_b = (sum(lost_share(side, cause) for cause in causes) for side in sides)
-        worst = max(causes, key=lambda cause: lost_share(comparison.side_b, cause))
+        worst_cause = max(causes, key=lambda cause: lost_share(comparison.side_b, cause))
         if any(cause in run.lost_shares for cause in causes for run in comparison.side_b):
             text = f"{name} ({percent(of_a)} in A)"
-            losses.append(Loss(of_b, kind_of_cause(*worst).marker, text))
+            losses.append(Loss(of_b, kind_of_cause(*worst_cause).marker, text))
     return tuple(sorted(losses, key=lambda loss: -loss.share))
 
 
@@ -368,14 +368,15 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
     for (side, style), series in zip(SIDES, values, strict=True):
         area_style = STYLES_BY_NUMBER.get(number.key, "user")
         area = charts.area_chart(series / top, chart_height, area_style, ascii_=pair.ascii)
-        known = isfinite(float(series[cell]))
-        value: list[Run] = [(number.text(float(series[cell]), GHZ), "text" if known else "faint"),
+        is_known = isfinite(float(series[cell]))
+        number_style = "text" if is_known else "faint"
+        value: list[Run] = [(number.text(float(series[cell]), GHZ), number_style),
                             (f"  {side} ", style)]  # fmt: skip
         for row, runs in enumerate(chart_lines(area), 1):
-            left = name if side == "A" and row == 1 else []
+            head = name if side == "A" and row == 1 else []
             right = value if row == chart_height else []
             room = LABEL_WIDTH - width(right) - 1
-            label = left if width(left) <= room else [(cut(text(left), room), "bright")]
+            label = head if width(head) <= room else [(cut(text(head), room), "bright")]
             add(justify(label, right, LABEL_WIDTH), runs)
     difference = values[1] - values[0]
     largest = float(np.nan_to_num(np.abs(difference)).max())
@@ -444,8 +445,8 @@ def _axis_lines(pair: PairState) -> list[Line]:
 
 def _key_line(pair: PairState) -> Line:
     runs: list[Run] = [(f" {pair.captions['step_back']}", "key")]
-    for name, what in (("step_on", "move"), ("next_episode", "next episode"),
+    for name, label in (("step_on", "move"), ("next_episode", "next episode"),
                        ("narrower", "less time"), ("wider", "more"), ("report", "diff as text"),
                        ("help", "help"), ("quit", "quit")):  # fmt: skip
-        runs += [(f" {pair.captions[name]}", "key"), (f" {what} ", "dim")]
+        runs += [(f" {pair.captions[name]}", "key"), (f" {label} ", "dim")]
     return runs, "calm"

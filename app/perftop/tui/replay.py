@@ -228,8 +228,8 @@ class ReplaySource(StreamSource):
         self._mark_count += 1
         label = shorten_label(label or f"mark {self._mark_count}")
         self._episodes.add_mark(new_mark(time_ns, label))
-        place = f'"{label}" at {clock_time(self.session.unix(time_ns))}'
-        self.show_notice(f"marked {place} until you leave; the file does not change")
+        mark_text = f'"{label}" at {clock_time(self.session.unix(time_ns))}'
+        self.show_notice(f"marked {mark_text} until you leave; the file does not change")
         if self.is_paused and self.interval is not None:
             self.show_moment(self.interval.time_ns)
 
@@ -262,16 +262,16 @@ class ReplaySource(StreamSource):
         while True:
             has_passed = episodes.until_ns >= interval.time_ns
             is_complete = not self.indexing or (direction < 0 and has_passed)
-            place = await self._search().next_episode(self._playback, interval, direction, cpus)
-            if is_complete or (place is not None and direction > 0):
+            found = await self._search().next_episode(self._playback, interval, direction, cpus)
+            if is_complete or (found is not None and direction > 0):
                 break
             self._report_seek(episodes.until_ns)
             await asyncio.sleep(BATCH_S)
-        if place is not None:
-            self._show_section(*place)
+        if found is not None:
+            self._show_section(*found)
         else:
-            where = "after" if direction > 0 else "before"
-            self.show_notice(f"no episode or mark {where} this moment")
+            direction_word = "after" if direction > 0 else "before"
+            self.show_notice(f"no episode or mark {direction_word} this moment")
 
     def _search(self) -> Seeker:
         return Seeker(self._recording, self._episodes, self.clock, self._report_seek)

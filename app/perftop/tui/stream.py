@@ -170,8 +170,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     def on_unknown_key(self, key: str) -> None:
         is_key = any(key in k.keys.split(",") for k in keys.KEYS)
-        where = "in this view" if is_key else "in perftop"
-        self.show_notice(f"{keys.key_caption(key)} has no action {where}; "
+        scope_text = "in this view" if is_key else "in perftop"
+        self.show_notice(f"{keys.key_caption(key)} has no action {scope_text}; "
                  f"{self.settings.captions['help']} lists all keys")  # fmt: skip
 
     async def open_palette(self) -> None:

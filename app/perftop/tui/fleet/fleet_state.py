@@ -138,8 +138,8 @@ def worst_marker(machine: Machine) -> Run:
         cause = machine.largest_loss[0]
         return kind_of_cause(*cause).marker, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"
     if not worst_kind:
-        calm: Run = (CALM_SIGN, "good") if isfinite(machine.numbers["lost"]) else (" ", "text")
-        return (DOUBTED_SIGN, "warn") if machine.suspect_count else calm
+        normal: Run = (CALM_SIGN, "good") if isfinite(machine.numbers["lost"]) else (" ", "text")
+        return (DOUBTED_SIGN, "warn") if machine.suspect_count else normal
     return KINDS[worst_kind].marker, "warn" if worst_kind == "suspect" else "alarm"
 
 
@@ -167,41 +167,41 @@ def first_that_fits(wordings: Sequence[str], room: int) -> str:
 def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
     """Returns wordings of a machine's verdict, the longest first, and the start as in
     `machine_verdict`."""
-    worst = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
-    if worst is not None:
-        return _episode_wordings(machine, worst), worst.start
+    found = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
+    if found is not None:
+        return _episode_wordings(machine, found), found.start
     if not isfinite(machine.numbers["lost"]):
         return ["Its losses are unknown"], nan
     if machine.largest_loss is not None:
-        cause, lost = machine.largest_loss
-        amount = f"{amount_text('lost', lost)} %"
+        cause, lost_share = machine.largest_loss
+        loss_text = f"{amount_text('lost', lost_share)} %"
         if cause == WAIT_CAUSE:
-            return [f"Tasks wait {amount} of their time for a CPU"], nan
-        return loss_wordings(cause, "took", f"{amount} of the time"), nan
-    calm = "Nothing is slowing it down"
+            return [f"Tasks wait {loss_text} of their time for a CPU"], nan
+        return loss_wordings(cause, "took", f"{loss_text} of the time"), nan
+    text = "Nothing is slowing it down"
     last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
     if last is not None and last.end is not None:
-        short_text = f"{calm}; last: {episode_marker(last.kind)}"
+        short_text = f"{text}; last: {episode_marker(last.kind)}"
         duration = long_duration(round(1e9 * (last.end - last.start)))
-        end = time_of_day(last.end)
-        long_text = f"{short_text} {short_cause(*last.group)}, {duration}, {end}"
-        return [long_text, f"{short_text} {end}", calm], nan
+        end_text = time_of_day(last.end)
+        long_text = f"{short_text} {short_cause(*last.group)}, {duration}, {end_text}"
+        return [long_text, f"{short_text} {end_text}", text], nan
     if machine.clock_missing_text:
-        return [f"{calm}; no PMU, so the clock is unknown", f"{calm}; clock unknown", calm], nan
-    return [calm], nan
+        return [f"{text}; no PMU, so the clock is unknown", f"{text}; clock unknown", text], nan
+    return [text], nan
 
 
 def _episode_wordings(machine: Machine, episode: MachineEpisode) -> list[str]:
     hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
-    verb, amount = "slows", "a task" if episode.kind == "neighbour" else "it down"
+    verb, loss = "slows", "a task" if episode.kind == "neighbour" else "it down"
     if kind_of_cause(*episode.group).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
-        verb, amount = "keeps it at", f"{hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
+        verb, loss = "keeps it at", f"{hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
     elif episode.kind == "steal":
-        verb, amount = "takes", f"{amount_text('steal', machine.numbers['steal'])} % of its time"
+        verb, loss = "takes", f"{amount_text('steal', machine.numbers['steal'])} % of its time"
     elif episode.depth is not None:
-        whole = "a task's work" if episode.kind == "neighbour" else "the time"
-        verb, amount = "takes", f"{100 * episode.depth:.0f} % of {whole}"
-    return loss_wordings(episode.group, verb, amount)
+        base_text = "a task's work" if episode.kind == "neighbour" else "the time"
+        verb, loss = "takes", f"{100 * episode.depth:.0f} % of {base_text}"
+    return loss_wordings(episode.group, verb, loss)
 
 
 def loss_wordings(cause: Cause, verb: str, amount: str) -> list[str]:
@@ -312,12 +312,12 @@ def depth_text(episode: SharedEpisode) -> str:
 # --- times
 
 
-def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:
+def axis_lines(now: float, span_s: float, cells: int, left_cells: int) -> list[Line]:
     """Returns a time axis of the last `span_s` seconds and its times, as two lines that begin with
-    `left` blank cells."""
+    `left_cells` blank cells."""
     now_ns, bin_ns = round(now * 1e9), round(span_s * 1e9 / cells)
     axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
-    blank: Run = (" " * left, "text")
+    blank: Run = (" " * left_cells, "text")
     ticks = time_axis.ticks(axis, lambda unix_ns: unix_ns / 1e9)
     lines = time_axis.tick_line(axis, (), ticks), time_axis.times_line(axis, ticks)
     return [plain_line(blank, *line) for line in lines]

@@ -121,8 +121,8 @@ def fleet_verdict(state: FleetState) -> Verdict:
     lost, busy = _sum_lost_and_busy(fleet.answering_machines)
     losses = [Loss(costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).marker,
                    fleet_state.short_cause(*cause)) for cause in causes]  # fmt: skip
-    rest = lost / max(busy, 1e-9) - sum(loss.share for loss in losses)
-    losses += [Loss(rest, theme.NEITHER, "others")] if rest > 0 else []
+    other_share = lost / max(busy, 1e-9) - sum(loss.share for loss in losses)
+    losses += [Loss(other_share, theme.NEITHER, "others")] if other_share > 0 else []
     silence = _silence_sentence(state)
     if state.problem:
         text, pieces = state.problem, silence
@@ -141,8 +141,8 @@ def fleet_verdict(state: FleetState) -> Verdict:
         if not fleet.answering_machines:
             text, sign = "No machine answers yet", theme.NEITHER
     histories = (machine.history for machine in fleet.answering_machines)
-    past = [history.series(HISTORY_CELLS, state.now) for history in histories]
-    shares = np.array(past).reshape(-1, HISTORY_CELLS)
+    loss_series = [history.series(HISTORY_CELLS, state.now) for history in histories]
+    shares = np.array(loss_series).reshape(-1, HISTORY_CELLS)
     counts = np.isfinite(shares).sum(axis=0)
     strip = np.where(counts, np.nan_to_num(shares).sum(axis=0) / np.maximum(counts, 1), nan)
     return Verdict(
@@ -155,8 +155,8 @@ def _sum_lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
     """Returns the lost CPU time and the busy CPU time per second, summed over all machines whose
     losses are known."""
     numbers = [(m.numbers["lost"], m.numbers["busy"]) for m in machines]
-    known = [(lost, busy) for lost, busy in numbers if isfinite(lost) and isfinite(busy)]
-    return sum(lost * busy for lost, busy in known), sum(busy for _, busy in known)
+    known_pairs = [(lost, busy) for lost, busy in numbers if isfinite(lost) and isfinite(busy)]
+    return sum(lost * busy for lost, busy in known_pairs), sum(busy for _, busy in known_pairs)
 
 
 def _cause_sentence(
@@ -168,8 +168,8 @@ def _cause_sentence(
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
         return f"Tasks on {safe_cells(place)} wait {percent(share)} % of their time for a CPU"
-    amount = f"{percent(share)} % of the time of {safe_cells(place)}"
-    wordings = fleet_state.loss_wordings(cause, "takes", amount)
+    loss_text = f"{percent(share)} % of the time of {safe_cells(place)}"
+    wordings = fleet_state.loss_wordings(cause, "takes", loss_text)
     return fleet_state.first_that_fits(wordings, state.width - 4)
 
 
@@ -202,11 +202,11 @@ def _silence_sentence(state: FleetState) -> list[str]:
     if not machines:
         return []
     first = min(machines, key=lambda m: m.silent_since)
-    since = f"since {time_of_day(first.silent_since)}"
+    since_text = f"since {time_of_day(first.silent_since)}"
     reason = fleet_state.silence_text(first, state.now)
     if len(machines) == 1:
-        return [f"{safe_cells(first.name)} has not answered {since}", *reason.split(" · ")]
-    text = f"{len(machines)} of {len(state.fleet.machines)} silent {since}"
+        return [f"{safe_cells(first.name)} has not answered {since_text}", *reason.split(" · ")]
+    text = f"{len(machines)} of {len(state.fleet.machines)} silent {since_text}"
     return [text, _place_text(state, machines), reason]
 
 
@@ -250,8 +250,8 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     state.click_targets[first] = ""
     rack_cells = views.rack_lines(state, size or state.width - 1)
     view_height -= 1  # the last line is about the order
-    needed = len(rack_cells) + (0 if size else DETAIL_LINES)
-    if needed > max(view_height // 4, view_height - len(state.rows) - 1):
+    needed_lines = len(rack_cells) + (0 if size else DETAIL_LINES)
+    if needed_lines > max(view_height // 4, view_height - len(state.rows) - 1):
         rack_cells = []
     visible, hidden_machines = _visible_rows(state, view_height - len(rack_cells))
     for row in visible:
@@ -269,9 +269,9 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
 def _order_line(state: FleetState) -> Line:
     order, is_reversed = state.choice.order, state.choice.reverse
     way = " Worst first, by " if order == "lost" and not is_reversed else " By "
-    rest = "; no answer first; rows move every 10 s or on a key"
+    order_note = "; no answer first; rows move every 10 s or on a key"
     arrow = columns.RISING if is_reversed else columns.FALLING
-    return plain_line((way, "dim"), (f"{order} {arrow}", "text"), (rest, "dim"))
+    return plain_line((way, "dim"), (f"{order} {arrow}", "text"), (order_note, "dim"))
 
 
 def _heat_lines(state: FleetState, view_height: int, _first: int) -> list[Line]:
@@ -312,20 +312,20 @@ def _half_width(state: FleetState) -> int:
 def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[Line]:
     """Returns `room` lines: the racks, the selected machine and, if there is room, its chart and
     the episodes of all machines. On a wide screen they are side by side."""
-    machine, half = state.selected_machine, _half_width(state)
+    machine, half_width = state.selected_machine, _half_width(state)
     if machine is None or room < 2:
         return (rack_cells + [BLANK] * room)[:room]
-    left_width = half if half and rack_cells else 0
-    chosen = [BLANK, *_selected_machine_lines(state, machine, state.width - left_width - 2)]
+    left_width = half_width if half_width and rack_cells else 0
+    selected_lines = [BLANK, *_selected_machine_lines(state, machine, state.width - left_width - 2)]
     if left_width:
-        lines = _join_halves(rack_cells, chosen, left_width)
+        lines = _join_halves(rack_cells, selected_lines, left_width)
     else:
-        lines = [*rack_cells, *(plain_line((" ", "text"), *runs) for runs, _ in chosen)]
+        lines = [*rack_cells, *(plain_line((" ", "text"), *runs) for runs, _ in selected_lines)]
     if (height := min(room - len(lines) - 1, MAX_CHART_LINES)) >= MIN_CHART_LINES:
-        chart = loss_chart_lines(state, machine, (half or state.width) - 2, height)
-        if half:
-            episodes = newest_episode_lines(state, height - 1, state.width - half - 2)
-            chart = _join_halves(chart, episodes, half)
+        chart = loss_chart_lines(state, machine, (half_width or state.width) - 2, height)
+        if half_width:
+            episodes = newest_episode_lines(state, height - 1, state.width - half_width - 2)
+            chart = _join_halves(chart, episodes, half_width)
         lines += [BLANK, *chart]
     return [*lines[:room], *[BLANK] * (room - len(lines))]
 
@@ -339,21 +339,21 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     """Returns name, description, verdict, numbers and tasks of a machine, and the cost of its
     probe."""
     cores = count_noun(machine.core_count, "core") if machine.core_count else ""
-    what = ", ".join(filter(None, (safe_cells(machine.model), cores)))
-    lines = [panel_title(safe_cells(machine.name), what, size)]
+    hardware_text = ", ".join(filter(None, (safe_cells(machine.model), cores)))
+    lines = [panel_title(safe_cells(machine.name), hardware_text, size)]
     sign = fleet_state.worst_marker(machine)
     if not machine.is_answering:
         text, since = fleet_state.silence_text(machine, state.now), machine.silent_since
     else:
         text, since = fleet_state.machine_verdict(machine, size - 2)
-    when = f"since {time_of_day(since)}" if isfinite(since) else ""
+    since_text = f"since {time_of_day(since)}" if isfinite(since) else ""
     sentence: list[Piece] = [(0, [(fit(text, min(len(text), size - 2)), "text")])]
-    sentence += [(1, [(when, "dim")])] if when else []
+    sentence += [(1, [(since_text, "dim")])] if since_text else []
     lines.append([sign, (" ", "text"), *fit_line(sentence, size - 2, 2)])
     pieces = _number_pieces(machine.numbers)
     if machine.is_answering:
-        age = long_duration(round(1e9 * (state.now - machine.updated)))
-        pieces.append((2, [("age ", "dim"), (age, "text")]))
+        age_text = long_duration(round(1e9 * (state.now - machine.updated)))
+        pieces.append((2, [("age ", "dim"), (age_text, "text")]))
     lines.append([("  ", "text"), *fit_line(pieces, size - 2, 2)])
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
     version = f"perfprobe {machine.version}" if machine.version else ""
@@ -386,21 +386,21 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     room = size - 11 - MAX_LENGTH_WIDTH
     names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []
     cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
-    what = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
-    text = f"{fit(name, min(24, max(10, room // 4)))} {what}"
+    description = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
+    text = f"{fit(name, min(24, max(10, room // 4)))} {description}"
     sign = fleet_state.episode_marker(episode.kind), "alarm" if episode.end is None else "dim"
-    left = [(f"{time_of_day(episode.start)} ", style), sign, (f" {fit(text, room)}", style)]
-    return justify(left, [(length, style)], size)
+    left_runs = [(f"{time_of_day(episode.start)} ", style), sign, (f" {fit(text, room)}", style)]
+    return justify(left_runs, [(length, style)], size)
 
 
 def loss_chart_lines(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
     """Returns a chart of the share of time that a machine has lost in the last PAST_S."""
     cells, rows = width - 6, max(1, height - 3)
-    lost = np.array(machine.history.series(cells, state.now))
-    high = max(float(np.nan_to_num(lost).max()), MIN_LOSS)
+    lost_shares = np.array(machine.history.series(cells, state.now))
+    high = max(float(np.nan_to_num(lost_shares).max()), MIN_LOSS)
     lines = [plain_line((fit(f" %    lost · {safe_cells(machine.name)}", width), "dim"))]
-    area = charts.area_chart(lost / high, rows, "loss", ascii_=state.ascii)
+    area = charts.area_chart(lost_shares / high, rows, "loss", ascii_=state.ascii)
     for y, runs in enumerate(chart_lines(area)):
         mark = amount_text("lost", 0.0 if y else high) if y in {0, rows - 1} else ""
         lines.append(plain_line((f"{mark:>5} ", "faint"), *runs))
-    return [*lines, *fleet_state.axis_lines(state.now, PAST_S, cells, left=6)][:height]
+    return [*lines, *fleet_state.axis_lines(state.now, PAST_S, cells, left_cells=6)][:height]

@@ -83,10 +83,10 @@ def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Ma
         machines = machine, *similar
         losses = [v for m in machines if isfinite(v := m.numbers["lost"])]
         ends = dict.fromkeys(f"{100 * end(losses):.0f}" for end in (min, max)) if losses else ()
-        lost = f", {' to '.join(ends)} % lost" if ends else ""
-        room = next((c.room for c in table if c.key == "cause"), 0) - len(lost)
+        lost_text = f", {' to '.join(ends)} % lost" if ends else ""
+        room = next((c.room for c in table if c.key == "cause"), 0) - len(lost_text)
         names = safe_cells(" ".join(m.name for m in machines))
-        verdict = [(columns.cut(f"alike: {names}", max(0, room)) + lost, "dim")]
+        verdict = [(columns.cut(f"alike: {names}", max(0, room)) + lost_text, "dim")]
         means = mean_numbers([m.numbers for m in machines])
         machine = replace(machine, name=f"+ {len(machines)} alike", numbers=means, updated=nan)
     cells = [_cell(state, machine, column, verdict) for column in table]
@@ -111,8 +111,8 @@ def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run
             return verdict or [(text, "text" if machine.cause[0] else "dim")]
         case "cause":
             reason = fleet_state.silence_text(machine, state.now)
-            said = "" if reason == "connecting" else "no answer: "
-            return [(said, "alarm"), (columns.cut(reason, size - len(said)), "dim")]
+            prefix = "" if reason == "connecting" else "no answer: "
+            return [(prefix, "alarm"), (columns.cut(reason, size - len(prefix)), "dim")]
         case "since":
             since = since if machine.is_answering else machine.silent_since
             text = time_of_day(since) if isfinite(since) else ""

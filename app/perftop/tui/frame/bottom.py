@@ -92,9 +92,9 @@ class KeyLine(PageWidget):
     ) -> None:  # fmt: skip
         """Shows the keys of a view. `hints`: ids of the view's own keys, of which at least
         `min_hints` must be shown. `labels`: labels that replace the usual ones, by id."""
-        shown = view, hints, dict(labels), min_hints, replay
-        if shown != self._shown_arguments:
-            self._shown_arguments = shown
+        inputs = view, hints, dict(labels), min_hints, replay
+        if inputs != self._shown_arguments:
+            self._shown_arguments = inputs
             self.update()
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one line
@@ -148,21 +148,21 @@ def key_pieces(
     merged_views = [KeyPiece(numbers, "key", "next_view"), KeyPiece(" views", "dim", "next_view")]
     line = ends
     for view_pieces in (all_views, merged_views):
-        shown: set[KeyEntry] = set()
+        shown_entries: set[KeyEntry] = set()
         line = _join_pieces([view_pieces, ends], GAP)
         if _pieces_width(line) > width - 2:
             line = ends  # even the views alone do not fit
             continue
         for entry in entries:
-            candidates = {*shown, entry}
+            candidates = {*shown_entries, entry}
             groups = [[pieces(e) for e in group if e in candidates] for group in _ENTRY_GROUPS]
             middle = _join_pieces(
                 [_join_pieces(group, GAP) for group in groups if group], GROUP_GAP
             )
-            longer = _join_pieces([view_pieces, rule, middle, rule, ends], GAP)
-            if _pieces_width(longer) <= width - 2:
-                line, shown = longer, candidates
-        if required <= shown:
+            longer_line = _join_pieces([view_pieces, rule, middle, rule, ends], GAP)
+            if _pieces_width(longer_line) <= width - 2:
+                line, shown_entries = longer_line, candidates
+        if required <= shown_entries:
             break
     return [KeyPiece(" ", "text"), *line]
 
@@ -243,16 +243,16 @@ def missing_metric_runs(session: Session, size: int) -> list[Run]:
     text: Run = (f" {head}: {join_words(missing_names)} {verb}", "dim")
     short_text: Run = (f" {head}: {', '.join(missing_names[:_MAX_NAMED])} unknown", "dim")
     dot: Run = (" · ", "faint")
-    more: Run = ("more: ", "dim")
+    more_label: Run = ("more: ", "dim")
     fix_runs: list[Run] = [dot, (safe_cells(fix), "dim")] if fix else []
     wordings: list[list[Run]] = [
-        [text, *fix_runs, dot, more, _DOCTOR_HINT],
-        [text, dot, more, _DOCTOR_HINT],
+        [text, *fix_runs, dot, more_label, _DOCTOR_HINT],
+        [text, dot, more_label, _DOCTOR_HINT],
         [short_text, dot, _DOCTOR_HINT],
         [(f" {head}", "dim"), dot, _DOCTOR_HINT],
     ]
-    shown = next((runs for runs in wordings if width(runs) <= size), None)
-    return shown or [(fit(f" {head}", size), "dim")]
+    fitting = next((runs for runs in wordings if width(runs) <= size), None)
+    return fitting or [(fit(f" {head}", size), "dim")]
 
 
 # --- The prompt: a label, the typed text, and the explanation of the text or its error. It is only
@@ -383,8 +383,8 @@ class Prompt(Widget):
         if (words, error_offset) == self._explanation:
             return
         self._explanation = words, error_offset
-        shown = safe_cells(words)
-        self._words.update(to_ascii(shown) if is_ascii(self.app) else shown)
+        safe_text = safe_cells(words)
+        self._words.update(to_ascii(safe_text) if is_ascii(self.app) else safe_text)
         self._words.set_class(error_offset is not None, "-wrong")
         self._error.offset = error_offset
         self._input.refresh()

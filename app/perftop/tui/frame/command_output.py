@@ -95,9 +95,9 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         return strip.apply_style(style).adjust_cell_length(size, style)
 
     def _title(self) -> Strip:
-        other = "small" if self.extent == "whole" else "whole"
+        other_extent = "small" if self.extent == "whole" else "whole"
         words = [("output ", "dim")]
-        ends = [(f" {self._caption}", "key"), (f" {other} ", "dim"), (theme.RULE, "rule")]
+        ends = [(f" {self._caption}", "key"), (f" {other_extent} ", "dim"), (theme.RULE, "rule")]
         size = self.scrollable_content_region.width
         rule = max(0, size - width(words) - width(ends) - 2)
         runs = [(theme.RULE + " ", "rule"), *words, (theme.RULE * rule, "rule"), *ends]
@@ -143,28 +143,28 @@ def printed_line(colours: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
 
 def _final_cells(text: str) -> list[Cell]:
     """Returns the content of each column after all characters were written."""
-    decoder, style, nothing = AnsiDecoder(), Style.null(), Style.null()
+    decoder, style, null_style = AnsiDecoder(), Style.null(), Style.null()
     cells: list[Cell] = []
     x = 0
     for match in _OUTPUT_PIECES.finditer(text):
         kind, piece = match.lastgroup, match[match.lastgroup or 0]
         if kind == "colours":
             decoder.decode_line(piece)
-            shown = decoder.style
+            last = decoder.style
             style = Style(  # blinking and hidden text and links are dropped
-                color=shown.color, bgcolor=shown.bgcolor, bold=shown.bold, dim=shown.dim,
-                italic=shown.italic, underline=shown.underline, reverse=shown.reverse,
-                strike=shown.strike,
+                color=last.color, bgcolor=last.bgcolor, bold=last.bold, dim=last.dim,
+                italic=last.italic, underline=last.underline, reverse=last.reverse,
+                strike=last.strike,
             )  # fmt: skip
         elif kind == "erase":
             begin, end = {"1": (0, x), "2": (0, len(cells))}.get(piece, (x, len(cells)))
-            cells[begin:end] = [(" ", nothing)] * (min(end, len(cells)) - begin)
+            cells[begin:end] = [(" ", null_style)] * (min(end, len(cells)) - begin)
         elif kind == "move":
             next_tab = x // TAB_WIDTH * TAB_WIDTH + TAB_WIDTH
             x = {"\r": 0, "\b": max(0, x - 1), "\t": next_tab}[piece]
         elif kind == "text":
             written = [(char, style) for char in piece[: max(0, MAX_COLUMNS - x)]]
-            cells += [(" ", nothing)] * (x - len(cells))
+            cells += [(" ", null_style)] * (x - len(cells))
             cells[x : x + len(written)] = written
             x += len(written)
     return cells

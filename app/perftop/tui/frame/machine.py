@@ -70,11 +70,11 @@ _SHOWN_CPUS: WeakKeyDictionary[Cores, ShownCpus] = WeakKeyDictionary()
 
 def shown_cpus(session: Session, cores: Cores) -> ShownCpus:
     if cores not in _SHOWN_CPUS:
-        shown = np.unique(cores.core_by_cpu[session.selected]).tolist()
-        shown = [core for core in shown if core >= 0]
-        pairs = np.array([core for core in shown if len(cores.lists[core]) > 1], np.intp)
+        indexes = np.unique(cores.core_by_cpu[session.selected]).tolist()
+        indexes = [core for core in indexes if core >= 0]
+        pairs = np.array([core for core in indexes if len(cores.lists[core]) > 1], np.intp)
         has_all = session.selected == list(range(len(session.topology)))
-        _SHOWN_CPUS[cores] = ShownCpus(shown, pairs, slice(None) if has_all else session.selected)
+        _SHOWN_CPUS[cores] = ShownCpus(indexes, pairs, slice(None) if has_all else session.selected)
     return _SHOWN_CPUS[cores]
 
 
@@ -100,8 +100,8 @@ def machine_line(
     def share(key: str, word: str, style: str = "text") -> list[Run]:
         if (value := values_by_key.get(key)) is None:
             return []
-        near = METRICS[key].min_highlighted <= value <= 1
-        style = "alarm" if key in lowering else "warn" if near else style
+        is_near_limit = METRICS[key].min_highlighted <= value <= 1
+        style = "alarm" if key in lowering else "warn" if is_near_limit else style
         return [(f"{word} ", "dim"), number_run(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
 
@@ -200,13 +200,13 @@ def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
     padded = []
     for rank, runs in pieces:
         shares = [text for text, _ in runs if text[-2:-1] == "."]  # shares have one decimal
-        spare = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
-        padded.append((rank, [*runs, (" " * spare, "text")]))
+        reserved_cells = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
+        padded.append((rank, [*runs, (" " * reserved_cells, "text")]))
     gap = GAP
-    if len(shown := pieces_that_fit(padded, size + gap, gap)) < len(padded):
+    if len(fitting := pieces_that_fit(padded, size + gap, gap)) < len(padded):
         gap = NARROW_GAP
-        shown = pieces_that_fit(padded, size + gap, gap)
-    return join_with_gaps([runs for _, runs in shown], gap)
+        fitting = pieces_that_fit(padded, size + gap, gap)
+    return join_with_gaps([runs for _, runs in fitting], gap)
 
 
 # --- the SMT states
@@ -250,9 +250,9 @@ def _share_of_neither(
         legend: list[Run] = [("  any ", "unknown"), (any_, "text"), ("  neither ", "dim"),
                              (neither, "text")]  # fmt: skip
     elif share := _mean_shares(low[:, :1]):
-        between = f"{100 * share[0]:3.0f}–{100 * _mean_shares(high[:, :1])[0]:<3.0f}"
+        range_text = f"{100 * share[0]:3.0f}–{100 * _mean_shares(high[:, :1])[0]:<3.0f}"
         legend = [(f"  {theme.UNKNOWN}", "unknown"), (" may be either  ", "dim"),
-                  ("neither ", "dim"), (between, "text")]  # fmt: skip
+                  ("neither ", "dim"), (range_text, "text")]  # fmt: skip
     else:
         return [], []
     return [share[0], 0.0, 0.0, 0.0], [*legend, (" % ", "dim")]
@@ -260,8 +260,8 @@ def _share_of_neither(
 
 def _mean_shares(shares: Floats) -> list[float]:
     """Returns the mean of each column over the rows (cores) without NaN; [] if there are none."""
-    known = shares[~np.isnan(shares.sum(axis=1))]
-    return known.mean(axis=0).tolist() if len(known) else []
+    known_rows = shares[~np.isnan(shares.sum(axis=1))]
+    return known_rows.mean(axis=0).tolist() if len(known_rows) else []
 
 
 def _legend(shares: Sequence[float], size: int) -> list[Run]:
@@ -332,9 +332,9 @@ def _tile_number(tile: Tile, values_by_key: Mapping[str, float], *, full_names: 
     hot = tile.key == "steal" and value >= HIGH_STEAL
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
-        older = [number_run(values_by_key[key], 2, 6, "dim") for key in _OLDER_LOAD_KEYS
+        older_loads = [number_run(values_by_key[key], 2, 6, "dim") for key in _OLDER_LOAD_KEYS
                  if key in values_by_key and full_names]  # fmt: skip
-        return [name, number_run(value, 2, 5, style), *older]
+        return [name, number_run(value, 2, 5, style), *older_loads]
     if NUMBERS[tile.key].is_rate:
         return [name, number_run(value, 0, 5, style), (" /s", "dim")]
     return [name, number_run(100 * value, 1, 5, style), (" %", "dim")]
@@ -405,10 +405,10 @@ class TileHistory:
         areas = level_lines(eighths, rows)
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
         start = 0
-        for column, past in zip(columns, pasts, strict=True):
-            styles = [(column.tile.style, len(past))]
+        for column, column_history in zip(columns, pasts, strict=True):
+            styles = [(column.tile.style, len(column_history))]
             if column.tile.key == "steal":
-                styles = _steal_styles(past.tolist())
+                styles = _steal_styles(column_history.tolist())
             for style, count in styles:
                 for line, area in zip(lines, areas, strict=True):
                     line.append((area[start : start + count], style))
@@ -437,4 +437,4 @@ def _steal_styles(shares: Sequence[float]) -> list[tuple[str, int]]:
     while index and keys[index - 1] == "over":
         index -= 1
         keys[index] = "alarm"
-    return [(key, len([*same])) for key, same in groupby(keys)]
+    return [(key, len([*cells])) for key, cells in groupby(keys)]

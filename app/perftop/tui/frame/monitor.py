@@ -109,12 +109,12 @@ class Monitor(DirectScreen):
         yield self._keys
 
     def on_resize(self, _: events.Resize) -> None:
-        bare = self.app.size.height < MIN_HEIGHT_FOR_KEYS
-        self.set_class(bare, "-tiny")
+        hides_keys = self.app.size.height < MIN_HEIGHT_FOR_KEYS
+        self.set_class(hides_keys, "-tiny")
         self._missing_line.lay_out()
-        if bare != self.view.is_tiny:
+        if hides_keys != self.view.is_tiny:
             for view in self._views.values():
-                view.is_tiny = bare
+                view.is_tiny = hides_keys
             self.view.lay_out()
 
     # --- new numbers
@@ -237,8 +237,8 @@ class Monitor(DirectScreen):
         key = keys.KEYS_BY_ID[message.key]
         if self._prompt is not None and self._prompt.display:
             self._prompt.leave()
-        owners: dict[str, DOMNode] = {"app": self.app, "replay": self.app, "monitor": self}
-        await self.app.run_action(key.action, owners.get(key.scope, self.view))
+        owner_by_name: dict[str, DOMNode] = {"app": self.app, "replay": self.app, "monitor": self}
+        await self.app.run_action(key.action, owner_by_name.get(key.scope, self.view))
 
     def _end_notes(self, key: str = "") -> None:
         """Removes the note for new users that explains this key; '': all notes."""
@@ -363,10 +363,10 @@ class Monitor(DirectScreen):
         self.output_pane.show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        exists = action != "output" or self.output_pane is not None
+        is_available = action != "output" or self.output_pane is not None
         if action in {"sort_menu", "reverse"} or parameters == ("order",):
-            exists = self.view.id in keys.SORTABLE_VIEWS
-        return exists and super().check_action(action, parameters)
+            is_available = self.view.id in keys.SORTABLE_VIEWS
+        return is_available and super().check_action(action, parameters)
 
     def action_output(self) -> None:
         if self.output_pane is not None:

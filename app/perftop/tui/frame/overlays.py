@@ -204,19 +204,19 @@ def column_chooser(session: Session, settings: ViewSettings) -> Chooser:
     columns = CpuColumns(session).columns()
     options = [(column.key, metric_full_name(column, clock)) for column in columns]
     keys = {key for key, _ in options}
-    chosen = keys.intersection(settings.columns) or keys
-    return Chooser("columns", options, chosen)
+    ticked = keys.intersection(settings.columns) or keys
+    return Chooser("columns", options, ticked)
 
 
-def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
+def column_order(session: Session, previous: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
     """Returns the new order of columns: empty, for all columns, if all are ticked; else the ticked
-    keys, first those in the previous order, `before`. Keys in `before` that this stream does not
-    have are kept."""
+    keys, first those in the previous order, `previous`. Keys in `previous` that this stream does
+    not have are kept."""
     keys = [column.key for column in CpuColumns(session).columns()]
     if ticked >= set(keys):
         return ()
-    earlier = [key for key in before if key in ticked or key not in keys]
-    return (*earlier, *(key for key in keys if key in ticked and key not in earlier))
+    kept_keys = [key for key in previous if key in ticked or key not in keys]
+    return (*kept_keys, *(key for key in keys if key in ticked and key not in kept_keys))
 
 
 # --- the command palette
@@ -242,10 +242,10 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
 def cpu_commands(session: Session, query: str) -> Iterator[Command]:
     """Returns commands that go to the CPUs and cores whose numbers are in the query."""
     numbers = set(re.findall(r"[0-9]+", query))
-    shown = [session.topology[position] for position in session.selected]
-    names = {f"Go to CPU {row.cpu}": row.cpu for row in shown if str(row.cpu) in numbers}
+    cpus = [session.topology[position] for position in session.selected]
+    names = {f"Go to CPU {row.cpu}": row.cpu for row in cpus if str(row.cpu) in numbers}
     # In descending order, so that a core's first CPU overwrites its siblings.
-    for row in reversed(shown):
+    for row in reversed(cpus):
         if str(row.core) in numbers:
             names[f"Go to core {row.core} of package {row.package}"] = row.cpu
     return ((name, f"CPU {cpu}", f"go_to_cpu({cpu})") for name, cpu in names.items())
@@ -263,9 +263,9 @@ class CommandProvider(Provider):
                 run = partial(do, key.action, active_binding.node)
                 yield key.label.capitalize(), help_text, run
         if self.screen is self.app.screen_stack[0]:  # no other screen covers the views
-            more = [] if self.session is None else cpu_commands(self.session, query)
+            cpu_entries = [] if self.session is None else cpu_commands(self.session, query)
             themes = theme.theme_names(no_color=self.app.no_color)
-            for name, help_text, action in (*commands(self.session, themes), *more):
+            for name, help_text, action in (*commands(self.session, themes), *cpu_entries):
                 yield name, escape(help_text), partial(do, action, self.screen)
 
     async def discover(self) -> Hits:
@@ -396,16 +396,16 @@ def help_page(
     lower_sections: Sequence[HelpSection], size: int,
 ) -> list[Line]:  # fmt: skip
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
-    left = _key_sections(bindings)
+    key_sections = _key_sections(bindings)
     if right and size >= MIN_WIDTH_FOR_COLUMNS:
-        half = (size - GAP) // 2
-        halves = _section_lines(left, half), _section_lines(right, half)
+        column_width = (size - GAP) // 2
+        halves = _section_lines(key_sections, column_width), _section_lines(right, column_width)
         lines = [
-            [*first, (" " * (half + GAP - width(first)), "text"), *second]
+            [*first, (" " * (column_width + GAP - width(first)), "text"), *second]
             for first, second in zip_longest(*halves, fillvalue=list[Run]())
         ]
     else:
-        lines = _section_lines([*left, *right], size)
+        lines = _section_lines([*key_sections, *right], size)
     return [title, [], *lines, *_section_lines(lower_sections, size)]
 
 
@@ -422,11 +422,11 @@ def _section_lines(sections: Sequence[HelpSection], size: int) -> list[Line]:
 
 def _wrap_entry(entry: HelpEntry, size: int) -> list[Line]:
     """Returns the lines of an entry: its term, and to the right its wrapped explanation."""
-    used = width(entry.term)
-    column = max(min(MIN_TERM_WIDTH, size // 3), used + 2) + 2
+    term_width = width(entry.term)
+    column = max(min(MIN_TERM_WIDTH, size // 3), term_width + 2) + 2
     room = max(MIN_EXPLANATION_WIDTH, size - column)
     first, *more_lines = textwrap.wrap(entry.words, room) or [""]
-    gap = " " * (column - 2 - used)
+    gap = " " * (column - 2 - term_width)
     lines: list[Line] = [[("  ", "text"), *entry.term, (gap, "text"), (first, entry.style)]]
     return lines + [[(" " * column, "text"), (words, entry.style)] for words in more_lines]
 
@@ -484,7 +484,7 @@ FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], words) for examp
 def stream_help(session: Session | None, bindings: Sequence[Binding]) -> HelpScreen:
     """Returns the help screen for a stream, with the meaning, formula and counters of each
     metric."""
-    more: list[HelpSection] = []
+    extra: list[HelpSection] = []
     if session is not None:
         entries = []
         for key, metric in METRICS.items():
@@ -492,7 +492,7 @@ def stream_help(session: Session | None, bindings: Sequence[Binding]) -> HelpScr
             if origin is not None:
                 entries.append(HelpEntry([(metric.label, "key")], metric.help))
                 entries.append(HelpEntry([], safe_cells(origin), "dim"))
-        more.append(HelpSection("numbers, and where they come from", entries))
+        extra.append(HelpSection("numbers, and where they come from", entries))
         if lines := [safe_cells(line.removeprefix("n/a: ")) for line in missing_text(session)]:
-            more.append(HelpSection("not available here", [HelpEntry([], line) for line in lines]))
-    return HelpScreen(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], more)
+            extra.append(HelpSection("not available here", [HelpEntry([], line) for line in lines]))
+    return HelpScreen(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], extra)

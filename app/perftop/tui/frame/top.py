@@ -162,7 +162,7 @@ def header_line(
     if session is None:
         return STARTING_LINE
     with_words = size >= MIN_WIDTH_FOR_WORDS
-    left = [
+    left_pieces = [
         (rank, [_SEPARATORS[min(i, 2)], *runs])
         for i, (rank, runs) in enumerate(_machine_pieces(session, status, with_words=with_words))
     ]
@@ -173,9 +173,9 @@ def header_line(
         *_badges(status, interval, size - 2 * MARGIN - len(gap[0]), with_words=with_words),
     ]
     right = [(rank, [gap, *runs]) for rank, runs in parts]
-    fitting_pieces = pieces_that_fit([*left, *right], size - 2 * MARGIN, 0)
+    fitting_pieces = pieces_that_fit([*left_pieces, *right], size - 2 * MARGIN, 0)
     begin, end = ([run for piece in side if piece in fitting_pieces for run in piece[1]]
-                  for side in (left, right))  # fmt: skip
+                  for side in (left_pieces, right))  # fmt: skip
     margin: Run = (" " * MARGIN, "text")
     return justify([margin, *begin], [*end[1:], margin], size)
 
@@ -187,11 +187,11 @@ def _machine_pieces(session: Session, status: AppStatus, *, with_words: bool) ->
     pieces: list[Piece] = [(0, [("perftop", "key")]), (1, [(safe_cells(hello.host), "bright")])]
     kind = hello.virtualisation
     if name := short_model(hello.identity.name):
-        several = f"{len(hello.packages)} × " if len(hello.packages) > 1 and kind is None else ""
-        pieces.append((7, [(safe_cells(several + name), "dim")]))
+        count = f"{len(hello.packages)} × " if len(hello.packages) > 1 and kind is None else ""
+        pieces.append((7, [(safe_cells(count + name), "dim")]))
     if kind is not None:
-        named = "guest" if kind == "hypervisor" else f"{kind} guest"
-        pieces.append((4, [(safe_cells(named), "dim")]))
+        guest_text = "guest" if kind == "hypervisor" else f"{kind} guest"
+        pieces.append((4, [(safe_cells(guest_text), "dim")]))
     of_cores = "" if cores == cpus else f"{count_noun(cores, 'core')}, "
     pieces.append((3, [(f"{of_cores}{count_noun(cpus, 'CPU')}", "dim")]))
     if not with_words:
@@ -229,8 +229,8 @@ def _sampling_pieces(
             method = f"{method} ×{calibration.factor:g}"
         pieces.append((5, [*runs, (f", {method}", "text")] if method else runs))
     if with_words:
-        shown, sample = duration(status.interval_ns / 1e9), duration(hello.sample_ns / 1e9)
-        runs = [("every ", "dim"), (shown, "text"), (", sampled ", "dim"), (sample, "dim")]
+        interval_text, sample = duration(status.interval_ns / 1e9), duration(hello.sample_ns / 1e9)
+        runs = [("every ", "dim"), (interval_text, "text"), (", sampled ", "dim"), (sample, "dim")]
         pieces.append((6, runs))
     return pieces
 
@@ -264,8 +264,8 @@ def _badges(
         pieces.append((rank, [(text, style)]))
 
     if status.job_text:
-        ended = status.job_status
-        style = "clock" if ended is None else "warn" if ended else "text"
+        exit_status = status.job_status
+        style = "clock" if exit_status is None else "warn" if exit_status else "text"
         badge(1, safe_cells(status.job_text), style)
     if status.recording_text:
         badge(1, f" REC {status.recording_text} ", "paused")
@@ -302,8 +302,8 @@ def _replay_text(replay: PlaybackState, interval: Interval, room: int, dot: str)
         state = "max" if isinf(replay.speed) else f"×{replay.speed:g}"
     else:
         state = "paused"
-    elapsed, whole = (player_time(ns - first_ns) for ns in (interval.time_ns, last_ns))
-    position = f"{elapsed:>{len(whole)}}/{whole}"
+    elapsed, length_text = (player_time(ns - first_ns) for ns in (interval.time_ns, last_ns))
+    position = f"{elapsed:>{len(length_text)}}/{length_text}"
     parts = [f"REPLAY {clock_time(interval.time)}", f"{state:<6}"]
     texts = [parts, [parts[0], position, parts[1]]]
     if replay.indexed_share is not None:
@@ -381,7 +381,7 @@ class TopLines(PageWidget):
             self.styles.height = len(self._line_names)
         numbers: list[Run] = []
         states: list[Run] = []
-        past: list[list[Run]] = [[]] * self._line_names.count("history")
+        tiles: list[list[Run]] = [[]] * self._line_names.count("history")
         if session is not None and interval is not None:
             if "states" in self._line_names:
                 states = machine.state_line(session, interval, width)
@@ -391,11 +391,11 @@ class TopLines(PageWidget):
             else:
                 columns = machine.tile_columns(machine.machine_values(session, interval), width)
                 numbers = machine.tile_line(columns)
-                if past and (self._tile_history is None or self._tile_history[0] is not session):
+                if tiles and (self._tile_history is None or self._tile_history[0] is not session):
                     self._tile_history = session, machine.TileHistory(session)
-                if past and self._tile_history is not None:
-                    past = self._tile_history[1].lines(
-                        columns, interval, status.interval_ns, width, len(past)
+                if tiles and self._tile_history is not None:
+                    tiles = self._tile_history[1].lines(
+                        columns, interval, status.interval_ns, width, len(tiles)
                     )
         # The header and the alert line keep their colours when the other lines turn grey.
         top_state: LineState = "calm" if status.failure_text is None else "stale"
@@ -421,7 +421,7 @@ class TopLines(PageWidget):
             "loss": loss, "numbers": (numbers, top_state), "states": (states, top_state),
             "": ([], top_state),
         }  # fmt: skip
-        history = iter(past)
+        history = iter(tiles)
         page = [(next(history), top_state) if name == "history" else lines[name]
                 for name in self._line_names]  # fmt: skip
         blank_rows = [y for y, name in enumerate(self._line_names) if not name and y > 1]
@@ -455,14 +455,16 @@ def alert_line(
     costs something replaces its sentence, and the other running episodes are listed after it."""
     if status.failure_text is not None:  # why the stream ended, and hints if there is room
         text, quits = safe_cells(status.failure_text), " · q quits "
-        newest = interval is not None and status.paused_at is None
-        hints = (f" · these are the last numbers{quits}" if newest else quits, quits, "")
-        end = next((end for end in hints if len(end) <= size - 3 - len(text)), "")
+        is_newest = interval is not None and status.paused_at is None
+        hints = (f" · these are the last numbers{quits}" if is_newest else quits, quits, "")
+        hint = next((hint for hint in hints if len(hint) <= size - 3 - len(text)), "")
         text = cut(text, max(8, size - 3))
-        return [(f" {theme.DROP_SIGN} {text}", "alarm"), (end, "text")], "calm"
+        return [(f" {theme.DROP_SIGN} {text}", "alarm"), (hint, "text")], "calm"
     if (link := status.link) is not None and link.broken_reason:
-        when = f"next try in {link.next_attempt_s:.0f} s" if link.next_attempt_s else "trying again"
-        return _message_line(f" {when} · {link.broken_reason}", "alarm", size)
+        again = (
+            f"next try in {link.next_attempt_s:.0f} s" if link.next_attempt_s else "trying again"
+        )
+        return _message_line(f" {again} · {link.broken_reason}", "alarm", size)
     if status.notice:
         failed = status.recording_text == ""
         return _message_line(f" {status.notice}", "alarm" if failed else "text", size)
@@ -485,10 +487,10 @@ def alert_line(
     # An episode's length is measured up to the end of the interval, as in the panels.
     texts = []
     for group in groups:
-        when = sentences.duration_phrase(session, group, interval.time_ns)
+        again = sentences.duration_phrase(session, group, interval.time_ns)
         names = sentences.victims(session, group, interval.tasks)
         parts = sentences.sentence(
-            session.topology, group, names, past_tense=status.is_past, when=when
+            session.topology, group, names, past_tense=status.is_past, when=again
         )
         texts.append(sentences.text(parts))
     index = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)

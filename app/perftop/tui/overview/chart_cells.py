@@ -222,10 +222,10 @@ class ChartDrawer:
             if visible is None:
                 continue
             value = running_marker if is_running_at(episode, axis.now_ns) else ended_marker
-            affected = [n for n, i in enumerate(unit_indexes)
+            affected_units = [n for n, i in enumerate(unit_indexes)
                         if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
             columns = slice(visible[0].start, visible[0].stop)
-            markers[affected, columns] = np.maximum(markers[affected, columns], value)
+            markers[affected_units, columns] = np.maximum(markers[affected_units, columns], value)
         return markers
 
     def busy_shares(self) -> Floats:
@@ -282,10 +282,10 @@ class ChartDrawer:
         columns_s = np.diff(self.history.axis.edges.clip(*span_ns)) / 1e9
         with np.errstate(divide="ignore", invalid="ignore"):
             gap_shares = 1 - busiest_values["busy_hz"] / ceiling
-            lost = busiest_values["util"] * gap_shares * columns_s
-        lost = np.where(gap_states == charts.ASLEEP, 0.0, np.fmax(lost, 0.0))
+            lost_s = busiest_values["util"] * gap_shares * columns_s
+        lost_s = np.where(gap_states == charts.ASLEEP, 0.0, np.fmax(lost_s, 0.0))
         causes = np.where(gap_states < charts.LOSING, 0, (gap_states - charts.LOSING) % count)
-        sums = [np.where(causes == cause, lost, 0.0).sum(axis=1) for cause in range(count)]
+        sums = [np.where(causes == cause, lost_s, 0.0).sum(axis=1) for cause in range(count)]
         by_unit: list[list[float]] = np.stack(sums, axis=1).tolist()
         return by_unit
 

@@ -93,11 +93,11 @@ class UnitReader:
         self._running_episodes = episodes.running
         self._ranking = task_ranking(session, interval)
         has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
-        chosen = session.evaluator.variants
+        variants = session.evaluator.variants
         self._accounts = {name: key for name, key in _SHARE_KEYS.items() if name == "busy" or (
-            chosen[key] and (has_steal or name != "steal"))}  # fmt: skip
+            variants[key] and (has_steal or name != "steal"))}  # fmt: skip
         """Keys of the shares of a CPU's time, by name."""
-        self._has_counters = bool(chosen["busy_hz"])
+        self._has_counters = bool(variants["busy_hz"])
         self._has_few_ticks = has_few_ticks(interval)
         self._has_suspects = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
@@ -120,7 +120,7 @@ class UnitReader:
         is_online = any(self._online[row] for row in unit.positions)
         episodes = [e for e in self._running_episodes
                     if is_online and not {*unit.cpus}.isdisjoint(e.cpus)]  # fmt: skip
-        worst = next(filter(episode_style.is_loss, episodes), next(iter(episodes), None))
+        worst_episode = next(filter(episode_style.is_loss, episodes), next(iter(episodes), None))
         shares = self._states(unit) if unit.is_pair else self._time_shares(row)
         lowered_names = frozenset(filter(None, map(lowered_metric_name, episodes)))
         ipc_episode = next((e for e in episodes if lowered_metric_name(e) == "IPC"), None)
@@ -137,12 +137,12 @@ class UnitReader:
         tasks = [task for cpu in cpus for task in names_by_cpu.get(cpu, ())]
         names = [f"{name} {100 * share:.0f}" for share, name in tasks]
         busy = sum(self._numbers[row][0] for row in unit.positions)
-        if unseen := unaccounted_text(busy, sum(share for share, _ in tasks)):
-            names = [unseen]  # the tasks cover less than half of the busy time
+        if unseen_text := unaccounted_text(busy, sum(share for share, _ in tasks)):
+            names = [unseen_text]  # the tasks cover less than half of the busy time
         return UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
             shares, lowered_names, self._doubtful_shares(unit, shares),
-            _marker_run(worst), names, hz,
+            _marker_run(worst_episode), names, hz,
             float(row_numbers.ceiling_hz[unit.row]),
             (theme.DROP_SIGN, "alarm") if is_below_ceiling else (" ", "text"),
             ipc, _marker_run(ipc_episode), is_online,
@@ -182,8 +182,8 @@ class UnitReader:
         numbers = dict(zip(_READ_KEYS, self._numbers[row], strict=True))
         shares = {name: numbers[key] for name, key in self._accounts.items()}
         steal = shares.get("steal", 0.0)
-        rest = max(0.0, 1 - shares["busy"] - (0.0 if isnan(steal) else steal))
-        shares["idle"] = numbers["idle"] if self._session.evaluator.variants["idle"] else rest
+        idle_share = max(0.0, 1 - shares["busy"] - (0.0 if isnan(steal) else steal))
+        shares["idle"] = numbers["idle"] if self._session.evaluator.variants["idle"] else idle_share
         return shares
 
     def _doubtful_shares(self, unit: ChartUnit, shares: Mapping[str, float]) -> frozenset[str]:
@@ -272,15 +272,15 @@ def _share_cell(values: UnitValues, name: str, size: int) -> Run:
 def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """Returns the line above a chart, in at most `size` cells: the episode marker, name and numbers
     of the core or CPU, then a thin rule, then the tasks that ran there, flush right."""
-    left: list[Run] = [values.marker, (f"  {values.name:<7} ", "bright")]
+    start: list[Run] = [values.marker, (f"  {values.name:<7} ", "bright")]
     if values.cpu_list:
-        left.append((f"{values.cpu_list:<6}", "dim"))
+        start.append((f"{values.cpu_list:<6}", "dim"))
     if not values.is_online:
-        return merge_runs([*left, ("off", "dim")], size)
+        return merge_runs([*start, ("off", "dim")], size)
     if "busy" in values.shares:
         busy = values.shares["busy"]
         number: Run = ("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright")
-        left += [number, (" %", "dim")]
+        start += [number, (" %", "dim")]
     pieces = [_share_piece(values, name, colour=colour) for name in values.shares if name != "busy"]
     if values.has_counters:
         pieces.insert(0, [("  ", "text"), *_ipc_runs(values)])
@@ -292,18 +292,18 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
             (f"{values.waiting_tasks:.1f}", style),
         ]  # fmt: skip
         # On a narrow screen the queue replaces shares that the chart also shows.
-        fits = size - width(left) - sum(map(width, pieces)) - width(queue) >= min_task_width
-        pieces.insert(len(pieces) if fits else 0, queue)
-    room = size - width(left) - sum(map(width, pieces))
+        has_room = size - width(start) - sum(map(width, pieces)) - width(queue) >= min_task_width
+        pieces.insert(len(pieces) if has_room else 0, queue)
+    room = size - width(start) - sum(map(width, pieces))
     while pieces and room < min_task_width:
         room += width(pieces.pop())
     tasks = task_runs(values.tasks, room - 8) or task_runs(values.tasks[:1], room - 2)
-    left += [run for piece in pieces for run in piece]
+    start += [run for piece in pieces for run in piece]
     rule = room - width(tasks) - 1
     if rule < 6:
-        return merge_runs([*left, (" " * max(2, rule), "text"), *tasks], size)
+        return merge_runs([*start, (" " * max(2, rule), "text"), *tasks], size)
     line: list[Run] = [("  ", "text"), (theme.RULE * (rule - 3 if tasks else rule - 2), "rule")]
-    return [*left, *line, (" ", "text"), *tasks]
+    return [*start, *line, (" ", "text"), *tasks]
 
 
 def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
@@ -396,10 +396,10 @@ def numbers_beside_clock(
         lines[0] = [*merge_runs(lines[0], half), *_ipc_runs(values)]
     elif values.ipc_marker[0] != " ":
         lines[at_clock] += [(f"  IPC {values.ipc:.2f} ", "alarm"), values.ipc_marker]
-    used = 1 if has_task_line else half
-    while len(task) > size - used and " " in task:
+    first_cell = 1 if has_task_line else half
+    while len(task) > size - first_cell and " " in task:
         task = task.rpartition(" ")[0]  # leaves out the share, which must not be cut, and the PID
-    lines[-1] = [*merge_runs(lines[-1], used), (fit(task, size - used), "dim")]
+    lines[-1] = [*merge_runs(lines[-1], first_cell), (fit(task, size - first_cell), "dim")]
     return [merge_runs(line, size) for line in lines]
 
 
@@ -420,13 +420,13 @@ def lost_time_lines(
     min_lost_s = [
         MIN_LOST_S if name != "unknown" else MIN_UNEXPLAINED_S for name in charts.GAP_CAUSES
     ]
-    shown = [cause for cause in order if lost_s[cause] >= min_lost_s[cause]]
-    for cause in shown[: rows - len(lines)]:
+    shown_causes = [cause for cause in order if lost_s[cause] >= min_lost_s[cause]]
+    for cause in shown_causes[: rows - len(lines)]:
         name, seconds = charts.GAP_CAUSES[cause], lost_s[cause]
         char = charts.GAP_CHARS[cause], f"bright/gap-{name}" if colour else "text"
         number = f"{seconds:>6.{2 if seconds < 10 else 1}f}"
         lines.append([char, (f" {name:<7}", "text"), (number, "text"), (" s", "dim")])
-    if not shown:
+    if not shown_causes:
         lines.append([("nothing", "dim")])
     return [merge_runs(line, CAUSES_WIDTH) for line in [*lines, *[[]] * rows][:rows]]
 
@@ -446,9 +446,9 @@ def legend_line(clock: ClockUnit, size: int, *, colour: bool) -> list[Run]:
 
 def group_heading(name: str, unit_count: int, marker: Run, size: int) -> list[Run]:
     """Returns the heading of the cores of one L3, or of a package that has only one L3."""
-    left: list[Run] = [(" ", "text"), marker, (f" {name}", "bright"),
+    left_runs: list[Run] = [(" ", "text"), marker, (f" {name}", "bright"),
                        (f"  {count_noun(unit_count, 'core')}   ", "dim")]  # fmt: skip
-    return [*left, (theme.RULE * max(0, size - width(left)), "rule")]
+    return [*left_runs, (theme.RULE * max(0, size - width(left_runs)), "rule")]
 
 
 def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) -> Run:

@@ -114,12 +114,12 @@ class ChartPage:
             self._drawer = ChartDrawer(session, self._units, counted=self.has_counters)
             self._lanes = TaskLanes(session, self._units)
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
-        past = self._drawer.history
-        has_moved = past.read(
+        history = self._drawer.history
+        has_moved = history.read(
             layout.columns, settings.window_s, now_ns, is_past=is_past(session, interval)
         )
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
-        episodes = time_axis.visible_episodes(past.axis, session)
+        episodes = time_axis.visible_episodes(history.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
         inputs = (
             layout, glyphs, self._drawer, shown_episodes, settings.range_ns, settings.ranges_ns,
@@ -127,7 +127,7 @@ class ChartPage:
         )  # fmt: skip
         if has_moved or inputs != self._inputs:
             self._inputs = inputs
-            self._draw_charts(layout, past.axis, episodes, settings, clock, glyphs)
+            self._draw_charts(layout, history.axis, episodes, settings, clock, glyphs)
         self._episodes.read(interval)
         reader = UnitReader(self._reader.read(interval), self._units, clock, self._episodes)
         sides = [self._side_lines(layout, indexes, reader, settings, glyphs)
@@ -147,8 +147,8 @@ class ChartPage:
     def _sides(self, layout: ChartLayout) -> list[range]:
         """Returns the indexes of the units of each side."""
         count = len(self._units)
-        half = -(-count // layout.sides)
-        return [range(first, min(first + half, count)) for first in range(0, count, half)]
+        side_size = -(-count // layout.sides)
+        return [range(first, min(first + side_size, count)) for first in range(0, count, side_size)]
 
     def _group(self, row: int) -> CoreGroup:
         core = self._cores.rows[row]
@@ -180,8 +180,8 @@ class ChartPage:
             )
             areas = [*queues[i], *charts.clock_lines, *charts.rate_lines, *charts.area_lines,
                      *lanes[i]]  # fmt: skip
-            left = _lines_to_the_left(layout, unit, charts, clock, is_selected=is_selected)
-            charts.lines = [[*names, *area] for names, area in zip(left, areas, strict=True)]
+            left_lines = _lines_to_the_left(layout, unit, charts, clock, is_selected=is_selected)
+            charts.lines = [[*names, *area] for names, area in zip(left_lines, areas, strict=True)]
             if layout.has_causes:
                 charts.lines_beside = chart_numbers.lost_time_lines(
                     charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, layout.clock_rows,
@@ -256,8 +256,8 @@ class ChartPage:
                 lines.append([*title, *charts.title_end])
             else:
                 name = values.name.partition(" ")[2]
-                left = [values.marker, (f"{name:>4}", "bright")]
-                charts_lines[0] = overlay(charts_lines[0], 1, left)
+                left_runs = [values.marker, (f"{name:>4}", "bright")]
+                charts_lines[0] = overlay(charts_lines[0], 1, left_runs)
             lines += self._draw_cursor(layout, charts_lines, settings)
             axis_lines = self._axis_lines.get(i, [])
             if axis_lines and i == indexes[-1]:
@@ -298,7 +298,7 @@ class ChartPage:
             return line
         axis, first, cells = self._drawer.history.axis, layout.left_width, layout.columns
         signs = [(x, run) for x, run in enumerate(_single_cells(line)) if run[0] in _EPISODE_SIGNS]
-        used, brackets = {x for x, _ in signs}, list[tuple[int, Run]]()
+        used_cells, brackets = {x for x, _ in signs}, list[tuple[int, Run]]()
         for name, range_ns in settings.ranges_ns.items():
             start_ns, end_ns = range_ns
             begin, end = (max(0, min(cells, axis.bin_at(ns) + 1)) for ns in range_ns)
@@ -308,7 +308,7 @@ class ChartPage:
             begin = first + min(begin, cells - size)
             style = "key" if range_ns == settings.range_ns else "dim"
             brackets.append((begin, (f"├{words:─^{size - 2}}┤", style)))
-            used |= {*range(begin - 1, begin + size + 1)}
+            used_cells |= {*range(begin - 1, begin + size + 1)}
         for is_over_times in (True, False):  # a bracket removes times, but no other bracket
             for x, bracket in brackets:
                 line = overlay(line, x, [bracket], whole_words=is_over_times)
@@ -318,7 +318,7 @@ class ChartPage:
         middle = first + axis.bin_at(settings.cursor_ns) - len(label) // 2
         starts = range(first, first + cells - len(label) + 1)
         for x in sorted(starts, key=lambda x: abs(x - middle)):  # the nearest place that is free
-            if used.isdisjoint(range(x, x + len(label))):
+            if used_cells.isdisjoint(range(x, x + len(label))):
                 return overlay(line, x, [(label, "label")], whole_words=True)
         return line
 

@@ -58,13 +58,13 @@ def grid_columns(
     this stream does not have are left out."""
     maker = _ColumnMaker(session, cores, clock, has_wide_gaps=width >= MIN_ROOMY_WIDTH)
     columns = maker.core_columns() if cores.has_pairs else maker.cpu_columns()
-    shown = []
+    fitting = []
     for column in fit_columns(columns, width):
         number = COLUMNS_BY_KEY.get(column.key)
         scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
         source = ColumnNumber(column.source or 0, number)
-        shown.append(replace(column, source=source, scale=scale, digits=digits))
-    return shown
+        fitting.append(replace(column, source=source, scale=scale, digits=digits))
+    return fitting
 
 
 class _ColumnMaker:
@@ -76,7 +76,7 @@ class _ColumnMaker:
     ) -> None:
         self._session, self._cores, self._clock = session, cores, clock
         self._is_roomy, self._extra_gap = has_wide_gaps, int(has_wide_gaps)
-        self._metrics = {key for key, chosen in session.evaluator.variants.items() if chosen}
+        self._metrics = {key for key, variants in session.evaluator.variants.items() if variants}
         self._has_ceiling = bool(session.reader.turbo.cpus.any())
         self._has_steal = "steal" in self._metrics and session.hello.virtualisation is not None
 
@@ -114,9 +114,9 @@ class _ColumnMaker:
 
     def cpu_columns(self) -> list[Column]:
         """Returns the columns of a machine without siblings, of which each row is a CPU."""
-        extra, account = self._extra_gap, "stat_user_s" in self._session.counters.columns
+        extra, has_account = self._extra_gap, "stat_user_s" in self._session.counters.columns
         can_lose = self._has_ceiling or "involuntary" in self._metrics
-        ticks = (("user", 3), ("system", 3), ("iowait", 5)) if account else ()
+        ticks = (("user", 3), ("system", 3), ("iowait", 5)) if has_account else ()
         return [
             self._names("CPU"),
             *self._caches(),
@@ -143,8 +143,8 @@ class _ColumnMaker:
         return Column("core", heading, width_of_names(names))
 
     def _caches(self) -> list[Column]:
-        several = len(self._cores.rows_by_group) > self._cores.package_count
-        return [Column("l3", "L3", 4, rank=10)] if several else []
+        has_several_l3s = len(self._cores.rows_by_group) > self._cores.package_count
+        return [Column("l3", "L3", 4, rank=10)] if has_several_l3s else []
 
     def _slots(self) -> list[Column]:
         has_bar = SLOT_METRICS[0] in self._metrics and self._is_roomy
@@ -277,7 +277,10 @@ class RowHistories:
             lines = [line.tobytes() for line in cells]
             self._busy_cells = dict(zip(rows, lines, strict=True))
         if ipc_width:
-            util, ipc_values = past[-ipc_width:, 0, : len(rows)], past[-ipc_width:, 1, : len(rows)]
+            util, ipc_values = (
+                past[-ipc_width:, 0, : len(rows)],
+                past[-ipc_width:, 1, : len(rows)],
+            )
             drawn_ipc = np.where(util >= strips.MIN_DRAWN_SHARE, ipc_values, np.nan).T
             highest = float(np.fmax.reduce(drawn_ipc, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)

@@ -208,14 +208,14 @@ class CorePage(ChartedView):
         note_lines = [line for note in notes for line in wrap_line(safe_cells(note), size)]
         note_lines = note_lines[: height // 3]
         room = height - len(note_lines) - bool(note_lines)
-        beside = episode_panel(session, interval, settings, size, room, frozenset(self._core.cpus))
-        beside += [([], None)] * (height - len(note_lines) - len(beside))
-        beside += [([(line, "dim")], None) for line in note_lines]
+        panel = episode_panel(session, interval, settings, size, room, frozenset(self._core.cpus))
+        panel += [([], None)] * (height - len(note_lines) - len(panel))
+        panel += [([(line, "dim")], None) for line in note_lines]
         table = self._draw_tasks(session, interval, settings, table_width, height)
         table += [([], None)] * (height - len(table))
         lines = [
-            ([*merge_runs(left, table_width), (" " * GAP, "text"), *right], target)
-            for (left, _), (right, target) in zip(table, beside, strict=True)
+            ([*merge_runs(left_line, table_width), (" " * GAP, "text"), *right_line], target)
+            for (left_line, _), (right_line, target) in zip(table, panel, strict=True)
         ]
         self._tasks_and_episodes = inputs, lines
         return lines
@@ -223,9 +223,9 @@ class CorePage(ChartedView):
     def _number_columns(self, width: int, height: int) -> int:
         """Returns the number of columns in which the numbers are listed, so that they fit if
         possible."""
-        least = number_line_width(len(self._core.cpus), VALUE_WIDTH) + GAP
-        needed = -(-len(self._numbers) // max(1, height - 2))
-        return max(1, min((width + GAP) // least, max(width // NUMBERS_WIDTH, needed)))
+        min_width = number_line_width(len(self._core.cpus), VALUE_WIDTH) + GAP
+        needed_columns = -(-len(self._numbers) // max(1, height - 2))
+        return max(1, min((width + GAP) // min_width, max(width // NUMBERS_WIDTH, needed_columns)))
 
     def _draw_numbers(
         self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
@@ -270,10 +270,10 @@ class CorePage(ChartedView):
         self, columns: int, clock: ClockUnit, lowering: Mapping[str, Episode]
     ) -> dict[str, list[Run]]:
         """Returns the drawn histories by key of the number, for numbers that have a history."""
-        interval, settings, past = self.interval, self.settings, self._history
+        interval, settings, history = self.interval, self.settings, self._history
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
-        past.read(columns, settings.window_s, now_ns, is_past=is_past(self.session, interval))
-        inputs = past.axis, clock, [*lowering]
+        history.read(columns, settings.window_s, now_ns, is_past=is_past(self.session, interval))
+        inputs = history.axis, clock, [*lowering]
         if inputs != self._histories[0]:
             values = self._read_histories()
             self._histories = inputs, {
@@ -286,13 +286,13 @@ class CorePage(ChartedView):
     def _read_histories(self) -> dict[str, Floats]:
         """Returns the values of the numbers over the window, by key. Halts and steal are those of
         the CPU with the highest value, other metrics those of the busiest CPU."""
-        session, core, past = self.session, self._core, self._history
-        busiest = busiest_cpu_indexes(past.series("util").T, past.series("busy_hz").T)
-        values = {key: core_values(key, past.series(key).T, busiest) for key in past.metrics}
-        values |= dict(zip((*STATES, "turbo_ceiling_hz"), past.series("core")[0], strict=True))
+        session, core, history = self.session, self._core, self._history
+        busiest = busiest_cpu_indexes(history.series("util").T, history.series("busy_hz").T)
+        values = {key: core_values(key, history.series(key).T, busiest) for key in history.metrics}
+        values |= dict(zip((*STATES, "turbo_ceiling_hz"), history.series("core")[0], strict=True))
         for number in self._numbers:
             if number.scope in {"package", "l3"}:
-                series = session.past.shared_counter(number.counter, past.axis.edges)
+                series = session.past.shared_counter(number.counter, history.axis.edges)
                 index = _shared_index(session, number, core)
                 if index is not None and index < series.shape[1]:
                     values[number.key] = series[:, index]
@@ -311,8 +311,8 @@ class CorePage(ChartedView):
         )
         style = "loss" if is_lowered else "ipc"
         area = charts.area_chart(values / top, 1, style, ascii_=self.glyphs == "ascii")
-        end = round_number(top if number.is_rate else top * number.scale(clock)[0])
-        return [(" ", "text"), *chart_lines(area)[0], (fit(f" {end}", SCALE_WIDTH), "faint")]
+        scale_end = round_number(top if number.is_rate else top * number.scale(clock)[0])
+        return [(" ", "text"), *chart_lines(area)[0], (fit(f" {scale_end}", SCALE_WIDTH), "faint")]
 
 
 def _core_name(core: Core) -> str:
@@ -375,8 +375,8 @@ def _note_texts(
     by_reason = names_by_reason(reasons_here, lambda missing: LISTED_NAMES.get(missing.what))
     order = [*dict.fromkeys(LISTED_NAMES.values())]
     for (reason, fix), names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-        listed = ", ".join(sorted(names, key=order.index))
-        yield f"{listed} unknown: {reason}" + (f" · {fix}" if fix else "")
+        name_list = ", ".join(sorted(names, key=order.index))
+        yield f"{name_list} unknown: {reason}" + (f" · {fix}" if fix else "")
 
 
 # --- the table of tasks
@@ -388,13 +388,13 @@ def task_table(
     """Returns a table of the tasks on the core's CPUs: how long each ran and waited, and when it
     last ran. The running times, with those of unknown tasks and the idle time, add up to the
     window."""
-    *all_tasks, unseen = lanes.task_times()
-    window_s = unseen.run_s + lanes.idle_s + sum(task.run_s for task in all_tasks)
+    *all_tasks, unseen_task = lanes.task_times()
+    window_s = unseen_task.run_s + lanes.idle_s + sum(task.run_s for task in all_tasks)
     room, shown_tasks = max(0, height - 4), all_tasks
     if len(all_tasks) > room:
         named_count = max(0, room - 1)
         shown_tasks = [*all_tasks[:named_count], _join_task_times(all_tasks[named_count:])]
-    shown = columns.fit_columns([
+    shown_columns = columns.fit_columns([
         Column("sign", "", 2, is_left=True, gap=0),
         Column("task", "task", 12, is_left=True, gap=0, max_width=20, growth_rank=1),
         Column("pid", "pid", 8),
@@ -407,16 +407,16 @@ def task_table(
     ], width)  # fmt: skip
     lines = [panel_title("tasks", f"CPU seconds of {window_s:.1f} s", width)]
     heads: list[Cell] = [
-        _LEGEND if column.key == "when" else (column.heading, "dim") for column in shown
+        _LEGEND if column.key == "when" else (column.heading, "dim") for column in shown_columns
     ]
-    lines.append(columns.join_columns(shown, heads))
+    lines.append(columns.join_columns(shown_columns, heads))
     newest_ns = max((task.last_ns for task in all_tasks), default=0)
-    for task in (*shown_tasks, unseen):
-        cells = [_task_cell(session, task, column, newest_ns, glyphs) for column in shown]
-        lines.append(columns.join_columns(shown, cells))
+    for task in (*shown_tasks, unseen_task):
+        cells = [_task_cell(session, task, column, newest_ns, glyphs) for column in shown_columns]
+        lines.append(columns.join_columns(shown_columns, cells))
     idle = "idle", "dim"
     cells = [(theme.NEITHER, "faint"), idle, ("", "dim"), (f"{lanes.idle_s:.1f}", "dim")]
-    lines.append(columns.join_columns(shown[:4], cells))
+    lines.append(columns.join_columns(shown_columns[:4], cells))
     return lines
 
 
@@ -469,9 +469,9 @@ def _activity_runs(task: LaneTask, cells: int, glyphs: Glyphs) -> list[Run]:
     runs, is_unseen = list[Run](), task.colour_index > charts.NAMED_TASKS
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         cell = slice(first, max(last, first + 1))
-        ran, waited = task.run_shares[cell], task.wait_shares[cell]
+        run_share, wait_share = task.run_shares[cell], task.wait_shares[cell]
         run, wait = (float(v[np.isfinite(v)].mean()) if np.isfinite(v).any() else np.nan
-                     for v in (ran, waited))  # fmt: skip
+                     for v in (run_share, wait_share))  # fmt: skip
         if isnan(run):
             runs.append((" ", "text"))
         elif wait >= MIN_WAIT_SHARE and wait > run:

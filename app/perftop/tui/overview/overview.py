@@ -70,8 +70,8 @@ def arrange_lines(
     rows = [line.row for line in all_lines if line.kind == "row"] if order is None else [*order]
     row_lines = [ViewLine("row", row) for row in rows]
     if bare or not any(line.kind == "package" for line in all_lines):
-        off = [line for line in all_lines if line.kind == "off" and not bare]
-        return Arrangement([], [*row_lines, *off], [], rows)
+        offline_lines = [line for line in all_lines if line.kind == "off" and not bare]
+        return Arrangement([], [*row_lines, *offline_lines], [], rows)
     has_fixed_lines = len(packages) * MIN_LINES_PER_PACKAGE <= room
     if order is not None or (fold == "never" and has_fixed_lines and len(all_lines) > room):
         lines = _lines_without_l3(cores, packages) if has_fixed_lines else []
@@ -299,8 +299,8 @@ class Overview(ChartedView, CursorCanvas):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables folding while charts are shown, because they have no packages to fold."""
-        exists = action != "fold" or self._grid is not None
-        return exists and super().check_action(action, parameters)
+        is_available = action != "fold" or self._grid is not None
+        return is_available and super().check_action(action, parameters)
 
     def action_fold(self) -> None:
         self._fold = FOLD_MODES[(FOLD_MODES.index(self._fold) + 1) % len(FOLD_MODES)]
@@ -309,7 +309,7 @@ class Overview(ChartedView, CursorCanvas):
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Selects a clicked core in charts, sorts by a clicked heading, or opens a clicked package.
         Other clicks are handled by `CursorCanvas`."""
-        arrangement, below = self._arrangement, event.y - len(self.header_lines) - self.height
+        arrangement, line_below = self._arrangement, event.y - len(self.header_lines) - self.height
         y = self.line_at(event.y)
         if self._grid is None and self._charts is not None and y is not None:
             if (row := self._charts.row_at(event.x, y)) is not None:
@@ -318,13 +318,13 @@ class Overview(ChartedView, CursorCanvas):
                 if event.chain == 2:
                     self.open_core()
             return
-        fixed = event.y < len(self.header_lines) or 0 <= below < len(arrangement.fixed_below)
+        fixed = event.y < len(self.header_lines) or 0 <= line_below < len(arrangement.fixed_below)
         if self._grid is None or not fixed:
             return
         event.prevent_default()  # the order of the lines may change
         if event.y > 0 or not self.header_lines:
-            above = arrangement.fixed_above[event.y - 1 :]
-            lines = arrangement.fixed_below[below:] if below >= 0 else above
+            fixed_lines = arrangement.fixed_above[event.y - 1 :]
+            lines = arrangement.fixed_below[line_below:] if line_below >= 0 else fixed_lines
             if lines and lines[0].row >= 0:  # there may be fewer lines since the click
                 self._select(arrangement.order.index(lines[0].row))
             return

@@ -80,7 +80,7 @@ class _RowDrawer:
         self._cores = [grid.cores.rows[row] for row in visible_rows]
         rows = enumerate(self._cores) if grid.episodes else ()
         self._worst = {
-            i: worst for i, core in rows if (worst := grid.episodes.worst_on(core.positions))
+            i: episode for i, core in rows if (episode := grid.episodes.worst_on(core.positions))
         }
         """The worst running episode of each row, by index of its line."""
 
@@ -142,8 +142,8 @@ class _RowDrawer:
             yield [_gap(column), *bar]
 
     def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        account = (self._row_numbers.numbers(key) for key in ("util", "system", "steal"))
-        for (util, *_), (system, *_), (steal, *_) in zip(*account, strict=True):
+        shares = (self._row_numbers.numbers(key) for key in ("util", "system", "steal"))
+        for (util, *_), (system, *_), (steal, *_) in zip(*shares, strict=True):
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if not isnan(util):
                 kernel = 0.0 if isnan(system) else min(util, system)
@@ -166,18 +166,18 @@ class _RowDrawer:
 
     def _numbers(self, column: Column) -> Iterator[Sequence[Run]]:
         key, number, thread = column.key, column.source.number, column.source.thread
-        rows, worst = self._row_numbers, self._worst
+        rows, episodes = self._row_numbers, self._worst
         threads = [thread] * len(self._cores)
         if thread == BUSIEST_CPU:  # unless an episode lowers the number of another CPU
             threads = [*rows.cpu_index(key)]
-            for line, episode in worst.items():
+            for line, episode in episodes.items():
                 positions = self._cores[line].positions
                 lowered = [(position, key) in episode.lowered_numbers for position in positions]
                 if True in lowered:
                     threads[line] = lowered.index(True)
         values = [numbers[i] for numbers, i in zip(rows.numbers(key), threads, strict=True)]
         styles = _styles(column, rows.is_idle, values)
-        for line, episode in worst.items():
+        for line, episode in episodes.items():
             cpu_rows = self._cores[line].positions[threads[line] :]  # some cores have fewer threads
             if cpu_rows and (cpu_rows[0], key) in episode.lowered_numbers:
                 styles[line] = "alarm"
@@ -227,8 +227,8 @@ class _RowDrawer:
             if episode is not None and episode.is_victim:
                 tasks = dict(zip(core.positions, names, strict=True))
                 victim = tasks.get(episode.position, "")
-                taker = self._grid.episodes.culprit_name(episode, tasks)
-                yield [_gap(column), *_victim_and_taker(victim, taker, column.room)]
+                culprit = self._grid.episodes.culprit_name(episode, tasks)
+                yield [_gap(column), *_victim_and_taker(victim, culprit, column.room)]
                 continue
             busy_names = [name for name, share in zip(names, util, strict=False)
                           if name and (idle or not share < MAX_IDLE_UTIL)]  # fmt: skip
@@ -272,8 +272,8 @@ def _victim_and_taker(victim: str, taker: str, room: int) -> list[Run]:
     if len(victim) + len(sign) + len(taker) > room:
         victim, taker = (name.rpartition(" ")[0] or name for name in (victim, taker))
     victim = cut(victim, max(room - len(sign) - len(taker), room // 2 - 1))
-    left = max(0, room - len(victim) - len(sign))
-    return [(victim, "bright"), (sign, "alarm"), (fit(taker, left), "taker")]
+    name_width = max(0, room - len(victim) - len(sign))
+    return [(victim, "bright"), (sign, "alarm"), (fit(taker, name_width), "taker")]
 
 
 def _task_name(tasks: Tasks, cpu: int) -> str:

@@ -144,22 +144,22 @@ class TaskLanes:
         """Reads the records between these monotonic times in ns, and those shortly before, to which
         the first columns may belong. Returns whether the records have changed."""
         first_ns, last_ns = self._read_ns
-        dropped = int(self._times_ns.searchsorted(start_ns - MAX_TASKS_AGE_NS, side="right"))
+        dropped_count = int(self._times_ns.searchsorted(start_ns - MAX_TASKS_AGE_NS, side="right"))
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
-            dropped, last_ns = len(self._times_ns), start_ns - 1
+            dropped_count, last_ns = len(self._times_ns), start_ns - 1
         snapshots = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
         self._read_ns = start_ns, end_ns
-        if not snapshots and not dropped:
+        if not snapshots and not dropped_count:
             return False
-        kept = slice(int(self._record_of_task.searchsorted(dropped)), None)
-        records = self._record_of_task[kept] - dropped
-        self._times_ns = self._times_ns[dropped:]
+        kept_tasks = slice(int(self._record_of_task.searchsorted(dropped_count)), None)
+        records = self._record_of_task[kept_tasks] - dropped_count
+        self._times_ns = self._times_ns[dropped_count:]
         new_records = [snapshot.columns(self._cpus) for _, snapshot in snapshots]
         new_indexes = len(self._times_ns) + np.arange(len(new_records))
         task_counts = [len(columns.names) for columns in new_records]
         self._record_of_task = np.concatenate([records, np.repeat(new_indexes, task_counts)])
         self._times_ns = np.concatenate([self._times_ns, [time_ns for time_ns, _ in snapshots]])
-        old_columns = [column[kept] for column in self._tasks]
+        old_columns = [column[kept_tasks] for column in self._tasks]
         cpus, pids, names, *numbers = zip(old_columns, *new_records, strict=True)
         self._tasks = TaskColumns(
             np.concatenate(cpus), [*chain(*pids)], [*chain(*names)], *map(np.concatenate, numbers)
@@ -173,29 +173,29 @@ class TaskLanes:
             names = [*map(self._name, tasks.pids, names)]
         index_of_name = {name: index for index, name in enumerate(dict.fromkeys(names))}
         indexes = np.array([*map(index_of_name.__getitem__, names)], int)
-        used = np.bincount(indexes, tasks.shares, len(index_of_name)).tolist()
-        self._choose_names(dict(zip(index_of_name, used, strict=True)))
+        used_shares = np.bincount(indexes, tasks.shares, len(index_of_name)).tolist()
+        self._choose_names(dict(zip(index_of_name, used_shares, strict=True)))
         by_name = {name: i for i, name in enumerate(self._names) if name}
         parts = np.array([by_name.get(name, _OTHERS_INDEX) for name in index_of_name], int)[indexes]
-        places = self._unit_of_cpu[tasks.cpus] * records + self._record_of_task
-        bins, size = places * TASK_PARTS + parts, units * records * TASK_PARTS
+        flat_indexes = self._unit_of_cpu[tasks.cpus] * records + self._record_of_task
+        bins, size = flat_indexes * TASK_PARTS + parts, units * records * TASK_PARTS
         sums = np.bincount(bins, tasks.shares, size).reshape(units, records, TASK_PARTS)
         self._record_shares = sums / self._cpu_counts[..., None]
-        counts = np.bincount(places, np.fmax(tasks.waits, 0.0), units * records)
+        counts = np.bincount(flat_indexes, np.fmax(tasks.waits, 0.0), units * records)
         self._waiting_counts = counts.astype(float).reshape(units, records)
 
     def _name(self, pid: int, comm: str) -> str:
         return group_name(self._session, pid, comm, self._grouping)
 
-    def _choose_names(self, used: Mapping[str, float]) -> None:
-        """Assigns the colours to the tasks that used most CPU time. `used`: the sum of shares of
-        each task, by name."""
-        top = sorted(used, key=lambda name: -used[name])[:NAMED_TASKS]
-        new = [name for name in top if name not in self._names]
+    def _choose_names(self, share_by_name: Mapping[str, float]) -> None:
+        """Assigns the colours to the tasks that used most CPU time. `share_by_name`: the sum of
+        shares of each task, by name."""
+        top = sorted(share_by_name, key=lambda name: -share_by_name[name])[:NAMED_TASKS]
+        new_names = [name for name in top if name not in self._names]
         self._names = [name if name in top else "" for name in self._names]
         for i, name in enumerate(self._names):
-            if not name and new:
-                self._names[i] = new.pop(0)
+            if not name and new_names:
+                self._names[i] = new_names.pop(0)
 
     def lane_lines(
         self, rows: int, glyphs: Glyphs, cuts: Iterable[int] = ()
@@ -225,8 +225,8 @@ class TaskLanes:
         if len(chars) < 3:  # no room for a letter between two full cells
             return [(chars, key)]
         full, number = theme.LEVELS[8], key.removeprefix("task")
-        named = number.isdecimal() and int(number) < NAMED_TASKS
-        name = safe_cells(self._names[int(number)]) if named else ""
+        is_named = number.isdecimal() and int(number) < NAMED_TASKS
+        name = safe_cells(self._names[int(number)]) if is_named else ""
         start = chars.find(full * (len(name) + 2)) + 1
         if not name or not start:
             return [(chars, key)]
@@ -249,13 +249,13 @@ class TaskLanes:
         whole_s = sum(seconds) + idle_s
         order = sorted((i for i in range(NAMED_TASKS) if seconds[i] >= MIN_SUM_S),
                        key=lambda i: -seconds[i])  # fmt: skip
-        rest = [i for i in (_OTHERS_INDEX, _UNSEEN_INDEX) if seconds[i] >= MIN_SUM_S]
-        if len(order) + len(rest) >= rows and order:
-            rest = [_OTHERS_INDEX, *rest[rest[:1] == [_OTHERS_INDEX] :]]
-            named_count = max(0, rows - 1 - len(rest))
+        other_indexes = [i for i in (_OTHERS_INDEX, _UNSEEN_INDEX) if seconds[i] >= MIN_SUM_S]
+        if len(order) + len(other_indexes) >= rows and order:
+            other_indexes = [_OTHERS_INDEX, *other_indexes[other_indexes[:1] == [_OTHERS_INDEX] :]]
+            named_count = max(0, rows - 1 - len(other_indexes))
             seconds[_OTHERS_INDEX] += sum(seconds[i] for i in order[named_count:])
             order = order[:named_count]
-        names, kinds = [*self._names, "others", "not seen"], [*order, *rest]
+        names, kinds = [*self._names, "others", "not seen"], [*order, *other_indexes]
         lines: list[list[Run]] = []
         for i in kinds:
             bar = theme.LEVELS[8] * round(_BAR_WIDTH * seconds[i] / max(whole_s, 1e-9))

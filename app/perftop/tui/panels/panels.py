@@ -122,9 +122,9 @@ def episode_panel(
 def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
     """Returns the verdict and its evidence in at most `height` lines of `size` cells."""
     style = "bright" if verdict.level else "text"
-    sentence, *rest = wrap_line(safe_cells(verdict.text), max(1, size - INDENT))
+    sentence, *further_lines = wrap_line(safe_cells(verdict.text), max(1, size - INDENT))
     lines: list[list[Run]] = [[(f"{verdict.marker} ", verdict.marker_style), (sentence, style)]]
-    lines += [[(" " * INDENT + line, style)] for line in rest]
+    lines += [[(" " * INDENT + line, style)] for line in further_lines]
     evidence = wrap_line(safe_cells(" · ".join(verdict.evidence)), max(1, size - INDENT))
     lines += [[(" " * INDENT + line, "dim")] for line in evidence]
     return [fit_runs(runs, size, style) for runs in lines[: max(0, height)]]
@@ -396,9 +396,9 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
     """Returns the IPC of a CPU while its sibling is idle, from the evidence of an episode in this
     interval, else the current estimate; NaN if unknown, or if the interval is in the past."""
     for episode in episode_style.episodes_during(session, interval):
-        alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
-        if isinstance(alone, int | float):
-            return float(alone)
+        ipc = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
+        if isinstance(ipc, int | float):
+            return float(ipc)
     siblings = session.neighbours.siblings
     return siblings.ipc_alone(session.position[cpu]) if interval.seq else nan
 
@@ -450,13 +450,13 @@ class PanelRow:
         # The numbers of this panel are also shown elsewhere, so it is drawn at each refresh.
         if kind == "selected":
             return drawn_panel(core_panel)
-        now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_PERIOD_NS)
+        redraw_number = interval.time_ns // (1 if is_past(session, interval) else REDRAW_PERIOD_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
         used_settings = (  # `settings` itself stays the same object
             settings.grouping, settings.cpu, settings.mask, settings.metric, settings.units,
             settings.window_s, settings.range_ns, settings.ranges_ns,
         )  # fmt: skip
-        drawn_from = now, session, episode_counts, used_settings, size, self.height
+        drawn_from = redraw_number, session, episode_counts, used_settings, size, self.height
         if self.cached_panels.get(kind, (None, []))[0] != drawn_from:
             self.cached_panels[kind] = drawn_from, drawn_panel(PANEL_FUNCTIONS[kind])
         return self.cached_panels[kind][1]
@@ -465,7 +465,7 @@ class PanelRow:
         self, session: Session, interval: Interval, settings: ViewSettings
     ) -> list[list[Run]]:
         room = max(0, self.width - 2 * MARGIN - GAP * (len(self.shares) - 1))
-        ends = [0, *(room * so_far // sum(self.shares) for so_far in accumulate(self.shares))]
+        ends = [0, *(room * share_sum // sum(self.shares) for share_sum in accumulate(self.shares))]
         lines: list[list[Run]] = [[] for _ in range(self.height)]
         self._targets = []
         x = MARGIN

@@ -70,30 +70,30 @@ def task_panel(
         elif (interval.values["util"][session.selected] > MIN_NORMAL_SHARE).any():
             reason = "no task data yet (sampled once a second)"
         parts, max_rows = wrap_line(reason, max(1, width - INDENT)), max(0, height - 2)
-        if rest := parts[max_rows:]:
-            parts[max_rows:] = [fit(" ".join(rest), width - INDENT)]
+        if hidden_parts := parts[max_rows:]:
+            parts[max_rows:] = [fit(" ".join(hidden_parts), width - INDENT)]
         lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
         return [(panel_title("who runs", "", width), None), *lines]
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
-    shown = task_columns(session, interval, ranked, width, is_low=is_low)
+    table = task_columns(session, interval, ranked, width, is_low=is_low)
     if is_low:  # the headings, except that of the names, are on the title's line
-        numbers = [column for column in shown if column.key not in {"name", "pid", "owner"}]
-        after = headings(numbers)
-        after.append((" " * max(0, width - total_width(shown)), "dim"))
-        heads = [panel_title("who runs", "", width, after)]
+        numbers = [column for column in table if column.key not in {"name", "pid", "owner"}]
+        number_headings = headings(numbers)
+        number_headings.append((" " * max(0, width - total_width(table)), "dim"))
+        heads = [panel_title("who runs", "", width, number_headings)]
     else:
         index = GROUPINGS.index(settings.grouping) + 1
         label = f"by {GROUPINGS[index % len(GROUPINGS)]}"
         key = title_key(settings.captions["owners"], label, width)
         cells: list[Cell] = [  # the heading of bars is a legend
             (_LEGEND if text_width(_LEGEND) <= column.room else _LEGEND[:4])
-            if column.key == "bar" else (column.heading, "dim") for column in shown
+            if column.key == "bar" else (column.heading, "dim") for column in table
         ]  # fmt: skip
-        heads = [panel_title("who runs", "% of a CPU", width, key), join_columns(shown, cells)]
+        heads = [panel_title("who runs", "% of a CPU", width, key), join_columns(table, cells)]
     return [
         *((head, None) for head in heads),
         *(
-            (join_columns(shown, task_cells(task, shown, session, interval)), task.cpu)
+            (join_columns(table, task_cells(task, table, session, interval)), task.cpu)
             for task in ranked.top_tasks(max(0, height - len(heads)))
         ),
     ]
@@ -138,10 +138,10 @@ def task_columns(
     shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, source=cpu)
               for cpu in cpus[: MAX_CPU_COLUMNS + 1]]  # fmt: skip
     waits = Column("waits", "waits", 7, rank=1, scale=100.0, digits=1)
-    least = indent + 9 + 8 + total_width([*shares, waits]) + _BAR.room
-    if is_low or len(cpus) > MAX_CPU_COLUMNS or least > width:
+    fixed_width = indent + 9 + 8 + total_width([*shares, waits]) + _BAR.room
+    if is_low or len(cpus) > MAX_CPU_COLUMNS or fixed_width > width:
         shares = [Column("cpu", "CPU", 5), Column("share", "runs", 7, scale=100.0, digits=1)]
-    available = {
+    columns_by_key = {
         "waits": interval.snapshot.waits is not None,
         "bar": not is_low,
         "switches": interval.snapshot.waits is not None and not is_low,
@@ -152,15 +152,16 @@ def task_columns(
             Column("ipc", "IPC", 6, rank=2, digits=2),
             Column("total", "total s", 10, rank=5, digits=1, source=ranking)]  # fmt: skip
     return fit_columns(
-        [*names, *shares, *(column for column in further_columns if available[column.key])], width
+        [*names, *shares, *(column for column in further_columns if columns_by_key[column.key])],
+        width,
     )
 
 
 def task_cells(
-    task: RankedTask, shown: list[Column], session: Session, interval: Interval
+    task: RankedTask, shown_columns: list[Column], session: Session, interval: Interval
 ) -> Iterator[Cell]:
     style = "text" if task.share >= MIN_NORMAL_SHARE else "dim"
-    for column in shown:
+    for column in shown_columns:
         match column.key:
             case "name":
                 yield cut_name(task.comm, column.room), style
@@ -188,10 +189,10 @@ def task_cells(
                 yield column.cell(share, style, resting=not share)
 
 
-def task_bar(ran: float, waited: float, size: int) -> list[Run]:
+def task_bar(run_share: float, wait_share: float, size: int) -> list[Run]:
     """Returns a bar of the shares of time for which a task ran, waited for a CPU, and slept."""
-    runs = min(size, round(size * min(1.0, ran)))
-    waits = 0 if isnan(waited) else min(size - runs, round(size * waited))
+    runs = min(size, round(size * min(1.0, run_share)))
+    waits = 0 if isnan(wait_share) else min(size - runs, round(size * wait_share))
     return [
         (theme.STROKE * runs, "lp0"),
         (theme.STROKE * waits, "dim"),
@@ -244,10 +245,10 @@ class TaskRanking:
         self.snapshot, self.selected, self.grouping = snapshot, session.selected, grouping
         self._session = session
         self._shares: dict[tuple[int, str], dict[int, float]] = {}
-        known = snapshot.top_tasks or snapshot.tasks
+        tasks_by_cpu = snapshot.top_tasks or snapshot.tasks
         for row in session.selected:
             cpu = session.topology[row].cpu
-            for task in snapshot.tasks_on(name) if (name := str(cpu)) in known else ():
+            for task in snapshot.tasks_on(name) if (name := str(cpu)) in tasks_by_cpu else ():
                 shares = self._shares.setdefault(self._key_of(task.pid, task.comm), {})
                 shares[cpu] = shares.get(cpu, 0.0) + task.share
         ranks = [(-round(sum(s.values()), 3), *task) for task, s in self._shares.items()]
@@ -356,15 +357,15 @@ def comparison_panel(
         return join_columns(columns, cells)
 
     busy = [100 * side.values.mean("util", session.selected) for side, _ in sides]
-    lost = [nan if verdict is None else 100 * verdict.lost_share for _, verdict in sides]
-    waited = [_mean_waiting_tasks(verdict) for _, verdict in sides]
+    lost_percent = [nan if verdict is None else 100 * verdict.lost_share for _, verdict in sides]
+    waiting_tasks = [_mean_waiting_tasks(verdict) for _, verdict in sides]
     lengths = " and ".join(f"{side.elapsed_s:.1f} s" for side, _ in sides)
     lines = [
         panel_title("B against A", lengths, width),
         headings(columns),
         row("busy", busy, "%", is_loss=False),
-        row("lost", lost, "%", is_loss=True),
-        row("waited", waited, "CPUs", is_loss=True),
+        row("lost", lost_percent, "%", is_loss=True),
+        row("waited", waiting_tasks, "CPUs", is_loss=True),
     ]
     a, b = (_cpus_by_task(verdict) for _, verdict in sides)
     differences = {name: b[name] - a[name] for name in sorted({*a, *b})}

@@ -67,7 +67,7 @@ def losing_cores(
         CoreLoss(row, worst.episode, topology[worst.position].cpu, episodes.lost_share(worst), True)
         for row, worst in victims.items()
     ]
-    recent: dict[int, CoreLoss] = {}
+    recent_losses: dict[int, CoreLoss] = {}
     for episode in session.episodes(now_ns - MAX_RECENT_NS, now_ns):
         has_ended = episode.end_ns is not None and episode.end_ns <= now_ns
         if not has_ended or episode.kind not in PER_CPU_KINDS or not episode_style.is_loss(episode):
@@ -75,15 +75,15 @@ def losing_cores(
         share = nan if episode.depth is None else episode.depth
         for cpu in episode.cpus:
             row = cores.row_of_cpu.get(cpu, -1)
-            is_worse = row not in recent or not share <= recent[row].share
+            is_worse = row not in recent_losses or not share <= recent_losses[row].share
             if row >= 0 and row not in victims and is_worse:
-                recent[row] = CoreLoss(row, episode, cpu, share, False)
+                recent_losses[row] = CoreLoss(row, episode, cpu, share, False)
 
     def rank(loss: CoreLoss) -> tuple[bool, int, int]:
         share = loss.share if isfinite(loss.share) else 0.0
         return not loss.is_running, -round(share / ORDER_STEP), loss.row
 
-    return sorted([*running, *recent.values()], key=rank)
+    return sorted([*running, *recent_losses.values()], key=rank)
 
 
 def loss_panel(
@@ -123,9 +123,9 @@ def worst_core_lines(
         text = "no episode on a single core, now or within 1 min"
         return [*lines, ([("  " + fit(text, width - 2), "dim")], None)]
     lines_each = min(4, (height - 1) // max(1, len(rows)))
-    past = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
+    past_episodes = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
     for row in rows:
-        entry = _core_loss_lines(session, interval, cores, row, past, width)
+        entry = _core_loss_lines(session, interval, cores, row, past_episodes, width)
         if row[0].row == selected:
             entry = [overlay(runs, 0, [(theme.SELECTED_SIGN, "mark")]) for runs in entry]
         cpu = cores.rows[row[0].row].cpus[0]
@@ -136,11 +136,11 @@ def worst_core_lines(
 
 def _core_loss_lines(
     session: Session, interval: Interval, cores: Cores, row: Sequence[CoreLoss],
-    past: Sequence[Episode], width: int,
+    past_episodes: Sequence[Episode], width: int,
 ) -> list[list[Run]]:  # fmt: skip
     """Returns the lines on a core or on several similar ones: names, loss and its history, then the
-    sentence and the evidence or, for several cores, their names. `past`: the episodes of the
-    history."""
+    sentence and the evidence or, for several cores, their names. `past_episodes`: the episodes of
+    the history."""
     loss, core, kind = row[0], cores.rows[row[0].row], "core" if cores.has_pairs else "CPU"
     strip_width = min(MAX_LOSS_HISTORY_WIDTH, max(0, width // 2 - 4))
     shares = sorted(each.share for each in row if isfinite(each.share))
@@ -148,20 +148,20 @@ def _core_loss_lines(
     share_text = (f"{'–'.join(ends)} %" if ends else "–").rjust(SHARE_WIDTH)
     room = max(0, width - strip_width - len(share_text) - 7)
     name = f"{kind} {cores.name(loss.row, '') if cores.has_pairs else core.cpus[0]}"
-    where = [] if core.l3 is None else [f"L3 {core.l3}"]
-    where += [f"CPUs {cores.cpu_lists[loss.row]}"] if cores.has_pairs else []
+    l3_name = [] if core.l3 is None else [f"L3 {core.l3}"]
+    l3_name += [f"CPUs {cores.cpu_lists[loss.row]}"] if cores.has_pairs else []
     cpus = [*core.cpus]
     if len(row) > 1:
-        name, where = f"+{len(row)} alike", []
+        name, l3_name = f"+{len(row)} alike", []
         cpus = [cpu for each in row for cpu in cores.rows[each.row].cpus]
     room -= len(name)
-    details = next((f"  {', '.join(where[:n])}" for n in (2, 1, 0)
-                    if len(", ".join(where[:n])) + 2 <= room), "")  # fmt: skip
+    details = next((f"  {', '.join(l3_name[:n])}" for n in (2, 1, 0)
+                    if len(", ".join(l3_name[:n])) + 2 <= room), "")  # fmt: skip
     lines: list[list[Run]] = [[
         ("  ", "text"), (episode_style.marker(loss.episode), loss.style), (" ", "text"),
         (name, "bright"), (f"{details:<{max(0, room)}}", "dim"),
         (share_text, loss.style), ("  ", "text"),
-        *_loss_history_runs(past, cpus, interval.time_ns, strip_width, loss.style),
+        *_loss_history_runs(past_episodes, cpus, interval.time_ns, strip_width, loss.style),
     ]]  # fmt: skip
     if len(row) > 1:
         names = " ".join(cores.name(each.row, "") for each in row)
@@ -169,12 +169,12 @@ def _core_loss_lines(
     group = [replace(loss.episode, cpus=[loss.cpu], depth=loss.share)]
     victims = names_of_victims(session, group, interval.tasks) if loss.is_running else None
     styles = loss.style, "text"
-    what = episode_style.sentence_runs(session, group, max(0, width - 4), victims, styles)
+    sentence = episode_style.sentence_runs(session, group, max(0, width - 4), victims, styles)
     pieces = evidence_pieces(loss.episode.cause, loss.episode.evidence)
     evidence, *_ = wrap_line(safe_cells(" · ".join(pieces)), width - 4) or [""]
     if pieces and len(pieces[0]) > width - 4:
         evidence = fit(safe_cells(pieces[0]), width - 4)
-    return [*lines, [("    ", "text"), *what], [("    ", "text"), (evidence, "dim")]]
+    return [*lines, [("    ", "text"), *sentence], [("    ", "text"), (evidence, "dim")]]
 
 
 def _loss_history_runs(

@@ -57,24 +57,24 @@ at a time, in the row of the first."""
 
 
 def has_note_rows(screen: Size) -> bool:
-    least = MIN_SIZE_FOR_NOTES
-    return screen.width >= least.width and screen.height >= least.height
+    min_size = MIN_SIZE_FOR_NOTES
+    return screen.width >= min_size.width and screen.height >= min_size.height
 
 
 def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above: bool) -> Line:
     """Returns the line of a note for a new user in `size` cells, bright if it is the first one
     left. A stroke at cell `x` leads to the line below or, unless `is_above`, to the line above."""
-    key, before, after = TOUR_NOTES[note]
+    key, text_before, text_after = TOUR_NOTES[note]
     is_first = note == settings.tour_notes[0]
     runs: list[Run] = [
         (" " * x, "text"), ("╭─ " if is_above else "╰─ ", "key" if is_first else "dim"),
         (f"{note + 1} of {len(TOUR_NOTES)}  ", "key" if is_first else "dim"),
-        (before, "bright" if is_first else "dim"), (settings.captions[key], "key"),
-        (after, "text" if is_first else "dim"),
+        (text_before, "bright" if is_first else "dim"), (settings.captions[key], "key"),
+        (text_after, "text" if is_first else "dim"),
     ]  # fmt: skip
-    end = f"{settings.captions['back']}: no tour "
-    if is_first and width(runs) + len(end) + 2 <= size:
-        runs = justify(runs, [(end, "dim")], size)
+    hint = f"{settings.captions['back']}: no tour "
+    if is_first and width(runs) + len(hint) + 2 <= size:
+        runs = justify(runs, [(hint, "dim")], size)
     return merge_runs(runs, size), "chosen" if is_first else "calm"
 
 
@@ -123,9 +123,9 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
     def paint(self, visible_width: int) -> None:
         """Paints the lines that have changed. The first `visible_width` cells are visible."""
         painted, self._painted = self._painted, self._lines_with_strips(self.size.height)
-        old = [strip for _, strip in painted]
+        old_strips = [strip for _, strip in painted]
         changed_strips = {y: strip for y, (_, strip) in enumerate(self._painted)
-                          if y >= len(old) or strip is not old[y]}  # fmt: skip
+                          if y >= len(old_strips) or strip is not old_strips[y]}  # fmt: skip
         if changed_strips:
             repaint(self, changed_strips, visible_width)
 

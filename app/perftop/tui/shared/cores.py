@@ -110,8 +110,8 @@ class Cores:
             rows = [row for group in groups for row in group]
             cores = [self.rows[row] for row in rows]
             cpus = [(cpu, core.core_position) for core in cores for cpu in core.positions]
-            shown = np.array([pair for pair in cpus if pair[0] in self.shown_positions], np.intp)
-            self._packages[package] = rows, *shown.reshape(-1, 2).T
+            pairs = np.array([pair for pair in cpus if pair[0] in self.shown_positions], np.intp)
+            self._packages[package] = rows, *pairs.reshape(-1, 2).T
         return self._packages[package]
 
     def names(self, order: str) -> Sequence[str]:

@@ -242,8 +242,8 @@ class RowEpisodes:
         is_awake, count = interval.values["util"] >= MIN_AWAKE_UTIL, len(self._packages)
         awake_counts = np.bincount(self._package[is_awake], minlength=count)
         for kind, mask in self._mask_by_kind.items():
-            hit = np.bincount(self._package[is_awake & mask], minlength=count)
-            self._package_wide_by_kind[kind] = ((hit > 1) & (2 * hit >= awake_counts)).tolist()
+            hits = np.bincount(self._package[is_awake & mask], minlength=count)
+            self._package_wide_by_kind[kind] = ((hits > 1) & (2 * hits >= awake_counts)).tolist()
 
     def _assign_episodes(self) -> None:
         """Fills the lists by CPU and by package."""
@@ -302,20 +302,20 @@ class RowEpisodes:
 
     def victims_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
         """Returns, by row, the worst episode of cores that lose more than their whole package."""
-        return {i: worst for i, worst in self._worst_by_row(cores) if worst.is_victim}
+        return {i: episode for i, episode in self._worst_by_row(cores) if episode.is_victim}
 
     def lost_shares_by_row(self, cores: Cores) -> dict[int, float]:
         """Returns, by row, the share that each core loses to its worst episode."""
-        worst = ((i, e) for i, e in self._worst_by_row(cores) if is_loss(e.episode))
-        return {i: np.nan_to_num(self.lost_share(episode)) for i, episode in worst}
+        losses = ((i, e) for i, e in self._worst_by_row(cores) if is_loss(e.episode))
+        return {i: np.nan_to_num(self.lost_share(episode)) for i, episode in losses}
 
     def _worst_by_row(self, cores: Cores) -> Iterator[tuple[int, RowEpisode]]:
         """Yields the index and the worst episode of each row on which an episode runs."""
         topology, row_of_cpu = self._session.topology, cores.row_of_cpu
         indexes = {row_of_cpu.get(topology[row].cpu, -1) for row in self._by_row} - {-1}
         for i in sorted(indexes):
-            if (worst := self.worst_on(cores.rows[i].positions)) is not None:
-                yield i, worst
+            if (episode := self.worst_on(cores.rows[i].positions)) is not None:
+                yield i, episode
 
     def lost_share(self, row_episode: RowEpisode) -> float:
         """Returns the share of time, clock or IPC that its worst episode costs; NaN if unknown."""

@@ -297,10 +297,10 @@ def textual_name(key: str) -> str | None:
     from textual.keys import Keys, _character_to_key, format_key
 
     *modifiers, key_name = [key] if len(key) == 1 else key.lower().split("+")
-    named = {textual_key.value.rpartition("+")[2] for textual_key in Keys} - {"return"}
+    known_names = {textual_key.value.rpartition("+")[2] for textual_key in Keys} - {"return"}
     if not _MODIFIERS.issuperset(modifiers):
         return None
-    if len(key_name) == 1 or key_name not in named or not key_name.isalnum():
+    if len(key_name) == 1 or key_name not in known_names or not key_name.isalnum():
         sign = key_name if len(key_name) == 1 else format_key(key_name)
         if len(sign) != 1 or not sign.isprintable() or modifiers == ["shift"]:
             return None
@@ -315,9 +315,9 @@ def key_clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
     """Yields the name of each key with two actions in one view, and both entries in KEYS."""
     views = [[key for key in KEYS if key.scope in scopes] for scopes in SCOPES_BY_VIEW.values()]
     for view in [*views, [key for key in KEYS if key.scope == "app" or key.id in FLEET_KEYS]]:
-        owners: dict[str, Key] = {}
+        entry_by_key: dict[str, Key] = {}
         for key in view:
             for name in keymap.get(key.id, key.keys).split(","):
-                owner = owners.setdefault(name, key)
+                owner = entry_by_key.setdefault(name, key)
                 if owner.action != key.action and name != NO_KEY:
                     yield name, owner, key

@@ -56,8 +56,8 @@ class PackageLines:
         for a folded package without rows, with a bar of SMT states."""
         interval = self._interval
         rows, cpus, cores = self._cores.package_rows(package)
-        every, package_wide = self._episodes.package_episodes(package)
-        marker: Run = (episode_style.marker(every[0]), "alarm") if every else (" ", "text")
+        found, package_wide = self._episodes.package_episodes(package)
+        marker: Run = (episode_style.marker(found[0]), "alarm") if found else (" ", "text")
         unit = "core" if self._cores.has_pairs else "CPU"
         pieces: list[Piece] = [
             (0, [(" ", "text"), marker, (" ", "text"), (package_name(package), "bright")]),
@@ -104,10 +104,10 @@ class PackageLines:
         )
         if not isnan(power):
             limit_text = "" if isnan(limit) else f" of {limit:.0f}"
-            more: list[Run] = (
+            share_runs: list[Run] = (
                 [] if isnan(dram) else [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
             )
-            yield 4, [(f"{power:3.0f}", "text"), (f"{limit_text} W", "dim"), *more]
+            yield 4, [(f"{power:3.0f}", "text"), (f"{limit_text} W", "dim"), *share_runs]
         if not isnan(rate := sum(rates)):
             unit = " GB/s" if isnan(share) else f" GB/s {100 * share:3.0f} % of best"
             yield 5, [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (unit, "dim")]
@@ -119,21 +119,26 @@ class PackageLines:
         to the most frequent cause."""
         if package_wide:
             worst = package_wide[0]
-            return [(f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(), "alarm")]
+            return [
+                (
+                    f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(),
+                    "alarm",
+                )
+            ]
         members = set(rows) if self.victims else set()
-        hit = [victim.episode for row, victim in self.victims.items() if row in members]
-        if not hit:
+        victim_episodes = [victim.episode for row, victim in self.victims.items() if row in members]
+        if not victim_episodes:
             return []
-        causes = [e.cause if e.kind == "neighbour" else e.kind for e in hit]
+        causes = [e.cause if e.kind == "neighbour" else e.kind for e in victim_episodes]
         cause = max(dict.fromkeys(causes), key=causes.count)
         count = causes.count(cause)
         loses = "loses" if count == 1 else "lose"
-        what = kind_of(hit[causes.index(cause)]).loss_text if has_cause else ""
-        text = f"{count} of {count_noun(len(rows), unit)} {loses} {what}".rstrip()
+        loss_name = kind_of(victim_episodes[causes.index(cause)]).loss_text if has_cause else ""
+        text = f"{count} of {count_noun(len(rows), unit)} {loses} {loss_name}".rstrip()
         return [(text, "text")]
 
     def _state_bar(self, cores: Ints, size: int) -> list[Run]:
         """Returns the bar of SMT states, averaged over the cores."""
         states = self._interval.split.states[cores]
-        known = states[~np.isnan(states[:, 3])]
-        return smt_bar(known.mean(axis=0).tolist(), size) if len(known) else []
+        known_states = states[~np.isnan(states[:, 3])]
+        return smt_bar(known_states.mean(axis=0).tolist(), size) if len(known_states) else []

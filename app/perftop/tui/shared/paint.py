@@ -208,13 +208,13 @@ class LineUpdate(CompositorUpdate):
 
     def render_segments(self, console: Console) -> str:
         parts: list[str] = []
-        for place, (strip, visible_cells) in self._lines.items():
-            shown_strip, visible = self._lines_on_terminal.get(place, (None, 0))
+        for cell, (strip, visible_cells) in self._lines.items():
+            shown_strip, visible = self._lines_on_terminal.get(cell, (None, 0))
             text = None
             if isinstance(strip, RenderedStrip) and strip.used_width <= visible_cells == visible:
-                text = strip.difference(shown_strip, *place, console)
+                text = strip.difference(shown_strip, *cell, console)
             if text is None:
-                text = f"{_cursor_sequence(*place)}{strip.crop(0, visible_cells).render(console)}"
+                text = f"{_cursor_sequence(*cell)}{strip.crop(0, visible_cells).render(console)}"
             parts.append(text)
         return "".join(parts)
 
@@ -278,18 +278,18 @@ class DirectScreen(TerminalSized, Screen[None]):
             self._visible, self._uncovered = visible, _uncovered_regions(visible, self)
         lines: dict[ScreenCell, tuple[Strip, int]] = {}
         for widget, new_lines, visible_cells in collected:
-            place = self._uncovered.get(widget)
-            if place is None or place.width < visible_cells:
+            region = self._uncovered.get(widget)
+            if region is None or region.width < visible_cells:
                 return False
-            x, y, _, height = place
+            x, y, _, height = region
             for line_y, strip in new_lines.items():
                 if line_y < height:
                     # A scrollbar may be to the right of the strip.
                     lines[x, y + line_y] = strip, visible_cells
         if lines:
-            shown = self._lines_on_terminal if app.display_count == self._display_count else {}
-            app._display(self, LineUpdate(lines, shown))  # noqa: SLF001
-            self._lines_on_terminal, self._display_count = {**shown, **lines}, app.display_count
+            known = self._lines_on_terminal if app.display_count == self._display_count else {}
+            app._display(self, LineUpdate(lines, known))  # noqa: SLF001
+            self._lines_on_terminal, self._display_count = {**known, **lines}, app.display_count
         return True
 
 

@@ -53,12 +53,12 @@ class RowNumbers:
         self, reader: RowReader, interval: Interval, rows: Sequence[int] | None = None
     ) -> None:
         """`rows`: indexes of rows; None: all rows."""
-        chosen = slice(None) if rows is None else np.array(rows, np.intp)
+        chosen_rows = slice(None) if rows is None else np.array(rows, np.intp)
         self.reader, self.interval = reader, interval
-        self._cpus, self._cores = reader.cpus[chosen], reader.core_index[chosen]
-        self.is_online: Bools = interval.online[self._cpus] & reader.has_thread[chosen]
+        self._cpus, self._cores = reader.cpus[chosen_rows], reader.core_index[chosen_rows]
+        self.is_online: Bools = interval.online[self._cpus] & reader.has_thread[chosen_rows]
         ceilings_hz = interval.ceiling_hz[self._cores]
-        self.ceiling_hz: Floats = np.where(reader.is_ceiled[chosen], ceilings_hz, np.nan)
+        self.ceiling_hz: Floats = np.where(reader.is_ceiled[chosen_rows], ceilings_hz, np.nan)
         self.util = self.values("util")
         self._numbers: dict[str, list[list[float]]] = {}
 
@@ -128,8 +128,8 @@ class RowNumbers:
         """Returns, by CPU, whether a counter of this metric is suspect; None if none is."""
         if key not in ROW_NUMBER_KEYS or not self.interval.doubts.any():
             return None
-        suspect = suspect_rows(key, self.reader.session, self.interval)
-        by_cpu: list[list[bool]] = suspect[self._cpus].tolist()
+        suspect_cpus = suspect_rows(key, self.reader.session, self.interval)
+        by_cpu: list[list[bool]] = suspect_cpus[self._cpus].tolist()
         return by_cpu
 
     def split(self) -> tuple[list[list[float]], list[list[float]], list[int]]:
@@ -301,9 +301,9 @@ def ordered_rows(
         rows.sort(key=worst_first_keys(cores, session, interval).__getitem__)
     elif settings.order == "task":
         names = [_first_task_name(core.cpus, interval) for core in cores.rows]
-        named = sorted((row for row in rows if names[row]), key=names.__getitem__)
+        named_rows = sorted((row for row in rows if names[row]), key=names.__getitem__)
         unnamed_rows = [row for row in rows if not names[row]]
-        return [*(named[::-1] if settings.reverse else named), *unnamed_rows]
+        return [*(named_rows[::-1] if settings.reverse else named_rows), *unnamed_rows]
     elif settings.order != "topology":
         values = _values(cores, settings.order, session, interval)
         fill = inf if settings.reverse else -inf  # unknown values are last in both directions
@@ -316,10 +316,11 @@ def worst_first_keys(cores: Cores, session: Session, interval: Interval) -> list
     then the load of its CPUs. Both have coarse steps, so that small changes move no row."""
     episodes = episode_style.RowEpisodes(session)
     episodes.read(interval)
-    lost = episodes.lost_shares_by_row(cores)
+    lost_shares = episodes.lost_shares_by_row(cores)
     loads = np.nansum(RowReader(session, cores).read(interval).util, axis=1).tolist()
     return [
-        -(100 * round(lost.get(row, 0.0), 2) + round(load, 1)) for row, load in enumerate(loads)
+        -(100 * round(lost_shares.get(row, 0.0), 2) + round(load, 1))
+        for row, load in enumerate(loads)
     ]
 
 

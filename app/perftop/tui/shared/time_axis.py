@@ -350,10 +350,10 @@ def tick_line(
     in this line, but cover no markers or running episodes. `history_start`: Unix time at which the
     history begins, for the cells before it."""
     line = axis_rule(axis, episodes)
-    named = {cell for moment in marks for cell in draw_mark(line, axis, moment)}
-    free = {cell for cell, run in enumerate(line) if run == _RULE} - named
+    label_cells = {cell for moment in marks for cell in draw_mark(line, axis, moment)}
+    free = {cell for cell, run in enumerate(line) if run == _RULE} - label_cells
     if times_inside:
-        _draw_times(line, axis, ticks, named)
+        _draw_times(line, axis, ticks, label_cells)
     else:
         for cell, _ in ticks:
             if cell in free:
@@ -370,8 +370,8 @@ def _draw_times(
     line: list[Run], axis: Axis, ticks: Iterable[Tick], label_cells: set[int]
 ) -> None:  # fmt: skip
     """Draws the times onto the line. They may cover its rule and the strokes of ended episodes."""
-    bare = _RULE, (" ", "text"), *_ENDED_STROKES
-    used_cells = label_cells | {cell for cell, run in enumerate(line) if run not in bare}
+    free_runs = _RULE, (" ", "text"), *_ENDED_STROKES
+    used_cells = label_cells | {cell for cell, run in enumerate(line) if run not in free_runs}
     for cell, text in ticks:
         start = cell - len(text) // 2 - 1
         end = start + len(text) + 2

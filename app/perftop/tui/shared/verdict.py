@@ -113,9 +113,9 @@ class Verdict:
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
         """Returns whether the verdict's cause is no episode and costs more than these groups."""
-        worst = next((group for group in groups if kind_of(group[0]).is_wrong), None)
-        unseen = self.level > 0 and not self.has_episodes
-        return unseen and (worst is None or self.lost_cpus > total_cost(worst))
+        worst_group = next((group for group in groups if kind_of(group[0]).is_wrong), None)
+        is_unlisted = self.level > 0 and not self.has_episodes
+        return is_unlisted and (worst_group is None or self.lost_cpus > total_cost(worst_group))
 
 
 class _VerdictCache:
@@ -215,10 +215,10 @@ class _VerdictCache:
         worst. If the cause has ended, the verdict covers only the time since its end."""
         now_ns, self._waiting_s = session.now_ns, session.run_times.waiting_s
         totals = session.totals()
-        wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
+        wanted_s, lost_ratio = totals.losses.whole_s, totals.losses.lost_ratio
         if len(self._loss_sums) > 1 and now_ns - self._loss_sums[-2][0] <= HISTORY_STEP_NS:
             self._loss_sums.pop()
-        self._loss_sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
+        self._loss_sums.append((now_ns, wanted_s, wanted_s * lost_ratio if wanted_s else 0.0))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
                 self._worst = None  # the verdict on the whole job includes this loss
@@ -259,9 +259,9 @@ class _VerdictCache:
         return replace(verdict, duration_text=duration_text).with_first_evidence(duration_text)
 
     def _end_loss(self, worst: Verdict, session: Session, totals: Totals) -> None:
-        """Stores the sentence on a loss that has ended. `worst`: its verdict of the greatest
-        severity. Waiting tasks are listed as an episode, unless a detector does that, which it does
-        for a watched job."""
+        """Stores the sentence on a loss that has ended. `worst`: its verdict of the
+        greatest severity. Waiting tasks are listed as an episode, unless a detector does that,
+        which it does for a watched job."""
         assert worst.report is not None
         start_ns, end_ns = self._worst_since_ns, session.now_ns
         # Tasks on one of many CPUs can lose much of their time, but little of that of the machine.
@@ -274,9 +274,9 @@ class _VerdictCache:
                 break
             end_ns = state.end_ns
         past = _verdict(session, worst.report.totals, session.snapshot, is_past=True)
-        lasted = running_time(max(1, (end_ns - start_ns) // 10**9))
+        length_text = running_time(max(1, (end_ns - start_ns) // 10**9))
         self._worst = None
-        self._last_loss = worst.cause, f"for {lasted}: {past.text}", end_ns
+        self._last_loss = worst.cause, f"for {length_text}: {past.text}", end_ns
         is_listed = worst.cause != WAIT_CAUSE or session.neighbours.watched_job.name is not None
         if worst.level == 2 and end_ns > start_ns and not is_listed:
             first = worst.report.named_findings[0]
@@ -376,27 +376,29 @@ def _verdict(
         text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)  # fmt: skip
     interval = session.interval_for(totals, snapshot)
-    why = brief_report(session, is_past=is_past, totals=totals, interval=interval)
-    text = answer(why).removesuffix(".")
-    losses = _losses_by_name(why.findings)
-    if not why.named_findings:
-        sign = CALM_SIGN if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
-        verdict = Verdict(text, _calm_evidence(session, why, is_past=is_past), sign, 0.0)
+    report = brief_report(session, is_past=is_past, totals=totals, interval=interval)
+    text = answer(report).removesuffix(".")
+    losses = _losses_by_name(report.findings)
+    if not report.named_findings:
+        sign = (
+            CALM_SIGN if report.totals.times.has_waits and isfinite(report.sums.lost_ratio) else "·"
+        )
+        verdict = Verdict(text, _calm_evidence(session, report, is_past=is_past), sign, 0.0)
     else:
-        first = why.named_findings[0]
+        first = report.named_findings[0]
         has_episodes = first.active_s is not None and first.cause[1] != "scheduler"
         running = MIN_ALARM_SHARE if first.is_running and has_episodes else 0.0
         is_new = has_episodes and first.text not in text
         pieces = (*((first.text,) if is_new else ()), *first.evidence)
         verdict = Verdict(
             text, pieces, _marker(first.cause[0]), max(first.share, first.victim_share, running),
-            first.lost_s / max(1e-9, why.totals.elapsed_s), first.cause,
-            round(1e9 * (why.totals.elapsed_s if first.active_s is None else first.active_s)),
+            first.lost_s / max(1e-9, report.totals.elapsed_s), first.cause,
+            round(1e9 * (report.totals.elapsed_s if first.active_s is None else first.active_s)),
             has_episodes=has_episodes, remedy=first.hint,
         )  # fmt: skip
     return replace(
-        verdict, is_past=is_past, losses=losses, wanted_s=why.sums.whole_s,
-        span_s=why.totals.elapsed_s, report=why,
+        verdict, is_past=is_past, losses=losses, wanted_s=report.sums.whole_s,
+        span_s=report.totals.elapsed_s, report=report,
     )  # fmt: skip
 
 
@@ -415,22 +417,22 @@ def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
         name = kind if kind == "ramp" else name
         if kind == "neighbour" and cause != "scheduler":
             name = finding.culprit
-        before = losses.get(name, Loss(0.0, _marker(kind), name))
-        losses[name] = before._replace(share=before.share + finding.share)
+        known_loss = losses.get(name, Loss(0.0, _marker(kind), name))
+        losses[name] = known_loss._replace(share=known_loss.share + finding.share)
     return tuple(sorted(losses.values(), key=lambda loss: -loss.share))
 
 
-def _calm_evidence(session: Session, why: Report, *, is_past: bool) -> tuple[str, ...]:
+def _calm_evidence(session: Session, report: Report, *, is_past: bool) -> tuple[str, ...]:
     """Returns the evidence of a calm verdict: how busy the CPUs were, the span (with its end if it
     `is_past`), and its samples."""
     pieces = []
-    busy = why.interval.values.mean("util", session.selected)
-    if why.job is None and isfinite(busy):
+    busy = report.interval.values.mean("util", session.selected)
+    if report.job is None and isfinite(busy):
         pieces.append(f"CPUs {short_percent(busy)} busy")
-    samples = count_noun(why.totals.sample_count, "sample")
+    samples = count_noun(report.totals.sample_count, "sample")
     if is_past:
-        return (*pieces, _past_span_text(session, why.totals), samples)
-    return (*pieces, f"{long_duration(round(why.totals.elapsed_s * 1e9))}, {samples}")
+        return (*pieces, _past_span_text(session, report.totals), samples)
+    return (*pieces, f"{long_duration(round(report.totals.elapsed_s * 1e9))}, {samples}")
 
 
 def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = ()) -> Line:
@@ -502,8 +504,8 @@ def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
     length_cells = round(size * min(1.0, verdict.span_s / (VERDICT_SPAN_NS / 1e9)))
     if not verdict.wanted_s > 0 or not length_cells:
         return [(" " * size, "text")]
-    worst = "warn" if verdict.level < 2 or verdict.is_past else "alarm"
-    keys = ["user-8", worst, *_CAUSE_STYLES]
+    worst_style = "warn" if verdict.level < 2 or verdict.is_past else "alarm"
+    keys = ["user-8", worst_style, *_CAUSE_STYLES]
     ends = [1 - verdict.lost_share]
     for loss in verdict.losses:
         ends.append(ends[-1] + loss.share)
@@ -556,8 +558,8 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
         ("ran ", "dim"), (f"{verdict.wanted_s - lost_s:.1f} s", "text"), (f", {verb} ", "dim"),
         (lost_text, "text"),
     ]  # fmt: skip
-    whole = f"of the time tasks want{'ed' if verdict.is_past else ''}: "
-    return [[(whole, "dim"), *parts], parts]
+    base_text = f"of the time tasks want{'ed' if verdict.is_past else ''}: "
+    return [[(base_text, "dim"), *parts], parts]
 
 
 def _loss_history_runs(verdict: Verdict) -> list[Run]:

@@ -64,7 +64,7 @@ def kind_name(episode: Episode) -> str:
 
 
 def episode_line(
-    session: Session, episode: Episode, shown: Sequence[Column], names: Sequence[str] | None
+    session: Session, episode: Episode, shown_columns: Sequence[Column], names: Sequence[str] | None
 ) -> list[Run]:
     """Returns the line of an episode. The line is dim if the episode is older than the history.
     `names`: the tasks that lose time during a running episode."""
@@ -73,7 +73,7 @@ def episode_line(
     time_style = severity if not has_ended else "text" if in_history else "dim"
     is_faded = has_ended and not (in_history and episode_style.is_loss(episode))
     style = "dim" if is_faded else severity
-    text_style, room = style if has_ended else "bright", shown[-1].room
+    text_style, room = style if has_ended else "bright", shown_columns[-1].room
     styles = style, text_style
     cells: dict[str, Cell] = {
         "start": (clock_time(session.unix(episode.start_ns)), time_style),
@@ -85,7 +85,7 @@ def episode_line(
     return [
         (" ", "text"),
         (episode_style.marker(episode), "dim" if has_ended else severity),
-        *columns.join_columns(shown, [cells[column.key] for column in shown]),
+        *columns.join_columns(shown_columns, [cells[column.key] for column in shown_columns]),
     ]
 
 
@@ -117,14 +117,14 @@ def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> li
     episodes of each kind."""
     kinds = Counter(map(kind_name, episodes))
     counts = [(f"{kind.marker} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
-    named = [" ".join(count) for count in counts]
+    count_texts = [" ".join(count) for count in counts]
     if marks := kinds["mark"]:
-        named.append(count_noun(marks, "mark"))
+        count_texts.append(count_noun(marks, "mark"))
     total = f"{len(episodes)} in {long_duration(max(0, session.until_ns - session.hello.raw_ns))}"
     short_text = "  ".join([total, *(count for count, _ in counts)])
-    candidates = ("   ".join([total, *named]), short_text, total)
-    remainder = next((text for text in candidates if len(text) <= size - 15), "")
-    return [(" ", "text"), *panel_title("episodes", remainder, max(1, size - 2))]
+    candidates = ("   ".join([total, *count_texts]), short_text, total)
+    length_text = next((text for text in candidates if len(text) <= size - 15), "")
+    return [(" ", "text"), *panel_title("episodes", length_text, max(1, size - 2))]
 
 
 def duration_text(session: Session, episode: Episode) -> str:
@@ -179,9 +179,9 @@ def empty_list_lines(
             undetected.add(kind_key)
             reasons = (missing_reasons[key] for key in missing_keys if key in missing_reasons)
             names_by_reason.setdefault(next(reasons, UNCOUNTED_REASON), []).append(name)
-    place = "on the CPUs of the filter" if is_filtered else "so far"
-    other = "other " * has_losses
-    lines: list[list[Run]] = [[(f" no {other}episodes {place}; perftop detects:", "text")]]
+    scope_text = "on the CPUs of the filter" if is_filtered else "so far"
+    prefix = "other " * has_losses
+    lines: list[list[Run]] = [[(f" no {prefix}episodes {scope_text}; perftop detects:", "text")]]
     room = 0
     for key, kind in KINDS.items():
         if key not in undetected:
@@ -292,10 +292,10 @@ class Episodes(PaneledView, CursorCanvas):
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             )  # fmt: skip
 
-        ended = [*session.ended, *session.marks]
-        inputs = cpus, len(ended), *map(id, (*ended[:1], *ended[-1:]))
+        ended_and_marks = [*session.ended, *session.marks]
+        inputs = cpus, len(ended_and_marks), *map(id, (*ended_and_marks[:1], *ended_and_marks[-1:]))
         if inputs != self._ended_episodes[0]:
-            self._ended_episodes = inputs, sort(ended)
+            self._ended_episodes = inputs, sort(ended_and_marks)
         return [*sort(session.running), *self._ended_episodes[1]]
 
     def line(self, y: int) -> Line:
@@ -316,8 +316,8 @@ class Episodes(PaneledView, CursorCanvas):
         try to open it."""
         if not self._is_refused or (first_ns := session.past.first_ns) is None:
             return []
-        since = clock_time(session.unix(first_ns))
-        return [(f" that moment is no longer kept: history begins at {since}", "text")]
+        start_text = clock_time(session.unix(first_ns))
+        return [(f" that moment is no longer kept: history begins at {start_text}", "text")]
 
     # --- the cursor
 
@@ -364,9 +364,9 @@ class Episodes(PaneledView, CursorCanvas):
             self._is_refused = True
             self.draw()
             return False
-        affected = set(episode.cpus)
-        hit = [place.cpus for place in self.cores.rows if not affected.isdisjoint(place.cpus)]
-        if hit:
-            self.settings.cpu = next((c[0] for c in hit if self.settings.cpu in c), hit[0][0])
+        affected_cpus = set(episode.cpus)
+        rows = [row.cpus for row in self.cores.rows if not affected_cpus.isdisjoint(row.cpus)]
+        if rows:
+            self.settings.cpu = next((c[0] for c in rows if self.settings.cpu in c), rows[0][0])
         self.post_message(self.MomentRequested(episode_moment(session, episode, self.interval)))
-        return bool(hit)
+        return bool(rows)

@@ -142,11 +142,11 @@ def find_flows(
 
 def join_flows(parts: Sequence[Flow]) -> Flow:
     """Returns the sum of these flows, with the names and the cause of the first."""
-    whole = replace(parts[0], lost_s=0.0, pairs={}, wanted_s={})
+    total = replace(parts[0], lost_s=0.0, pairs={}, wanted_s={})
     for flow in parts:
         for (taker, victim, cpu), seconds in flow.pairs.items():
-            whole.add(taker, victim, cpu, seconds, flow.wanted_s[victim, cpu])
-    return whole
+            total.add(taker, victim, cpu, seconds, flow.wanted_s[victim, cpu])
+    return total
 
 
 class _ReportTasks:
@@ -177,8 +177,8 @@ class _ReportTasks:
             victims = {(min(self._job_pids, default=0), self._report.job): 1.0}
             times = {task: TaskTimes("", self._job_s.get(cpu, 0.0)) for task in victims}
         for victim, lost in victims.items():
-            known = times.get(victim, TaskTimes(""))
-            wanted_s = known.wanted_s if is_wait else known.run_s + known.wait_s
+            run = times.get(victim, TaskTimes(""))
+            wanted_s = run.wanted_s if is_wait else run.run_s + run.wait_s
             takers = self._other_run_times(victim, cpu) if is_wait else self._culprits(cause, cpu)
             for taker, part in _weights_to_parts(takers).items():
                 yield taker, victim, lost * part, wanted_s
@@ -211,10 +211,10 @@ class _ReportTasks:
 
 def _weights_to_parts(weights: Weights) -> dict[Task, float]:
     """Returns the weights as shares that add up to 1, without tasks whose share is small."""
-    whole = sum(weights.values())
-    large = {task: w for task, w in weights.items() if w >= max(1e-9, MIN_FLOW_SHARE * whole)}
-    whole = sum(large.values())
-    return {task: w / whole for task, w in large.items()} or {UNKNOWN_TASK: 1.0}
+    total = sum(weights.values())
+    large = {task: w for task, w in weights.items() if w >= max(1e-9, MIN_FLOW_SHARE * total)}
+    total = sum(large.values())
+    return {task: w / total for task, w in large.items()} or {UNKNOWN_TASK: 1.0}
 
 
 # --- the details of a flow
@@ -243,8 +243,8 @@ def flow_details(
                 and not cpus.keys().isdisjoint(e.cpus)]  # fmt: skip
     running = [e for e in episodes if is_running_at(e, end_ns)]
     newest = max(episodes, key=lambda e: e.start_ns, default=None)
-    belief = finding.confidence if finding is not None else "unknown"
-    texts = [("cause", f"{CAUSE_EXPLANATIONS.get(flow.cause, flow.cause)}; {belief}")]
+    confidence = finding.confidence if finding is not None else "unknown"
+    texts = [("cause", f"{CAUSE_EXPLANATIONS.get(flow.cause, flow.cause)}; {confidence}")]
     evidence = [] if newest is None else evidence_pieces(flow.cause, newest.evidence)
     if finding is not None and is_largest and (flow.cause == WAIT_CAUSE[1] or not evidence):
         evidence = finding.evidence
@@ -252,27 +252,27 @@ def flow_details(
         texts.append(("evidence", safe_cells(" · ".join(evidence))))
     if running:
         start_ns = min(e.start_ns for e in running)
-        since = f"{time_of_day(session.unix(start_ns))}, {long_duration(end_ns - start_ns)}"
+        start = f"{time_of_day(session.unix(start_ns))}, {long_duration(end_ns - start_ns)}"
         count = len({e.start_ns for e in episodes})
-        texts.append(("since", since + (f"; {count} times in the last hour" if count > 1 else "")))
+        texts.append(("since", start + (f"; {count} times in the last hour" if count > 1 else "")))
     elif is_largest and cause_duration:
         texts.append(("lasting", cause_duration))
-    place = short_cpu_list(cpus, MAX_CPU_LIST_WIDTH)
+    cpu_list = short_cpu_list(cpus, MAX_CPU_LIST_WIDTH)
     pairs = len({pair[:2] for pair in flow.pairs})
-    texts.append(("where", f"{count_noun(pairs, 'pair')} on {place}" if pairs > 1 else place))
+    texts.append(("where", f"{count_noun(pairs, 'pair')} on {cpu_list}" if pairs > 1 else cpu_list))
     if command := _remedy(session, flow, finding, is_largest=is_largest):
         texts.append(("try", safe_cells(command)))
-        named, takers = _COMMAND_PID.findall(command), {pid for pid, _, _ in flow.pairs} - {0}
-        scope = f"for all {len(takers)}" if 0 < len(named) < len(takers) else "expected"
+        named_pids, takers = _COMMAND_PID.findall(command), {pid for pid, _, _ in flow.pairs} - {0}
+        scope = f"for all {len(takers)}" if 0 < len(named_pids) < len(takers) else "expected"
         texts.append(("", f"{scope}: {_gain_text(flow, newest)}"))
     return texts
 
 
-def _gain_text(flow: Flow, newest: Episode | None) -> str:
-    victim, evidence = flow.names[1], {} if newest is None else newest.evidence
-    ipc, alone = (evidence.get(key) for key in ("ipc", "ipc_alone"))
-    if isinstance(ipc, float) and isinstance(alone, float):
-        return f"{victim} back to IPC {alone:.2f}, from {ipc:.2f}"
+def _gain_text(flow: Flow, episode: Episode | None) -> str:
+    victim, evidence = flow.names[1], {} if episode is None else episode.evidence
+    ipc, ipc_alone = (evidence.get(key) for key in ("ipc", "ipc_alone"))
+    if isinstance(ipc, float) and isinstance(ipc_alone, float):
+        return f"{victim} back to IPC {ipc_alone:.2f}, from {ipc:.2f}"
     return f"{victim} gets back up to {flow.lost_s:.1f} s, {whole_percent(flow.share)} of its time"
 
 
@@ -284,14 +284,14 @@ def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest
         takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds
     remedies = []
     if finding is not None and is_largest:  # the cause may have culprits outside this flow, too
-        named = {int(pid) for pid in _COMMAND_PID.findall(finding.hint)}
-        remedies = [finding.hint] if named <= {pid for pid, _ in takers} else []
+        named_pids = {int(pid) for pid in _COMMAND_PID.findall(finding.hint)}
+        remedies = [finding.hint] if named_pids <= {pid for pid, _ in takers} else []
     for pid, comm in sorted(takers, key=lambda task: -takers[task]) if flow.cause else ():
         if flow.cause == WAIT_CAUSE[1] and pid and comm != flow.victim:
             remedies.append(remedy_against(session, pid, comm))
         elif flow.cause != WAIT_CAUSE[1]:
-            who = {"who": [TaskOnCpu(pid, comm, -1)]} if pid else {}
-            episode = Episode("neighbour", [], 0, cause=flow.cause, evidence=who)
+            evidence = {"who": [TaskOnCpu(pid, comm, -1)]} if pid else {}
+            episode = Episode("neighbour", [], 0, cause=flow.cause, evidence=evidence)
             remedies.append(remedy(session, ("neighbour", flow.cause), episode, [*flow.cpus]))
     running = {str(activity.task.pid) for row in session.topology
                for activity in session.snapshot.activity_on(str(row.cpu))}  # fmt: skip

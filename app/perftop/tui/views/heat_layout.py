@@ -236,11 +236,11 @@ def _package_lines(
     """Returns the lines of a package below its heading."""
     cells_per_line, groups_beside = trial.fit_groups(groups)
     lines: list[list[LinePart]] = []
-    above, below = trial.cell.blank_lines > 0, trial.cell.blank_lines > 1
+    has_line_above, has_line_below = trial.cell.blank_lines > 0, trial.cell.blank_lines > 1
     for first in range(0, len(groups), groups_beside):
         block = groups[first : first + groups_beside]
         for start in range(0, max(len(group.rows) for group in block), cells_per_line):
-            lines += [[]] * above
+            lines += [[]] * has_line_above
             for line in range(trial.cell.height):
                 parts: list[LinePart] = []
                 for i, group in enumerate(block):
@@ -256,7 +256,7 @@ def _package_lines(
                         width = len(cells) * (trial.cell.width + 1) + 1
                         parts.append(LinePart(x + trial.margin, width, cells, line))
                 lines.append(parts)
-            lines += [[]] * below
+            lines += [[]] * has_line_below
     return [*lines, []] if trial.cell.blank_lines == 1 else lines
 
 

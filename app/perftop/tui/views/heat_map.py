@@ -99,8 +99,8 @@ class HeatValues:
         self.scale: Scale = field_scale(self.field, values[session.selected], previous_scale)
         self.unit = value_unit(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
-        suspect = suspect_rows(self.field.key, session, interval)
-        self.suspect_positions: set[int] = set(np.flatnonzero(suspect).tolist())
+        is_suspect = suspect_rows(self.field.key, session, interval)
+        self.suspect_positions: set[int] = set(np.flatnonzero(is_suspect).tolist())
         self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
         """The step of each CPU on the heat ramp."""
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
@@ -143,14 +143,14 @@ class HeatValues:
             pieces.append((3, [("┏━┓", "alarm"), (" loses now   ", "dim"), ("┌─┐", "over"),
                                (" within 1 min", "dim")]))  # fmt: skip
         runs = fit_line(pieces, size - 1, 3)
-        lead = "   next: "
-        room, text = size - width(runs) - len(lead), ""
+        label = "   next: "
+        room, text = size - width(runs) - len(label), ""
         for name in self.other_names:
             longer_text = f"{text} · {name}" if text else name
             if len(longer_text) > room:
                 break
             text = longer_text
-        return [*runs, (lead, "faint"), (text, "dim")] if text else runs
+        return [*runs, (label, "faint"), (text, "dim")] if text else runs
 
     def legend(
         self, cell: CellSize, size: int, losses: Sequence[CoreLoss], *, is_requested: bool
@@ -160,18 +160,18 @@ class HeatValues:
         for the worst core although no core loses anything."""
         wordings, room = self._cell_explanations(cell), size - LOSSES_WIDTH
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
-        left: list[Run] = [(" ", "text"), *wording]
-        if size - width(left) - LOSSES_WIDTH >= MARKERS_WIDTH:
+        start: list[Run] = [(" ", "text"), *wording]
+        if size - width(start) - LOSSES_WIDTH >= MARKERS_WIDTH:
             idle = "idle or " if self.field.while_running else ""
-            left += [
+            start += [
                 ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
                 (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
             ]  # fmt: skip
-        room = size - width(left) - 3
+        room = size - width(start) - 3
         right = self._worst(losses, room)
         if is_requested and len(NO_LOSS_TEXT) <= room:
             right = [(NO_LOSS_TEXT, "bright")]
-        return justify(left, right, size - 1)
+        return justify(start, right, size - 1)
 
     def _worst(self, losses: Sequence[CoreLoss], room: int) -> list[Run]:
         """Returns as many of the losing cores as fit, the worst first, and the number of the
@@ -298,15 +298,15 @@ class HeatMap(PaneledView):
         header_lines = 0 if self.is_tiny else HEADER_LINES
         height = self.size.height - FOOTER_LINES - offline_lines - header_lines
         losing = {cores.rows[loss.row].package for loss in self._losses} | {selected_package}
-        calm, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
+        calm_packages, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
         while True:
             self._heat_layout = heat_layout(
                 groups, ids, names, cores.max_threads, self.width, height,
                 ascii_=self.settings.ascii, folded=folded,
             )  # fmt: skip
-            if len(self._heat_layout.lines) <= height or not calm:
+            if len(self._heat_layout.lines) <= height or not calm_packages:
                 break
-            folded.add(calm.pop())
+            folded.add(calm_packages.pop())
         self._folded_packages = frozenset(ids[i] for i in folded)
         texts = [f" off   CPUs {ranges(cores.offline_cpus)}"] if offline_lines else []
         texts += [] if cores.rows else [" no CPU matches the filter"]
@@ -343,24 +343,24 @@ class HeatMap(PaneledView):
         """Makes the markers beside cells: the marker of suspect values; for a core that loses
         something, a ring or, if there is no room, the marker of the episode; and the cursor, which
         replaces all others."""
-        before, after = dict[int, Run](), dict[int, Run]()
+        left_markers, right_markers = dict[int, Run](), dict[int, Run]()
         for row, core in enumerate(self.cores.rows) if heat.suspect_positions else ():
             if not heat.suspect_positions.isdisjoint(core.positions):
-                before[row] = (DOUBTED_SIGN, "dim")
+                left_markers[row] = (DOUBTED_SIGN, "dim")
         selected = self.selected_row
         for loss in self._losses:
             if self._heat_layout.cell.blank_lines:
-                before[loss.row] = after[loss.row] = ring_side(loss)
+                left_markers[loss.row] = right_markers[loss.row] = ring_side(loss)
             elif loss.is_running:
-                before[loss.row] = episode_style.marker(loss.episode), loss.style
+                left_markers[loss.row] = episode_style.marker(loss.episode), loss.style
                 if loss.row == selected:
-                    after[loss.row] = before[loss.row]
+                    right_markers[loss.row] = left_markers[loss.row]
         has_rings = self._heat_layout.cell.blank_lines > 0
         self._edges = ring_edges(self._heat_layout, self._losses) if has_rings else {}
         if selected is not None:
-            before[selected] = theme.CURSOR_SIGNS[0], "mark"
-            after.setdefault(selected, (theme.CURSOR_SIGNS[1], "mark"))
-        self._left_markers, self._right_markers = before, after
+            left_markers[selected] = theme.CURSOR_SIGNS[0], "mark"
+            right_markers.setdefault(selected, (theme.CURSOR_SIGNS[1], "mark"))
+        self._left_markers, self._right_markers = left_markers, right_markers
 
     def _make_side(self, selected: int | None) -> None:
         """Makes the lines beside the map: the worst cores, and the numbers of the selected one."""
@@ -375,8 +375,8 @@ class HeatMap(PaneledView):
             numbers = [*self._remedy_lines(size), *numbers]
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns
-        shown = [(loss.row, loss.is_running) for loss in self._losses]
-        inputs = moment, shown, selected, size, room, self.session
+        loss_states = [(loss.row, loss.is_running) for loss in self._losses]
+        inputs = moment, loss_states, selected, size, room, self.session
         if self._worst[0] != inputs:
             self._worst = inputs, worst_core_lines(
                 self.session, self.interval, self.cores, self._losses, selected, size, room
@@ -394,8 +394,8 @@ class HeatMap(PaneledView):
         if verdict is not None and verdict.remedy:
             key = title_key(self.settings.captions["try"], "copy", size)
             lines.append((panel_title("try", "", size, key), None))
-            first, *rest = wrap_line(safe_cells(verdict.remedy), size - 2)
-            texts = [first, fit(" ".join(rest), size - 2)]  # the key shows a longer one in full
+            first, *further = wrap_line(safe_cells(verdict.remedy), size - 2)
+            texts = [first, fit(" ".join(further), size - 2)]  # the key shows a longer one in full
             lines += [([(f"  {text}", "key")], None) for text in texts]
         return [*lines, *[([], None)] * REMEDY_LINES][:REMEDY_LINES]
 
@@ -409,9 +409,9 @@ class HeatMap(PaneledView):
         if len(rows) == count:
             return ""
         losing = sum(loss.is_running and loss.row not in rows for loss in self._losses)
-        more = f" ({losing} {'loses' if losing == 1 else 'lose'})" if losing else ""
+        losing_text = f" ({losing} {'loses' if losing == 1 else 'lose'})" if losing else ""
         zoom = f"package {self._package_ids[0]} only · " if self._is_zoomed else ""
-        return f"{zoom}{count - len(rows)} of {count} out of sight{more}"
+        return f"{zoom}{count - len(rows)} of {count} out of sight{losing_text}"
 
     def target_at(self, x: int, y: int) -> ClickTarget:
         return super().target_at(x, y - FOOTER_LINES)  # The last line of the map is not a panel.
@@ -443,11 +443,11 @@ class HeatMap(PaneledView):
         assert heat is not None
         runs: list[Run] = []
         levels, width, gap = heat.levels, cell.width, (" ", "text")
-        before, after, closing_run = self._left_markers, self._right_markers, gap
+        left_markers, right_markers, closing_run = self._left_markers, self._right_markers, gap
         is_of_core = heat.field.of_core
         for row in part.cells:
-            runs.append(before.get(row, closing_run))
-            closing_run = after.get(row, gap)
+            runs.append(left_markers.get(row, closing_run))
+            closing_run = right_markers.get(row, gap)
             cpus = self.cores.rows[row].positions
             is_single = is_of_core or len(cpus) == 1
             if cell.has_halves and not is_single:

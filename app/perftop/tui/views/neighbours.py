@@ -89,8 +89,8 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
     and the seconds per row. The thickness of a ribbon is the lost time. Flows that do not fit are
     left out, the smallest first."""
     for count, row_s in product(range(len(flows), 0, -1), ROW_SCALES_S):
-        shown = flows[:count]
-        left, right = (_RibbonSide(shown, side, row_s) for side in (0, 1))
+        shown_flows = flows[:count]
+        left, right = (_RibbonSide(shown_flows, side, row_s) for side in (0, 1))
         height = max(left.height, right.height)
         if height <= rows:
             break
@@ -102,7 +102,7 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
         along = x / max(1, middle - 1)
         along *= along * (3 - 2 * along)
         eighths: list[str] = [""] * (8 * height)
-        for i, flow in enumerate(shown):
+        for i, flow in enumerate(shown_flows):
             top = left.ribbon_starts[i] + (right.ribbon_starts[i] - left.ribbon_starts[i]) * along
             thickness, colours = 8 * flow.lost_s / row_s, _COLOURS[flow.cause]
             stripes = min(len({pair[:2] for pair in flow.pairs}), max(1, int(thickness / 8)))
@@ -112,7 +112,7 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
                 eighths[y] = colours[stripe % len(colours)]
         columns.append([_ribbon_cell(eighths[y : y + 8]) for y in range(0, 8 * height, 8)])
     lines = [join_cells([column[y] for column in columns]) for y in range(height)]
-    for i, flow in enumerate(shown):
+    for i, flow in enumerate(shown_flows):
         text, thickness = f" {flow.lost_s:.1f} s ", 8 * flow.lost_s / row_s
         y = int((left.ribbon_starts[i] + right.ribbon_starts[i] + thickness) / 16)
         if thickness >= 8 and len(text) < middle:
@@ -138,8 +138,8 @@ def _ribbon_cell(eighths: Sequence[str]) -> Run:
         count += 1
     if count == 8:
         return (theme.LEVELS[8], lower) if lower else (" ", "text")
-    rest = eighths[: 8 - count]
-    upper = max(sorted({*rest}), key=rest.count)
+    upper_eighths = eighths[: 8 - count]
+    upper = max(sorted({*upper_eighths}), key=upper_eighths.count)
     return theme.LEVELS[count], f"{lower or 'ground'}/{upper or 'ground'}"
 
 
@@ -430,9 +430,9 @@ class Neighbours(PaneledView, CursorCanvas):
             job_line(job, title, threads, session, interval, span_ns, unit, self.width)
         ]
         positions = self.shown_positions
-        if shown := [thread for thread in threads if position[thread.cpu] in positions]:
+        if local_threads := [thread for thread in threads if position[thread.cpu] in positions]:
             heading: list[Run] = [(" ", "text"), *columns.headings(self._thread_columns)]
-            self._rows = [*self._rows, [], heading, *shown]
+            self._rows = [*self._rows, [], heading, *local_threads]
 
     def line(self, y: int) -> Line:
         row = self._rows[y]

@@ -210,8 +210,8 @@ class Table(PaneledView, CursorCanvas):
         by_core = [core.positions for core in self.cores.rows]
         groups = self.cores.rows_by_group.values()
         rows = [row for group in groups for i in group for row in by_core[i]]
-        shown = self.shown_positions
-        self._rows = np.array([row for row in rows if row in shown], np.intp)
+        shown_positions = self.shown_positions
+        self._rows = np.array([row for row in rows if row in shown_positions], np.intp)
         self._offline_rows = [session.position[cpu] for cpu in self.cores.offline_cpus]
         self._page.name_columns = name_columns(session)
         # Nothing is drawn before the first layout.

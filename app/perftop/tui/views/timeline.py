@@ -188,8 +188,8 @@ class Timeline(PaneledView, CursorCanvas):
             self._arrange(session)
         layout = self._timeline_layout
         # Either all numbers are shown or none.
-        fits = self.width > layout.label_width + layout.right_width
-        self._right_width = layout.right_width if fits else 0
+        has_room = self.width > layout.label_width + layout.right_width
+        self._right_width = layout.right_width if has_room else 0
         room = max(1, self.width - layout.label_width - self._right_width)
         first_ns = session.past.first_ns
         self._axis = time_axis.fit_axis(interval.time_ns, settings.window_s, room, first_ns)
@@ -222,10 +222,13 @@ class Timeline(PaneledView, CursorCanvas):
         for episode in episodes:
             rows = {row_of[cpu] for cpu in episode.cpus if cpu in row_of}
             for package in {cores.rows[row].package for row in rows}:
-                hit = {row for row in rows if cores.rows[row].package == package}
-                if self._has_headings and 1 < len(hit) > len(cores.package_rows(package)[0]) / 2:
+                rows_hit = {row for row in rows if cores.rows[row].package == package}
+                if (
+                    self._has_headings
+                    and 1 < len(rows_hit) > len(cores.package_rows(package)[0]) / 2
+                ):
                     self._episodes_of_package.setdefault(package, []).append(episode)
-                    rows -= hit
+                    rows -= rows_hit
             for cpu in episode.cpus:
                 if row_of.get(cpu) in rows:
                     self._episodes_of_cpu.setdefault(cpu, []).append(episode)
@@ -276,10 +279,10 @@ class Timeline(PaneledView, CursorCanvas):
         axis, interval = self._axis, self.interval
         times_inside = self.size.height < MIN_HEIGHT_FOR_TIMES
         ticks, first_ns = time_axis.ticks(axis, session.unix), axis.first_ns
-        since = None if first_ns is None else session.unix(first_ns)
+        start_s = None if first_ns is None else session.unix(first_ns)
         line = time_axis.tick_line(
             axis, episodes, ticks, times_inside=times_inside, marks=session.marks,
-            history_start=since,
+            history_start=start_s,
         )  # fmt: skip
         left_margin: Run = (" " * self._chart_left, "text")
         time_run: Run = (f"{time_of_day(interval.time):>{self._right_width - 1}}", "text")
