@@ -208,6 +208,15 @@ LABEL_CHARACTERS = 13
 """Width of the labels of the lines about a command."""
 
 
+def _quota_and_cpu_wait_s(job: Line | None) -> tuple[float, float | None]:
+    """Returns the seconds for which a quota stopped the job's threads, and those for which they
+    waited for a CPU; None if unknown. The kernel adds both to one sum."""
+    if job is None or job["waited_s"] is None:
+        return 0.0, None
+    quota_s = job.get("quota_s") or 0.0
+    return quota_s, max(0.0, job["waited_s"] - quota_s)
+
+
 def headline(command: str, line: Line) -> str:
     """Returns a sentence on the time of the command and its children. `line`: the summary."""
     run, job = line["run"], line["job"]
@@ -216,14 +225,17 @@ def headline(command: str, line: Line) -> str:
     text = f"{safe_text(command, MAX_NAME)} took {bound_text}{seconds_text(wall_s)}"
     if wall_s < 0.1:
         return f"{text}."
-    wait_text = ""
-    waited_s = 0.0 if job is None else job["waited_s"] or 0.0
-    if job is not None and waited_s > 0 and waited_s >= MIN_WAIT_SHARE * wall_s:
-        bound_text = " at least" if job["seen_s"] < MIN_RECORDED_SHARE * used_s else ""
-        wait_text = f"{bound_text} {seconds_text(waited_s)} for a CPU"
+    quota_s, waited_s = _quota_and_cpu_wait_s(job)
+    waits = [f"{seconds_text(quota_s)} for its CPU quota"] if quota_s >= MIN_STATE_S else []
+    if job is not None and waited_s and waited_s >= MIN_WAIT_SHARE * wall_s:
+        waits.append(f"{seconds_text(waited_s)} for a CPU")
         behind = next((task for task in job["behind"] if task["ran_s"] > waited_s / 4), None)
         if behind is not None:
-            wait_text += f", mostly behind {safe_text(behind['comm'], MAX_NAME)}[{behind['pid']}]"
+            waits[-1] += f", mostly behind {safe_text(behind['comm'], MAX_NAME)}[{behind['pid']}]"
+    wait_text = ""
+    if job is not None and waits:
+        bound_text = " at least" if job["seen_s"] < MIN_RECORDED_SHARE * used_s else ""
+        wait_text = f"{bound_text} {' and '.join(waits)}"
     if used_s <= MAX_SINGLE_TASK_CPUS * wall_s:
         cpus_name = f" on {cpu_list(job['cpus'])}" if job is not None else ""
         wait_text = f" and waited{wait_text}" if wait_text else ""
@@ -254,7 +266,9 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
         work.append(f"both threads of a core {whole_percent(sum(both_mean) / len(both_mean))}")
     waits = ""
     if job is not None:
-        times = {"a CPU": job["waited_s"], "the disk": job["disk_s"]}
+        quota_s, waited_s = _quota_and_cpu_wait_s(job)
+        times = {"its CPU quota": quota_s if quota_s >= MIN_STATE_S else None,
+                 "a CPU": waited_s, "the disk": job["disk_s"]}  # fmt: skip
         known_times = (f"{seconds_text(s)} for {use}" for use, s in times.items() if s is not None)
         waits = " and ".join(known_times)
         if (longest_s := job.get("longest_wait_s") or 0.0) >= MIN_STATE_S:

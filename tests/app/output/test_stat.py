@@ -127,6 +127,12 @@ HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
     ("job", command_record(3.0, 8.65, waited_s=5.65, behind=[HOG]),
      ("job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
       "hog[6450].")),
+    # The kernel's waiting time includes that for a quota, for which no task is to blame.
+    ("job", command_record(3.0, 8.65, waited_s=5.65, quota_s=4.6, behind=[HOG]),
+     ("job took 8.65 s: it ran 3.00 s on CPU 1 and waited 4.60 s for its CPU quota and 1.05 s for "
+      "a CPU, mostly behind hog[6450].")),
+    ("job", command_record(3.0, 8.65, waited_s=5.65, quota_s=5.6, behind=[HOG]),
+     "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.60 s for its CPU quota."),
     # `hog` ran for too short a time to be named.
     ("job", command_record(3.0, 8.65, waited_s=5.65, behind=[HOG | {"ran_s": 1.0}]),
      "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU."),
