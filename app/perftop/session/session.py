@@ -149,8 +149,7 @@ class Session:
     # --- Applying messages.
 
     def apply(self, message: wire.Message) -> None:
-        for _ in self.play([message]):
-            pass
+        deque(self.parts([message]), maxlen=0)
 
     def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
         """Applies messages in order, and yields each after it was applied. Consecutive frames are
