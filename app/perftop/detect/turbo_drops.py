@@ -51,6 +51,7 @@ from perftop.model.kinds import CLOCK_CAPS, Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader, task_snapshots
 from perftop.model.tasks import TaskSnapshot, WatchedJob
+from perftop.model.turbo import ClockCaps
 
 DROP_START, DROP_END = 0.05, 0.03
 """Shares of the ceiling by which a clock must be lower to start and to continue a drop. DROP_START
@@ -90,6 +91,7 @@ class SampleClocks:
     """Utilisation of the core's busiest thread; NaN if it was not read."""
     ceiling_hz: Floats
     delta: Delta
+    caps: ClockCaps
     tasks: TaskSnapshot | None = None
     """The record of tasks in this sample; None without one."""
 
@@ -259,8 +261,12 @@ class TurboDrops(Detector):
         cycles, run_s = data.cycles_and_time()
         ceiling_hz = data.sample.ceilings.low_hz
         tasks = data.sample.batch.cached(task_snapshots).get(data.sample.index)
-        clocks = SampleClocks(run_s, cycles, data.util(), ceiling_hz, data.sample.delta, tasks)
+        delta, caps = data.sample.delta, data.sample.part(self._clock_caps)
+        clocks = SampleClocks(run_s, cycles, data.util(), ceiling_hz, delta, caps, tasks)
         return self.step(clocks, data.since_ns, data.time_ns)
+
+    def _clock_caps(self, batch: SampleBatch) -> ClockCaps:
+        return self._reader.turbo.clock_caps(batch.delta)
 
     def _compare_clocks(
         self, busy: Floats, ceiling_hz: Floats, cycles: Floats, run_s: Floats, spans_ns: Ints
@@ -340,7 +346,7 @@ class TurboDrops(Detector):
     def _drop_sample(
         self, clocks: SampleClocks, ceiling: Floats, usable: Bools, since_ns: int, time_ns: int
     ) -> _DropSample:
-        caps = self._reader.turbo.clock_caps(clocks.delta)
+        caps = clocks.caps
         # A clock that was at its cap counts as capped until it is farther below.
         max_distance = np.where(self._is_capped, DROP_START, CAP_MARGIN)
         hz = clocks.cycles / np.where(clocks.run_s > 0, clocks.run_s, np.inf)

@@ -51,10 +51,14 @@ class Ceilings:
 
 @dataclass(slots=True)
 class ClockCaps:
-    """The lowest clock limit that a user or program set, by core."""
+    """The lowest clock limit that a user or program set, by core; with a leading axis, in each of
+    several samples."""
 
     hz: Floats  # infinite: no limit
     cap_index: Ints  # index in kinds.CLOCK_CAPS
+
+    def __getitem__(self, sample: int) -> ClockCaps:
+        return ClockCaps(self.hz[sample], self.cap_index[sample])
 
 
 class Turbo:
@@ -201,21 +205,24 @@ class Turbo:
     def clock_caps(self, delta: Delta) -> ClockCaps:
         """Returns the lowest clock limit that a user or program set, by core. A switch, such as
         "turbo off", counts if it was on for most of the span."""
-        turbo_is_off = self._gauge_means("turbo_off", "machine", delta)[0] >= 0.5
-        is_off = self._gauge_means("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
-        configured_hz = self._gauge_means("tdp_base_hz", "package", delta)[self._cores.package]
-        percent = self._gauge_means("max_perf_pct", "machine", delta)[0]
-        share = percent / 100 if percent < 100 else np.nan
+        package = self._cores.package
+        turbo_is_off = self._gauge_means("turbo_off", "machine", delta)[..., :1] >= 0.5
+        disabled = self._gauge_means("turbo_disabled", "package", delta)[..., package] >= 0.5
+        configured_hz = self._gauge_means("tdp_base_hz", "package", delta)[..., package]
+        percent = self._gauge_means("max_perf_pct", "machine", delta)[..., :1]
+        share = np.where(percent < 100, percent / 100, np.nan)
         top_hz = self._fastest.copy()  # maximum clock with no other core active; NaN if unknown
         for steps, cores in self._domains:
             top_hz[cores] = np.fmax(top_hz[cores], steps.hz[0])
         by_cap = {
             "scaling_max_freq": self._max_clocks("max_hz", delta),
-            "turbo off": np.where(turbo_is_off | is_off, self._base_clocks(delta), np.nan),
-            "turbo off, config-TDP": np.where(turbo_is_off | is_off, configured_hz, np.nan),
+            "turbo off": np.where(turbo_is_off | disabled, self._base_clocks(delta), np.nan),
+            "turbo off, config-TDP": np.where(turbo_is_off | disabled, configured_hz, np.nan),
             "max_perf_pct": share * top_hz,
         }
-        limits = np.array([np.where(by_cap[cap] > 0, by_cap[cap], np.inf) for cap in CLOCK_CAPS])
+        shape = *delta.doubts.shape[:-2], len(package)
+        limits = np.array([np.broadcast_to(by_cap[cap], shape) for cap in CLOCK_CAPS])
+        limits[~(limits > 0)] = np.inf
         return ClockCaps(limits.min(axis=0), limits.argmin(axis=0))
 
 

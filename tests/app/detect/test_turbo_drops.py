@@ -60,7 +60,8 @@ class CoreClocks(SteppedDetector):
             cycles = run_s * HZ * (1 - np.asarray(depth))
             snapshot = TaskSnapshot(top_tasks=record) if record and not left else None
             ceilings = np.full(self.cores, ceiling)
-            clocks = SampleClocks(run_s, cycles, use, ceilings, delta, snapshot)
+            caps = self.reader.turbo.clock_caps(delta)
+            clocks = SampleClocks(run_s, cycles, use, ceilings, delta, caps, snapshot)
             self.ended += self.drops.step(clocks, *self.step_of(ns))
         return self
 
@@ -221,7 +222,9 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     run_s = np.array([1.0, 1.0, 1.0, 3.0])
     ceiling = np.array([3e9, 3e9, 3e9, 2.4e9])
     cycles = run_s * ceiling * [0.92, 0.92, 0.96, 1.0]
-    clocks = SampleClocks(run_s, cycles, np.ones(4), ceiling, reader.counters.empty_delta())
+    delta = reader.counters.empty_delta()
+    caps = reader.turbo.clock_caps(delta)
+    clocks = SampleClocks(run_s, cycles, np.ones(4), ceiling, delta, caps)
     drops.step(clocks, 0, S)
     assert [e.cpus for e in detector.running] == [[0, 1, 2]]
 

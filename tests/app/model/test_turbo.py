@@ -307,7 +307,12 @@ def caps_of_interval(*more: wire.Turbo, **movements: Any) -> list[tuple[float, s
         if found_gauges:
             hello.blocks.append(Block(name, name, found_gauges))  # type: ignore[arg-type]
     model = SampleReader(hello).turbo
-    result = model.clock_caps(increments.delta(model._counters, movements))
+    delta, samples = increments.delta(model._counters, movements), model._counters.empty_delta(2)
+    samples._sums[1] = delta._sums  # the first sample is unknown
+    result, series = model.clock_caps(delta), model.clock_caps(samples)
+    assert series[1].hz.tolist() == result.hz.tolist()
+    assert series[1].cap_index.tolist() == result.cap_index.tolist()
+    assert series[0].hz.tolist() == [float("inf")] * 2
     names = [
         [*CLOCK_CAPS][by] if hz < np.inf else ""
         for hz, by in zip(result.hz, result.cap_index, strict=True)
