@@ -20,7 +20,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from perfprobe import wire
 from perfprobe.native import tsc_rate
@@ -33,13 +32,6 @@ MAX_ORDER_BYTES = 32
 MAX_DIGITS = 12
 
 
-class LatestOrders(NamedTuple):
-    """The last order of each kind that was read; None if there was none of that kind."""
-
-    batch_ns: int | None = None
-    echo: int | None = None
-
-
 class OrderParser:
     """Parses the orders in the bytes that arrive on stdin."""
 
@@ -47,15 +39,16 @@ class OrderParser:
         self._line = b""
         """Beginning of an unfinished line, at most one byte longer than an order."""
 
-    def parse(self, data: bytes) -> LatestOrders:
-        """Returns the orders whose line ends in these bytes."""
+    def parse(self, data: bytes) -> dict[bytes, int]:
+        """Returns the number in the last order of each kind whose line ends in these bytes."""
         *lines, rest = (self._line + data).split(b"\n")
         self._line = rest[: MAX_ORDER_BYTES + 1]
-        batch_ns = echo = None
-        for line in lines:
-            batch_ns = _order_number(line, BATCH_ORDER) or batch_ns
-            echo = _order_number(line, ECHO_ORDER) or echo
-        return LatestOrders(batch_ns, echo)
+        return {
+            word: number
+            for line in lines
+            for word in (BATCH_ORDER, ECHO_ORDER)
+            if (number := _order_number(line, word))
+        }
 
 
 def _order_number(line: bytes, word: bytes) -> int:
@@ -100,11 +93,12 @@ def serve(
         is_unpaced = due is None and not outbox
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), is_unpaced=is_unpaced)):
             orders = parser.parse(_read_stdin(fd, event, stdin, stdout))
-            if orders.batch_ns is not None:
-                source.set_batch_length(orders.batch_ns)
-            if orders.echo is not None and not outbox.is_full:
+            if BATCH_ORDER in orders:
+                source.set_batch_length(orders[BATCH_ORDER])
+            if ECHO_ORDER in orders and not outbox.is_full:
                 # The note has this machine's time, even if a simulation has another clock.
-                outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data={"number": orders.echo}))
+                data = {"number": orders[ECHO_ORDER]}
+                outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data=data))
         # poll() also returns for an order or if stdout is writable; no sample may be early.
         ready = not outbox if due is None else time.monotonic() >= due
         if ready:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import serve, wire
-from perfprobe.serve import OrderParser
+from perfprobe.serve import BATCH_ORDER, ECHO_ORDER, OrderParser
 from perfprobe.sources.sim import source as sim
 from perfprobe.wire import Frame, Hello, Note, outbox
 
@@ -304,9 +304,6 @@ def test_signals_become_readable_and_handlers_are_restored() -> None:
 # --- orders on stdin: they may arrive in pieces, and all other input is ignored -------------------
 
 
-NONE = (None, None)
-
-
 @given(cuts=st.lists(st.integers(0, 40), max_size=5))
 def test_an_order_may_arrive_in_pieces(cuts: list[int]) -> None:
     text = b"noise\nbatch 500000000\necho 3\nbatch 7\nbat"
@@ -314,9 +311,9 @@ def test_an_order_may_arrive_in_pieces(cuts: list[int]) -> None:
     for cut in [*sorted(cuts), len(text)]:
         result.append(reader.parse(text[at:cut]))
         at = max(at, cut)
-    assert [each.batch_ns for each in result if each.batch_ns][-1] == 7
-    assert [each.echo for each in result if each.echo] == [3]
-    assert reader.parse(b"ch 9\n") == (9, None)
+    assert [each[BATCH_ORDER] for each in result if BATCH_ORDER in each][-1] == 7
+    assert [each[ECHO_ORDER] for each in result if ECHO_ORDER in each] == [3]
+    assert reader.parse(b"ch 9\n") == {BATCH_ORDER: 9}
 
 
 @pytest.mark.parametrize("line", [
@@ -327,10 +324,11 @@ def test_an_order_may_arrive_in_pieces(cuts: list[int]) -> None:
     *(b"echo", b"echo ", b"echo 0", b"echo -1", b"echo x", b"echo 1234567890123"),
 ])  # fmt: skip
 def test_malformed_orders_are_ignored(line: bytes) -> None:
-    assert OrderParser().parse(line + b"\n") == NONE
+    assert OrderParser().parse(line + b"\n") == {}
     reader = OrderParser()
-    assert [reader.parse(bytes([byte])) for byte in line + b"\n"] == [NONE] * (len(line) + 1)
-    assert reader.parse(b"batch 5\necho 6\n") == (5, 6), "and the next lines count"
+    assert [reader.parse(bytes([byte])) for byte in line + b"\n"] == [{}] * (len(line) + 1)
+    # The next lines count.
+    assert reader.parse(b"batch 5\necho 6\n") == {BATCH_ORDER: 5, ECHO_ORDER: 6}
 
 
 @given(noise=st.lists(st.binary(max_size=100), max_size=20))
@@ -338,6 +336,6 @@ def test_hostile_bytes_change_nothing(noise: list[bytes]) -> None:
     reader = OrderParser()
     for piece in noise:
         content = reader.parse(piece)
-        assert content == NONE or b"batch " in b"".join(noise) or b"echo " in b"".join(noise)
+        assert not content or b"batch " in b"".join(noise) or b"echo " in b"".join(noise)
         assert len(reader._line) <= serve.MAX_ORDER_BYTES + 1
-    assert reader.parse(b"\nbatch 12\n") == (12, None)
+    assert reader.parse(b"\nbatch 12\n") == {BATCH_ORDER: 12}

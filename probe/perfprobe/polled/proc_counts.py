@@ -98,7 +98,7 @@ MAX_CPUS_FOR_TOTALS = 64
 CPUs for that text, which takes 1 ms on the largest machines."""
 STAT_BYTES = 1 << 16
 Parse = Callable[[str], list[int | None]]
-"""Returns the values of a file's counters from its text."""
+"""Returns the values of a file's counters from its text; None for each if the text is empty."""
 
 
 class MachineCounts:
@@ -107,27 +107,26 @@ class MachineCounts:
     rows = 1
 
     def __init__(self, root: Path, cpu_count: int) -> None:
-        self._files: list[tuple[int, Parse, int]] = []
-        """Descriptors of the files to read, each with its parser and number of values."""
+        self._files: list[tuple[int, Parse]] = []
+        """Descriptors of the files to read, each with its parser."""
         self.missing: list[Missing] = []
         counters = [OWN_TIME, *self._pressure_counters(root / "proc/pressure")]
         counters += self._turbo_counters(root / files.CPU_DIRECTORY)
-        if self._try_open(root / "proc/loadavg", parse_loads, len(LOAD_MINUTES)):
+        if self._try_open(root / "proc/loadavg", parse_loads):
             counters += LOAD_COUNTERS
         is_small = cpu_count <= MAX_CPUS_FOR_TOTALS
-        if is_small and self._try_open(root / "proc/stat", parse_totals, len(TOTAL_KEYS)):
+        if is_small and self._try_open(root / "proc/stat", parse_totals):
             counters += TOTAL_COUNTERS
         self.block = wire.Block("machine", "machine", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
         values: list[int | None] = [time.process_time_ns()]
-        for fd, parse, count in self._files:
-            text = read_content(fd, STAT_BYTES)
-            values += [None] * count if text is None else parse(text)
+        for fd, parse in self._files:
+            values += parse(read_content(fd, STAT_BYTES) or "")
         yield 0, values
 
     def close(self) -> None:
-        for fd, *_ in self._files:
+        for fd, _ in self._files:
             os.close(fd)
         self._files.clear()
 
@@ -153,10 +152,10 @@ class MachineCounts:
             counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
         return counters
 
-    def _try_open(self, path: Path, parse: Parse, count: int = 1) -> bool:
+    def _try_open(self, path: Path, parse: Parse) -> bool:
         if (fd := open_file(path)) is None:
             return False
-        self._files.append((fd, parse, count))
+        self._files.append((fd, parse))
         return True
 
 

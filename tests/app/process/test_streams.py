@@ -23,7 +23,7 @@ from fakes import AnyProbe, Machine
 from waiting import MAX_WAIT_S, until_true
 
 from perfprobe import wire
-from perfprobe.serve import OrderParser
+from perfprobe.serve import BATCH_ORDER, OrderParser
 from perftop.base.errors import Failed
 from perftop.process import launch, link, streams
 from perftop.process.streams import FollowedMachine, Stream, read_machines
@@ -101,7 +101,8 @@ def test_the_write_interval_is_sent_to_the_probe(tmp_path: Path) -> None:
     probe.stdout.close()
     orders = OrderParser()
     lines = heard.read_bytes().splitlines(keepends=True)
-    assert [orders.parse(line).batch_ns for line in lines] == [500_000_000, 1_000_000_000]
+    sent = [orders.parse(line)[BATCH_ORDER] for line in lines]
+    assert sent == [500_000_000, 1_000_000_000]
 
 
 def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> None:
