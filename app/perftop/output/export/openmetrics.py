@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shlex
 import tempfile
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -86,10 +88,13 @@ def escape_text(text: str) -> str:
 # --- OpenMetrics text with timestamps, for later import into Prometheus.
 #
 # All samples of a series must be adjacent, but an interval has one sample of every series. So
-# intervals are written to a temporary file, and read back series by series.
+# blocks of intervals are written to a temporary file, and read back series by series. The file is
+# not mapped, because its mapped pages would count as memory of this process.
 
-READ_BYTES = 16 << 20
-"""Maximum bytes of the temporary file that are read at once."""
+READ_BYTES = 4 << 20
+"""Maximum bytes of the temporary file that are read at once, but at least one series."""
+TEXT_SAMPLES = 1 << 14
+"""Maximum number of samples that are formatted at once."""
 
 
 class OpenMetrics(BlockFormat):
@@ -104,7 +109,10 @@ class OpenMetrics(BlockFormat):
         super().__init__(session, self._fields)
         self._counts = np.zeros((len(self._fields), len(session.selected)))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the object
-        self._times: list[float] = []
+        self._times = array("d")
+        """Unix time in s of the end of each interval."""
+        self._block_sizes: list[int] = []
+        """Number of intervals in each block of the file: an array (fields, rows, intervals)."""
 
     def _write_block(self, block: RowBlock) -> None:
         values = np.empty((len(block.intervals), *self._counts.shape))
@@ -121,9 +129,10 @@ class OpenMetrics(BlockFormat):
                 counts = self._counts[i] + np.nan_to_num(values[:, i]).cumsum(axis=0)
                 self._counts[i] = counts[-1]
                 values[:, i] = np.where(np.isnan(values[:, i]), np.nan, counts)
-        self._times += [interval.time for interval in block.intervals]
+        self._times.extend(interval.time for interval in block.intervals)
+        self._block_sizes.append(len(values))
         try:
-            self._file.write(values.tobytes())
+            self._file.write(values.transpose(1, 2, 0).tobytes())
             self._file.flush()
         except OSError as error:
             directory, reason = tempfile.gettempdir(), error.strerror or error
@@ -189,20 +198,31 @@ class OpenMetrics(BlockFormat):
         if not self._times:
             return
         # The series of a field are written one after the other, each with the samples of all times.
-        shape = (len(self._times), *self._counts.shape)
-        table = np.memmap(self._file, np.float64, "r", shape=shape)
         step = max(1, READ_BYTES // (8 * len(self._times)))
         for first in range(0, len(row_labels), step):
             part = row_labels[first : first + step]
-            columns = np.array(table[:, i, first : first + len(part)]).T
-            for label, series in zip(part, columns, strict=True):
+            series_of_rows = self._read_series(i, first, len(part))
+            for label, series in zip(part, series_of_rows, strict=True):
                 self._write_samples(f"{heading.sample}{label}", series)
 
+    def _read_series(self, field: int, first: int, rows: int) -> Floats:
+        """Returns the series of a field, (rows, times), from row `first` on."""
+        fields, all_rows = self._counts.shape
+        parts, start = [], 0
+        for size in self._block_sizes:
+            offset = 8 * (start * fields * all_rows + size * (field * all_rows + first))
+            data = os.pread(self._file.fileno(), 8 * size * rows, offset)
+            parts.append(np.frombuffer(data).reshape(rows, size))
+            start += size
+        return np.concatenate(parts, axis=1)
+
     def _write_samples(self, name: str, series: Floats) -> None:
-        samples = zip(self._times, series.tolist(), strict=True)
-        self._write_text(
-            "".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in samples if math.isfinite(v))
-        )
+        for first in range(0, len(series), TEXT_SAMPLES):
+            part = slice(first, first + TEXT_SAMPLES)
+            samples = zip(self._times[part], series[part].tolist(), strict=True)
+            self._write_text(
+                "".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in samples if math.isfinite(v))
+            )
 
     def _write_text(self, text: str) -> None:
         self._out.write(text.encode())

@@ -22,6 +22,7 @@ from sim_streams import SAMPLE_NS
 
 from perfprobe import wire
 from perftop import cli
+from perftop.output.export import forms, openmetrics
 from perftop.output.export.json_lines import RecordedCommand
 from perftop.session.session import Session
 from perftop.verbs import measuring
@@ -260,3 +261,15 @@ def test_all_formats_have_host_labels_command_and_start(tmp_path: Path) -> None:
     (info,) = series["perftop_info"]
     assert {("host", "h"), ("label_run", "17"), ("command", "make '-j 2'")} <= {*info}
     assert all(("host", "h") in key for keys in series.values() for key in keys)
+
+
+def test_openmetrics_is_the_same_in_pieces_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither series nor blocks of intervals need to fit into memory."""
+    path = record(tmp_path / "recording", messages("sim:halts,cpus=4", 40))
+    whole = export(path, "openmetrics", every_ns=SAMPLE_NS)
+    monkeypatch.setattr(forms, "MAX_BLOCK_CELLS", 1000)
+    monkeypatch.setattr(openmetrics, "READ_BYTES", 1)
+    monkeypatch.setattr(openmetrics, "TEXT_SAMPLES", 7)
+    assert export(path, "openmetrics", every_ns=SAMPLE_NS) == whole
