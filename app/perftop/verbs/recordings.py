@@ -362,9 +362,10 @@ class Export(Follower):
     def read(self, messages: Iterator[wire.Message], output: BinaryIO, *, live: bool) -> None:
         """Reads all messages after the hello. `live`: writes intervals as soon as they are
         complete."""
-        from perftop.session.session import MAX_BATCH
+        from perftop.session.session import max_batch
 
-        while batch := list(islice(messages, 1 if live else MAX_BATCH)):
+        count = 1 if live else max_batch(self.session.hello)
+        while batch := list(islice(messages, count)):
             intervals = self.intervals
             self.process(batch)
             if self.intervals > intervals:
