@@ -103,7 +103,8 @@ def test_traffic_of_all_controllers_is_added() -> None:
 
 
 def test_a_burst_does_not_raise_the_highest_traffic() -> None:
-    """One sample has ten times the traffic of the other samples of its second."""
+    """One sample has ten times the traffic of the other samples of its second. A sample without
+    time, as on a package that is offline, adds nothing."""
     counters, _, frames = memory_frames(
         [[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)]
     )
@@ -114,6 +115,7 @@ def test_a_burst_does_not_raise_the_highest_traffic() -> None:
     rates = whole.learn(*result)
     for index, (now, seconds) in enumerate(zip(*result, strict=True)):
         best.learn(now[None], seconds[None])
+        best.learn(now[None], 0 * seconds[None])
         assert best.best_rate.tolist() == pytest.approx(rates[index].tolist(), nan_ok=True)
     assert best.best_rate[0] == pytest.approx(1900 * 64, rel=1e-6)
     assert best.share(np.array([1e9])).tolist() == [1.0]

@@ -4,6 +4,8 @@ and clues are named beside the causes."""
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,6 +146,19 @@ def test_steal_below_its_tick_is_inferred(
     monkeypatch.setattr(why_report, "TICK_S", tick_s)
     _, result = session_and_report("guest")
     assert finding_of(result, STEAL_CAUSE).confidence == confidence
+
+
+@pytest.mark.parametrize(("cpus", "text"), [
+    ([1, 3, 5], "2.00 s on CPU 1 and 4.00 s on CPU 3 and 6.00 s on CPU 5"),
+    ([1, 2, 3, 5], "21.00 s on 4 CPUs"),
+])  # fmt: skip
+def test_stolen_time_is_listed_for_up_to_three_cpus(cpus: list[int], text: str) -> None:
+    losses = SimpleNamespace(by_cause={STEAL_CAUSE: np.arange(1.0, 7.0)})
+    of_six: Any = SimpleNamespace(
+        totals=SimpleNamespace(losses=losses), session=SimpleNamespace(position=range(6)),
+        span_ns=10**10,
+    )  # fmt: skip
+    assert why_report._stolen_text(of_six, cpus) == f"steal {text}, in 10.0 s"
 
 
 def test_the_confidence_in_a_cause_covers_all_substantial_parts_of_its_loss() -> None:

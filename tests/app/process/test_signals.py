@@ -303,13 +303,14 @@ def test_stat_ends_with_unread_output(number: signal.Signals) -> None:
     (errno.EPERM, UNAVAILABLE, "seccomp"), (errno.EMFILE, 1, "ulimit -n"),
     (errno.ENFILE, 1, "ulimit -n"),
 ])  # fmt: skip
+@pytest.mark.parametrize("refused", ["socket.socketpair", "select.epoll", "select.poll"])
 def test_the_reason_why_no_event_loop_can_run_is_reported(
-    number: int, status: int, text: str, monkeypatch: pytest.MonkeyPatch
+    number: int, status: int, text: str, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> None:
         raise OSError(number, "refused")
 
-    monkeypatch.setattr("socket.socketpair", refuse)
+    monkeypatch.setattr(refused, refuse)
     with pytest.raises(Failed, match=text) as failure:
         signals.check_loop()
     assert failure.value.status == status

@@ -457,6 +457,14 @@ def linked_member(opener: streams.StreamOpener) -> tuple[FollowedMachine, Counti
 
 
 @pytest.mark.usefixtures("_short_waits")
+async def test_a_permit_to_start_is_released_without_an_answer() -> None:
+    permits = asyncio.Semaphore(1)
+    await streams._StartPermit(permits).acquire()
+    async with asyncio.timeout(MAX_WAIT_S):
+        await permits.acquire()
+
+
+@pytest.mark.usefixtures("_short_waits")
 async def test_hanging_or_refusing_machines_delay_no_other() -> None:
     bad = [linked_member(hangs) for _ in range(20)] + [linked_member(refuses) for _ in range(20)]
     feed = AnyProbe(Machine())

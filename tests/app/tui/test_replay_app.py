@@ -194,6 +194,8 @@ async def test_the_header_shows_the_progress_of_finding_episodes(
     async with viewing(path) as viewer:
         await half.wait()
         await viewer.wait_for_text("finding episodes 50 %")
+        await viewer.press("n")
+        await viewer.wait_for_text("seeking 0:50")
         rest.set()
         await until_true(lambda: "finding" not in viewer.header, "the end of it")
 

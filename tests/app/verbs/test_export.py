@@ -19,6 +19,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpu_sets
 from perftop import cli
 from perftop.base.errors import Failed
+from perftop.verbs import headless
 from perftop.verbs.recordings import FORMATS, Export
 
 FOUND = messages("sim:hotplug,cpus=8,packages=2", 10.5)
@@ -323,3 +324,22 @@ def test_an_interrupted_export_leaves_no_file(
     assert not out.exists()
     assert cli.main(["export", str(path), "-o", str(out)]) == 0
     assert out.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("output", "terminal", "quiet"), [
+    ("-", True, True), ("-", False, False), ("file", True, False),
+])  # fmt: skip
+def test_progress_is_not_mixed_with_output_on_the_terminal(
+    output: str, terminal: bool, quiet: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = []
+
+    def read(*_: object, quiet: bool) -> None:
+        requests.append(quiet)
+        raise Failed("enough")
+
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setattr(headless, "read_with_progress", read)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert cli.main(["export", str(path), "-o", output]) == 1
+    assert requests == [quiet]
