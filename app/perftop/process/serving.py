@@ -30,8 +30,6 @@ BACKLOG = 128
 FIXES_BY_ERRNO = {
     errno.EADDRINUSE: "another program listens there: end it, or choose another address",
     errno.EADDRNOTAVAIL: "no interface here has that address",
-    errno.EACCES: "use a port from 1024 on, or a directory of your own",
-    errno.EPERM: "use a port from 1024 on, or a directory of your own",
     errno.ENOENT: "create its directory first",
 }
 _CREDENTIALS = struct.Struct("3i")
@@ -146,6 +144,9 @@ def failure_to_listen(address: str, error: Exception) -> Failed:
     number = error.errno if isinstance(error, OSError) else None
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     fix = FIXES_BY_ERRNO.get(number or 0)
+    if number in {errno.EACCES, errno.EPERM}:
+        is_path = address.startswith("unix:")
+        fix = "use a directory of your own" if is_path else "use a port from 1024 on"
     return Failed(f"cannot listen on {address}: {reason}" + (f"; {fix}" if fix else ""))
 
 

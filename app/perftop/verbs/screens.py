@@ -332,7 +332,10 @@ async def _print_lines(source: Source, count: int | None) -> int:
         with contextlib.suppress(asyncio.CancelledError):
             await feeding  # raises if the source has failed
     silent = [name for name in silence_reasons if name not in answering_names]
-    print_error(*(f"{name} never answered: {silence_reasons[name]}" for name in silent))
+    print_error(*(
+        f"{name} never answered: {silence_reasons[name].removeprefix(f'{name}: ')}"
+        for name in silent
+    ))  # fmt: skip
     return 128 + caught_signals[0] if caught_signals else 1 if silent else 0
 
 

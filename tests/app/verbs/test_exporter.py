@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
 from perftop.base.errors import Failed
+from perftop.process import serving
 from perftop.process.serving import OPENMETRICS, TEXT, inherited_sockets
 from perftop.verbs import exporter_server
 from perftop.verbs.exporter_server import is_public, listener_address, listening_sockets
@@ -159,6 +161,15 @@ def test_an_unusable_address_is_reported(address: str) -> None:
     code, text = status(address)
     assert code == 1
     assert text.startswith(f"cannot listen on {address}: ")
+
+
+@pytest.mark.parametrize(("address", "fix"), [
+    ("unix:/run/p.sock", "use a directory of your own"), ("127.0.0.1:80", "use a port from 1024 on")
+])  # fmt: skip
+def test_the_fix_for_a_refused_address_suits_it(address: str, fix: str) -> None:
+    error = PermissionError(errno.EACCES, "Permission denied")
+    text = str(serving.failure_to_listen(address, error))
+    assert text == f"cannot listen on {address}: Permission denied; {fix}"
 
 
 def test_a_wildcard_address_is_reported_as_public() -> None:
