@@ -126,6 +126,7 @@ def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
 def test_digits_are_a_pid(number: int) -> None:
     assert job_threads.parse_pid(f"{number}") == job_threads.parse_pid(f"00{number}") == str(number)
     assert job_threads.parse_pid(f"{number % 1000}x") is None
+    assert job_threads.parse_pid("x") is None
     assert job_threads.parse_pid("٣") is None, "digits of proc are those of ASCII"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 from attempts import up_to_three_attempts
@@ -17,6 +18,7 @@ from waiting import whenever_due
 from perfprobe import wire
 from perfprobe.machine import idle
 from perfprobe.machine.source import Machine, os_parts
+from perfprobe.native.sampler import Slot
 from perfprobe.wire import Cpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -100,6 +102,22 @@ def test_a_busy_cpu_that_returns_counts_as_busy() -> None:
     """The CPU has no idle transition while it stays busy."""
     rows = [Cpu(cpu, True, 0, 0, index, 0) for index, cpu in enumerate(CPUS)]
     assert_a_busy_cpu_is_traced(rows, closed_first=True)
+
+
+def test_one_part_reports_offline_cpus_to_the_trace_and_closes_it() -> None:
+    trace = Mock()
+    slots = {0: [Slot(1, 0, 0)], 1: [Slot(1, 0, 1)]}
+    owner = idle.TracedPart(trace, "cpu", [idle.BUSY], slots, [1])
+    states = idle.TracedPart(None, "core", [], slots)
+    for part in (owner, states):
+        part.close_cpu(0)
+        part.close_cpu(9)  # a CPU that is not traced
+        assert [part.open(cpu) for cpu in (0, 1, 9)] == [slots[0], slots[1], []]
+        part.close()
+    assert trace.mock_calls == [
+        call.mark_offline(1), call.mark_offline(0), call.learn_states([0]), call.learn_states([1]),
+        call.close(),
+    ]  # fmt: skip
 
 
 @up_to_three_attempts

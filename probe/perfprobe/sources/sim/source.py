@@ -41,6 +41,7 @@ from perfprobe.wire import (
     Note,
     Rate,
     Rows,
+    frame_bytes,
 )
 
 # --- hello ----------------------------------------------------------------------------------------
@@ -163,8 +164,7 @@ class SimSource:
                 self._selected_cpus[machine.threads(core)] = True
         self._tasks = SimTasks(spec.seed, machine.cpus)
         self._number = 0
-        sizes = (hello.rows(b.scope) * (HEAD + b.valid_words + b.columns) for b in blocks)
-        self._batches = BatchSchedule(sample_ns, 8 * sum(sizes))
+        self._batches = BatchSchedule(sample_ns, frame_bytes(hello))
         self._base = np.zeros((len(Row), machine.cpus), np.int64)
         """The integrals of each CPU when it last came online; its counters count from there."""
         self._last: Ints | None = None
