@@ -47,7 +47,7 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     first_keys = [key for key in _MOST_CONVINCING if key in evidence]
     keys = [key for key in dict.fromkeys([*first_keys, *evidence])
-            if key not in limits and key not in {cause, "label"}]  # fmt: skip
+            if key not in limits and key not in {cause, "label", "loser"}]  # fmt: skip
     texts = []
     for key in keys:
         piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")

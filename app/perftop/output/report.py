@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any, NamedTuple
 
-from perftop.model.confidence import Confidence
+from perftop.model.confidence import Confidence, TaskOnCpu
 from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.losses import Cause, LossSums, Totals
@@ -51,6 +51,11 @@ class Finding:
     answer gives the cause's share of the whole time."""
     victim_share: float = 0.0
     """Share of their own time that the headline's tasks lose; 0 if they needed little CPU time."""
+    waiting_tasks: frozenset[tuple[int, str]] = frozenset()
+    takers: tuple[TaskOnCpu, ...] = ()
+    """Of a wait for a CPU: PIDs and names of the tasks that waited, and the tasks that ran."""
+    other_waits: tuple[Finding, ...] = ()
+    """Waits of further tasks in the same span, the longest first. `share` counts them all."""
 
     @property
     def unit(self) -> str:

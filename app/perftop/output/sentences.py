@@ -259,9 +259,12 @@ def sentence(
     deepest = max(episodes, key=lambda e: e.depth or 0.0)
     fields = _phrase_fields(topology, deepest, episodes, past_tense=past_tense)
     by_size = [fields | _task_fields(deepest, names, size) for size in _NAME_SIZES]
-    if (short := cause_of(deepest.cause).short_text).isupper():
-        by_size[1]["{cause}"] = SentencePart(short)
-    if "{label}" in fields:
+    short = cause_of(deepest.cause).short_text
+    if short.isupper() or short == "heat":  # other short texts cannot be the subject of a sentence
+        by_size[1]["{cause}"] = SentencePart(short[:1].upper() + short[1:])
+    if "{label}" in fields and (
+        len(fields["{label}"].text) <= max_length or "loser" not in deepest.evidence
+    ):
         return _fill_phrase("{label}", by_size[0], "", past_tense=past_tense)
     known_fields = by_size[0].keys()
     phrases = [p for p in kind_of(deepest).sentences if _fields_of(p) <= known_fields]
@@ -358,7 +361,7 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
     """Returns the fields for the tasks that cause the loss and those that lose. Names are truncated
     to `size` characters."""
     fields: dict[str, SentencePart] = {}
-    if names:
+    if names := [worst.evidence["loser"]] if "loser" in worst.evidence else names:
         fields["{loser}"] = SentencePart(_abbreviated_names(names, size), "name")
     other_names, own_names = (
         list(dict.fromkeys(task.comm for task in culprits(worst, key))) for key in ("who", "self")
@@ -400,8 +403,8 @@ def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) 
 
 def group_key(episode: Episode) -> tuple[str, str]:
     """Returns the group of an episode. Episodes of one group share a sentence. For example, two
-    detectors report steal by the hypervisor."""
-    kind_and_cause = episode.kind, episode.cause
+    detectors report steal by the hypervisor. An episode with its own sentence has its own group."""
+    kind_and_cause = episode.kind, str(episode.evidence.get("label", episode.cause))
     is_steal = episode.kind == "steal" or kind_and_cause == ("neighbour", STEAL_CAUSE[1])
     return STEAL_CAUSE if is_steal else kind_and_cause
 

@@ -4,8 +4,9 @@ whether an affinity mask or a cpuset kept the waiting tasks off other CPUs."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -18,10 +19,10 @@ from perftop.base.text import (
     short_duration,
     whole_percent,
 )
-from perftop.model.confidence import Confidence, confidence
+from perftop.model.confidence import Confidence, TaskOnCpu, confidence
 from perftop.model.control_groups import process_owner
 from perftop.model.kinds import cause_of
-from perftop.output.report import Finding, Report
+from perftop.output.report import MAX_CAUSES, MIN_VICTIM_SHARE, Finding, Report
 from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE
@@ -71,6 +72,8 @@ cost is reported separately."""
 VM_THREAD = "thread"
 """Noun for the tasks of a VM. Their waits are steal in the guest."""
 UNKNOWN_NEIGHBOUR = "what ran there is unknown"
+OWN_TASKS = "each other"
+"""Stands for the waiting tasks themselves in the list of tasks for which they waited."""
 
 
 Tasks = Mapping[tuple[int, str, int], TaskTimes]
@@ -79,7 +82,7 @@ Tasks = Mapping[tuple[int, str, int], TaskTimes]
 
 @dataclass(frozen=True)
 class _Waiters:
-    """The group of tasks that waited most."""
+    """A group of tasks that waited."""
 
     name: str
     noun: str
@@ -109,11 +112,10 @@ class _WaitReason:
 
 def waiting_finding(report: Report, finding: Finding) -> Finding | None:
     """Returns the finding on waits for a CPU, with the tasks that waited most: those of the watched
-    job, or without one the group of one name. None if no task waited. Its confidence is `measured`
-    if they waited for tasks that ran on the same CPUs, `inferred` if the CPUs of those tasks are
-    unknown, and `unknown` if the tasks are."""
+    job, or without one the group of one name. Other groups that lost at least MIN_VICTIM_SHARE are
+    its `other_waits`. None if no task waited."""
     session, job, totals = report.session, report.job, report.totals
-    times, span_s = totals.times, totals.elapsed_s
+    times = totals.times
     tasks = _without_quotas(times, times.tasks)
     threads = _without_quotas(times, times.threads)
     by_cause, waited_s = totals.losses.by_cause, sum(task.wait_s for task in threads.values())
@@ -121,9 +123,23 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
         part = min(1.0, float(by_cause[WAIT_CAUSE].sum()) / waited_s)
         threads = {key: _with_wait(task, part * task.wait_s) for key, task in threads.items()}
     placed_tasks = {key: task for key, task in tasks.items() if key[2] != UNKNOWN_CPU}
-    waiters = _find_waiters(session, job, threads, placed_tasks)
-    if waiters is None:
-        return None
+    groups = [*islice(_find_waiters(session, job, threads, placed_tasks), MAX_CAUSES)]
+    findings = [
+        _finding_on(report, finding, waiters, placed_tasks, tasks)
+        for i, waiters in enumerate(groups)
+        if not i or _victim_share(waiters, totals.elapsed_s) >= MIN_VICTIM_SHARE
+    ]
+    return replace(findings[0], other_waits=tuple(findings[1:])) if findings else None
+
+
+def _finding_on(
+    report: Report, finding: Finding, waiters: _Waiters, placed_tasks: Tasks, tasks: Tasks
+) -> Finding:
+    """Returns the finding on a group of waiting tasks. Its confidence is `measured` if they waited
+    for tasks that ran on the same CPUs, `inferred` if the CPUs of those tasks are unknown, and
+    `unknown` if the tasks are. `placed_tasks`: those of `tasks` with a known CPU."""
+    session, job, times = report.session, report.job, report.totals.times
+    span_s = report.totals.elapsed_s
     covered_s = span_s if job is not None else min(span_s, times.covered_s)
     reason = _find_reason(session, waiters, placed_tasks, tasks, report.interval, covered_s)
     total, cpus, one_waits = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
@@ -147,6 +163,7 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
         on_cpus = "" if is_everywhere else f" on {cpus_name}"
         awaited = join_words(reason.awaited_tasks), reason.awaited_tasks[0]
         ends = [f"{reason.preposition} {names}{on_cpus}" for names in awaited]
+    own = [(min(waiters.pids), waiters.name)] if OWN_TASKS in reason.awaited_tasks else []
     share = lost_percent(total.wait_s, total.wanted_s)
     lost_text = f"{bound_text}{share} of {'its' if one_waits else 'their'} time"
     headlines = [f"{subject} {verb} {lost_text} {end}" for end in ends]
@@ -164,7 +181,9 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
         hint=reason.hint, cpus=cpus, first_cpu=cpus[0], confidence=reason.confidence,
         active_s=min(times.waiting_s, report.span_ns / 1e9) if job is None else finding.active_s,
         headline=next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
-        victim_share=victim_share(total.wait_s, total.wanted_s, span_s),
+        victim_share=_victim_share(waiters, span_s),
+        waiting_tasks=frozenset(waiters.members) if job is None else frozenset(),
+        takers=tuple(TaskOnCpu(pid, comm, cpus[0]) for pid, comm in [*own, *reason.neighbours]),
     )  # fmt: skip
 
 
@@ -197,38 +216,45 @@ def _wait_evidence(waiters: _Waiters, bound_text: str, notes: list[str]) -> list
 
 def _find_waiters(
     session: Session, job: str | None, threads: Mapping[Any, TaskTimes], tasks: Tasks
-) -> _Waiters | None:
-    """Returns the watched job, or the group of tasks that waited most; None if none waited."""
-    members = threads
-    name, noun, pids = job or "", "thread", {pid for pid, _ in threads}
-    if job is None:
-        keys = {(pid, comm) for pid, comm, _ in tasks}
-        names_by_task = {(pid, comm): _group_key(session, pid, comm) for pid, comm in keys}
-        waited_s: dict[tuple[str, ...], float] = {}
-        for (pid, comm, _), task in tasks.items():
-            names = names_by_task[pid, comm]
-            waited_s[names] = waited_s.get(names, 0.0) + task.wait_s
-        of_others = {name: s for name, s in waited_s.items() if s > 0 and name[0] not in OWN_NAMES}
-        waited_s = of_others or waited_s
-        worst_name = max(waited_s, key=lambda name: waited_s[name], default=("",))
-        times_by_pid: dict[tuple[int, str], list[TaskTimes]] = {}
-        for (pid, comm, _), task in tasks.items():
-            if names_by_task[pid, comm] == worst_name:
-                times_by_pid.setdefault((pid, comm), []).append(task)
-        pids = {pid for pid, _ in times_by_pid}
-        members = {key: _sum_times(parts, key[1]) for key, parts in times_by_pid.items()}
-        is_vm = worst_name[0] not in {safe_text(comm, MAX_NAME) for _, comm in times_by_pid}
-        name, noun = worst_name[0], VM_THREAD if is_vm else "task"
+) -> Iterator[_Waiters]:
+    """Yields the watched job, or the groups of tasks that waited, the one that waited most first.
+    perftop itself is only among them if no other task waited."""
+    if job is not None:
+        yield from _waiters_among(threads, job, "thread", {pid for pid, _ in threads})
+        return
+    times_by_task: dict[tuple[int, str], list[TaskTimes]] = {}
+    for (pid, comm, _), task in tasks.items():
+        times_by_task.setdefault((pid, comm), []).append(task)
+    members: dict[tuple[str, ...], dict[tuple[int, str], list[TaskTimes]]] = {}
+    waited_s: dict[tuple[str, ...], float] = {}
+    for (pid, comm), parts in times_by_task.items():
+        key = _group_key(session, pid, comm)
+        members.setdefault(key, {})[pid, comm] = parts
+        waited_s[key] = waited_s.get(key, 0.0) + sum(task.wait_s for task in parts)
+    waited_s = {key: s for key, s in waited_s.items() if s > 0}
+    waited_s = {key: s for key, s in waited_s.items() if key[0] not in OWN_NAMES} or waited_s
+    for key in sorted(waited_s, key=lambda key: -waited_s[key]):
+        group = members[key]
+        is_vm = key[0] not in {safe_text(comm, MAX_NAME) for _, comm in group}
+        times = {task: _sum_times(parts, task[1]) for task, parts in group.items()}
+        noun = VM_THREAD if is_vm else "task"
+        yield from _waiters_among(times, key[0], noun, {pid for pid, _ in group})
+
+
+def _waiters_among(
+    members: Mapping[Any, TaskTimes], name: str, noun: str, pids: set[int]
+) -> Iterator[_Waiters]:
+    """Yields the group of these members if one of them waited."""
     # Differences of sums can leave waits of some 1e-16 s on no CPU.
     placed = {key: t for key, t in members.items() if t.by_cpu}
     waiting = {key: t for key, t in placed.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
     if not waiting:
         longest_waiter = max(placed, key=lambda key: placed[key].wait_s, default=None)
         if longest_waiter is None or not placed[longest_waiter].wait_s:
-            return None
+            return
         waiting = {longest_waiter: placed[longest_waiter]}
     cpus = sorted({max(t.by_cpu, key=t.by_cpu.__getitem__) for t in waiting.values()})
-    return _Waiters(name, noun, pids, members, waiting, _sum_times(members.values()), cpus)
+    yield _Waiters(name, noun, pids, members, waiting, _sum_times(members.values()), cpus)
 
 
 @dataclass(frozen=True)
@@ -353,7 +379,7 @@ def _awaited_tasks(
     culprit = "other tasks" if len(waiters.members) == 1 else "waiting for a CPU"
     awaited_tasks: list[str] = []
     if rivals.are_members:
-        culprit, awaited_tasks = "its own threads", ["each other"]
+        culprit, awaited_tasks = "its own threads", [OWN_TASKS]
     for pid, comm in rivals.neighbours[:1]:
         name = _task_name(session, pid, comm)
         if rivals.others_explain or not rivals.are_members:
@@ -478,6 +504,10 @@ def lost_percent(lost_s: float, wanted_s: float) -> str:
 def victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:
     """Returns the share of their own time that tasks lost; 0 if they needed little CPU time."""
     return lost_s / wanted_s if wanted_s >= max(1.0, MIN_DEMAND_CPUS * span_s) else 0.0
+
+
+def _victim_share(waiters: _Waiters, span_s: float) -> float:
+    return victim_share(waiters.total_times.wait_s, waiters.total_times.wanted_s, span_s)
 
 
 def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict[Any, TaskTimes]:

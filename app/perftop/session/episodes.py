@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import takewhile
-from operator import attrgetter
 
 import numpy as np
 
@@ -53,7 +51,9 @@ class EpisodeLog:
         self.dropped_count = 0
         """Number of ended episodes that were removed from the start of `_ended`."""
         self._losses: list[Episode] = []
-        """Ended losses that only the verdict named, without an episode of a detector."""
+        """Ended losses that no detector reports, such as tasks that waited for a CPU."""
+        self.running_losses: list[Episode] = []
+        """Such losses that still run."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
         """State of the log during a pass over a recording, and the value of `ended` for it."""
@@ -125,21 +125,21 @@ class EpisodeLog:
 
     def add_loss(self, loss: Episode) -> None:
         """Adds an ended loss that no detector reports. It is listed and drawn, but `between` does
-        not return it, as losses are not computed from it. If the previous loss ended after the
-        start of this one, the two become one, described by the greater."""
-        losses, last = self._losses, self._losses[-1] if self._losses else None
-        if last is not None and (last.end_ns or 0) >= loss.start_ns:
-            greater = max(last, loss, key=attrgetter("lost_share"))
-            cpus = sorted({*last.cpus, *loss.cpus})
-            start_ns = min(last.start_ns, loss.start_ns)
-            losses = losses[:-1]
-            loss = replace(greater, cpus=cpus, start_ns=start_ns, end_ns=loss.end_ns)
-        self._losses = [*losses, loss][-MAX_MARKS:]
+        not return it, as losses are not computed from it."""
+        self._losses = [*self._losses, loss][-MAX_MARKS:]
         self._merged_episodes = None, []
+
+    @property
+    def listed_running(self) -> list[Episode]:
+        """The running episodes and losses that no detector reports."""
+        return [*self.running, *self.running_losses]
 
     def listed_between(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the episodes of `between`, and the losses of `add_loss` that overlap the span."""
-        losses = (e for e in self._losses if (e.end_ns or 0) > since_ns and e.start_ns <= until_ns)
+        losses = (
+            e for e in (*self.running_losses, *self._losses)
+            if (e.end_ns is None or e.end_ns > since_ns) and e.start_ns <= until_ns
+        )  # fmt: skip
         return [*self.between(since_ns, until_ns), *losses]
 
     def add_mark(self, at_ns: int, text: str) -> None:

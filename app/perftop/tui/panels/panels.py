@@ -145,7 +145,8 @@ def episode_groups(
     older_count = ended_count + mark_count - len(past)
     if session.log.recording is None:  # the log has dropped old episodes
         older_count += session.log.dropped_count
-    running = session.episodes(now_ns, now_ns)
+    running = [e for e in session.log.listed_between(now_ns, now_ns)
+               if e.end_ns is None or e.end_ns > now_ns]  # fmt: skip
     if cpus is not None:
         running, past = (
             [e for e in episodes if e.kind == "mark" or not cpus.isdisjoint(e.cpus)]

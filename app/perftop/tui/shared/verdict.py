@@ -26,7 +26,6 @@ from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
 from perftop.model.kinds import KINDS, Episode, cause_of, kind_of
 from perftop.output.sentences import group_key, total_cost
-from perftop.session.losses import WAIT_CAUSE
 
 if TYPE_CHECKING:
     from perftop.model.tasks import TaskSnapshot
@@ -91,11 +90,18 @@ class Verdict:
     """Lost shares of HISTORY_CELLS parts of the last ten minutes; NaN where unknown."""
     remedy: str = ""
     """What may help against the cause; '' if that is unknown or nothing is lost."""
+    wait_start_ns: int | None = None
+    """Monotonic time in ns since which tasks have waited for a CPU, if that is the cause."""
     report: Report | None = field(default=None, compare=False)
     """The report whose first line is the verdict, without checks; None if there is none."""
 
     def with_first_evidence(self, piece: str) -> Verdict:
         return replace(self, evidence=(piece, *self.evidence))
+
+    @property
+    def loss(self) -> tuple[object, ...]:
+        """What identifies the loss in later verdicts."""
+        return self.cause, self.wait_start_ns
 
     @property
     def lost_share(self) -> float:
@@ -122,6 +128,8 @@ class _VerdictCache:
     """The verdict on the shown moment of a session, computed at most every VERDICT_STEP_NS."""
 
     def __init__(self) -> None:
+        from perftop.output.wait_episodes import WaitEpisodes
+
         self._recent_totals: deque[Totals] = deque()
         """Totals since the session's start, as they were at each of the last ten seconds."""
         self._verdict: Verdict | None = None
@@ -136,12 +144,13 @@ class _VerdictCache:
         """Seconds for which tasks had waited in this session at the last verdict."""
         self._running: tuple[list[Episode], int] = [], 0
         """The running episodes, and the monotonic time in ns at which they last changed."""
+        self._waits = WaitEpisodes()
         self._worst_since_ns = 0
         """Monotonic time in ns since which the cause of the present loss has been the costliest."""
         self._worst: Verdict | None = None
         """The verdict of the greatest severity on the present loss; None if nothing is lost."""
-        self._last_loss: tuple[tuple[str, str], str, int] = ("", ""), "", -MAX_LAST_CAUSE_NS
-        """Cause of the last loss, a text on it with its duration, and its end (monotonic ns)."""
+        self._last_loss: tuple[object, str, int] = None, "", -MAX_LAST_CAUSE_NS
+        """Identity of the last loss, a text on it with its duration, and its end (monotonic ns)."""
         self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)
         """Monotonic times in ns, with the seconds that tasks wanted and lost in the session until
         then: one for each HISTORY_STEP_NS, and the latest."""
@@ -227,6 +236,8 @@ class _VerdictCache:
             return self._job_verdict
         self._job_verdict = None
         verdict = _verdict(session, self._totals_of_last_seconds(session, totals), tasks)
+        if verdict.report is not None:
+            self._waits.update(session, verdict.report, self._recent_totals)
         earlier_totals = [
             state for state in self._recent_totals if state.end_ns <= now_ns - CAUSE_ENDED_AFTER_NS
         ]
@@ -234,7 +245,11 @@ class _VerdictCache:
             recent_losses = totals.losses.since(earlier_totals[-1].losses)
             if not recent_losses.share(verdict.cause) >= MIN_WARNING_SHARE:
                 verdict = _verdict(session, totals.since(earlier_totals[-1]), tasks)
-        if self._worst is not None and (not verdict.level or verdict.cause != self._worst.cause):
+        if verdict.level and verdict.report is not None:
+            start_ns = self._waits.start_ns(verdict.report.named_findings[0])
+            has_episodes = verdict.has_episodes or start_ns is not None
+            verdict = replace(verdict, wait_start_ns=start_ns, has_episodes=has_episodes)
+        if self._worst is not None and (not verdict.level or verdict.loss != self._worst.loss):
             self._end_loss(self._worst, session, totals)
         if not verdict.level:
             _, text, end_ns = self._last_loss
@@ -243,13 +258,15 @@ class _VerdictCache:
             ago = running_time((now_ns - end_ns) // 10**9)
             return verdict.with_first_evidence(f"{ago} ago {text}")
         if self._worst is None:
-            last_cause, _, end_ns = self._last_loss
+            last_loss, _, end_ns = self._last_loss
             start_ns = now_ns - verdict.active_ns
             # The seconds of an earlier episode do not count.
             running = [e.start_ns for e in session.running if group_key(e) == verdict.cause]
             start_ns = max(start_ns, min(running, default=start_ns))
-            is_same = verdict.cause == last_cause
+            is_same = verdict.loss == last_loss
             self._worst_since_ns = max(start_ns, end_ns) if is_same else start_ns
+            if verdict.wait_start_ns is not None:
+                self._worst_since_ns = verdict.wait_start_ns
         if self._worst is None or verdict.severity > self._worst.severity:
             self._worst = verdict
         lasted_s = (now_ns - self._worst_since_ns) // 10**9
@@ -259,9 +276,8 @@ class _VerdictCache:
         return replace(verdict, duration_text=duration_text).with_first_evidence(duration_text)
 
     def _end_loss(self, worst: Verdict, session: Session, totals: Totals) -> None:
-        """Stores the sentence on a loss that has ended. `worst`: its verdict of the
-        greatest severity. Waiting tasks are listed as an episode, unless a detector does that,
-        which it does for a watched job."""
+        """Stores the sentence on a loss that has ended. `worst`: its verdict of the greatest
+        severity."""
         assert worst.report is not None
         start_ns, end_ns = self._worst_since_ns, session.now_ns
         # Tasks on one of many CPUs can lose much of their time, but little of that of the machine.
@@ -276,15 +292,7 @@ class _VerdictCache:
         past = _verdict(session, worst.report.totals, session.snapshot, is_past=True)
         length_text = running_time(max(1, (end_ns - start_ns) // 10**9))
         self._worst = None
-        self._last_loss = worst.cause, f"for {length_text}: {past.text}", end_ns
-        is_listed = worst.cause != WAIT_CAUSE or session.neighbours.watched_job.name is not None
-        if worst.level == 2 and end_ns > start_ns and not is_listed:
-            first = worst.report.named_findings[0]
-            evidence = {"label": past.text, "measured": " · ".join(first.evidence)}
-            session.log.add_loss(Episode(
-                WAIT_CAUSE[0], first.cpus, start_ns, end_ns, worst.severity, WAIT_CAUSE[1],
-                evidence, first.confidence,
-            ))  # fmt: skip
+        self._last_loss = worst.loss, f"for {length_text}: {past.text}", end_ns
 
 
 _CACHES: WeakKeyDictionary[Session, _VerdictCache] = WeakKeyDictionary()

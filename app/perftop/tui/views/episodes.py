@@ -296,7 +296,7 @@ class Episodes(PaneledView, CursorCanvas):
         inputs = cpus, len(ended_and_marks), *map(id, (*ended_and_marks[:1], *ended_and_marks[-1:]))
         if inputs != self._ended_episodes[0]:
             self._ended_episodes = inputs, sort(ended_and_marks)
-        return [*sort(session.running), *self._ended_episodes[1]]
+        return [*sort(session.log.listed_running), *self._ended_episodes[1]]
 
     def line(self, y: int) -> Line:
         if not self._lines:

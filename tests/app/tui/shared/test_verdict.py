@@ -37,7 +37,7 @@ from perftop.tui.shared.verdict import CALM_SIGN, VERDICT_SPAN_NS, Verdict, loss
 from perftop.verbs.options import SHIPPED_DIRECTORY
 
 SECOND = 1_000_000_000
-HOGS = {
+HOGS: dict[str, dict[str, list[object]]] = {
     "tasks": {"1": [11, "hogA", 0.5]},
     "others": {"1": [[11, "hogA", 0.5], [12, "hogB", 0.5]]},
     "waits": {"1": [[0.5, 20], [0.5, 20]]},
@@ -233,6 +233,32 @@ def test_one_long_wait_is_listed_once_although_another_loss_is_at_times_greater(
     waits = [episode for episode in session.ended if episode.cause == "scheduler"]
     assert all(a.end_ns is not None and a.end_ns < b.start_ns for a, b in pairwise(waits))
     assert len(waits) < 4
+
+
+def test_a_shorter_wait_beside_a_longer_one_is_listed_from_its_start_to_its_end() -> None:
+    """Only the longest wait was once listed. hogA waits on CPU 1 all the time; from 20 to 35 s,
+    postgres waits for restic on CPU 0."""
+    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
+    both = {
+        "tasks": {"0": [21, "postgres", 0.7], "1": [11, "hogA", 0.5]},
+        "others": {"0": [[21, "postgres", 0.7], [22, "restic", 0.3]], **HOGS["others"]},
+        "waits": {"0": [[0.25, 30], [0.0, 30]], **HOGS["waits"]},
+    }
+    messages: list[wire.Message] = [machine.hello]
+    for seq in range(600):
+        record = both if 200 < seq <= 350 else HOGS
+        messages.append(machine.frame(seq, records={} if seq % 10 else record))
+    session, _ = session_and_verdicts(messages[:300])
+    longer, shorter = session.log.listed_running
+    assert longer.start_ns == pytest.approx(0, abs=SECOND)
+    assert shorter.start_ns == pytest.approx(20 * SECOND, abs=SECOND)
+    assert not session.running, "losses are not computed from waits"
+    session, _ = session_and_verdicts(messages)
+    (ended,) = session.ended
+    assert (ended.start_ns, ended.end_ns) == pytest.approx((20 * SECOND, 35 * SECOND), abs=SECOND)
+    whole, short = (text(ended_sentence(session, [ended], size)) for size in (76, 32))
+    assert whole == "postgres waited 26 % of its time behind restic[22] on CPU 0"
+    assert short == "postgres waited 26 % for restic"
 
 
 def ended_job() -> Iterator[wire.Message]:
