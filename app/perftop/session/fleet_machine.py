@@ -18,6 +18,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.detect.turbo_drops import DROP_START
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.model.numbers import METRICS, Number
 from perftop.model.smt import STATES
@@ -152,6 +153,10 @@ class MachineEpisode:
     depth: float | None = None
     share: float = 0.0
     """Share of the machine's CPUs that the episode affects."""
+    taker: str = ""
+    loser: str = ""
+    """Names of the task that takes most, according to the episode's evidence, and of the busiest
+    task on the episode's CPUs; '' where unknown."""
 
     @property
     def group(self) -> tuple[str, str]:
@@ -241,6 +246,8 @@ class Machine:
     """Number of suspect samples in the last ROW_SPAN_S."""
     running: list[MachineEpisode] = field(default_factory=list)
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
+    waiting_task: str = ""
+    """The task that waited most for a CPU in the last second; '' if none did, or if unknown."""
     largest_loss: tuple[Cause, float] | None = None
     """The cause of the largest loss in the last ROW_SPAN_S, even without an episode, and the lost
     share of the time that tasks ran or were ready; None without a loss or without samples."""
@@ -372,15 +379,23 @@ class LiveMachine(Follower):
         name = max(cpus_by_task, key=lambda comm: cpus_by_task[comm], default="")
         is_busy = cpus_by_task.get(name, 0.0) >= MIN_TASK_CPUS
         machine.tasks = f"{name} × {cpus_by_task[name]:.1f} CPUs" if is_busy else ""
+        waits = [(a.wait, a.task.comm) for cpu in session.tasks
+                 for a in session.snapshot.activity_on(cpu) if a.wait > 0]  # fmt: skip
+        machine.waiting_task = max(waits, default=(0.0, ""))[1]
         machine.running = [self._episode(session, episode) for episode in session.running]
         machine.ended.extend(self._episode(session, episode) for episode in self._ended_episodes)
         self._ended_episodes = []
 
     def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
         offset, end_ns, depth = self._offset_s, episode.end_ns, episode.depth
+        who, records = episode.evidence.get("who", ()), map(str, episode.cpus)
+        takers = [task for task in who if isinstance(task, TaskOnCpu)]
+        tasks = [t for cpu in records if (t := parse_task(session.tasks.get(cpu))) is not None]
+        loser = max(tasks, key=lambda task: task.share).comm if tasks else ""
         return MachineEpisode(
             self.machine.name, episode.kind, episode.cause, episode.start_ns / 1e9 + offset,
             None if end_ns is None else end_ns / 1e9 + offset,
             depth if depth is not None and isfinite(depth) else None,
             min(1.0, len(episode.cpus) / max(1, len(session.selected))),
+            takers[0].comm if takers else "", loser,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from math import isfinite, nan
 
 from perftop.base.text import GHZ, long_duration, time_of_day
 from perftop.draw.charts import Glyphs
-from perftop.draw.columns import DOUBTED_SIGN, UNKNOWN_TEXTS, Run, fit, fold_similar
+from perftop.draw.columns import DOUBTED_SIGN, ELLIPSIS, UNKNOWN_TEXTS, Run, fit, fold_similar
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
 from perftop.session.fleet import Fleet, SharedEpisode, TableSelection
@@ -86,6 +86,8 @@ class FleetState:
     rows: Sequence[MachineRow] = ()
     merges_similar: bool = True
     """Whether machines with the same verdict share a row, except the first of them."""
+    short_names: Mapping[str, str] = field(default_factory=dict)
+    """The machines' names in the width of their column, by name."""
     selected_name: str = ""
     first_row: int = 0
     """Index of the first visible row in `rows`."""
@@ -152,6 +154,21 @@ def silence_text(machine: Machine, now: float) -> str:
     return f"{text} · try in {wait_s:.0f} s" if isfinite(wait_s) and wait_s > 0 else text
 
 
+def distinct_names(names: Sequence[str], room: int) -> dict[str, str]:
+    """Returns each name in at most `room` cells. Long ones are cut at the end, at the start or in
+    the middle: whichever leaves most of them distinct."""
+    head, tail = (room - 1) // 2, room // 2
+    cuts = [(room - 1, 0), (0, room - 1), (head, tail)]
+
+    def shorten(name: str, head: int, tail: int) -> str:
+        is_long = len(name) > room
+        return f"{name[:head]}{ELLIPSIS}{name[len(name) - tail :]}" if is_long else name
+
+    safe_names = {name: safe_cells(name) for name in names}
+    best = max(cuts, key=lambda c: len({shorten(name, *c) for name in safe_names.values()}))
+    return {name: shorten(safe_name, *best) for name, safe_name in safe_names.items()}
+
+
 def machine_verdict(machine: Machine, room: int = 200) -> tuple[str, float]:
     """Returns a sentence of at most `room` cells on the costliest cause of loss on a machine, and
     the Unix time in s at which its episode began; NaN if there is none."""
@@ -176,7 +193,9 @@ def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
         cause, lost_share = machine.largest_loss
         loss_text = f"{amount_text('lost', lost_share)} %"
         if cause == WAIT_CAUSE:
-            return [f"Tasks wait {loss_text} of their time for a CPU"], nan
+            text = f"Tasks wait {loss_text} of their time for a CPU"
+            waiting = safe_cells(machine.waiting_task)
+            return [*([f"{text}, {waiting} most"] if waiting else []), text], nan
         return loss_wordings(cause, "took", f"{loss_text} of the time"), nan
     text = "Nothing is slowing it down"
     last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
@@ -199,14 +218,18 @@ def _episode_wordings(machine: Machine, episode: MachineEpisode) -> list[str]:
     elif episode.kind == "steal":
         verb, loss = "takes", f"{amount_text('steal', machine.numbers['steal'])} % of its time"
     elif episode.depth is not None:
-        base_text = "a task's work" if episode.kind == "neighbour" else "the time"
+        victim = f"{safe_cells(episode.loser)}'s" if episode.loser else "a task's"
+        base_text = f"{victim} work" if episode.kind == "neighbour" else "the time"
         verb, loss = "takes", f"{100 * episode.depth:.0f} % of {base_text}"
-    return loss_wordings(episode.group, verb, loss)
+    return loss_wordings(episode.group, verb, loss, safe_cells(episode.taker))
 
 
-def loss_wordings(cause: Cause, verb: str, amount: str) -> list[str]:
-    """Returns wordings of how much a cause costs, the longest first."""
+def loss_wordings(cause: Cause, verb: str, amount: str, taker: str = "") -> list[str]:
+    """Returns wordings of how much a cause costs, the longest first. `taker`: name of the task that
+    is the cause; '' if it is none or unknown."""
     subject, short = cause_subject(cause), short_cause(*cause)
+    if taker:
+        subject = f"{taker} ({short})"
     return [f"{subject} {verb} {amount}", f"{subject}: {amount}",
             f"{short[:1].upper()}{short[1:]}: {amount}"]  # fmt: skip
 

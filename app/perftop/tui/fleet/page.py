@@ -246,6 +246,9 @@ def _visible_rows(
 def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     """Returns the table and, if there is room, the racks and the selected machine."""
     table, size = views.table_columns(state), _half_width(state)
+    name_room = next(column.room for column in table if column.key == "name")
+    names = [machine.name for machine in state.machines]
+    state.short_names = fleet_state.distinct_names(names, name_room)
     lines: list[Line] = [views.heading_line(state, table)]
     state.click_targets[first] = ""
     rack_cells = views.rack_lines(state, size or state.width - 1)

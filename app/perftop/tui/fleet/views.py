@@ -103,7 +103,8 @@ def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run
             mark = theme.SELECTED_SIGN if is_chosen else " "
             return [(mark, "key"), fleet_state.worst_marker(machine)]
         case "name":
-            return safe_cells(machine.name), "bright" if is_chosen else "text"
+            name = state.short_names.get(machine.name, machine.name)
+            return safe_cells(name), "bright" if is_chosen else "text"
         case "past":
             series = machine.history.series(size, state.now)
             return [_loss_bar(share, is_answering=machine.is_answering) for share in series]
@@ -262,6 +263,8 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
         lines.append(plain_line(*runs))
     text_styles = theme.letter_styles(state.theme)
     scale = fleet_state.heat_scale(state, state.metric)
+    host_names = [_host_name(machine.name) for machine in state.machines]
+    short_names = fleet_state.distinct_names(host_names, name_width) if name_width else {}
     for row, label in enumerate(machine_grid.labels):
         runs = [(f"{label:>{label_width}} ", "key" if row == y and label else "dim")]
         for _, machines in machine_grid.columns:
@@ -271,7 +274,9 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
             else:
                 if name_width:
                     style = "key" if machine.name == state.selected_name else "dim"
-                    runs.append((f" {fit(_host_name(machine.name), name_width)} ", style))
+                    runs.append(
+                        (f" {fit(short_names[_host_name(machine.name)], name_width)} ", style)
+                    )
                 runs += _heat_cell(state, machine, machine_grid.size, text_styles, scale)
         lines.append(plain_line(*runs))
     return lines[:height]

@@ -12,6 +12,7 @@ from math import nan
 import fleets
 import pytest
 from nightly import cases_by_day
+from sim_streams import messages_lasting
 from textual.events import MouseScrollDown, MouseScrollUp
 from textual.pilot import Pilot
 from textual.widgets import Static
@@ -19,7 +20,7 @@ from textual.widgets import Static
 from perftop.draw import strips
 from perftop.model.kinds import CAUSES
 from perftop.session.fleet import Fleet
-from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine, MachineEpisode
+from perftop.session.fleet_machine import UNKNOWN_NUMBERS, LiveMachine, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
@@ -111,6 +112,32 @@ def test_a_loss_without_an_episode_has_a_verdict() -> None:
     assert fleet_state.machine_verdict(machine)[0] == "Power limit PL1 took 7.4 % of the time"
     machine.largest_loss = None
     assert fleet_state.machine_verdict(machine)[0] == "Nothing is slowing it down"
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds", "sentence"),
+    [("sim:neighbour,cpus=16", 14, "stream (sibling) takes 31 % of lmp's work"),
+     ("sim:license,cpus=16", 16, "gemm_avx512 (SIMD) keeps it at 3.32 of 3.40 GHz"),
+     ("sim:guest,cpus=2", 24, "Tasks wait 43.4 % of their time for a CPU, cc1plus most")],
+)  # fmt: skip
+def test_verdicts_on_machines_name_the_tasks(spec: str, seconds: float, sentence: str) -> None:
+    live = LiveMachine(Machine("m"))
+    hello, frames = messages_lasting(f"{spec},seed=1", seconds)
+    live.process([hello, *frames])
+    text, _ = fleet_state.machine_verdict(live.machine)
+    assert text == sentence
+
+
+def test_long_names_are_cut_where_they_stay_distinct() -> None:
+    def cut_names(*names: str) -> list[str]:
+        return [*fleet_state.distinct_names(names, 12).values()]
+
+    assert cut_names("short", "build-4.prod.example.com") == ["short", "build-4.pro…"]
+    assert cut_names("prod-eu-west-k8s-node-01", "prod-eu-west-k8s-node-02") == [
+        "…k8s-node-01", "…k8s-node-02",
+    ]  # fmt: skip
+    both_ends = cut_names(*(f"r{rack}.cluster.internal.n{n}" for rack in (1, 2) for n in (1, 2)))
+    assert both_ends == ["r1.cl…nal.n1", "r1.cl…nal.n2", "r2.cl…nal.n1", "r2.cl…nal.n2"]
 
 
 @pytest.mark.parametrize("cause", sorted(CAUSES.keys() - {"-", "hypervisor"}))
