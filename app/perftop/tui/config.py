@@ -125,6 +125,7 @@ _SCOPE_TITLES: dict[keys.KeyScope, str] = {
     "output": "Output of a command, while it fills the screen",
     "prompt": "Prompt",
     "fleet": "Fleet, besides the keys of the same names above",
+    "pair": "Two recordings, besides the keys of the same names above",
 }
 
 

@@ -24,11 +24,12 @@ from perftop.draw.strips import (
     justify,
     merge_runs,
     overlay,
+    restyle_cells,
     safe_cells,
     text,
     width,
 )
-from perftop.draw.theme import DROP_SIGN
+from perftop.draw.theme import DROP_SIGN, FADED_PREFIX
 from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.comparison import (
@@ -180,13 +181,53 @@ class PairState:
     ascii: bool = False
     glyphs: Glyphs = "colour"
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
+    range_s: tuple[float, float] | None = None
+    """Start and end of the selected range, in seconds on the axis."""
     comparison: Comparison | None = None
     """The result of the comparison; None until both are read, or if one is too short."""
 
     def compare(self) -> None:
-        """Compares the recordings, both of which must have been read."""
+        """Compares the recordings, both of which must have been read, or their selected range."""
         a, b = (track.readings for track in self.tracks)
+        if (range_s := self.range_s) is not None and a and b:
+            a, b = (
+                [track.series.reading_between(track.readings[0], *(
+                    round(end * 1e9) + origin for end in range_s
+                ))] for track, origin in zip(self.tracks, self.origins_ns, strict=True)
+            )  # fmt: skip
         self.comparison = compare([("", a, b)])[0] if a and b else None
+
+    def select_range(self, start_s: float, end_s: float) -> None:
+        if self.is_read:
+            self.range_s = min(start_s, end_s), max(start_s, end_s)
+            self.compare()
+
+    def clear_range(self) -> None:
+        if self.range_s is not None:
+            self.range_s = None
+            self.compare()
+
+    def align_next(self) -> None:
+        """Aligns the recordings at the next moment that both have. The cursor stays at its time of
+        A; a range, which would no longer be the same, is cleared."""
+        labels = [str(mark.evidence["label"]) for mark in self.tracks[0].session.marks]
+        moments = [
+            Alignment(),
+            Alignment("command"),
+            *(Alignment("mark", label) for label in labels),
+        ]
+        by_origins = {tuple(track.origin_ns(moment) for track in self.tracks): moment
+                      for moment in reversed(moments)}  # fmt: skip
+        shared = [moment for origins, moment in reversed(by_origins.items()) if None not in origins]
+        later = shared[shared.index(self.alignment) + 1 :] if self.alignment in shared else []
+        origin_ns = self.origins_ns[0]
+        self.alignment = [*later, *shared][0]
+        self.move_cursor((origin_ns - self.origins_ns[0]) / 1e9)
+        self.clear_range()
+
+    @property
+    def is_read(self) -> bool:
+        return all(track.is_read for track in self.tracks)
 
     @property
     def origins_ns(self) -> tuple[int, int]:
@@ -237,6 +278,14 @@ class PairState:
         return replace(axis, end_ns=end_ns, now_ns=min(end_ns, last_ns), first_ns=first_ns)
 
     @property
+    def ranges_ns(self) -> list[tuple[int, int]]:
+        """The selected range in ns since the alignment, if there is one."""
+        if self.range_s is None:
+            return []
+        start_s, end_s = self.range_s
+        return [(round(1e9 * start_s), round(1e9 * end_s))]
+
+    @property
     def cursor_cell(self) -> int:
         """Cell of the cursor. The end of the axis is in the last cell."""
         return max(0, min(self.axis.cell_after(round(self.cursor_s * 1e9)), self.cells - 1))
@@ -253,6 +302,9 @@ def pair_page(pair: PairState) -> list[Line]:
     body = _chart_lines(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
     x = LABEL_WIDTH + pair.cursor_cell
+    for begin, end in time_axis.cells_outside(pair.axis, pair.ranges_ns):
+        body = [(restyle_cells(merge_runs(runs, pair.width), LABEL_WIDTH + begin, LABEL_WIDTH + end,
+                               FADED_PREFIX), mood) for runs, mood in body]  # fmt: skip
     body = [(overlay(merge_runs(runs, pair.width), x, [(CURSOR_STROKE, "bright")]), state)
             for runs, state in body]  # fmt: skip
     lines += [*body, *_episode_lines(pair), *_axis_lines(pair), _key_line(pair)]
@@ -266,7 +318,7 @@ def _header_line(pair: PairState) -> Line:
         seconds = (track.ends_ns[1] - track.ends_ns[0]) / 1e9
         left_runs += [(f"{side} ", style), (name, "bright"), (f" {seconds:.0f} s   ", "dim")]
     status = f"aligned at {safe_cells(pair.alignment.words)}"
-    if not all(track.is_read for track in pair.tracks):
+    if not pair.is_read:
         status = "reading …"
     elif any(track.origin_ns(pair.alignment) is None for track in pair.tracks):
         status = "not aligned: one recording lacks this moment"
@@ -284,6 +336,14 @@ def _verdict_lines(pair: PairState) -> list[Line]:
     if (comparison := pair.comparison) is None:
         return [BLANK, BLANK]
     verdict = _pair_verdict(comparison)
+    if pair.range_s is not None:
+        start, end = pair.range_s
+        verdict = verdict.with_first_evidence(f"{start:+.1f} to {end:+.1f} s only")
+        sides = comparison.side_a, comparison.side_b
+        of_a, of_b = (side[0].numbers.get("lost_ratio", nan) for side in sides)
+        if isfinite(of_b):  # the losses of a range are not known by cause
+            loss = Loss(of_b, DROP_SIGN, f"all causes ({percent(of_a)} in A)")
+            verdict = replace(verdict, losses=(loss,))
     keys: list[Piece] = [(0, [(pair.captions["report"], "key"), (" diff as text", "dim")])]
     return [verdict_line(verdict, pair.width), loss_line(verdict, pair.width, keys, pair.glyphs)]
 
@@ -444,9 +504,12 @@ def _axis_lines(pair: PairState) -> list[Line]:
 
 
 def _key_line(pair: PairState) -> Line:
-    runs: list[Run] = [(f" {pair.captions['step_back']}", "key")]
-    for name, label in (("step_on", "move"), ("next_episode", "next episode"),
-                       ("narrower", "less time"), ("wider", "more"), ("report", "diff as text"),
-                       ("help", "help"), ("quit", "quit")):  # fmt: skip
-        runs += [(f" {pair.captions[name]}", "key"), (f" {label} ", "dim")]
-    return runs, "calm"
+    pieces: list[Piece] = [(0, [(f" {pair.captions['step_back']}", "key")])]
+    for rank, name, label in (
+        (0, "step_on", "move"), (2, "next_episode", "next episode"), (3, "narrower", "less time"),
+        (3, "wider", "more"), (1, "align", "align"), (2, "range_start", "range"),
+        (2, "range_end", "to"), (1, "report", "diff as text"), (0, "help", "help"),
+        (0, "quit", "quit"),
+    ):  # fmt: skip
+        pieces.append((rank, [(f" {pair.captions[name]}", "key"), (f" {label} ", "dim")]))
+    return fit_line(pieces, pair.width, 0), "calm"

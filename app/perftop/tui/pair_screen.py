@@ -56,6 +56,9 @@ class PairScreen(DirectScreen):
     def __init__(self, page: PairPage) -> None:
         super().__init__()
         self.page = page
+        self._drag_start_s: float | None = None
+        self._range_start_s = page.pair.cursor_s
+        """Times on the axis in s at which the mouse button was pressed, and a range begins."""
 
     def compose(self) -> ComposeResult:
         yield self.page
@@ -77,12 +80,43 @@ class PairScreen(DirectScreen):
             lines: list[list[Run]] = [[(f" {safe_cells(line)}", "text")] for line in texts]
             self.app.push_screen(TextScreen(lambda _: lines))
 
-    def on_click(self, event: events.Click) -> None:
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        self._drag_start_s = self._time_at(event)
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Moves the cursor to the clicked time, or selects the dragged range."""
+        start_s, end_s = self._drag_start_s, self._time_at(event)
+        self._drag_start_s = None
+        if start_s is None or end_s is None:
+            return
         pair = self.page.pair
-        if 0 <= event.x - LABEL_WIDTH < pair.cells and event.y < pair.height - 1:
-            axis, cell = pair.axis, event.x - LABEL_WIDTH
-            pair.cursor_s = (axis.start_ns + cell * axis.bin_ns) / 1e9
-            self.page.update()
+        pair.cursor_s = end_s
+        if start_s != end_s:
+            pair.select_range(start_s, end_s)
+        self.page.update()
+
+    def _time_at(self, event: events.MouseEvent) -> float | None:
+        pair, cell = self.page.pair, event.x - LABEL_WIDTH
+        if not (0 <= cell < pair.cells and event.y < pair.height - 1):
+            return None
+        return (pair.axis.start_ns + cell * pair.axis.bin_ns) / 1e9
+
+    def action_range(self, end: bool) -> None:
+        """Starts a range at the cursor, or ends it there."""
+        pair = self.page.pair
+        if not end:
+            self._range_start_s = pair.cursor_s
+        elif self._range_start_s != pair.cursor_s:
+            pair.select_range(self._range_start_s, pair.cursor_s)
+        self.page.update()
+
+    def action_back(self) -> None:
+        self.page.pair.clear_range()
+        self.page.update()
+
+    def action_align(self) -> None:
+        self.page.pair.align_next()
+        self.page.update()
 
     def action_window(self, steps: int) -> None:
         pair = self.page.pair

@@ -219,7 +219,7 @@ def test_the_table_of_keys_is_consistent() -> None:
     ids = [key.id for key in keys.KEYS]
     assert len(set(ids)) == len(ids)
     places = {place for view in keys.SCOPES_BY_VIEW.values() for place in view}
-    places |= {keys.KEYS_BY_ID[name].scope for name in keys.FLEET_KEYS}
+    places |= {keys.KEYS_BY_ID[name].scope for name in (*keys.FLEET_KEYS, *keys.PAIR_KEYS)}
     assert {key.scope for key in keys.KEYS} <= places
     for key in keys.KEYS:
         assert [keys.textual_name(name) for name in key.keys.split(",")] == key.keys.split(","), (
@@ -329,6 +329,6 @@ def test_an_invalid_file_ends_the_command_before_its_start(
 def test_all_keys_of_a_view_are_in_one_group_of_the_help() -> None:
     views = {
         place for name in (*keys.VIEW_ORDER, "core") for place in keys.SCOPES_BY_VIEW[name]
-    } | {"fleet"}
+    } | {"fleet", "pair"}
     grouped = [name for group in keys.KEY_GROUPS.values() for name in group]
     assert sorted(grouped) == sorted(key.id for key in keys.KEYS if key.scope in views)

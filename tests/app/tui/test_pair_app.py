@@ -91,6 +91,35 @@ def test_a_mark_that_one_recording_lacks_is_reported(tracks: tuple[Track, Track]
     assert "not aligned" in text(pair_page(state(tracks, Alignment("mark", "store")))[0][0])
 
 
+def test_alignments_that_both_have_follow_each_other(tracks: tuple[Track, Track]) -> None:
+    """The cursor stays at its time of A."""
+    result = state(tracks, Alignment(), cursor_s=9.0)
+    seen = []
+    for _ in range(4):
+        time_of_a = round(result.cursor_s * 1e9) + result.origins_ns[0] - tracks[0].ends_ns[0]
+        seen.append((result.alignment.words, time_of_a / 1e9))
+        result.align_next()
+    assert seen == [("the start", 9.0), ("the start of the command", 9.0), ("mark solve", 9.0),
+                    ("the start", 9.0)]  # fmt: skip
+
+
+def test_a_range_is_compared_alone(tracks: tuple[Track, Track]) -> None:
+    """From 0.3 to 2.7 s after the mark, only A has the drop."""
+    result = state(tracks, Alignment("mark", "solve"), width=160)
+    result.compare()
+    whole = result.comparison
+    result.select_range(2.7, 0.3)
+    assert result.comparison is not None
+    row = next(row for row in result.comparison.rows if row.number.key == "busy_hz")
+    assert (row.side_a, row.side_b) == pytest.approx((2.88e9, 3.50e9), rel=0.01)
+    assert row.verdict == "better"
+    lines = pair_page(result)
+    assert "+0.3 to +2.7 s only" in text(lines[2][0])
+    assert sum(style.startswith(theme.FADED_PREFIX) for runs, _ in lines for _, style in runs) > 50
+    result.clear_range()
+    assert result.comparison == whole
+
+
 @pytest.mark.parametrize("size", [(1, 1), (20, 5), (20, 30), (40, 10), (80, 24), (240, 70)])
 @pytest.mark.parametrize("ascii_", [True, False])
 def test_all_sizes_are_filled_and_no_line_is_too_long(

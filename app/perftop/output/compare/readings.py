@@ -390,6 +390,24 @@ class RunSeries:
             if len(sizes) >= MIN_BLOCKS and sizes.sum() > 0
         }
 
+    def reading_between(self, whole: Reading, since_ns: int, until_ns: int) -> Reading:
+        """Returns the reading of a part of the run: its means, without numbers that grow with time
+        and without causes of losses, which have no slices. `whole`: the reading of the run."""
+        means: dict[str, object] = {}
+        estimates: dict[str, Estimate] = {}
+        for key, (times_ns, *sums) in self.sums().items():
+            is_inside = (times_ns >= since_ns) & (times_ns <= until_ns)
+            amounts, sizes = (np.diff(part[is_inside]) for part in sums)
+            if number_of(key).is_unbounded or not sizes.sum() > 0:
+                continue
+            means[key] = float(amounts.sum() / sizes.sum())
+            if len(sizes) >= MIN_BLOCKS:
+                estimates[key] = estimate_of_series(amounts.tolist(), sizes.tolist())
+        return replace(
+            whole, numbers=_finite_numbers(means), lost_shares={}, series_estimates=estimates,
+            samples={},
+        )  # fmt: skip
+
     def sums(self) -> dict[str, Sums]:
         times_ns, table = self._slices.table()
         amounts, sizes = np.split(table.T, 2)

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 KeyScope = Literal[
     "app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu", "chooser",
-    "prompt", "output", "fleet",
+    "prompt", "output", "fleet", "pair",
 ]  # fmt: skip
 """Where a key works: everywhere (app), in recordings (replay), in all views (monitor), in views
 whose cursor moves up and down (rows), in one view, in lists (menu), in lists with several choices
-(chooser), in the prompt, in a command's full-screen output, or on the fleet's screen."""
+(chooser), in the prompt, in a command's full-screen output, on the fleet's screen, or on the screen
+of two recordings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,9 @@ KEYS: tuple[Key, ...] = (
     Key("why", "fleet", "w", "open('why')", "why", "What costs the selected machine most"),
     Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
     Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the previous column"),
+
+    Key("align", "pair", "a", "align", "align",
+        "Align at the next moment that both recordings have: start, command, marks"),
 )  # fmt: skip
 """All keys. If an action has several keys, the screen shows the first."""
 KEYS_BY_ID = {key.id: key for key in KEYS}
@@ -187,7 +191,10 @@ FLEET_KEYS = (
     "previous_episode", "filter", "sort_next", "sort_before", "metric", "metric_back", "help",
     "fold", "up", "down", "first", "last", "page_up", "page_down", "reverse", "back", "try",
 )  # fmt: skip
-PAIR_KEYS = "next_episode", "previous_episode", "narrower", "wider", "report", "help"
+PAIR_KEYS = (
+    "next_episode", "previous_episode", "narrower", "wider", "align", "range_start", "range_end",
+    "back", "report", "help",
+)  # fmt: skip
 """Ids of the keys, besides those of the whole app, of the fleet's screen (FLEET_KEYS) and of the
 screen that compares two recordings (PAIR_KEYS)."""
 
@@ -273,7 +280,7 @@ KEY_GROUPS: dict[str, tuple[str, ...]] = {
     "time": (
         "pause", "slower", "faster", "step_back", "step_on", "leap_back", "leap_on", "begin",
         "finish", "jump", "next_episode", "previous_episode", "report", "why", "try", "narrower",
-        "wider", "range_start", "range_end", "hold", "longer", "shorter", "usual",
+        "wider", "align", "range_start", "range_end", "hold", "longer", "shorter", "usual",
     ),
     "find": (
         "filter", "clear", "sort", "sort_next", "sort_before", "order", "reverse",
@@ -314,7 +321,9 @@ def textual_name(key: str) -> str | None:
 def key_clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
     """Yields the name of each key with two actions in one view, and both entries in KEYS."""
     views = [[key for key in KEYS if key.scope in scopes] for scopes in SCOPES_BY_VIEW.values()]
-    for view in [*views, [key for key in KEYS if key.scope == "app" or key.id in FLEET_KEYS]]:
+    screens = FLEET_KEYS, PAIR_KEYS
+    views += [[k for k in KEYS if k.scope == "app" or k.id in ids] for ids in screens]
+    for view in views:
         entry_by_key: dict[str, Key] = {}
         for key in view:
             for name in keymap.get(key.id, key.keys).split(","):
