@@ -22,7 +22,7 @@ ENDED_AFTER_NS = 3_000_000_000
 """Time in ns without a wait after which the episode ends."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Wait:
     episode: Episode
     worst: Finding
@@ -61,15 +61,19 @@ class WaitEpisodes:
     def update(self, session: Session, report: Report, recent_totals: Sequence[Totals]) -> None:
         """Begins, describes and ends episodes, and passes them to the session's log. `report`: on
         the last seconds; `recent_totals`: since the start, at moments of these seconds."""
-        now_ns = recent_totals[-1].end_ns
+        now_ns, described = recent_totals[-1].end_ns, list[_Wait]()
         for finding in waits_of(report):
             start_ns, last_ns = _times_of_wait(finding, recent_totals)
             wait = self._wait_of(finding)
             if wait is None and now_ns - last_ns < ENDED_AFTER_NS:
                 episode = Episode(WAIT_CAUSE[0], [], start_ns, cause=WAIT_CAUSE[1])
                 self._waits.append(_Wait(episode, finding, report.totals, last_ns))
+                described.append(self._waits[-1])
                 _describe(episode, finding)
+            elif wait in described:  # a smaller group of the same name
+                continue
             elif wait is not None and wait.worst.culprit == finding.culprit:
+                described.append(wait)
                 if finding.victim_share > wait.worst.victim_share:
                     wait.worst, wait.worst_totals = finding, report.totals
                 wait.last_ns = max(wait.last_ns, last_ns)

@@ -261,6 +261,23 @@ def test_a_shorter_wait_beside_a_longer_one_is_listed_from_its_start_to_its_end(
     assert short == "postgres waited 26 % for restic"
 
 
+def test_the_listed_wait_is_that_of_the_verdict_if_two_users_tasks_have_its_name() -> None:
+    """The list once had the smaller share of the other user's tasks."""
+    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
+    record = {
+        "tasks": {"0": [21, "hogA", 0.8], "1": [11, "hogA", 0.5]},
+        "others": {"0": [[21, "hogA", 0.8], [22, "restic", 0.2]],
+                   "1": [[11, "hogA", 0.5], [12, "hogB", 0.5]]},
+        "waits": {"0": [[0.2, 30], [0.0, 30]], "1": [[0.5, 20], [0.2, 20]]},
+        "details": {"11": {"user": "one"}, "21": {"user": "two"}},
+    }  # fmt: skip
+    frames = [machine.frame(s, records={} if s % 10 else record) for s in range(200)]
+    session, verdicts = session_and_verdicts([machine.hello, *frames])
+    (wait,) = session.log.listed_running
+    assert wait.evidence["label"] == verdicts[-1][1].text
+    assert "50 %" in verdicts[-1][1].text
+
+
 def ended_job() -> Iterator[wire.Message]:
     """A job that waits half of its time for 8 s, and the machine for 30 s after its end."""
     machine = Machine(cores=2, ceiling_hz=3.0e9, changes={"watch": "70"})

@@ -127,7 +127,7 @@ def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
 # --- order and filter
 
 
-async def test_a_list_without_episodes_does_not_contradict_the_verdict() -> None:
+async def test_the_wait_of_the_verdict_is_in_the_list() -> None:
     hogs = {
         "tasks": {"1": [11, "hogA", 0.5]},
         "others": {"1": [[11, "hogA", 0.5], [12, "hogB", 0.5]]},
@@ -139,7 +139,8 @@ async def test_a_list_without_episodes_does_not_contradict_the_verdict() -> None
         await run.pilot.press("5")
         view = run.monitor.view
         text = [view.render_line(y).text.strip() for y in range(view.size.height)]
-    assert text[0] == "no other episodes so far; perftop detects:"
+    assert text[0].startswith("episodes  1 in 8.1 s   ◐ 1 neighbour")
+    assert "hogA[11] and hogB[12] share CPU 1: each waits 50 % of its time" in text[2]
 
 
 # --- empty lists
