@@ -74,10 +74,12 @@ PANELS_SHARE = 0.55
 """Minimum share of the page's lines that are below the charts."""
 MIN_STACK_HEIGHT, MIN_TABLE_HEIGHT = 12, 5
 """Minimum lines below the charts for numbers below the table of tasks, and of that table."""
-TABLE_SHARE = 0.58
+TABLE_SHARE = 0.62
 """Share of the width for the table of tasks beside episodes."""
 NUMBERS_WIDTH = 78
 """Width, in cells, for which there is a further column of numbers."""
+MAX_COMMAND = 400
+"""Maximum length of a command line, in characters."""
 MIN_WAIT_SHARE = 0.1
 """Minimum share of a cell's time for which a task waits if the wait is to be drawn."""
 MIN_UNKNOWN_SHARE = 0.2
@@ -394,6 +396,8 @@ def task_table(
     if len(all_tasks) > room:
         named_count = max(0, room - 1)
         shown_tasks = [*all_tasks[:named_count], _join_task_times(all_tasks[named_count:])]
+    commands = _command_lines(session, all_tasks)
+    longest_command = max(map(len, commands.values()), default=0)
     shown_columns = columns.fit_columns([
         Column("sign", "", 2, is_left=True, gap=0),
         Column("task", "task", 12, is_left=True, gap=0, max_width=20, growth_rank=1),
@@ -401,9 +405,9 @@ def task_table(
         Column("run", "CPU s", 8, digits=1),
         Column("wait", "waited", 8, rank=2, digits=1),
         Column("longest", "longest", 9, rank=3),
-        Column("when", "", 26, is_left=True, gap=2, rank=4, max_width=62),
+        Column("when", "", 18, is_left=True, gap=2, rank=4, max_width=62, growth_rank=2),
         Column("last", "last ran", 10, is_left=True, rank=1),
-        Column("command", "command", 20, is_left=True, rank=5, max_width=60, growth_rank=2),
+        Column("command", "command", 18, is_left=True, rank=5, max_width=2 + longest_command),
     ], width)  # fmt: skip
     lines = [panel_title("tasks", f"CPU seconds of {window_s:.1f} s", width)]
     heads: list[Cell] = [
@@ -412,7 +416,8 @@ def task_table(
     lines.append(columns.join_columns(shown_columns, heads))
     newest_ns = max((task.last_ns for task in all_tasks), default=0)
     for task in (*shown_tasks, unseen_task):
-        cells = [_task_cell(session, task, column, newest_ns, glyphs) for column in shown_columns]
+        cells = [_task_cell(session, task, column, newest_ns, commands, glyphs)
+                 for column in shown_columns]  # fmt: skip
         lines.append(columns.join_columns(shown_columns, cells))
     idle = "idle", "dim"
     cells = [(theme.NEITHER, "faint"), idle, ("", "dim"), (f"{lanes.idle_s:.1f}", "dim")]
@@ -433,8 +438,9 @@ def _join_task_times(tasks: Sequence[LaneTask]) -> LaneTask:
 
 
 def _task_cell(
-    session: Session, task: LaneTask, column: Column, newest_ns: int, glyphs: Glyphs
-) -> Cell:
+    session: Session, task: LaneTask, column: Column, newest_ns: int,
+    commands: Mapping[tuple[int | None, str], str], glyphs: Glyphs,
+) -> Cell:  # fmt: skip
     is_unseen = task.colour_index > charts.NAMED_TASKS
     match column.key:
         case "sign":
@@ -459,8 +465,23 @@ def _task_cell(
         case "last":
             is_running = task.last_ns == newest_ns
             return "now" if is_running else time_of_day(session.unix(task.last_ns)), "dim"
-    command = session.details.get(str(task.pid), {}).get("command")
-    return safe_cells(command[:400]) if isinstance(command, str) else "", "dim"
+    command = commands.get((task.pid, task.comm), "")
+    if len(command) > column.room:  # the directory of the program tells least
+        program, space, arguments = command.partition(" ")
+        command = program.rpartition("/")[2] + space + arguments
+    return command, "dim"
+
+
+def _command_lines(
+    session: Session, tasks: Sequence[LaneTask]
+) -> dict[tuple[int | None, str], str]:
+    """Returns the known command lines by PID and name of the task. If a process had several names,
+    the command line is that of the last one."""
+    names = {task.pid: task.comm for task in sorted(tasks, key=lambda task: task.last_ns)}
+    commands = {(pid, name): session.details.get(str(pid), {}).get("command")
+                for pid, name in names.items()}  # fmt: skip
+    return {task: safe_cells(command[:MAX_COMMAND])
+            for task, command in commands.items() if isinstance(command, str)}  # fmt: skip
 
 
 def _activity_runs(task: LaneTask, cells: int, glyphs: Glyphs) -> list[Run]:

@@ -100,6 +100,19 @@ def test_a_task_has_a_row_with_its_running_and_waiting_times() -> None:
     assert "▒" not in hog
 
 
+def test_command_lines_are_whole_where_there_is_room() -> None:
+    """96 cells are those of a screen with 160 columns; the program's directory is then left out. A
+    process has its last command line, which is not shown beside its earlier name."""
+    lanes = lanes_of([([[7, "bash", 0.9], SHELL], [[0.0, 10.0]] * 2)] * 5
+                     + [([HOG, SHELL], [[0.0, 10.0]] * 2)] * 5)  # fmt: skip
+    command = "./hogZ --spin 13 --threads 64 --on-every-cpu-of-the-machine --forever"
+    table_session[-1].details["7"] = {"command": command}
+    assert " hogZ --spin 13" in line(table(lanes, 96), "hogZ")
+    lines = table(lanes, 170)
+    assert line(lines, "hogZ").endswith(command)
+    assert not line(lines, "bash").endswith(command)
+
+
 @pytest.mark.parametrize("height", [6, 8, 12, 30])
 def test_the_seconds_add_up_to_the_time_window(height: int) -> None:
     tasks = [[[100 + i, f"task{i}", 0.3] for i in range(j, j + 3)] for j in range(12)]
