@@ -222,7 +222,7 @@ def clues(report: Report) -> list[Clue]:
         value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
         is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
         if setting.work[0] in {"clock", "lock"} and session.hints.kernel_span_s:
-            continue  # kernel samples show the cost
+            continue  # kernel samples show the cost of this setting
         if value and (not setting.values or value in setting.values) and is_slow:
             text, share = setting.text.format(value), nan
             price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER)
@@ -270,7 +270,7 @@ def _kernel_clues(report: Report) -> list[Clue]:
     share_per_s = totals.elapsed_s / wanted_s / hints.kernel_span_s
     for work, seconds in hints.kernel_s.items():
         if work.pid in pids or session.neighbours.watched_job.name is None:
-            kind = work.kind or f" {work.function}"  # without a kind: a sum for each function
+            kind = work.kind or f" {work.function}"  # work without a kind is summed by function
             by_kind.setdefault(kind, {})[work] = seconds * share_per_s
     clues: dict[str, Clue] = {}
     for shares in sorted(by_kind.values(), key=lambda shares: -sum(shares.values())):
@@ -349,7 +349,7 @@ def job_mean(report: Report, by_cpu: Floats) -> float:
     return float(np.average(by_cpu[is_known], weights=weights[is_known])) if is_known.any() else nan
 
 
-# --- Losses that were looked for, and losses that cannot be measured here.
+# --- Losses that were checked for, and losses that cannot be measured here.
 
 MIN_LONG_WAIT_S = 1e-3
 """Minimum length in s of the job's longest wait that is reported beside the sum. A short wait on

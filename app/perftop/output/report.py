@@ -47,8 +47,8 @@ class Finding:
     details: dict[str, Any] = field(default_factory=dict)
     """The evidence, as in an episode's JSON line."""
     headline: str = ""
-    """A sentence on who loses how much to what, and where, without a full stop. If it is '', the
-    answer gives the cause's share of the whole time."""
+    """A sentence with the victim, the loss, the cause and the place, without a full stop. If it is
+    '', the answer gives the cause's share of the whole time."""
     victim_share: float = 0.0
     """Share of their own time that the headline's tasks lose; 0 if they needed little CPU time."""
     waiting_tasks: frozenset[tuple[int, str]] = frozenset()

@@ -1,10 +1,10 @@
 """Text about episodes: their names, counts and explanations. The alert line, the lists of episodes,
 `why`, `stat`, `summary`, `diff` and the exporter use it.
 
-A sentence says who loses how much to what. Its phrases are declared with the kinds of episodes in
-`model/kinds.py`; this module fills in their fields. The first phrase is used that fits the length
-and whose fields are all known; if there is none, a few words replace the sentence.
-"""
+A sentence names the victim, the size of the loss and the cause. Its phrases are declared with the
+kinds of episodes in `model/kinds.py`; this module fills in their fields. The first phrase is used
+that fits the length and whose fields are all known; if there is none, a few words replace the
+sentence."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
         waits = f"{'at least ' if is_unseen else ''}{waits}, all tasks together" if waits else ""
     run_text = ""
     if other_tasks is not None:
-        # Short-lived processes can be missed.
+        # Task records can miss short-lived processes.
         run_text = f"at least {other_tasks['cpus']:.1f} CPUs on average"
         if (top := other_tasks["most"]) is not None:
             name = f"{safe_text(top['comm'], MAX_NAME)}[{top['pid']}]"

@@ -287,7 +287,7 @@ def _find_competitors(
     cpus, total = waiters.cpus, waiters.total_times
     run_times = run_times_of_others(placed_tasks, cpus, waiters.pids)
     ran_s = dict(sorted(run_times.items(), key=lambda item: -item[1]))
-    # However many tasks wait for a CPU, one task that always runs there explains their wait.
+    # One task that always runs on a CPU explains the waits of any number of tasks there.
     wait_s = min(total.wait_s, covered_s * len(cpus))
     neighbours = [task for task, s in ran_s.items() if s >= MIN_BLAME_SHARE * wait_s]
     min_run_s = MIN_EXPLAINED_SHARE * wait_s
@@ -303,7 +303,7 @@ def _find_competitors(
         short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
         if short_lived is not None:
             return replace(rivals, neighbours=[], short_lived=short_lived)
-        return replace(rivals, neighbours=[])  # they ran too little to be the cause
+        return replace(rivals, neighbours=[])  # these tasks ran too little to be the cause
     return rivals
 
 

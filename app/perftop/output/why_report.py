@@ -125,7 +125,7 @@ def _episodes_of(report: Report, cause: Cause, cpus: Sequence[int]) -> list[Epis
     """Returns the episodes of a cause, the costliest in the span first."""
     causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
     matching = [e for e in report.episodes if (e.kind, e.cause) in causes]
-    if cause[0] == "interrupt":  # such an episode concerns one CPU, where the job may not run
+    if cause[0] == "interrupt":  # such an episode is on one CPU, on which the job may not run
         matching = [e for e in matching if not {*cpus}.isdisjoint(e.cpus)]
     start_ns, end_ns = report.totals.start_ns, report.totals.end_ns
     return sorted(matching, key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(start_ns, end_ns))

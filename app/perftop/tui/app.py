@@ -264,7 +264,7 @@ def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lamb
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
     show. Holds signals that end perftop until the app handles them, so that the terminal is always
     restored. `on_start`: called once signals are held."""
-    check_loop()  # fails, if at all, before the app takes over the terminal
+    check_loop()  # checked first, so that a failure occurs before the app takes over the terminal
     app.restore_theme()
     hold_signals()
     on_start()
@@ -415,7 +415,7 @@ def can_be_resumed() -> bool:
     while pid > 0:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        except OSError:  # another user's process, such as sudo, may be hidden
+        except OSError:  # processes of other users, such as sudo, may be hidden
             return True
         parent, group, session = map(int, stat.rpartition(")")[2].split()[1:4])
         if session != os.getsid(0):

@@ -28,7 +28,7 @@ from perftop.tui.config import Config
 from perftop.tui.frame.top import AppStatus
 from perftop.tui.stream import LiveSource, StreamOpener
 
-if TYPE_CHECKING:  # these modules import numpy
+if TYPE_CHECKING:  # imported here, because these modules import numpy
     from perfprobe import wire
     from perftop.output.stat_text import CommandMeasurement
     from perftop.process.command_window import RunNotes
@@ -254,7 +254,7 @@ class CommandSource(LiveSource):
         with contextlib.suppress(asyncio.CancelledError):
             await reading
         if self.measurement is not None and self.has_started:
-            self.measurement.finish(self.session)  # what was measured is still valid
+            self.measurement.finish(self.session)  # the measurements so far remain valid
 
     async def _forward_until_end(self, reading: asyncio.Task[None]) -> None:
         """Copies the command's output to the terminal and passes signals to the command until its

@@ -388,7 +388,7 @@ class FleetSource(ScreenSource):
             except asyncio.CancelledError:
                 child.terminate()
                 raise
-            if status not in {0, 130} or arguments[0] == "why":  # the user may want to read it
+            if status not in {0, 130} or arguments[0] == "why":  # keeps its messages readable
                 print("\nany key: back to the fleet ", end="", flush=True)
                 await next_key()
 

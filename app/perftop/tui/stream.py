@@ -183,7 +183,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
             screen = command_palette(self.shown_session)
             await self.app.push_screen(screen)
             if inputs := screen.query(Input):  # a click beside the palette may have closed it
-                screen.set_focus(inputs.first())  # before the next keys are handled
+                screen.set_focus(inputs.first())  # set now, before the next keys are handled
 
     def _current_status(self) -> AppStatus:
         notice = self._notice if self.clock() < self._notice_end_s else ""
@@ -198,7 +198,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
         def check() -> None:
             self._schedule_check(1.0)
-            self.check()  # may ask for an earlier check
+            self.check()  # this may schedule an earlier check
 
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self.app.call_later, check)
@@ -353,7 +353,7 @@ class LiveSource(StreamSource):
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         if self.has_started and self.interval is not None:
             episodes = reachable_episodes(self.session, cpus)
-            if not self.is_paused:  # no episode is later, so both keys go to the last one
+            if not self.is_paused:  # no episode is later, so both keys go to the last episode
                 direction = -1
             time_ns = nearest_moment(self.session, self.interval, episodes, direction)
             if time_ns is None:

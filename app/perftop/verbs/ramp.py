@@ -120,7 +120,7 @@ def _measured_cpus(
             drawn_answer, _ = _slowest(measured)
             for earlier_answer, _ in measured:
                 if earlier_answer is not drawn_answer:
-                    earlier_answer["runs"] = []  # frees a megabyte per CPU
+                    earlier_answer["runs"] = []  # the runs of a CPU take a megabyte
     if not measured:
         raise last_error
     return measured, failed, interrupted

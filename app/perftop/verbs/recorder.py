@@ -282,7 +282,7 @@ class CommandSummary(Follower):
         if not self.has_started or self.has_failed:
             return []
         self._measure_waiting()
-        self.measurement.finish(self.session)  # everything measured so far is still valid
+        self.measurement.finish(self.session)  # all measurements so far remain valid
         return self.measurement.summary
 
     def _measure_waiting(self) -> None:

@@ -157,7 +157,7 @@ def _list_demos() -> int:
     width, colour = shutil.get_terminal_size((80, 24)).columns, supports_colour(sys.stdout)
     for topic, title in DEMO_TITLES.items():
         rows = tuple(f"| {' | '.join(row)} |" for row in _demo_table(topic))
-        if not colour:  # the names need no other emphasis
+        if not colour:  # the names are shown without emphasis
             rows = tuple(row.replace("`", "") for row in rows)
         table = page.Page(topic, title, (page.Block("table", rows),))
         lines = page.page_lines(table, width, colour=colour, unicode=supports_unicode())
@@ -330,7 +330,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
     finally:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await feeding  # raises if the source has failed
+            await feeding  # raises the failure of the source, if any
     silent = [name for name in silence_reasons if name not in answering_names]
     print_error(*(
         f"{name} never answered: {silence_reasons[name].removeprefix(f'{name}: ')}"

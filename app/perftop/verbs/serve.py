@@ -108,8 +108,8 @@ def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None
 
 
 async def _relay_stream(readers: Readers, argv: list[str]) -> None:
-    """Runs the probe while there are readers. The first time it starts without any, so that the
-    user who started perftop sees its errors."""
+    """Runs the probe while there are readers. The first time, the probe starts without any readers,
+    so that the user who started perftop sees its errors."""
     import asyncio
 
     from perftop.process.launch import start_probe

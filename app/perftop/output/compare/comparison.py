@@ -51,7 +51,7 @@ MIN_OTHER_CPUS = 0.1
 NOISE, ONE_RUN, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
 """Verdicts on differences that are not clear. SMALL: above the noise, but below MIN_DIFFERENCE."""
 UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
-"""States that explain no difference."""
+"""States that never explain a difference."""
 TIME_KEYS = ("run_s", "length_s")
 MAX_NAME = 20
 
@@ -95,7 +95,7 @@ class Row:
 
     @property
     def clarity(self) -> float:
-        """The difference divided by half the width of its confidence interval."""
+        """The difference, divided by half the width of its confidence interval."""
         low, high = self.interval or (-inf, inf)
         return abs(self.change) / (high - low) * 2 if high > low else inf
 
@@ -207,7 +207,7 @@ def _compare_numbers(a: list[Reading], b: list[Reading], keys: Sequence[str] | N
         is_requested = key not in ON_REQUEST_KEYS if keys is None else key in keys
         pair = _compare_number(number_of(key), a, b) if is_requested else None
         if pair is None or (pair.number.unit != "ratio" and pair.side_a == 0):
-            # A side lacks the number, or it is 0 in A, so that B has no percentage of it.
+            # A side lacks the number, or it is 0 in A, so the change in B has no percentage.
             continue
         has_value = [_is_shown_nonzero(pair.number, side) for side in (pair.side_a, pair.side_b)]
         if keys is None and not any(has_value):

@@ -33,9 +33,10 @@ above which the rank test is used."""
 SDS_IN_MAD = 1.4826
 """Factor from the MAD of normal noise to its standard deviation."""
 MAX_EXACT_VALUES = 100
-"""Maximum number of values for the exact distribution of ranks. For more, it is approximated."""
+"""Maximum number of values for the exact distribution of ranks. With more values, it is
+approximated."""
 MAX_PAIRS = 250_000
-"""Maximum number of pairs of values in the rank test. More hardly change its result."""
+"""Maximum number of pairs of values in the rank test. More pairs would hardly change the result."""
 MAX_LOG_RATIO = 50.0
 """Maximum logarithm of a ratio. An interval that reaches it is unbounded."""
 BLOCK_COUNTS = 32, 16, 8

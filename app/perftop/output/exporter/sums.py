@@ -139,8 +139,8 @@ class CoreTime:
         """Seconds of cores that are no longer in the core list, by package. The last row is for
         cores of no known package."""
         self._owed_s = np.zeros(len(self.cores.lists))
-        """Seconds of each core since its last read, which the next read will cover; negative if its
-        reads cover more time than the samples."""
+        """Seconds of each core that its next read will cover; negative if the reads so far cover
+        more time than the samples."""
         self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
         """The lowest turbo ceiling of each core in the newest sample."""
 
@@ -206,7 +206,7 @@ class TaskTime:
         for row in session.selected:
             activity = self._snapshot.activity_on(str(session.topology[row].cpu))
             if self._snapshot.waits is not None:
-                waits = [wait for _, wait, _ in activity if wait >= 0]  # it may be NaN
+                waits = [wait for _, wait, _ in activity if wait >= 0]  # a wait may be NaN
                 self.waited_s[0, row] = np.nan_to_num(self.waited_s[0, row]) + sum(waits) * span_s
             for task, wait, _ in activity if self._by_owner else ():
                 if (details := session.details.get(str(task.pid))) is None:

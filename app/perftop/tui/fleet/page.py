@@ -177,7 +177,7 @@ def _cause_evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]
     """Returns the start of the cause, the depth of its episodes, and the machines."""
     episodes = [e for e in state.running if (e.kind, e.cause) == cause]
     pieces = [f"since {time_of_day(min(e.start for e in episodes))}"] if episodes else []
-    if episodes and kind_of_cause(*cause).depth == "hz":  # the sentence has all other depths
+    if episodes and kind_of_cause(*cause).depth == "hz":  # the sentence contains all other depths
         pieces.append(fleet_state.depth_text(episodes[0]))
     return [piece for piece in (*pieces, _place_text(state, machines)) if piece]
 
@@ -211,7 +211,7 @@ def _silence_sentence(state: FleetState) -> list[str]:
 
 
 def totals_line(state: FleetState) -> Line:
-    pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows it
+    pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows this number
     return plain_line((" ", "text"), *fit_line(pieces, state.width - 2, 3))
 
 
@@ -252,7 +252,7 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     lines: list[Line] = [views.heading_line(state, table)]
     state.click_targets[first] = ""
     rack_cells = views.rack_lines(state, size or state.width - 1)
-    view_height -= 1  # the last line is about the order
+    view_height -= 1  # the last line describes the order
     needed_lines = len(rack_cells) + (0 if size else DETAIL_LINES)
     if needed_lines > max(view_height // 4, view_height - len(state.rows) - 1):
         rack_cells = []

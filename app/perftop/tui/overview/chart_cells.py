@@ -127,7 +127,7 @@ class ChartDrawer:
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups: dict[str, Lookup] = {}
-        if counted:  # there are pairs only if clocks are counted
+        if counted:  # pairs exist only if clocks are counted
             lookups["cores"] = lambda history, edges: history.cores(cores, edges)
         self.history = ColumnHistory(session, keys, rows, lookups)
         self._top_ipc = 1.0

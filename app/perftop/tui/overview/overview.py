@@ -238,7 +238,7 @@ class Overview(ChartedView, CursorCanvas):
         room = self.size.height - fixed_lines - max(1, self.line_count)
         if not self.is_tiny and room > 0:
             axis = axis_line(grid.columns, self.session, self.interval)
-            is_blank = not text(axis).strip()  # a blank line already is a gap
+            is_blank = not text(axis).strip()  # a blank line is already a gap
             gap = int(room > MIN_HEIGHT + 1 and not is_blank)
             self.footer_lines += [(axis, "calm"), *self.make_panels(room - 1, gap)]
 
@@ -282,7 +282,7 @@ class Overview(ChartedView, CursorCanvas):
         arrangement, row = self._arrangement, self.selected_row
         if self._fold == "always" and any(line.kind == "folded" for line in arrangement.lines):
             super().action_move(steps)
-        elif self.line_count:  # 0 if no CPU matches the filter
+        elif self.line_count:  # the count is 0 if no CPU matches the filter
             index = arrangement.order.index(row) if row in arrangement.order else 0
             self._select(index + steps)
 

@@ -39,7 +39,7 @@ MIN_BOLD_WAIT = 0.2
 NO_OWNER_TEXT = "no unit or container"
 """Owner of tasks in the root control group, or in an unknown group."""
 MIN_NORMAL_SHARE = 0.05
-"""Minimum share of a CPU below which a task is drawn dim."""
+"""Share of a CPU below which a task is drawn dim."""
 INDENT = 2
 """Cells before the names in a panel, reserved for the marker of a line."""
 _BAR = Column("bar", "", 18, is_left=True, gap=4, rank=3, max_width=38)

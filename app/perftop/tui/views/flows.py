@@ -283,7 +283,7 @@ def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest
     for (pid, _, _), seconds in flow.pairs.items():
         takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds
     remedies = []
-    if finding is not None and is_largest:  # the cause may have culprits outside this flow, too
+    if finding is not None and is_largest:  # the cause may also have culprits outside this flow
         named_pids = {int(pid) for pid in _COMMAND_PID.findall(finding.hint)}
         remedies = [finding.hint] if named_pids <= {pid for pid, _ in takers} else []
     for pid, comm in sorted(takers, key=lambda task: -takers[task]) if flow.cause else ():

@@ -79,7 +79,7 @@ class VisibleColumns:
     def scroll(self, columns: list[Column], first: int, width: int) -> None:
         """Chooses the visible columns. The first is `columns[first]`, or an earlier one if
         otherwise cells would remain blank at the right."""
-        # 1 cell is for the arrow at the end
+        # one cell is reserved for the arrow at the end
         room = width - SIGN_CELLS - 1 - total_width(self.name_columns)
         last = max(0, len(columns) - 1)
         while last > 0 and total_width(columns[last - 1 :]) <= room:
