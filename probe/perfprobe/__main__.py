@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments[:1] == ["stream"]:
         from perfprobe.native import tsc_rate
 
-        tsc_rate.start_span()  # the TSC's rate is measured from here until the hello is sent
+        tsc_rate.start_span()  # the TSC's rate is measured from here until hello is sent
     options = _parser().parse_args(arguments)
     try:
         result: int | dict[str, Any] = options.verb(options)
@@ -157,8 +157,8 @@ def _stream(options: argparse.Namespace) -> int:
         hello, method = source.hello, options.smt_method
         if method is not None and hello.smt_methods != ["single"]:
             if method not in hello.smt_methods:
-                why = f"is not available here (available: {', '.join(hello.smt_methods)})"
-                raise Unavailable(f"--smt-method {method} {why}")
+                reason = f"is not available here (available: {', '.join(hello.smt_methods)})"
+                raise Unavailable(f"--smt-method {method} {reason}")
             hello = replace(hello, smt_methods=[method])
         drop = partial(access.drop_capabilities, options.sysroot, options.source)
         try:
@@ -211,9 +211,9 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
         checks = [doctor.perf_check_of_stream(check, counters, hello.missing) for check in checks]
         answer |= {key: asdict(hello)[key] for key in keys}
     except (UsageError, Unavailable, OSError) as error:
-        why = error_sentence(error) if isinstance(error, OSError) else str(error)
-        nothing = {"what": "everything", "why": why, "fix": None, "cpus": None}
-        answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
+        reason = error_sentence(error) if isinstance(error, OSError) else str(error)
+        failed_check = {"what": "everything", "why": reason, "fix": None, "cpus": None}
+        answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [failed_check]}
     answer["checks"] = [asdict(check) for check in checks]
     answer["readiness"] = [asdict(item) for item in conditions.condition_items(root)]
     methods = answer["smt_methods"] or []
@@ -262,8 +262,11 @@ def _selftest(options: argparse.Namespace) -> int:
     if options.sysroot != Path("/"):
         raise UsageError("selftest --sysroot: code runs on this machine only")
     sample = str(run.SAMPLE_S)
-    wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
-    with serve.stop_signals() as stop, contextlib.closing(opening.open_source(wanted)) as source:
+    stream = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
+    with (
+        serve.stop_signals() as stop,
+        contextlib.closing(opening.open_source(stream)) as source,
+    ):
         try:
             source_name = options.source if options.all else None
             answer = run.run(source, lambda: serve.asked_to_end(stop), source_name=source_name)

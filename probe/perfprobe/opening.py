@@ -31,7 +31,7 @@ def open_source(options: argparse.Namespace) -> Source:
     """Opens the source that the options of `stream` select. Raises UsageError for a bad option, and
     Unavailable if this machine does not have the source."""
     name, sample_ns = options.source, round(options.sample * 1e9)
-    below = options.sysroot != Path("/")
+    is_sysroot = options.sysroot != Path("/")
     method = options.smt_method
     if method is not None and method not in stream_options.SMT_METHODS:
         raise UsageError(
@@ -40,12 +40,12 @@ def open_source(options: argparse.Namespace) -> Source:
     if name == "sim" or name.startswith("sim:"):
         return _open_sim(options)
     _raise_descriptor_limit()
-    if options.events is not None and (name in {"os", "msr"} or below):
+    if options.events is not None and (name in {"os", "msr"} or is_sysroot):
         raise UsageError("--events: only --source auto, perf and sim count events")
     watch = _open_watch(options)
-    if name == "perf" and below:
+    if name == "perf" and is_sysroot:
         raise UsageError("--source perf does not read a --sysroot: perf events are not files")
-    if name == "os" or (name == "auto" and below):
+    if name == "os" or (name == "auto" and is_sysroot):
         return open_os(options.sysroot, sample_ns, options.cpus, watch)
     if name in {"auto", "perf"}:
         events, multiplex = options.events, not options.no_multiplex
@@ -99,8 +99,8 @@ def open_os(
     from perfprobe.wire import Missing
 
     rows, selected = read_rows(root, cpus)
-    none = perf_pmus.no_counters_trouble(root)
-    missing = [Missing(key, none.why, none.fix) for key in CORE_COUNTER_KEYS]
+    no_counters = perf_pmus.no_counters_trouble(root)
+    missing = [Missing(key, no_counters.why, no_counters.fix) for key in CORE_COUNTER_KEYS]
     return Machine(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 
@@ -127,10 +127,10 @@ def open_perf(
     chosen_groups = [] if events is None else chosen.find_events(root, events)
     rows, selected = read_rows(root, cpus)
     planner = cores.EventPlanner(root, rows, method=method)
-    wanted = with_siblings(selected, rows)
-    online = [row for row in rows if row.online and row.cpu in wanted]
-    others = [group for group in chosen_groups if chosen.always_counted_key(group) is None]
-    other_group = chosen.largest_group_finder(others, planner.pmus)
+    cpus_to_read = with_siblings(selected, rows)
+    online = [row for row in rows if row.online and row.cpu in cpus_to_read]
+    other_groups = [group for group in chosen_groups if chosen.always_counted_key(group) is None]
+    other_group = chosen.largest_group_finder(other_groups, planner.pmus)
     parts = cores.open_parts(root, rows, planner, online=online, other_group=other_group)
     aliases = chosen.always_counted_keys(chosen_groups, parts[0].counters)
     groups = [group for group in chosen_groups if group[0].request.key not in aliases]
@@ -154,9 +154,9 @@ def open_perf(
         multipliers = planner.multipliers(keys, tsc_hz.hz if tsc_hz else None)
         return multipliers, planner.base_hz(tsc_hz) or survey.base_hz
 
-    served = "os" if why_not is not None else "perf"
-    about = SourceInfo(served, cores.smt_methods(keys), rates, survey.turbo, aliases)
+    source_name = "os" if why_not is not None else "perf"
+    info = SourceInfo(source_name, cores.smt_methods(keys), rates, survey.turbo, aliases)
     parts += [*registers, *os_parts(root, rows)]
     lacking = survey.missing + no_slots
     extra += slots
-    return Machine(root, sample_ns, rows, selected, parts, lacking, about, watch, extra)
+    return Machine(root, sample_ns, rows, selected, parts, lacking, info, watch, extra)

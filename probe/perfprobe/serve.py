@@ -41,8 +41,8 @@ class OrderParser:
 
     def parse(self, data: bytes) -> dict[bytes, int]:
         """Returns the number in the last order of each kind whose line ends in these bytes."""
-        *lines, rest = (self._line + data).split(b"\n")
-        self._line = rest[: MAX_ORDER_BYTES + 1]
+        *lines, unfinished_line = (self._line + data).split(b"\n")
+        self._line = unfinished_line[: MAX_ORDER_BYTES + 1]
         return {
             word: number
             for line in lines
@@ -88,10 +88,10 @@ def serve(
     poller.register(stdout, 0)  # poll reports POLLERR once the reader has closed its end
     parser = OrderParser()
     while True:
-        due = source.due()
+        due_s = source.due()
         # a simulation with speed=max runs as fast as its reader
-        is_unpaced = due is None and not outbox
-        for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), is_unpaced=is_unpaced)):
+        is_unpaced = due_s is None and not outbox
+        for fd, event in poller.poll(_wait_ms(due_s, blocked=bool(outbox), is_unpaced=is_unpaced)):
             orders = parser.parse(_read_stdin(fd, event, stdin, stdout))
             if BATCH_ORDER in orders:
                 source.set_batch_length(orders[BATCH_ORDER])
@@ -100,20 +100,20 @@ def serve(
                 data = {"number": orders[ECHO_ORDER]}
                 outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data=data))
         # poll() also returns for an order or if stdout is writable; no sample may be early.
-        ready = not outbox if due is None else time.monotonic() >= due
-        if ready:
+        is_due = not outbox if due_s is None else time.monotonic() >= due_s
+        if is_due:
             for message in source.poll():
                 outbox.put(message)
         outbox.flush()
         poller.modify(stdout, select.POLLOUT if outbox else 0)
 
 
-def _wait_ms(due: float | None, *, blocked: bool, is_unpaced: bool) -> float:
+def _wait_ms(due_s: float | None, *, blocked: bool, is_unpaced: bool) -> float:
     if is_unpaced:
         return 0
-    if due is None:
+    if due_s is None:
         return 1000 if blocked else 0
-    return max(0.0, due - time.monotonic()) * 1000
+    return max(0.0, due_s - time.monotonic()) * 1000
 
 
 def _read_stdin(fd: int, event: int, stdin: int, stdout: int) -> bytes:
@@ -134,8 +134,10 @@ def _read_stdin(fd: int, event: int, stdin: int, stdout: int) -> bytes:
 def asked_to_end(stop: int) -> bool:
     """Returns whether a signal arrived or the parent has closed stdin."""
     stdin = sys.stdin.fileno() if sys.stdin is not None else -1
-    ready = select.select([stop, *([stdin] if _closes_with_parent(stdin) else [])], [], [], 0)[0]
-    return stop in ready or (stdin in ready and not os.read(stdin, 4096))
+    ready_fds = select.select([stop, *([stdin] if _closes_with_parent(stdin) else [])], [], [], 0)[
+        0
+    ]
+    return stop in ready_fds or (stdin in ready_fds and not os.read(stdin, 4096))
 
 
 def _closes_with_parent(fd: int) -> bool:
@@ -153,20 +155,20 @@ def stop_signals() -> Iterator[int]:
     asks perfprobe to end. Ctrl-C is such a signal if stdin is a terminal; otherwise the terminal's
     signals are for the parent, which closes perfprobe's stdin. Signals raise no exception in the
     middle of other work, so that a source can restore MSRs."""
-    alone = sys.stdin is not None and sys.stdin.isatty()
-    handled = {*FATAL_EVENTS} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
+    is_on_terminal = sys.stdin is not None and sys.stdin.isatty()
+    handled = {*FATAL_EVENTS} | ({signal.SIGINT, signal.SIGHUP} if is_on_terminal else set())
     ignored = {signal.SIGPIPE}
-    if not alone:
+    if not is_on_terminal:
         ignored |= {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP}
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     old_fd = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    old = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
-    old |= {number: signal.signal(number, lambda *_: None) for number in handled}
+    old_handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    old_handlers |= {number: signal.signal(number, lambda *_: None) for number in handled}
     try:
         yield readable
     finally:
         signal.set_wakeup_fd(old_fd)
-        for number, handler in old.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
         os.close(readable)
         os.close(writable)

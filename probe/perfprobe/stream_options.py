@@ -27,10 +27,10 @@ _OPTIONS = (
 
 def forwarded_options(options: argparse.Namespace) -> list[str]:
     """Returns --cpus, --smt-method, --events and --no-multiplex as arguments of perfprobe."""
-    only = [] if options.cpus is None else ["--cpus", options.cpus]
-    only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
-    only += [] if options.events is None else [f"--events={options.events}"]
-    return [*only, *(["--no-multiplex"] if options.no_multiplex else [])]
+    cpus_option = [] if options.cpus is None else ["--cpus", options.cpus]
+    cpus_option += [] if options.smt_method is None else ["--smt-method", options.smt_method]
+    cpus_option += [] if options.events is None else [f"--events={options.events}"]
+    return [*cpus_option, *(["--no-multiplex"] if options.no_multiplex else [])]
 
 
 def sysroot_parser() -> argparse.ArgumentParser:
@@ -52,10 +52,10 @@ def add_options(
     for names, output, text in _OPTIONS:
         if "--events" in names and not events:
             continue
-        reads = sample if "--sample" in names else str
-        metavar = "SECONDS" if reads is float else output
+        parse_sample = sample if "--sample" in names else str
+        metavar = "SECONDS" if parse_sample is float else output
         note = f" (default: {default})" if "--sample" in names else ""
-        parser.add_argument(*names, type=reads, metavar=metavar, help=text + note)
+        parser.add_argument(*names, type=parse_sample, metavar=metavar, help=text + note)
     if events:
         parser.add_argument(
             "--no-multiplex", action="store_true",

@@ -50,12 +50,12 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
     terms = [term.strip() for term in text.split(",")]
     if terms == [""]:
         raise UsageError("no CPUs are named: the selection is empty")
-    chosen: set[int] = set()
+    cpus: set[int] = set()
     for term in terms:
         if not term:
             raise UsageError(f"{_quote(text)}: an item between commas is empty")
-        chosen.update(_cpus_of_term(term, rows))
-    return sorted(chosen)
+        cpus.update(_cpus_of_term(term, rows))
+    return sorted(cpus)
 
 
 def _expand_range(item: str) -> range | list[int]:
@@ -65,18 +65,18 @@ def _expand_range(item: str) -> range | list[int]:
     # int() of a long text is slow, and fails for a very long one.
     if any(len(number) > 20 for number in match.groups() if number):
         raise UsageError(f"{_quote(item)}: the highest CPU number is {MAX_CPU - 1}")
-    first, last, used, group = (int(n) if n else None for n in match.groups())
+    first, last, group_used, group = (int(n) if n else None for n in match.groups())
     assert first is not None
     last = first if last is None else last
     if max(first, last) >= MAX_CPU:
         raise UsageError(f"{_quote(item)}: the highest CPU number is {MAX_CPU - 1}")
     if last < first:
         raise UsageError(f"{_quote(item)} runs backwards")
-    if used is None or group is None:
+    if group_used is None or group is None:
         return range(first, last + 1)
-    if not 0 < used <= group:
-        raise UsageError(f"{_quote(item)}: cannot select {used} of every {group} CPUs")
-    return [cpu for cpu in range(first, last + 1) if (cpu - first) % group < used]
+    if not 0 < group_used <= group:
+        raise UsageError(f"{_quote(item)}: cannot select {group_used} of every {group} CPUs")
+    return [cpu for cpu in range(first, last + 1) if (cpu - first) % group < group_used]
 
 
 # --- selection -----------------------------------------------------------------------------------
@@ -85,11 +85,11 @@ def _expand_range(item: str) -> range | list[int]:
 def _cpus_of_term(term: str, rows: Sequence[Cpu]) -> list[int]:
     lower = term.lower()
     if lower[0] in "0123456789":
-        wanted, existing = parse(term), {row.cpu for row in rows}
-        selected = [cpu for cpu in wanted if cpu in existing]
-        if not selected or wanted[-1] > max(existing):
-            gone = format(cpu for cpu in wanted if cpu not in existing)
-            raise UsageError(_no_match_text(f"CPU {gone}", format(existing)))
+        named_cpus, existing = parse(term), {row.cpu for row in rows}
+        selected = [cpu for cpu in named_cpus if cpu in existing]
+        if not selected or named_cpus[-1] > max(existing):
+            missing_cpus = format(cpu for cpu in named_cpus if cpu not in existing)
+            raise UsageError(_no_match_text(f"CPU {missing_cpus}", format(existing)))
         return selected
     if lower.startswith("type:"):
         name = term[5:].strip()
@@ -136,8 +136,8 @@ def _matching_cpus(
 
 
 def _no_match_text(noun: str, existing: str) -> str:
-    several = "are" if any(c in existing for c in "-,") else "is only"
-    return f"there is no {noun} here; there {several} {existing}"
+    verb = "are" if any(c in existing for c in "-,") else "is only"
+    return f"there is no {noun} here; there {verb} {existing}"
 
 
 def _quote(text: str) -> str:
@@ -145,6 +145,6 @@ def _quote(text: str) -> str:
 
 
 def _shorten(text: str) -> str:
-    """Returns a user's text, printable and short enough for one line of a message."""
+    """Returns text from the user, printable and short enough for one line of a message."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable if len(printable) <= 40 else printable[:39] + "…"

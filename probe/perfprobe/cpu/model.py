@@ -39,14 +39,14 @@ def find_uarch(
     CPUID reports as unavailable. On hybrids, call this for each core type with the leaves of such a
     CPU. `core_type` (as in the topology) is used if the leaves do not show the type."""
     core_type = core_type or cpuid.core_type(leaves)
-    bare = cpuid.has_feature(leaves, "hypervisor") is False
+    is_bare_metal = cpuid.has_feature(leaves, "hypervisor") is False
     # The core type for which a hybrid model's row is chosen. CPUs of a hybrid model without E cores
     # do not set the hybrid bit of CPUID.
     row_type = None if core_type is None else "P" if core_type == "P" else "E"
-    if row_type is None and bare and cpuid.has_feature(leaves, "hybrid") is False:
+    if row_type is None and is_bare_metal and cpuid.has_feature(leaves, "hybrid") is False:
         row_type = "P"
     announced = cpuid.has_feature(leaves, "amd-perfmon-v2")
-    v2 = announced if announced or bare else None
+    v2 = announced if announced or is_bare_metal else None
     for row in MODEL_ROWS:
         if row.uarch.vendor == vendor and row.family == family and model in row.models:
             has_stepping = row.steppings is None or stepping is None or stepping in row.steppings
@@ -190,8 +190,8 @@ def multiplier_candidates(
     factors: dict[FactorOrigin, tuple[float, str]] = {"tsc": (1.0, "at the rate of the TSC")}
     crystal = cpuid.crystal(leaves)
     if crystal is not None:
-        why = f"core crystal: CPUID.15H {crystal.numerator}/{crystal.denominator}"
-        factors["crystal"] = (crystal.ratio, why)
+        reason = f"core crystal: CPUID.15H {crystal.numerator}/{crystal.denominator}"
+        factors["crystal"] = (crystal.ratio, reason)
     # The ratio of base clock to bus clock. The TSC's rate is within one bus clock of that ratio.
     ratio, origin = _base_ratio(uarch, platform_info), "MSR CEH"
     if not ratio and uarch.bclk_hz is not None:
@@ -210,13 +210,13 @@ def multiplier_candidates(
         reasons: dict[float, list[str]] = {}
         for factor_origin in _FACTOR_ORIGINS[event.counted_clock]:
             if factor_origin in factors:
-                factor, why = factors[factor_origin]
-                reasons.setdefault(factor, []).append(why)
+                factor, reason = factors[factor_origin]
+                reasons.setdefault(factor, []).append(reason)
         if event.counted_clock in {"crystal", "xclk"} and len(reasons) == 1 and 1.0 in reasons:
             continue
         candidates += [
-            Multiplier(key, factor, "; ".join(why), uarch.core_type)
-            for factor, why in reasons.items()
+            Multiplier(key, factor, "; ".join(reason), uarch.core_type)
+            for factor, reason in reasons.items()
         ]
     return candidates
 

@@ -104,12 +104,12 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
 # --- online CPUs ----------------------------------------------------------------------------------
 
 
-def _online_cpus(root: Path, base: str, present: list[int]) -> frozenset[int]:
-    if listed := files.read_cpu_list(f"{base}/online"):
-        return frozenset(listed)
+def _online_cpus(root: Path, base: str, present_cpus: list[int]) -> frozenset[int]:
+    if online_cpus := files.read_cpu_list(f"{base}/online"):
+        return frozenset(online_cpus)
     running = _proc_stat_cpus(root)  # /proc/stat lists online CPUs only
     online = set()
-    for cpu in present:
+    for cpu in present_cpus:
         state = files.read_number(f"{base}/cpu{cpu}/online")
         if state == 1 or (state is None and (not running or cpu in running)):
             online.add(cpu)
@@ -182,11 +182,11 @@ def _siblings_by_cpu(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
         if not listed and row.core is not None:
             listed = cpus_by_core_id[row.package, row.die, row.core]
         for cpu in listed:
-            other = by_cpu.get(cpu)
-            if other is None or other is row:
+            other_row = by_cpu.get(cpu)
+            if other_row is None or other_row is row:
                 continue
             # The kernel's lists of siblings omit offline CPUs.
-            if not other.siblings or row.cpu in other.siblings or not row.online:
+            if not other_row.siblings or row.cpu in other_row.siblings or not row.online:
                 possible_siblings.setdefault(row.cpu, set()).add(cpu)
                 possible_siblings.setdefault(cpu, set()).add(row.cpu)
     return possible_siblings
@@ -248,13 +248,13 @@ def _l3_directory(base: str, cpu: int) -> str | None:
     return None
 
 
-def _numa_nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
+def _numa_nodes(root: Path, base: str, present_cpus: list[int]) -> dict[int, int]:
     directory = f"{root}/sys/devices/system/node"
     nodes: dict[int, int] = {}
     for node in files.numbered_entries(directory, "node"):
         for cpu in files.read_cpu_list(f"{directory}/node{node}/cpulist"):
             nodes.setdefault(cpu, node)
-    for cpu in present:
+    for cpu in present_cpus:
         if cpu not in nodes and (links := files.numbered_entries(f"{base}/cpu{cpu}", "node")):
             nodes[cpu] = links[0]
     return nodes
@@ -280,10 +280,10 @@ def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
         for row in rows:
             if row.cpu in results:
                 thread_counts.setdefault(results[row.cpu], set()).add(len(row.siblings))
-        first, *others = thread_counts.values()
+        first, *other_counts = thread_counts.values()
         # Core types of a hybrid also differ in threads per core. With Speed Select, CPUs of one
         # type differ in base clock.
-        if name == "cpu_capacity" or all(first.isdisjoint(other) for other in others):
+        if name == "cpu_capacity" or all(first.isdisjoint(other) for other in other_counts):
             return results
     return {}
 

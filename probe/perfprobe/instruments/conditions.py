@@ -80,8 +80,8 @@ def turbo_item(root: Path) -> ConditionItem:
     if on is None:
         return ConditionItem("turbo", "unknown", _why_unknown(root))
     if not on:
-        now = "off: only heat and power limits lower the clock"
-        return ConditionItem("turbo", "ready", now, value="off")
+        state_text = "off: only heat and power limits lower the clock"
+        return ConditionItem("turbo", "ready", state_text, value="off")
     by_hand = f"echo 0 | sudo tee /{CPU_DIRECTORY}/cpufreq/boost"
     if files.read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo") is not None:
         by_hand = f"echo 1 | sudo tee /{CPU_DIRECTORY}/intel_pstate/no_turbo"
@@ -133,16 +133,16 @@ def _isolated_cpus_item(root: Path) -> ConditionItem:
         name: files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/{file}")
         for name, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full"))
     }
-    given = [f"{name} {cpu_sets.format(cpus)}" for name, cpus in sets.items() if cpus]
+    set_texts = [f"{name} {cpu_sets.format(cpus)}" for name, cpus in sets.items() if cpus]
     if sets["isolcpus"]:
         return ConditionItem(
-            "isolated CPUs", "ready", ", ".join(given),
+            "isolated CPUs", "ready", ", ".join(set_texts),
             "only pinned tasks and the kernel's own run there: pin the benchmark",
             value=cpu_sets.format(sets["isolcpus"]),
         )  # fmt: skip
-    if given:
+    if set_texts:
         return ConditionItem(
-            "isolated CPUs", "matters", ", ".join(given),
+            "isolated CPUs", "matters", ", ".join(set_texts),
             "no tick where one task runs alone, but other tasks may run there too",
             "boot with isolcpus=LIST as well", "none",
         )  # fmt: skip
@@ -170,25 +170,25 @@ def nmi_watchdog_item(root: Path) -> ConditionItem:
 def _timer_slack_item(root: Path) -> ConditionItem:
     """Returns the condition "timer slack": the time by which the kernel may delay timers of this
     process. A benchmark that is started from the same shell has the same slack."""
-    slack = files.read_number(f"{root}/proc/self/timerslack_ns")
-    if slack is None:
+    slack_ns = files.read_number(f"{root}/proc/self/timerslack_ns")
+    if slack_ns is None:
         return ConditionItem("timer slack", "unknown", "/proc/self/timerslack_ns cannot be read")
-    now = f"{slack / 1000:g} µs"
-    if slack < DEFAULT_SLACK_NS:
-        return ConditionItem("timer slack", "ready", now, value=now)
+    state_text = f"{slack_ns / 1000:g} µs"
+    if slack_ns < DEFAULT_SLACK_NS:
+        return ConditionItem("timer slack", "ready", state_text, value=state_text)
     return ConditionItem(
-        "timer slack", "matters", now, "a sleep may end this much later",
-        "echo 1 | sudo tee /proc/PID/timerslack_ns, or prctl(PR_SET_TIMERSLACK, 1)", now,
+        "timer slack", "matters", state_text, "a sleep may end this much later",
+        "echo 1 | sudo tee /proc/PID/timerslack_ns, or prctl(PR_SET_TIMERSLACK, 1)", state_text,
     )  # fmt: skip
 
 
 def _quota_item(root: Path) -> ConditionItem:
     """Returns the condition "CPU quota" of this process. A benchmark that is started from the same
     shell has the same quota."""
-    own = files.read_text(f"{root}/proc/self/stat").split(" ", 1)[0]
-    if not own.isdecimal():
+    pid = files.read_text(f"{root}/proc/self/stat").split(" ", 1)[0]
+    if not pid.isdecimal():
         return ConditionItem("CPU quota", "unknown", "/proc/self/stat cannot be read")
-    usages, _ = Quotas(root).read_usages([int(own)])
+    usages, _ = Quotas(root).read_usages([int(pid)])
     limits = {group: float(usage[0]) for group, usage in usages.items()}
     if not limits:
         return ConditionItem("CPU quota", "ready", "none", value="none")
@@ -202,18 +202,18 @@ def _quota_item(root: Path) -> ConditionItem:
 
 
 def _cpu_mask_item(root: Path) -> ConditionItem:
-    ours = access.allowed_cpus(root)
+    allowed = access.allowed_cpus(root)
     online = set(files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/online"))
-    if not ours or not online:
+    if not allowed or not online:
         return ConditionItem("CPU mask", "unknown", "/proc/self/status cannot be read")
-    if online <= ours:
+    if online <= allowed:
         return ConditionItem(
             "CPU mask", "ready", f"none: all {len(online)} CPUs may be used", value="none"
         )
-    usable = ours & online
-    now = f"{len(usable)} of {len(online)} CPUs: {cpu_sets.format(usable)}"
+    usable = allowed & online
+    state_text = f"{len(usable)} of {len(online)} CPUs: {cpu_sets.format(usable)}"
     return ConditionItem(
-        "CPU mask", "matters", now,
+        "CPU mask", "matters", state_text,
         "if there are more threads than these CPUs, they wait for each other",
         "taskset, the cpuset of the container, or --cpus-per-task of the Slurm job",
         cpu_sets.format(usable),

@@ -19,7 +19,7 @@ MAX_BYTES = 1 << 24
 """Maximum number of bytes read from /proc/stat and /proc/interrupts. The latter has a line for
 each interrupt vector, with 11 bytes for each CPU."""
 MAX_INTERRUPT_NAMES = 3
-"""Maximum number of interrupt sources that a report names; it has the sum of all sources, too."""
+"""Maximum number of interrupt sources that a report names. It also has the sum over all sources."""
 MIN_BUSY_SHARE = 0.02
 """Share of time above which an SMT sibling counts as busy; timers of the kernel use less."""
 
@@ -77,8 +77,8 @@ def _idle_s(root: Path, cpu: int) -> float | None:
     """Returns the CPU's idle time in s; None without cpuidle files. The kernel adds the time in an
     idle state when the CPU leaves the state, so the sum is complete if the CPU itself reads it."""
     times = [files.read_number(f"{path}/time") for path in clues.idle_state_paths(root, cpu)]
-    known = [time for time in times if time is not None]
-    return sum(known) / 1e6 if known else None
+    known_times = [time for time in times if time is not None]
+    return sum(known_times) / 1e6 if known_times else None
 
 
 # --- differences between two readings -------------------------------------------------------------
@@ -95,8 +95,8 @@ def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int
 def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
     """Returns a CPU's share of time in these fields of /proc/stat; None if unknown."""
     part = seconds_of_ticks(before, after, cpu, fields)
-    whole = seconds_of_ticks(before, after, cpu, range(len(STAT_FIELDS)))
-    return part / whole if part is not None and whole is not None and whole > 0 else None
+    total_s = seconds_of_ticks(before, after, cpu, range(len(STAT_FIELDS)))
+    return part / total_s if part is not None and total_s is not None and total_s > 0 else None
 
 
 def changes_during(
@@ -107,16 +107,18 @@ def changes_during(
     idle = [
         seconds_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS) for sibling in siblings
     ]
-    known = [seconds for seconds in idle if seconds is not None]
+    known_idle_s = [seconds for seconds in idle if seconds is not None]
     idle_s = seconds_of_ticks(before.ticks, after.ticks, cpu, IDLE_FIELDS)
     if before.idle_s is not None and after.idle_s is not None:
         idle_s = after.idle_s - before.idle_s
-    served = sum(after.interrupts.values()) - sum(before.interrupts.values())
+    interrupt_count = sum(after.interrupts.values()) - sum(before.interrupts.values())
     amounts = {
         "idle_s": idle_s,
         "steal_s": seconds_of_ticks(before.ticks, after.ticks, cpu, STEAL_FIELDS),
-        "interrupts": served if before.interrupts and after.interrupts else None,
-        "siblings_idle_s": sum(known) if known and len(known) == len(idle) else None,
+        "interrupts": interrupt_count if before.interrupts and after.interrupts else None,
+        "siblings_idle_s": sum(known_idle_s)
+        if known_idle_s and len(known_idle_s) == len(idle)
+        else None,
         "switches": after.switches - before.switches,
     }
     return {key: None if value is None else round(value, 6) for key, value in amounts.items()}
@@ -163,16 +165,16 @@ def _disturbances(
             result = f"{100 * (1 - asleep):.0f} % busy"
             yield _disturbance(f"SMT sibling CPU {sibling}", result, "it shares the core's units")
     counts = ((n - before.interrupts.get(name, 0), name) for name, n in after.interrupts.items())
-    most = sorted((pair for pair in counts if pair[0] > 0), reverse=True)
-    if most:
-        named = ", ".join(f"{n} {name}" for n, name in most[:MAX_INTERRUPT_NAMES])
-        text = f"{sum(n for n, _ in most)} on CPU {cpu}: {named}"
+    largest_counts = sorted((pair for pair in counts if pair[0] > 0), reverse=True)
+    if largest_counts:
+        source_names = ", ".join(f"{n} {name}" for n, name in largest_counts[:MAX_INTERRUPT_NAMES])
+        text = f"{sum(n for n, _ in largest_counts)} on CPU {cpu}: {source_names}"
         effect = "a sample that contains one is longer; the mean leaves out the longest samples"
         yield _disturbance("interrupts", text, effect)
     if switches := after.switches - before.switches:
         times = "once" if switches == 1 else f"{switches} times"
         result = f"another task ran {times}"
         yield _disturbance("scheduler", result, "the caches are cold afterwards")
-    if stolen := share_of_ticks(before.ticks, after.ticks, cpu, STEAL_FIELDS):
-        result = f"{100 * stolen:.0f} % of CPU {cpu}"
+    if steal_share := share_of_ticks(before.ticks, after.ticks, cpu, STEAL_FIELDS):
+        result = f"{100 * steal_share:.0f} % of CPU {cpu}"
         yield _disturbance("steal", result, "the hypervisor ran something else on it")

@@ -59,15 +59,15 @@ def checks(root: Path = Path("/")) -> list[Check]:
 def _cpus_check(root: Path) -> Check:
     rows = topology.read_cpus(root)
     online = {row.cpu for row in rows if row.online}
-    what = "CPUs"
+    name = "CPUs"
     if root != Path("/"):
-        return Check(what, "usable", f"{len(online)} online, according to the files under {root}")
-    outside = sorted(online - (access.allowed_cpus(root) or os.sched_getaffinity(0)))
-    if outside:
-        why = f"CPUs {cpu_sets.format(outside)} are outside perftop's CPU set"
+        return Check(name, "usable", f"{len(online)} online, according to the files under {root}")
+    outside_cpus = sorted(online - (access.allowed_cpus(root) or os.sched_getaffinity(0)))
+    if outside_cpus:
+        reason = f"CPUs {cpu_sets.format(outside_cpus)} are outside perftop's CPU set"
         lost = "their own counters and idle times; /proc/stat is used, with a resolution of 10 ms"
-        return Check(what, "limited", why, lost, "start perftop outside the container or cpuset")
-    return Check(what, "usable", f"{len(online)} online; perftop may run on all of them")
+        return Check(name, "limited", reason, lost, "start perftop outside the container or cpuset")
+    return Check(name, "usable", f"{len(online)} online; perftop may run on all of them")
 
 
 def _proc_checks(root: Path) -> Iterator[Check]:
@@ -75,29 +75,29 @@ def _proc_checks(root: Path) -> Iterator[Check]:
     try:
         (root / "proc/stat").open("rb").close()
     except OSError as error:
-        why = f"/proc/stat cannot be read: {error.strerror}"
+        reason = f"/proc/stat cannot be read: {error.strerror}"
         lost = "utilisation, steal, tasks, waits; what this machine is, and whether it is a guest"
-        yield Check("/proc", "not usable", why, lost, proc_counts.proc_mount_remedy(root))
+        yield Check("/proc", "not usable", reason, lost, proc_counts.proc_mount_remedy(root))
 
 
 def _perf_check(root: Path) -> Check:
-    what = PERF_CHECK
+    name = PERF_CHECK
     core = [pmu.name for pmu in perf_pmus.core_pmus(root)]
     if not core:
         trouble = access.no_pmu_trouble(root)
-        return Check(what, "not usable", trouble.why, NUMBERS_FROM_PERF, trouble.fix)
-    listed = f"core PMU {', '.join(core)}"
+        return Check(name, "not usable", trouble.why, NUMBERS_FROM_PERF, trouble.fix)
+    pmu_text = f"core PMU {', '.join(core)}"
     refused = access.perf_trouble(root)
     if refused is not None:
-        return Check(what, "not usable", refused.why, NUMBERS_FROM_PERF, refused.fix)
+        return Check(name, "not usable", refused.why, NUMBERS_FROM_PERF, refused.fix)
     if access.has_capability(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
-        return Check(what, "usable", f"{listed}; CAP_PERFMON")
+        return Check(name, "usable", f"{pmu_text}; CAP_PERFMON")
     level = files.read_number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if access.is_seccomp_filtered(root):
-        why = f"{listed}; a container's seccomp filter may still refuse it"
+        reason = f"{pmu_text}; a container's seccomp filter may still refuse it"
         fix = "allow perf_event_open in the container's seccomp profile"
-        return Check(what, "limited", why, NUMBERS_FROM_PERF, fix)
-    return Check(what, "usable", f"{listed}; perf_event_paranoid {level}")
+        return Check(name, "limited", reason, NUMBERS_FROM_PERF, fix)
+    return Check(name, "usable", f"{pmu_text}; perf_event_paranoid {level}")
 
 
 COUNTERS_NEEDED = {
@@ -113,48 +113,52 @@ def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[
     lacks those in `missing`. Returns other checks unchanged."""
     if check.what != PERF_CHECK or check.state == "not usable":
         return check
-    lost = [name for name, sets in COUNTERS_NEEDED.items() if not any(s <= {*keys} for s in sets)]
-    if not lost:
+    names = [name for name, sets in COUNTERS_NEEDED.items() if not any(s <= {*keys} for s in sets)]
+    if not names:
         return replace(check, state="usable", lost=None, fix=None)
-    own = {counter for name in lost for counters in COUNTERS_NEEDED[name] for counter in counters}
-    reason = next((m for m in missing if m.what in own and m.cpus is None), None)
-    why = check.why if reason is None else f"{check.why}; {reason.what}: {reason.why}"
-    state: State = "limited" if len(lost) < len(COUNTERS_NEEDED) else "not usable"
+    needed_keys = {
+        counter for name in names for counters in COUNTERS_NEEDED[name] for counter in counters
+    }
+    reason = next((m for m in missing if m.what in needed_keys and m.cpus is None), None)
+    reason_text = check.why if reason is None else f"{check.why}; {reason.what}: {reason.why}"
+    state: State = "limited" if len(names) < len(COUNTERS_NEEDED) else "not usable"
     fix = check.fix if reason is None else reason.fix
-    return Check(check.what, state, why, ", ".join(lost), fix)
+    return Check(check.what, state, reason_text, ", ".join(names), fix)
 
 
 def _memory_check(root: Path) -> Check:
-    what, lost = "memory bandwidth", "memory traffic, and neighbours that saturate memory"
+    name, lost = "memory bandwidth", "memory traffic, and neighbours that saturate memory"
     controllers = uncore.memory_controllers(root)
     trouble = access.perf_trouble(root) if controllers else uncore.missing_controller_trouble(root)
     if trouble is not None:
-        return Check(what, "not usable", trouble.why, lost, trouble.fix)
+        return Check(name, "not usable", trouble.why, lost, trouble.fix)
     first, last = controllers[0].pmu.name, controllers[-1].pmu.name
-    return Check(what, "usable", f"PMU {first}" + (f" to {last}" if last != first else ""))
+    return Check(name, "usable", f"PMU {first}" + (f" to {last}" if last != first else ""))
 
 
 def _msr_check(root: Path) -> Check:
-    what = "MSRs"
+    name = "MSRs"
     lost = "temperature, limit reasons, turbo ratios, C-state residency; --source msr"
     boot = identity.boot_id(root)
     entries = (journal.stale_entry(path, boot, root) for path in journal.directories())
-    if left := [entry for entry in entries if entry is not None]:
-        pids = ", ".join(str(entry.pid) for entry in left)
-        why = f"a killed perftop (pid {pids}) left counters programmed (saved in {left[0].path})"
-        return Check(what, "limited", why, lost, "the next perftop --source msr restores them")
+    if stale := [entry for entry in entries if entry is not None]:
+        pids = ", ".join(str(entry.pid) for entry in stale)
+        reason = (
+            f"a killed perftop (pid {pids}) left counters programmed (saved in {stale[0].path})"
+        )
+        return Check(name, "limited", reason, lost, "the next perftop --source msr restores them")
     paths = (root / f"dev/cpu/{n}/msr" for n in files.numbered_entries(f"{root}/dev/cpu", ""))
     first = next((path for path in paths if path.exists()), None)
     if first is None:
         guest = identity.virtualisation(root)
         fix = "sudo modprobe msr" if guest is None else None
-        where = " in this guest" if guest else ""
-        return Check(what, "not usable", f"no /dev/cpu/N/msr{where}", lost, fix)
+        guest_text = " in this guest" if guest else ""
+        return Check(name, "not usable", f"no /dev/cpu/N/msr{guest_text}", lost, fix)
     try:
         os.close(msr.open_device(root, int(first.parent.name), os.O_RDONLY))
     except OSError as error:
-        why = f"{first}: {error.strerror}; needs root and CAP_SYS_RAWIO"
-        return Check(what, "not usable", why, lost, access.root_remedy(root, "CAP_SYS_RAWIO"))
+        reason = f"{first}: {error.strerror}; needs root and CAP_SYS_RAWIO"
+        return Check(name, "not usable", reason, lost, access.root_remedy(root, "CAP_SYS_RAWIO"))
     writes = files.read_word(f"{root}/sys/module/msr/parameters/allow_writes")
     lockdown = files.read_text(f"{root}/sys/kernel/security/lockdown") or "[none]"
     blocked = []
@@ -163,57 +167,57 @@ def _msr_check(root: Path) -> Check:
     if "[none]" not in lockdown:
         blocked.append("the kernel is locked down")
     if blocked:
-        why = f"readable, not writable: {' and '.join(blocked)}"
-        return Check(what, "limited", why, "--source msr", None)
-    return Check(what, "usable", "readable")
+        reason = f"readable, not writable: {' and '.join(blocked)}"
+        return Check(name, "limited", reason, "--source msr", None)
+    return Check(name, "usable", "readable")
 
 
 def _trace_check(root: Path) -> Check:
-    what = "idle transitions"
+    name = "idle transitions"
     lost = "exact busy times; SMT states of cores without counters are bounds only"
     if root != Path("/"):
-        return Check(what, "not usable", "not with --sysroot", lost)
+        return Check(name, "not usable", "not with --sysroot", lost)
     try:
         IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, learn=False).close()
     except OSError as error:
         trouble = idle_trace.trace_trouble(error)
-        return Check(what, "not usable", trouble.why, lost, trouble.fix)
-    return Check(what, "usable", "counted in the kernel by eBPF on cpu_idle")
+        return Check(name, "not usable", trouble.why, lost, trouble.fix)
+    return Check(name, "usable", "counted in the kernel by eBPF on cpu_idle")
 
 
 def _driver_checks(root: Path) -> Iterator[Check]:
     """Yields the checks of the kernel's drivers for idle states (cpuidle) and clocks (cpufreq)."""
     driver = files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_driver")
     if driver in {"", "none"}:
-        why = "no cpuidle driver here"
-        yield Check("idle states", "limited", why, "idle times finer than /proc/stat's 10 ms")
+        reason = "no cpuidle driver here"
+        yield Check("idle states", "limited", reason, "idle times finer than /proc/stat's 10 ms")
     else:
         yield Check("idle states", "usable", f"cpuidle driver {driver}")
     driver = files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpu0/cpufreq/scaling_driver")
     if not driver:
-        why = "no cpufreq driver (usual in a guest)"
-        yield Check("cpufreq", "not usable", why, "clocks and limits reported by the kernel")
+        reason = "no cpufreq driver (usual in a guest)"
+        yield Check("cpufreq", "not usable", reason, "clocks and limits reported by the kernel")
     else:
         governor = clues.governor(root, 0) or "unknown"
         yield Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
 
 
 def _tasks_check(root: Path) -> Check:
-    what, lost = "tasks", "which tasks run on a CPU"
+    name, lost = "tasks", "which tasks run on a CPU"
     if next(root.glob("proc/[0-9]*"), None) is None:
-        return Check(what, "not usable", f"no process in {root / 'proc'}", lost)
+        return Check(name, "not usable", f"no process in {root / 'proc'}", lost)
     hidden = access.hidden_tasks_trouble(root)
     if hidden is not None:
-        return Check(what, "limited", hidden.why, f"{lost}, where they are hidden", hidden.fix)
-    return Check(what, "usable", "all processes are visible in /proc")
+        return Check(name, "limited", hidden.why, f"{lost}, where they are hidden", hidden.fix)
+    return Check(name, "usable", "all processes are visible in /proc")
 
 
 def _watchdog_check(root: Path) -> Check:
     if conditions.nmi_watchdog_item(root).state != "matters":
         return Check("NMI watchdog", "usable", "off: it uses no counter")
-    why = "on: it uses one counter of every CPU"
+    reason = "on: it uses one counter of every CPU"
     lost = "kernel instructions or the SMT event, where counters are few"
-    return Check("NMI watchdog", "limited", why, lost, conditions.WATCHDOG_OFF_COMMAND)
+    return Check("NMI watchdog", "limited", reason, lost, conditions.WATCHDOG_OFF_COMMAND)
 
 
 def _clock_check(root: Path) -> Check:

@@ -69,8 +69,8 @@ def _nth_sample(ordered: list[tuple[int, int]], index: int) -> int:
 
 
 def _trimmed_pairs(ordered: list[tuple[int, int]], total: int) -> Iterator[tuple[int, int]]:
-    cut = int(TRIMMED_SHARE * total)
-    first, end, position = cut, total - cut, 0
+    cut_count = int(TRIMMED_SHARE * total)
+    first, end, position = cut_count, total - cut_count, 0
     for value, n in ordered:
         n_kept = min(position + n, end) - max(position, first)
         position += n
@@ -101,14 +101,14 @@ def histogram(counts: Counts, step: float | None = None) -> Histogram:
     if step is not None and step > 1:
         width = math.ceil(-(-width // step) * step)
     bins = [0] * ((last - first) // width + 1)
-    beyond = 0
+    outlier_count = 0
     for value, n in ordered:
         index = (value - first) // width
         if index < len(bins):
             bins[index] += n
         else:
-            beyond += n
-    return Histogram(first, width, bins, beyond)
+            outlier_count += n
+    return Histogram(first, width, bins, outlier_count)
 
 
 # --- clock step -----------------------------------------------------------------------------------
@@ -129,9 +129,9 @@ def common_step(differences: Iterable[int]) -> float | None:
     distinct = sorted({abs(d) for d in differences} - {0})[:MAX_DIFFERENCES]
     if len(distinct) < MIN_DISTINCT:
         return None
-    whole = math.gcd(*distinct)
-    if whole > 1:
-        return float(whole)
+    divisor = math.gcd(*distinct)
+    if divisor > 1:
+        return float(divisor)
     for parts in range(1, int(distinct[0] / MIN_FRACTIONAL_STEP) + 1):
         candidate = _fitting_step(distinct, parts)
         if candidate is not None:
@@ -145,11 +145,11 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
     low, high = (distinct[0] - 1) / parts, (distinct[0] + 1) / parts
     for difference in distinct[1:]:
         fewest = math.floor((difference - 1) / high) + 1
-        most = math.ceil((difference + 1) / low) - 1 if low > 0 else fewest + 1
-        if fewest == most:  # otherwise the number of steps would be ambiguous
+        max_parts = math.ceil((difference + 1) / low) - 1 if low > 0 else fewest + 1
+        if fewest == max_parts:  # otherwise the number of steps would be ambiguous
             low = max(low, (difference - 1) / fewest)
             high = min(high, (difference + 1) / fewest)
-        if fewest > most or low >= high:
+        if fewest > max_parts or low >= high:
             return None
     middle = (low + high) / 2
     is_step = middle >= MIN_FRACTIONAL_STEP and _is_multiple_of(distinct, middle, high - middle)
@@ -162,10 +162,10 @@ def _is_multiple_of(distinct: list[int], step: float, error: float) -> bool:
     agreeing = 0
     for difference in distinct:
         multiple = round(difference / step)
-        near = 1 + multiple * error
-        if near < step / 2:
+        tolerance = 1 + multiple * error
+        if tolerance < step / 2:
             agreeing += 1
-            if abs(difference - multiple * step) >= near:
+            if abs(difference - multiple * step) >= tolerance:
                 return False
     return agreeing >= MIN_DISTINCT
 
@@ -230,22 +230,22 @@ def repeat_until_stable(
     mean, total = math.nan, 0.0
     while True:
         latest = measure(size)
-        now = clock()
+        now_s = clock()
         rounds.append((size, latest))
         count += size
         total += size * latest
-        before, mean = mean, total / count
-        stable_rounds = stable_rounds + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
-        settled = stable_rounds >= STABLE_ROUNDS and now - start >= limits.min_s
-        room = _samples_left(limits, size, now - round_start, start + limits.max_s - now)
-        size = min(size * limits.round_growth, limits.max_round_samples, room)
+        old_mean, mean = mean, total / count
+        stable_rounds = stable_rounds + 1 if abs(mean - old_mean) <= epsilon * abs(mean) else 0
+        is_settled = stable_rounds >= STABLE_ROUNDS and now_s - start >= limits.min_s
+        left = _samples_left(limits, size, now_s - round_start, start + limits.max_s - now_s)
+        size = min(size * limits.round_growth, limits.max_round_samples, left)
         size = min(size, limits.max_samples - count)
         size -= size % limits.first_round_samples
-        if settled or size <= 0:
+        if is_settled or size <= 0:
             spread_error = standard_error(rounds)
-            least = None if spread_error is None else max(spread_error, epsilon * abs(mean))
-            return RepeatedMean(mean, least, count, settled)
-        round_start = now
+            min_error = None if spread_error is None else max(spread_error, epsilon * abs(mean))
+            return RepeatedMean(mean, min_error, count, is_settled)
+        round_start = now_s
 
 
 def _samples_left(limits: RepeatLimits, size: int, round_s: float, left_s: float) -> int:

@@ -78,7 +78,7 @@ def measure_runs(
     parent = os.getppid()
     runs: list[dict[str, Any]] = []
     with _counter(cpu, tsc_hz) as (counter, trouble):
-        while len(runs) < RUNS and os.getppid() == parent:  # the command ends with its parent
+        while len(runs) < RUNS and os.getppid() == parent:  # the command must end with its parent
             runs.append(_measure_run(work, tsc_hz, cpu, siblings, counter))
     if counter and any(run["chunks"]["cycles"] is None for run in runs):
         trouble = COUNTER_TAKEN
@@ -108,18 +108,18 @@ def _counter_trouble(counter: int, tsc_hz: float) -> Trouble | None:
     _, _, result = _run_load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
     if result.uncounted:
         return COUNTER_TAKEN
-    spent = result.stamp_ticks / tsc_hz
-    if spent > MAX_STAMP_SHARE * PIECE_S:
-        return Trouble(f"RDPMC takes {spent * 1e9:.0f} ns here: too long for pieces of 5 µs")
+    elapsed_s = result.stamp_ticks / tsc_hz
+    if elapsed_s > MAX_STAMP_SHARE * PIECE_S:
+        return Trouble(f"RDPMC takes {elapsed_s * 1e9:.0f} ns here: too long for pieces of 5 µs")
     return None
 
 
 def _measure_run(
     work: Workload, tsc_hz: float, cpu: int, siblings: Sequence[int], counter: int
 ) -> dict[str, Any]:
-    before = disturbance.read_counts(cpu)
+    counts_before = disturbance.read_counts(cpu)
     status, chunks, result = _run_load(work, tsc_hz, counter)
-    after = disturbance.read_counts(cpu)
+    counts_after = disturbance.read_counts(cpu)
     if status == -errno.EXDEV:
         raise Unavailable(
             f"--cpu {cpu}: it went offline or left the CPU set during the measurement"
@@ -131,11 +131,11 @@ def _measure_run(
         and not result.uncounted
         and result.off_ns <= MAX_UNCOUNTED_SHARE * work.load_s * 1e9
     )
-    some = [chunks[i] for i in range(result.chunks)]
-    start = some[0].begin if some else 0
+    used_chunks = [chunks[i] for i in range(result.chunks)]
+    start = used_chunks[0].begin if used_chunks else 0
     columns: dict[str, list[int] | None] = {
-        **{key: [getattr(chunk, key) - start for chunk in some] for key in STAMP_KEYS},
-        **{key: [getattr(chunk, key) for chunk in some] for key in COUNT_KEYS},
+        **{key: [getattr(chunk, key) - start for chunk in used_chunks] for key in STAMP_KEYS},
+        **{key: [getattr(chunk, key) for chunk in used_chunks] for key in COUNT_KEYS},
     }
     return {
         "steps": _block_count(tsc_hz) * lib.PP_RAMP_BLOCK,
@@ -143,7 +143,7 @@ def _measure_run(
         "load_s": work.load_s,
         "late_s": result.late_ns / 1e9,
         "stamp_ticks": result.stamp_ticks,
-        "around": disturbance.changes_during(cpu, siblings, before, after),
+        "around": disturbance.changes_during(cpu, siblings, counts_before, counts_after),
         "chunks": columns | ({} if counted else UNCOUNTED),
     }
 
@@ -152,8 +152,10 @@ def _run_load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, An
     """Runs the workload once. Returns the status of pp_ramp_run, the chunks and the pp_ramp_result;
     `counter` is the address of the perf group, or 0."""
     capacity = 4 * GROWTH * _MAX_CLOCK_RATIO + round(_MAX_CLOCK_RATIO * work.load_s / MAX_PIECES_S)
-    most = round(MAX_PIECES_S / PIECE_S)
-    order = ffi.new("pp_ramp_order *", [work.idle_ns, _block_count(tsc_hz), GROWTH, most, counter])
+    pieces = round(MAX_PIECES_S / PIECE_S)
+    order = ffi.new(
+        "pp_ramp_order *", [work.idle_ns, _block_count(tsc_hz), GROWTH, pieces, counter]
+    )
     phases = ffi.new(
         "pp_ramp_phase[]",
         [(ISAS.index(isa), max(1, round(seconds * tsc_hz))) for isa, seconds in work.phases],
@@ -229,8 +231,8 @@ def _measure(row: Cpu, siblings: Sequence[int], work: Workload) -> dict[str, Any
     cpu = row.cpu
     isa = work.phases[0][0]
     if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
-        lacks = "this CPU or its system does not have it"
-        raise Unavailable(f"--isa {isa} needs {NEEDED_FEATURES[isa]}: {lacks}; try --isa scalar")
+        text = "this CPU or its system does not have it"
+        raise Unavailable(f"--isa {isa} needs {NEEDED_FEATURES[isa]}: {text}; try --isa scalar")
     cpu_identity = identity.read_identity()
     leaves = affinity.cpuid_leaves(cpu)
     uarch = model.uarch_of(cpu_identity, leaves, row.type)

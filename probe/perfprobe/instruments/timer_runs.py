@@ -113,8 +113,8 @@ def _open_perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resour
     try:
         group = perf_pmus.open_core_event(Path("/"), cpu, perf_events.INSTRUCTIONS)
     except RefusedError as refused:
-        why = f"instructions cannot be read ({refused.trouble.why})"
-        note = f"cpu-clock, a software event: {why}"
+        reason = f"instructions cannot be read ({refused.trouble.why})"
+        note = f"cpu-clock, a software event: {reason}"
         group = perf_events.open_event(Kernel(), CPU_CLOCK, cpu)
     stack.callback(group.close)
     return note, {"arg": group.address}
@@ -225,8 +225,8 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
             )
     except OSError as error:
         went_offline = error.errno == errno.EXDEV
-        why = "the CPU went offline meanwhile" if went_offline else error_sentence(error)
-        raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
+        text = "the CPU went offline meanwhile" if went_offline else error_sentence(error)
+        raise Unavailable(f"nothing can be measured on CPU {cpu}: {text}") from None
 
 
 def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> MethodRun:
@@ -236,10 +236,10 @@ def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitSt
     note = None
     if method.resource:
         try:
-            note, more = _OPENERS[method.resource](cpu, leaves, stack)
+            note, timer_fields = _OPENERS[method.resource](cpu, leaves, stack)
         except RefusedError as refused:
             return MethodRun(method, trouble=refused.trouble)
-        fields |= more
+        fields |= timer_fields
     return MethodRun(method, ffi.new("pp_timer *", fields), note)
 
 

@@ -96,31 +96,31 @@ def spread_cpus(cpus: Sequence[int]) -> list[int]:
 
 def measure_offsets(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Offset]:
     """Returns the offset of each CPU against the first CPU."""
-    first, others = cpus[0], cpus[1:]
-    limit_s = min(MAX_PAIR_S, MAX_TOTAL_S / max(1, len(others)))
+    first, other_cpus = cpus[0], cpus[1:]
+    limit_s = min(MAX_PAIR_S, MAX_TOTAL_S / max(1, len(other_cpus)))
     try:
         with pinned_to(first):
-            return [_offset_against(first, cpu, limit_s, step, tsc_hz) for cpu in others]
+            return [_offset_against(first, cpu, limit_s, step, tsc_hz) for cpu in other_cpus]
     except OSError as error:
-        return [Offset(cpu, first, 0, why=f"CPU {first}: {error.strerror}") for cpu in others]
+        return [Offset(cpu, first, 0, why=f"CPU {first}: {error.strerror}") for cpu in other_cpus]
 
 
 def _offset_against(base_cpu: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -> Offset:
     try:
         rows = exchange_stamps(cpu, limit_s)
     except OSError as error:
-        why = _UNREACHED_REASON.get(error.errno or 0)
+        text = _UNREACHED_REASON.get(error.errno or 0)
         name = errno.errorcode.get(error.errno or 0, error.errno)
-        why = why or f"no thread could be started there ({name})"
-        return Offset(cpu, base_cpu, 0, why=why)
+        text = text or f"no thread could be started there ({name})"
+        return Offset(cpu, base_cpu, 0, why=text)
     if not rows:
         return Offset(cpu, base_cpu, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
     limits, result, ns = offset_bounds(rows, step), len(rows), 1e9 / tsc_hz
     if limits is None:
-        why = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
-        return Offset(cpu, base_cpu, result, why=why)
-    offset, half = (limits.low + limits.high) / 2, (limits.high - limits.low) / 2
-    return Offset(cpu, base_cpu, result, offset, half, offset * ns, half * ns)
+        text = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
+        return Offset(cpu, base_cpu, result, why=text)
+    offset, half_width = (limits.low + limits.high) / 2, (limits.high - limits.low) / 2
+    return Offset(cpu, base_cpu, result, offset, half_width, offset * ns, half_width * ns)
 
 
 _UNREACHED_REASON = {
@@ -132,9 +132,9 @@ _UNREACHED_REASON = {
 def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
     """Exchanges messages between the calling thread, which is pinned to a CPU, and a thread on
     `cpu`, for at most `limit_s`. Returns the exchanges. Raises OSError."""
-    out: Any = ffi.new("pp_exchange[]", EXCHANGE_COUNT)
-    count = check_result(lib.pp_exchange_stamps(cpu, EXCHANGE_COUNT, round(limit_s * 1e9), out))
-    return [Exchange(e.sent, e.seen, e.back) for e in out[0:count]]
+    array: Any = ffi.new("pp_exchange[]", EXCHANGE_COUNT)
+    count = check_result(lib.pp_exchange_stamps(cpu, EXCHANGE_COUNT, round(limit_s * 1e9), array))
+    return [Exchange(e.sent, e.seen, e.back) for e in array[0:count]]
 
 
 # --- JSON output ----------------------------------------------------------------------------------
@@ -151,11 +151,11 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     )
     cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
     cpu_why = "where the measurement was started" if requested_cpu is None else "asked for"
-    before = disturbance.read_counts(cpu)
+    counts_before = disturbance.read_counts(cpu)
     result = timer_runs.measure_methods(cpu, leaves)
-    after = disturbance.read_counts(cpu)
-    some = spread_cpus(allowed)
-    offsets = measure_offsets(some, result.tsc_step or 1.0, result.rate.hz)
+    counts_after = disturbance.read_counts(cpu)
+    chosen_cpus = spread_cpus(allowed)
+    offsets = measure_offsets(chosen_cpus, result.tsc_step or 1.0, result.rate.hz)
     return {
         **identity.machine_names(),
         "cpu": cpu,
@@ -168,9 +168,9 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
         "bracket_ticks": _round_scaled(result.empty_run.repeated_mean.mean),
         "methods": [_method_row(run, result, leaves) for run in result.method_runs],
         "offsets": [asdict(offset) for offset in offsets],
-        "offsets_left_out": len(allowed) - len(some),
+        "offsets_left_out": len(allowed) - len(chosen_cpus),
         "disturbances": disturbance.disturbances_during(
-            cpu, affinity.siblings(row, rows), before, after
+            cpu, affinity.siblings(row, rows), counts_before, counts_after
         ),
         "elapsed_s": round(time.monotonic() - start, 3),
     }
@@ -214,8 +214,8 @@ def _method_row(run: MethodRun, measurement: Measurement, leaves: Leaves) -> dic
     if run.trouble is not None:
         return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
-    less = RepeatedMean(0, 0, 0, is_stable=True) if stamp else measurement.empty_run.repeated_mean
-    row |= _cost_row(run, less, measurement.rate.hz, measurement.tsc_step)
+    base = RepeatedMean(0, 0, 0, is_stable=True) if stamp else measurement.empty_run.repeated_mean
+    row |= _cost_row(run, base, measurement.rate.hz, measurement.tsc_step)
     return row | _step_report(run, stamp, measurement)
 
 
@@ -224,13 +224,13 @@ def _cost_row(
 ) -> dict[str, Any]:
     """Returns the costs of one call of a method. `stamps` is the cost in ticks of the stamps in
     each sample, which is subtracted; `tsc_step` is the TSC's step in ticks."""
-    whole, samples = run.repeated_mean, describe_spread(run.sample_ticks)
+    total_mean, samples = run.repeated_mean, describe_spread(run.sample_ticks)
     calls = run.method.calls_per_sample
-    errors = [error for error in (whole.error, stamps.error) if error is not None]
+    errors = [error for error in (total_mean.error, stamps.error) if error is not None]
     ticks = {
         "least": (samples.least - stamps.mean) / calls,
         "median": (samples.median - stamps.mean) / calls,
-        "mean": (whole.mean - stamps.mean) / calls,
+        "mean": (total_mean.mean - stamps.mean) / calls,
         "error": sum(errors) / calls if len(errors) == 2 else None,
         "sigma": samples.sigma / calls,
         "mean_all": (samples.mean_all - stamps.mean) / calls,
@@ -241,7 +241,7 @@ def _cost_row(
         **{f"{name}_ns": _round_scaled(value, 1e9 / hz) for name, value in ticks.items()},
         "note": run.note,
         "samples": samples.count,
-        "settled": whole.is_stable,
+        "settled": total_mean.is_stable,
         "far": samples.disturbed_share,
         "histogram": {
             "first_ticks": _round_scaled((drawn.first - stamps.mean) / calls),

@@ -73,24 +73,24 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     start_s, root = time.monotonic(), Path("/")
     rows, allowed = topology.read_cpus(), sorted(os.sched_getaffinity(0))
     row = affinity.require_cpu(requested_cpu, rows, allowed)
-    cpu, known = row.cpu, idle_states(root, row.cpu)
+    cpu, all_states = row.cpu, idle_states(root, row.cpu)
     same_core = {cpu, *affinity.siblings(row, rows)}
     waker = next((other for other in allowed if other not in same_core), None)
     limits: list[IdleState | None] = [None]
     qos_why = ""
-    if known:
+    if all_states:
         try:
             os.close(os.open(LATENCY_DEVICE, os.O_WRONLY | os.O_CLOEXEC))
-            limits += known
+            limits += all_states
         except OSError as error:
             qos_why = f"{LATENCY_DEVICE}: {error.strerror}"
     wakers = [None] if waker is None else [None, waker]
-    before = disturbance.read_counts(cpu)
+    counts_before = disturbance.read_counts(cpu)
     with minimal_timer_slack(), pinned_to(cpu):
         measured = [
-            _measure_row(waking_cpu, limit, known) for waking_cpu in wakers for limit in limits
+            _measure_row(waking_cpu, limit, all_states) for waking_cpu in wakers for limit in limits
         ]
-    after = disturbance.read_counts(cpu)
+    counts_after = disturbance.read_counts(cpu)
     return {
         **identity.machine_names(),
         "cpu": cpu,
@@ -100,12 +100,12 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
         "governor": files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_governor_ro")
         or files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_governor")
         or None,
-        "states": [{"name": state.name, "latency_us": state.latency_us} for state in known],
-        "states_why": qos_why or (None if known else "the kernel has no cpuidle driver here"),
+        "states": [{"name": state.name, "latency_us": state.latency_us} for state in all_states],
+        "states_why": qos_why or (None if all_states else "the kernel has no cpuidle driver here"),
         "pause_s": PAUSE_S,
         "rows": measured,
         "disturbances": disturbance.disturbances_during(
-            cpu, affinity.siblings(row, rows), before, after
+            cpu, affinity.siblings(row, rows), counts_before, counts_after
         ),
         "elapsed_s": round(time.monotonic() - start_s, 3),
     }
@@ -120,7 +120,7 @@ def _measure_row(
         time.sleep(5 * PAUSE_S)  # a CPU applies the limit when it next goes idle
         before = entry_counts(all_states)
         waits = _wake_by_timer() if waker is None else _wake_by_cpu(waker)
-        entered = [now - last for now, last in zip(entry_counts(all_states), before, strict=True)]
+        entered = [new - last for new, last in zip(entry_counts(all_states), before, strict=True)]
     total = sum(entered)
     ordered = sorted(waits)
     drawn = histogram(Counter(round(ns / 1000) for ns in ordered))

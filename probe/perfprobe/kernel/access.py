@@ -47,18 +47,18 @@ def perf_trouble(root: Path) -> Trouble | None:
     if not level.isdigit() or int(level) <= 0:
         return None
     if identity.is_in_user_namespace(root):
-        why = f"root in a user namespace may not use perf, and perf_event_paranoid is {level}"
+        text = f"root in a user namespace may not use perf, and perf_event_paranoid is {level}"
         fix = "start perftop outside, or there: sudo sysctl kernel.perf_event_paranoid=0"
-        return Trouble(why, fix)
+        return Trouble(text, fix)
     if not has_capability(root, CAP_PERFMON, CAP_SYS_ADMIN):
-        why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is {level})"
+        text = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is {level})"
         if os.geteuid() == 0:
-            return Trouble(why, root_remedy(root, "CAP_PERFMON"))
-        return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
+            return Trouble(text, root_remedy(root, "CAP_PERFMON"))
+        return Trouble(text, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
     # Only kernels of Debian and Ubuntu have these levels.
     if int(level) >= 3 and not has_capability(root, CAP_SYS_ADMIN):
-        why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, CAP_SYS_ADMIN is needed"
-        return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
+        text = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, CAP_SYS_ADMIN is needed"
+        return Trouble(text, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
     return None
 
 
@@ -146,22 +146,22 @@ def no_pmu_trouble(root: Path) -> Trouble:
     guest = identity.virtualisation(root)
     if guest is None:
         return Trouble("the kernel offers no core PMU")
-    named = "" if guest == "hypervisor" else f" ({guest})"
-    why = f"no core PMU in this guest{named}: the hypervisor does not expose one"
-    return Trouble(why, "ask for a vPMU, or use a metal instance")
+    guest_text = "" if guest == "hypervisor" else f" ({guest})"
+    reason = f"no core PMU in this guest{guest_text}: the hypervisor does not expose one"
+    return Trouble(reason, "ask for a vPMU, or use a metal instance")
 
 
 def hidden_tasks_trouble(root: Path) -> Trouble | None:
     """Returns why some processes are not visible in /proc; None if all are visible."""
     with suppress(OSError):
         if str((root / "proc/self/ns/pid").readlink()) != FIRST_PID_NAMESPACE:
-            why = "in a PID namespace: processes outside this container are hidden"
-            return Trouble(why, "start perftop outside the container")
+            reason = "in a PID namespace: processes outside this container are hidden"
+            return Trouble(reason, "start perftop outside the container")
     level = hidepid_level(root)
     if not level or has_capability(root, CAP_SYS_PTRACE):
         return None
-    why = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
-    return Trouble(why, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")
+    reason = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
+    return Trouble(reason, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")
 
 
 def hidepid_level(root: Path) -> str:
@@ -186,7 +186,7 @@ def accounts_delays(root: Path) -> bool:
 
 # --- dropping capabilities ------------------------------------------------------------------------
 # Open descriptors stay readable without capabilities. A few capabilities are kept, to open files
-# and events again when a CPU comes online. The user ID is kept, too, because MSR devices, journals
+# and events again when a CPU comes online. The user ID is also kept, because MSR devices, journals
 # and some files of /sys belong to root. No seccomp filter is set: a new version of Python or of the
 # C library may use other system calls, and the filter would then kill a perfprobe that has
 # programmed MSRs.

@@ -55,8 +55,8 @@ class Hierarchy:
 def hierarchy(root: Path, controller: str) -> Hierarchy:
     result = Hierarchy(controller)
     for line in files.read_text(f"{root}/proc/self/mountinfo", 1 << 20).splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
+        mount_fields, _, type_fields = line.partition(" - ")
+        fields, kind = mount_fields.split(), type_fields.split()
         if len(fields) < 5 or len(kind) < 3:
             continue
         directory = f"{root}{_unescape(fields[4])}".replace("//", "/")
@@ -152,7 +152,7 @@ def _unescape(text: str) -> str:
 
 # --- quotas ---------------------------------------------------------------------------------------
 # A quota limits the CPU time of a control group in each period. Once it is used up, all tasks of
-# the group are stopped (throttled) until the next period. The quotas of its ancestors apply, too.
+# the group are stopped (throttled) until the next period. The quotas of its ancestors also apply.
 
 MAX_GROUPS = 128
 """Maximum number of groups whose quotas are read in a scan; each takes some 15 us."""
@@ -197,13 +197,13 @@ class Quotas:
     def has_moved(self, pids: Iterable[int]) -> bool:
         """Returns whether one of these processes has moved to another group since its group was
         read. If so, the next `record` reads its group again."""
-        moved = False
+        is_moved = False
         for pid in pids:
-            known = self._groups.get(str(pid))
-            if known is not None and self._read_group(pid) != known[1]:
-                moved = True
+            known_group = self._groups.get(str(pid))
+            if known_group is not None and self._read_group(pid) != known_group[1]:
+                is_moved = True
                 del self._groups[str(pid)]
-        return moved
+        return is_moved
 
     def read_usages(
         self, pids: Iterable[int]
@@ -230,8 +230,8 @@ class Quotas:
                 usages |= limited
                 groups[str(pid)] = [*limited]
         if len(self._groups) > MAX_GROUPS * MAX_DEPTH:
-            known = sorted(self._groups.items(), key=lambda pair: pair[1][0])
-            self._groups = dict(known[-MAX_GROUPS * MAX_DEPTH :])
+            known_groups = sorted(self._groups.items(), key=lambda pair: pair[1][0])
+            self._groups = dict(known_groups[-MAX_GROUPS * MAX_DEPTH :])
         return usages, groups
 
     def _group(self, pid: int) -> str | None:

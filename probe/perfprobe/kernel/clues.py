@@ -89,11 +89,11 @@ def call_time_text(call: Callable[[], int]) -> str:
 
 def is_turbo_on(root: Path) -> bool | None:
     """Returns whether turbo is on, by no_turbo or boost; None if there is neither file."""
-    off = read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo")
+    off_value = read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo")
     boost = read_number(f"{root}/{CPU_DIRECTORY}/cpufreq/boost")
-    if off is None and boost is None:
+    if off_value is None and boost is None:
         return None
-    return not off and boost != 0
+    return not off_value and boost != 0
 
 
 def governor(root: Path, cpu: int) -> str:
@@ -110,8 +110,8 @@ def idle_state_paths(root: Path, cpu: int) -> list[str]:
 def _read_value(path: str) -> str:
     """Returns a file's value; in a list such as "always [madvise] never", the bracketed one."""
     content = read_word(path)
-    chosen = _BRACKETED.search(content)
-    return chosen[1] if chosen else content
+    match = _BRACKETED.search(content)
+    return match[1] if match else content
 
 
 def _vulnerabilities(root: Path) -> str:
@@ -192,7 +192,7 @@ class KernelLog:
                 text = os.read(self._fd, MAX_MESSAGE_BYTES)
             except BlockingIOError:
                 break
-            except OSError:  # some messages were overwritten, or the next message is too long
+            except OSError:  # some messages have been overwritten, or the next message is too long
                 continue
             if not text:
                 break

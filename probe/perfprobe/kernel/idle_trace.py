@@ -94,10 +94,10 @@ class IdleTrace:
     def smt_times(self, core: int) -> SmtTimes:
         """Returns the times of a core. Raises OSError: ENOENT for an unknown core, EAGAIN if a CPU
         was stopped during an update."""
-        out: Any = ffi.new("pp_idle_states *")
-        check_result(lib.pp_idle_read(self._open(), core, out))
-        neither, lp0, lp1, both = out.ns
-        return SmtTimes(neither, lp0, lp1, both, out.unknown_ns, bool(out.known))
+        states: Any = ffi.new("pp_idle_states *")
+        check_result(lib.pp_idle_read(self._open(), core, states))
+        neither, lp0, lp1, both = states.ns
+        return SmtTimes(neither, lp0, lp1, both, states.unknown_ns, bool(states.known))
 
     def busy_ns(self, cpu: int) -> int | None:
         """Returns the busy time of the CPU in ns; None while its state is unknown."""
@@ -112,9 +112,9 @@ class IdleTrace:
         return self._value(lib.PP_IDLE_ENTRIES, cpu)
 
     def _value(self, kind: int, cpu: int) -> int:
-        out: Any = ffi.new("uint64_t *")
-        check_result(lib.pp_idle_get(self._open(), kind, cpu, out))
-        return int(out[0])
+        value: Any = ffi.new("uint64_t *")
+        check_result(lib.pp_idle_get(self._open(), kind, cpu, value))
+        return int(value[0])
 
     def base_address(self) -> int:
         """Returns the address at which the sampler's lanes read the values; valid until `close`."""
@@ -133,15 +133,15 @@ class IdleTrace:
 
 def trace_trouble(error: OSError) -> Trouble:
     """Returns why idle transitions cannot be traced, and the remedy."""
-    why = error.strerror or "idle transitions cannot be traced"
+    reason = error.strerror or "idle transitions cannot be traced"
     if error.errno not in {errno.EPERM, errno.EACCES}:
-        return Trouble(why)  # no user can trace on this kernel, so there is no remedy
+        return Trouble(reason)  # no user can trace on this kernel, so there is no remedy
     if not _is_permitted():
-        return Trouble(why, access.root_remedy(ROOT, "CAP_BPF", "CAP_PERFMON"))
+        return Trouble(reason, access.root_remedy(ROOT, "CAP_BPF", "CAP_PERFMON"))
     if access.is_seccomp_filtered(ROOT):
         fix = "start perftop outside the container, or allow bpf in its seccomp profile"
-        return Trouble(why, fix)
-    return Trouble(why, "ask its administrator")
+        return Trouble(reason, fix)
+    return Trouble(reason, "ask its administrator")
 
 
 def _open_error(errno_value: int, log: str) -> OSError:
@@ -164,8 +164,8 @@ def _is_permitted() -> bool:
 def _forbidden_reason() -> str:
     if _is_permitted():
         is_filtered = access.is_seccomp_filtered(ROOT)
-        by = "the container's seccomp filter" if is_filtered else "a security module"
-        return f"bpf is refused, it seems by {by}"
+        refuser = "the container's seccomp filter" if is_filtered else "a security module"
+        return f"bpf is refused, it seems by {refuser}"
     try:
         limit = (
             f" (kernel.unprivileged_bpf_disabled={UNPRIVILEGED_BPF_DISABLED.read_text().strip()})"

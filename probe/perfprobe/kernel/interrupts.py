@@ -47,7 +47,7 @@ class Interrupts:
     def record(self) -> dict[str, Any]:
         """Returns the frame's record "interrupts" for the time since the last call; empty at the
         first call, and if no CPU spent MIN_INTERRUPT_SHARE of that time in them."""
-        before, before_ns = self._last_ticks, self._read_ns
+        last_ticks, before_ns = self._last_ticks, self._read_ns
         text = self._stat.read(MAX_STAT_BYTES)
         self._read_ns = self._now_ns()
         self._last_ticks = {}
@@ -57,10 +57,10 @@ class Interrupts:
         shares = {
             cpu: [
                 round(min(1.0, max(0, now - last) * TICK_NS / span_ns), 4)
-                for now, last in zip(ticks, before[cpu], strict=True)
+                for now, last in zip(ticks, last_ticks[cpu], strict=True)
             ]
             for cpu, ticks in self._last_ticks.items()
-            if cpu in before and span_ns > 0
+            if cpu in last_ticks and span_ns > 0
         }
         self.kernel_shares = {cpu: share[4] for cpu, share in shares.items()}
         busy = {cpu: s for cpu, s in shares.items() if s[2] + s[3] >= MIN_INTERRUPT_SHARE}
@@ -140,6 +140,6 @@ def parse_table(text: str) -> InterruptTable:
     head, *lines = text.splitlines() or [""]
     cpus = [int(word[3:]) for word in head.split() if re.fullmatch("CPU[0-9]{1,5}", word)]
     parts = (line.partition(":") for line in lines)
-    least = COLUMN_WIDTH * len(cpus)  # the lines ERR and MIS have one count for all CPUs
-    rows = {label.strip(): rest for label, _, rest in parts if len(rest) >= least > 0}
+    min_length = COLUMN_WIDTH * len(cpus)  # the lines ERR and MIS have one count for all CPUs
+    rows = {label.strip(): rest for label, _, rest in parts if len(rest) >= min_length > 0}
     return InterruptTable(cpus, rows)

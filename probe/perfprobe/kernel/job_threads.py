@@ -200,8 +200,8 @@ class WatchedJob:
         stat = parse_stat(files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES).encode())
         if stat is None:
             hidden = access.hidden_tasks_trouble(root)
-            why = f" · {hidden.why} · {hidden.fix}" if hidden else ""
-            raise Unavailable(f"no process {pid}{why}")
+            hidden_text = f" · {hidden.why} · {hidden.fix}" if hidden else ""
+            raise Unavailable(f"no process {pid}{hidden_text}")
         return stat.start_ticks
 
     def _absence_warning(self) -> str:
@@ -212,13 +212,13 @@ class WatchedJob:
             if group_directories(self._root, self.text):
                 return ""
             return f"no control group {self.text} now; it is followed once it exists"
-        pids = (pid for some in numbered_batches(self._proc) for pid in some)
+        pids = (pid for batch in numbered_batches(self._proc) for pid in batch)
         results = (files.read_text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
         names = {name.strip("\n") for name in results}
         if self.text in names:
             return ""
-        near = difflib.get_close_matches(self.text, sorted(names), 1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        similar = difflib.get_close_matches(self.text, sorted(names), 1)
+        meant = f"; did you mean {similar[0]}?" if similar else ""
         return f"no process is named {self.text} now; one that starts will be followed{meant}"
 
     def _missing_files(self, root: Path) -> list[Missing]:
@@ -227,16 +227,16 @@ class WatchedJob:
         if hidden and self._pid is None:
             missing.append(Missing("watch", hidden.why, hidden.fix))
         if not self._accounts_delays:
-            why = "this kernel does not account for disk waits (kernel.task_delayacct is 0)"
-            missing.append(Missing("disk_wait", why, "sudo sysctl kernel.task_delayacct=1"))
+            reason = "this kernel does not account for disk waits (kernel.task_delayacct is 0)"
+            missing.append(Missing("disk_wait", reason, "sudo sysctl kernel.task_delayacct=1"))
         pids = [pid for pid in (self._pid, "1", "self") if pid is not None]
         readable = [
             pid for pid in pids if files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)
         ]
         texts = [files.read_text(f"{self._proc}/{pid}/schedstat") for pid in readable]
         if readable and not any(parse_times(text.encode()) for text in texts):
-            why = "this kernel does not account for waits for a CPU (/proc/PID/schedstat)"
-            missing.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))
+            reason = "this kernel does not account for waits for a CPU (/proc/PID/schedstat)"
+            missing.append(Missing("wait", reason, "a kernel with CONFIG_SCHED_INFO"))
         return missing
 
 

@@ -104,12 +104,12 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
     if hierarchy.version == 1:
         # Without a limit, the file has a number of 19 digits.
         limit = files.read_number(f"{directory}/memory.limit_in_bytes")
-        hits = files.read_number(f"{directory}/memory.failcnt")
+        hit_count = files.read_number(f"{directory}/memory.failcnt")
     else:
         limit = files.read_number(f"{directory}/memory.max")
         events = read_counts(f"{directory}/memory.events")
-        hits = sum(events.get(key, 0) for key in ("high", "max")) if events else None
-    return [limit, hits, sum(pages) if pages else None]
+        hit_count = sum(events.get(key, 0) for key in ("high", "max")) if events else None
+    return [limit, hit_count, sum(pages) if pages else None]
 
 
 def parse_stalled_us(text: str) -> int | None:
@@ -118,5 +118,5 @@ def parse_stalled_us(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _increase(now: int | None, last: int | None) -> int | None:
-    return None if now is None or last is None else max(0, now - last)
+def _increase(value: int | None, last: int | None) -> int | None:
+    return None if value is None or last is None else max(0, value - last)

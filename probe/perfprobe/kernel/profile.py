@@ -102,8 +102,8 @@ class Symbols:
     def _name(self, address: int) -> str:
         """Returns the name of the function that contains an address, without suffixes of the
         compiler (.constprop.0); '' if there is none."""
-        at = bisect_right(self._addresses, address) - 1
-        name = _NAME.match(self._names, self._starts[at]) if at >= 0 else None
+        index = bisect_right(self._addresses, address) - 1
+        name = _NAME.match(self._names, self._starts[index]) if index >= 0 else None
         return name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
 
     def kind_and_function(self, stack: Stack) -> tuple[str, str]:
@@ -148,14 +148,14 @@ class KernelSamples:
 def parse_samples(records: bytes) -> Iterator[tuple[int, Stack]]:
     """Yields the PID and the stack of each sample in the records of a perf event, without the
     marker PERF_CONTEXT_KERNEL at the start of a stack."""
-    at = 0
-    while at + 8 <= len(records):
-        kind, _, size = struct.unpack_from("IHH", records, at)
-        if kind == SAMPLE_RECORD and 32 < size <= len(records) - at:
-            pid, _, count = struct.unpack_from("IIQ", records, at + 8)
+    offset = 0
+    while offset + 8 <= len(records):
+        kind, _, size = struct.unpack_from("IHH", records, offset)
+        if kind == SAMPLE_RECORD and 32 < size <= len(records) - offset:
+            pid, _, count = struct.unpack_from("IIQ", records, offset + 8)
             count = min(count, (size - 24) // 8)
-            yield pid, struct.unpack_from(f"{count}Q", records, at + 24)[1:]
-        at += max(8, size)
+            yield pid, struct.unpack_from(f"{count}Q", records, offset + 24)[1:]
+        offset += max(8, size)
 
 
 class KernelProfile:
@@ -196,9 +196,9 @@ class KernelProfile:
         self._sample(cpus if self._symbols is not None else [])
         if not is_sampled:
             return {}
-        most = sorted(counts, key=lambda work: (not work[0], -counts[work]))[:MAX_FUNCTIONS]
-        comms = {pid: files.read_word(f"/proc/{pid}/comm")[:MAX_NAME] for *_, pid in most}
-        rows = [[*work, comms[work[-1]], counts[work]] for work in most]
+        reported = sorted(counts, key=lambda work: (not work[0], -counts[work]))[:MAX_FUNCTIONS]
+        comms = {pid: files.read_word(f"/proc/{pid}/comm")[:MAX_NAME] for *_, pid in reported}
+        rows = [[*work, comms[work[-1]], counts[work]] for work in reported]
         return {"span_ns": span_ns, "functions": rows}
 
     def _read_symbols(self) -> None:

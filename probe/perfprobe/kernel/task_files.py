@@ -70,8 +70,8 @@ def numbered_batches(directory: str) -> Iterator[list[str]]:
     """Yields the numbers (PIDs or thread ids) among a directory's entries, in batches, because the
     kernel needs 1 us for each entry."""
     with suppress(OSError), os.scandir(directory) as entries:
-        while some := list(islice(entries, BATCH_ENTRIES)):
-            yield [e.name for e in some if e.name.isdecimal() and len(e.name) < 10]
+        while batch := list(islice(entries, BATCH_ENTRIES)):
+            yield [e.name for e in batch if e.name.isdecimal() and len(e.name) < 10]
 
 
 def read_file(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
@@ -102,10 +102,10 @@ class NewTaskCheck:
 
     def has_new_tasks(self) -> bool:
         """Returns whether a task may have been created since the last call."""
-        before, self._newest_id = self._newest_id, 0
+        last_id, self._newest_id = self._newest_id, 0
         with suppress(OSError, ValueError, IndexError):
             self._newest_id = int(os.pread(self._fd, MAX_STAT_BYTES, 0).split()[-1])
-        return self._newest_id == 0 or self._newest_id != before
+        return self._newest_id == 0 or self._newest_id != last_id
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -142,12 +142,14 @@ class SchedSums(NamedTuple):
         elapsed_ns = self.read_ns - last.read_ns
         if elapsed_ns <= 0:
             return TaskRates()
-        ran, waited, switched = (
+        run, wait, switched = (
             None if a is None or b is None or b < a else (b - a) / elapsed_ns
             for a, b in zip(last[1:], self[1:], strict=True)
         )
         return TaskRates(
-            _rounded_share(ran), _rounded_share(waited), switched and round(1e9 * switched, 1)
+            _rounded_share(run),
+            _rounded_share(wait),
+            switched and round(1e9 * switched, 1),
         )
 
 
@@ -158,10 +160,10 @@ def _rounded_share(value: float | None) -> float | None:
 def read_sums(path: str, now_ns: Callable[[], int]) -> SchedSums:
     """Reads the sums of the task whose directory in /proc is `path`; sums that cannot be read are
     None. `now_ns` returns the time."""
-    waited = parse_times(_read_or_empty(f"{path}/schedstat", MAX_STAT_BYTES))
+    times = parse_times(_read_or_empty(f"{path}/schedstat", MAX_STAT_BYTES))
     voluntary, involuntary = parse_switches(_read_or_empty(f"{path}/status", MAX_STATUS_BYTES))
     total = None if voluntary is None or involuntary is None else voluntary + involuntary
-    run_ns, wait_ns = waited or (None, None)
+    run_ns, wait_ns = times or (None, None)
     return SchedSums(now_ns(), run_ns, wait_ns, total)
 
 
@@ -184,8 +186,8 @@ def parse_times(schedstat: bytes) -> tuple[int, int] | None:
 def parse_switches(status: bytes) -> tuple[int | None, int | None]:
     """Returns voluntary and involuntary context switches from a status file, usually its last two
     lines; None if they are missing."""
-    _, separator, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
-    voluntary, _, forced = rest.partition(b"\nnonvoluntary_ctxt_switches:")
+    _, separator, counts_text = status.rpartition(b"\nvoluntary_ctxt_switches:")
+    voluntary, _, forced = counts_text.partition(b"\nnonvoluntary_ctxt_switches:")
     numbers = [word.strip() for word in (voluntary, forced.partition(b"\n")[0])]
     if not separator or not all(map(bytes.isdigit, numbers)):
         return None, None
@@ -211,10 +213,12 @@ class SentDetails:
 
     def due_processes(self, processes: Iterable[ProcessId], now_ns: int) -> list[ProcessId]:
         """Returns at most MAX_DETAILS processes whose details are due, and marks them as sent."""
-        self._sent_ns = {key: at for key, at in self._sent_ns.items() if now_ns - at < RESEND_NS}
-        new = [key for key in dict.fromkeys(processes) if key not in self._sent_ns][:MAX_DETAILS]
-        self._sent_ns |= dict.fromkeys(new, now_ns)
-        return new
+        self._sent_ns = {
+            key: sent_ns for key, sent_ns in self._sent_ns.items() if now_ns - sent_ns < RESEND_NS
+        }
+        due = [key for key in dict.fromkeys(processes) if key not in self._sent_ns][:MAX_DETAILS]
+        self._sent_ns |= dict.fromkeys(due, now_ns)
+        return due
 
 
 def process_details(pid: int) -> dict[str, str | int]:
@@ -233,9 +237,9 @@ def process_details(pid: int) -> dict[str, str | int]:
     with suppress(*troubles):
         process = psutil.Process(pid)
         with process.oneshot():
-            for key, read in fields.items():
+            for key, read_field in fields.items():
                 with suppress(*troubles):
-                    details[key] = read(process)
+                    details[key] = read_field(process)
     return {key: value for key, value in details.items() if value}
 
 

@@ -133,15 +133,15 @@ class _RunningTask:
     def compute_rates(self) -> bool:
         """Computes `rates` and the reading's `may_wait`. Returns whether the task ran or waited for
         at least MIN_TASK_SHARE of the time."""
-        last, now = self.previous, self.reading
+        last, reading = self.previous, self.reading
         start_ticks = None if last is None or last.stat is None else last.stat.start_ticks
         is_same = last is not None and start_ticks == self.stat.start_ticks
-        before = last.sums if last is not None else None
-        if now.sums is not None and before is not None and is_same:
-            self.rates = now.sums.rates_since(before)
+        old_sums = last.sums if last is not None else None
+        if reading.sums is not None and old_sums is not None and is_same:
+            self.rates = reading.sums.rates_since(old_sums)
         wait = self.rates.wait_share or 0.0
-        now.may_wait = now.sums is not None and (before is None or wait >= MIN_TASK_SHARE)
-        return now.share >= MIN_TASK_SHARE or wait >= MIN_TASK_SHARE
+        reading.may_wait = reading.sums is not None and (old_sums is None or wait >= MIN_TASK_SHARE)
+        return reading.share >= MIN_TASK_SHARE or wait >= MIN_TASK_SHARE
 
     def share(self) -> float:
         """Returns the share of time for which the task ran, by the scheduler's count; by ticks of
@@ -238,8 +238,8 @@ class TaskScanner:
     def take_joined_quotas(self) -> dict[str, Any]:
         """Returns the record of control groups that a watched process has joined; usually empty. It
         belongs into an earlier frame than the result of `take_records`."""
-        joined, self._joined_quotas = self._joined_quotas, {}
-        return joined
+        quotas, self._joined_quotas = self._joined_quotas, {}
+        return quotas
 
     def final_quotas(self) -> dict[str, Any]:
         """Returns the present quota counts of a process that has ended; usually empty."""
@@ -247,8 +247,8 @@ class TaskScanner:
 
     def take_records(self) -> dict[str, Any]:
         """Returns the records of a scan that ended since the last call; empty if none ended."""
-        ready, self._ready = self._ready, {}
-        return ready
+        records, self._ready = self._ready, {}
+        return records
 
     def close(self) -> None:
         self._scan = None
@@ -288,15 +288,15 @@ class TaskScanner:
         if self._watch is not None:
             stats = ((pid, reading.stat) for pid, reading in new_readings.items() if reading.stat)
             yield from self._watch.find_threads(stats)
-        before, self._readings, self._scan_start_ns = self._readings, new_readings, start_ns
+        old_readings, self._readings, self._scan_start_ns = self._readings, new_readings, start_ns
         if not self._checks_end_ns and self._watched_pids():
             self._check_due_ns, self._checks_end_ns = start_ns, start_ns + CHECK_SPAN_NS
         interrupts, shares = self._interrupts.record(), self._interrupts.kernel_shares
-        if before and new_readings:
+        if old_readings and new_readings:
             yield from self._make_records(by_cpu)
             self._ready |= _non_empty(
                 interrupts=interrupts,
-                ended_children=self._ended_children(before),
+                ended_children=self._ended_children(old_readings),
                 kernel=self._kernel and self._kernel.record(shares, start_ns),
                 kernel_log=self._log.record(),
             )
@@ -313,8 +313,8 @@ class TaskScanner:
         may_be_new = self._new_task_check is None or self._new_task_check.has_new_tasks()
         if may_be_new or not self._readings:
             return numbered_batches(self._proc)
-        known = iter([*self._readings])
-        return iter(lambda: [*islice(known, BATCH_ENTRIES)], [])
+        known_pids = iter([*self._readings])
+        return iter(lambda: [*islice(known_pids, BATCH_ENTRIES)], [])
 
     def _make_records(self, by_cpu: dict[int, list[_RunningTask]]) -> Iterator[None]:
         """Makes the records of the tasks that ran on each CPU, the task that ran most first."""
@@ -346,20 +346,20 @@ class TaskScanner:
         self._ready = {"tasks": tasks, "others": others, "waits": waits}
         self._ready |= _non_empty(details=details, quotas=quotas, memory=memory)
 
-    def _ended_children(self, before: dict[str, _TaskReading]) -> dict[str, list[object]]:
+    def _ended_children(self, old: dict[str, _TaskReading]) -> dict[str, list[object]]:
         """Returns, by parent's PID: its name, the share of a CPU used by children that started and
         ended between two scans, and the name of its youngest running child ('' if none)."""
         counted: dict[int, int] = {}
         """By parent, ticks of ended children that the last scan has counted."""
-        gone = [reading.stat for pid, reading in before.items() if pid not in self._readings]
-        for stat in gone:
+        ended_stats = [reading.stat for pid, reading in old.items() if pid not in self._readings]
+        for stat in ended_stats:
             if stat is not None:
                 counted[stat.parent_pid] = (
                     counted.get(stat.parent_pid, 0) + stat.cpu_ticks + stat.children_ticks
                 )
-        ended: dict[str, tuple[str, float]] = {}
+        ended_by_parent: dict[str, tuple[str, float]] = {}
         for pid, reading in self._readings.items():
-            last = before.get(pid)
+            last = old.get(pid)
             if last is None or last is reading or last.stat is None or reading.stat is None:
                 continue
             if reading.stat.children_ticks == last.stat.children_ticks:
@@ -370,13 +370,15 @@ class TaskScanner:
             elapsed_ns = reading.read_ns - last.read_ns
             is_noticeable = ticks * TICK_NS >= MIN_TASK_SHARE * elapsed_ns > 0
             if is_noticeable and reading.stat.start_ticks == last.stat.start_ticks:
-                ended[pid] = reading.stat.comm, round(ticks * TICK_NS / elapsed_ns, 4)
-        parents = sorted(ended, key=lambda pid: -ended[pid][1])[:MAX_PARENTS]
+                ended_by_parent[pid] = reading.stat.comm, round(ticks * TICK_NS / elapsed_ns, 4)
+        parents = sorted(ended_by_parent, key=lambda pid: -ended_by_parent[pid][1])[:MAX_PARENTS]
         running: dict[str, list[tuple[int, str]]] = {pid: [] for pid in parents}
         for reading in self._readings.values() if parents else ():
             if reading.stat is not None and (pid := str(reading.stat.parent_pid)) in running:
                 running[pid].append((reading.stat.start_ticks, reading.stat.comm))
-        return {pid: [*ended[pid], max(running[pid], default=(0, ""))[1]] for pid in parents}
+        return {
+            pid: [*ended_by_parent[pid], max(running[pid], default=(0, ""))[1]] for pid in parents
+        }
 
     def _watched_pids(self) -> list[int]:
         return self._watch.pids if self._watch is not None else []
@@ -434,17 +436,17 @@ class TaskScanner:
         readings: list[tuple[str, _TaskReading, _TaskReading | None]] = [(path, reading, last)]
         assert process is not None
         if process.thread_count > 1:
-            before = last.threads if last else {}
-            if last:  # a thread is known to be new only if the process's threads were read before
-                started_after_ns = last.valid_until_ns if before else None
+            old_threads = last.threads if last else {}
+            if last:  # a thread is certainly new only if the process's threads were read before
+                started_after_ns = last.valid_until_ns if old_threads else None
             for tids in numbered_batches(f"{path}/task"):
                 for tid in tids:
-                    file, known = f"{path}/task/{tid}/stat", before.get(tid)
+                    file, known = f"{path}/task/{tid}/stat", old_threads.get(tid)
                     if thread := self._read_task(file, known, started_after_ns):
                         reading.threads[tid] = thread
                 yield
             threads = reading.threads.items()
-            readings = [(f"{path}/task/{tid}", read, before.get(tid)) for tid, read in threads]
+            readings = [(f"{path}/task/{tid}", read, old_threads.get(tid)) for tid, read in threads]
         # the process had several threads at the last scan
         elif last and (last.stat is None or last.stat.thread_count != 1):
             return

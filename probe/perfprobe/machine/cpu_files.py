@@ -62,8 +62,8 @@ def cpuidle_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
     ]
     part = CpuFiles(root, counters, [f"cpuidle/{state}/time" for state in (*idle, *poll)])
     if not idle:
-        why = "no cpuidle driver here: idle times are those of /proc/stat, with 10 ms resolution"
-        part.missing.append(Missing("idle_s", why))
+        reason = "no cpuidle driver here: idle times are those of /proc/stat, with 10 ms resolution"
+        part.missing.append(Missing("idle_s", reason))
     return part
 
 
@@ -110,11 +110,11 @@ def cpufreq_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
             text = files.read_text(f"{root}/{files.CPU_DIRECTORY}/cpu{cpu}/cpufreq/{name}")
             took_ns.append(time.monotonic_ns() - start_ns)
         if not text:
-            why = "no cpufreq driver (usual in a guest): no clock from the system"
-            missing.append(Missing(counter.key, why))
+            reason = "no cpufreq driver (usual in a guest): no clock from the system"
+            missing.append(Missing(counter.key, reason))
         elif min(took_ns) > MAX_READ_NS:
-            why = f"a read of {name} takes {min(took_ns) // 1000} µs: too slow to repeat"
-            missing.append(Missing(counter.key, why))
+            reason = f"a read of {name} takes {min(took_ns) // 1000} µs: too slow to repeat"
+            missing.append(Missing(counter.key, reason))
         else:
             counters[f"cpufreq/{name}"] = counter
     part = CpuFiles(root, list(counters.values()), list(counters))
@@ -130,8 +130,8 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
     clock; or the reason why there are none. cpufreq has only the clock with few active cores, so
     the tables are upper bounds."""
     if clues.is_turbo_on(root) is False:
-        why = "turbo is off, and cpufreq then does not report the turbo clock"
-        return [], [Missing("turbo_ceiling_hz", why)]
+        text = "turbo is off, and cpufreq then does not report the turbo clock"
+        return [], [Missing("turbo_ceiling_hz", text)]
     cpus: dict[int, list[int]] = {}
     for cpu, path in _online_cpufreq_paths(root, rows):
         khz = files.read_number(f"{path}/cpuinfo_max_freq")
@@ -141,8 +141,10 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
     # The ACPI P-states in kHz; drivers that control the hardware without ACPI have none.
     pstates = files.read_text(f"{first[1]}/scaling_available_frequencies") if first else ""
     if cpus and str(max(cpus)) in pstates.split():
-        why = "cpufreq reports only the ACPI P-states, and turbo is faster than the fastest of them"
-        return [], [Missing("turbo_ceiling_hz", why)]
+        text = (
+            "cpufreq reports only the ACPI P-states, and turbo is faster than the fastest of them"
+        )
+        return [], [Missing("turbo_ceiling_hz", text)]
     origin = "cpufreq, cpuinfo_max_freq"
     is_uniform = len(cpus) == 1
     return [

@@ -28,23 +28,23 @@ STATES = {
 def open_traced_parts(rows: Sequence[Cpu]) -> list[Part]:
     """Returns the parts that are read from the trace; if tracing is not possible, one part without
     counters that reports the reason."""
-    places = _cores_by_cpu(topology.cores(rows), [row.cpu for row in rows])
+    core_and_lp = _cores_by_cpu(topology.cores(rows), [row.cpu for row in rows])
     try:
-        trace = IdleTrace(places)
+        trace = IdleTrace(core_and_lp)
     except OSError as error:
-        nothing = TracedPart(None, "cpu", [], {})
+        empty_part = TracedPart(None, "cpu", [], {})
         trouble = idle_trace.trace_trouble(error)
-        nothing.missing = [Missing("traced", trouble.why, trouble.fix)]
-        return [nothing]
+        empty_part.missing = [Missing("traced", trouble.why, trouble.fix)]
+        return [empty_part]
     base = trace.base_address()
-    busy = {cpu: [Slot(lib.PP_TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in places}
+    busy = {cpu: [Slot(lib.PP_TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in core_and_lp}
     offline = [row.cpu for row in rows if not row.online]
     parts: list[Part] = [TracedPart(trace, "cpu", [BUSY], busy, offline)]
-    pairs = {core for core, lp in places.values() if lp}
+    pairs = {core for core, lp in core_and_lp.values() if lp}
     if pairs:
         states = {
             cpu: [Slot(kind, i, core, base) for i, kind in enumerate(STATES.values())]
-            for cpu, (core, _) in places.items()
+            for cpu, (core, _) in core_and_lp.items()
             if core in pairs
         }
         names = [(key, key.removesuffix("_s")) for key in STATES]
@@ -58,14 +58,14 @@ def _cores_by_cpu(
 ) -> dict[int, tuple[int, int]]:
     """Returns each CPU's number of core and thread (0 or 1). A CPU that is offline, or not in a
     core with exactly two threads, gets a core of its own."""
-    places: dict[int, tuple[int, int]] = {}
+    core_and_lp: dict[int, tuple[int, int]] = {}
     number = 0
-    listed = {cpu for threads in cores for cpu in threads}
-    for threads in (*cores, *([cpu] for cpu in cpus if cpu not in listed)):
+    listed_cpus = {cpu for threads in cores for cpu in threads}
+    for threads in (*cores, *([cpu] for cpu in cpus if cpu not in listed_cpus)):
         for lp, cpu in enumerate(threads):
-            places[cpu] = (number, lp) if len(threads) == 2 else (number + lp, 0)
+            core_and_lp[cpu] = (number, lp) if len(threads) == 2 else (number + lp, 0)
         number += 1 if len(threads) == 2 else len(threads)
-    return places
+    return core_and_lp
 
 
 class TracedPart:
@@ -91,13 +91,13 @@ class TracedPart:
 
     def open(self, cpu: int) -> list[Slot]:
         if self._trace is not None and cpu in self._once_offline:
-            self._trace.learn_states([cpu])  # a CPU that stays busy has no idle transition
+            self._trace.learn_states([cpu])  # a CPU that stays busy makes no idle transition
         return self._slots.get(cpu, [])
 
     def close_cpu(self, cpu: int) -> None:
         if self._trace is not None and cpu in self._slots:
             self._once_offline.add(cpu)
-            self._trace.mark_offline(cpu)  # going offline is no idle transition
+            self._trace.mark_offline(cpu)  # going offline is not an idle transition
 
     def close(self) -> None:
         if self._trace is not None:

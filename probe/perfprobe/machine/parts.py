@@ -70,33 +70,35 @@ def join_missing(lacking: Iterable[tuple[int, str, Trouble]], cpu_count: int) ->
     """Joins missing counters (CPU, key, reason) with the same key and reason into one entry with
     its CPUs; without CPUs, if they are all `cpu_count` CPUs of the machine."""
     cpus: dict[tuple[str, Trouble], list[int]] = {}
-    for cpu, key, why in lacking:
-        cpus.setdefault((key, why), []).append(cpu)
+    for cpu, key, reason in lacking:
+        cpus.setdefault((key, reason), []).append(cpu)
     return [
-        Missing(key, why.why, why.fix, None if len(where) == cpu_count else where)
-        for (key, why), where in cpus.items()
+        Missing(key, reason.why, reason.fix, None if len(cpu_list) == cpu_count else cpu_list)
+        for (key, reason), cpu_list in cpus.items()
     ]
 
 
 class ReducedPart:
     """A part without the counters `without`. No slot may fill both removed and kept columns."""
 
-    def __init__(self, part: Part, without: Collection[str]) -> None:
+    def __init__(self, part: Part, omitted_keys: Collection[str]) -> None:
         self._part = part
         self.scope: Scope = part.scope
-        self.counters = [counter for counter in part.counters if counter.key not in without]
+        self.counters = [counter for counter in part.counters if counter.key not in omitted_keys]
         self.missing: Sequence[Missing] = part.missing
         self._new_columns: dict[int, int] = {}
         """New column by old column, for the columns that are kept."""
         for first, counter in with_columns(part.counters):
-            if counter.key not in without:
+            if counter.key not in omitted_keys:
                 for column in range(first, first + counter.columns):
                     self._new_columns[column] = len(self._new_columns)
 
     def open(self, cpu: int) -> list[Slot]:
         slots = self._part.open(cpu)
-        new = self._new_columns
-        return [replace(slot, column=new[slot.column]) for slot in slots if slot.column in new]
+        columns = self._new_columns
+        return [
+            replace(slot, column=columns[slot.column]) for slot in slots if slot.column in columns
+        ]
 
     def close_cpu(self, cpu: int) -> None:
         self._part.close_cpu(cpu)
@@ -161,8 +163,8 @@ class RowReaders:
             for row, reading_cpu in list(self._reading_cpus[scope].items()):
                 if reading_cpu == cpu:
                     del self._reading_cpus[scope][row]
-                    left = (c for c in self._groups[scope][row] if c in self._plans)
-                    successors |= dict.fromkeys(list(left)[:1])
+                    remaining_cpus = (c for c in self._groups[scope][row] if c in self._plans)
+                    successors |= dict.fromkeys(list(remaining_cpus)[:1])
         return [(successor, self._plans_with_shared_rows(successor)) for successor in successors]
 
     def offline_head_offsets(self, cpus: Iterable[int]) -> list[int]:

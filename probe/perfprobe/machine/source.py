@@ -131,13 +131,13 @@ class Machine:
         self._online_fd = polling.open_file(root / files.CPU_DIRECTORY / "online")
         self._online_text = self._read_online()
         self._row_readers = RowReaders(parts, rows, chosen)
-        served = {counter.key for part in self._parts for counter in part.counters}
+        served_keys = {counter.key for part in self._parts for counter in part.counters}
         resctrl = Resctrl(root, rows)
         self._take_group_record = resctrl.take_record
         self._polled_blocks = PolledBlocks(
             [
                 MachineCounts(root, len(rows)),
-                Powercap(root, rows, served),
+                Powercap(root, rows, served_keys),
                 UncoreClock(root, rows),
                 Hsmp(root, rows),
                 HsmpTable(root, rows),
@@ -169,8 +169,10 @@ class Machine:
         """Computes the offsets of all blocks in a frame. Returns the frame's length in bytes."""
         lane_blocks = [*self._row_readers.blocks(), *self._stat.blocks()]
         offsets, words = sampler.lay_out([*lane_blocks, *self._polled_blocks.blocks()])
-        self._offsets = {place.block.name: place for place in offsets}
-        self._lane_offsets = {place.block.name: place for place in offsets[: len(lane_blocks)]}
+        self._offsets = {block_offsets.block.name: block_offsets for block_offsets in offsets}
+        self._lane_offsets = {
+            block_offsets.block.name: block_offsets for block_offsets in offsets[: len(lane_blocks)]
+        }
         self._row_readers.set_offsets(self._offsets)
         return 8 * words
 
@@ -210,7 +212,7 @@ class Machine:
         # One comparison of the clocks serves a batch: within 1 s they drift apart by microseconds.
         raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
         self._batches.mark_drained(rounds[-1].drained.number)
-        self._mark_offline(rounds)  # must precede attaching CPUs again
+        self._mark_offline(rounds)  # must come before CPUs are attached again
         end_ns = rounds[-1].drained.deadline_ns + raw_minus_monotonic_ns
         notes = self._watch_hotplug(end_ns)
         if notes:
@@ -241,8 +243,8 @@ class Machine:
         for row in rows:
             if row.online and row.cpu in self._wanted_cpus:
                 self._attach(row.cpu)
-        if place := self._offsets.get(STAT_BLOCK.name):
-            self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(place))
+        if stat_offsets := self._offsets.get(STAT_BLOCK.name):
+            self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(stat_offsets))
 
     def _attach(self, cpu: int, *, rebased: bool = False) -> None:
         self._sampler.attach(cpu, self._row_readers.open(cpu), rebased)
@@ -254,16 +256,16 @@ class Machine:
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
         """Starts the threads of CPUs that came online since the last batch, and ends those of CPUs
         that went offline, even if they are online again. Returns notes on both."""
-        gone = self._offline_events.read_offline(self._attached_cpus)
+        offline_cpus = self._offline_events.read_offline(self._attached_cpus)
         text = self._read_online()
-        if text == self._online_text and not gone:
+        if text == self._online_text and not offline_cpus:
             return []
         self._online_text = ""  # after an error below, the next call compares the list again
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text)) & self._wanted_cpus
-            gone |= self._attached_cpus - online
-            notes += [self._detach(cpu, time_ns) for cpu in sorted(gone)]
+            offline_cpus |= self._attached_cpus - online
+            notes += [self._detach(cpu, time_ns) for cpu in sorted(offline_cpus)]
             for cpu in sorted(online - self._attached_cpus):
                 notes += self._reattach(cpu, time_ns)
             if self._attached_cpus == online:
@@ -312,11 +314,11 @@ class Machine:
             self._make_frame(earlier, self._lane_offsets, raw_minus_monotonic_ns, records)
             for earlier in rounds
         ]
-        joined = self._tasks.take_joined_quotas()
-        if frames and joined:
-            frames[0] = replace(frames[0], records=records | joined)
+        joined_quotas = self._tasks.take_joined_quotas()
+        if frames and joined_quotas:
+            frames[0] = replace(frames[0], records=records | joined_quotas)
         self._polled_blocks.read_into(memoryview(last.data), self._offsets, self._sampler.now)
-        own = joined if joined and not frames else self._tasks.take_records()
+        own = joined_quotas if joined_quotas and not frames else self._tasks.take_records()
         records = own | self._take_group_record() | records
         if self._watch is not None:
             records |= self._watch.read_due_threads(last.drained.deadline_ns)
@@ -332,17 +334,17 @@ class Machine:
         records: dict[str, Any],
     ) -> Frame:
         view = memoryview(round_.data)
-        blocks = {name: place.rows_in(view) for name, place in offsets.items()}
+        blocks = {name: block_offsets.rows_in(view) for name, block_offsets in offsets.items()}
         self._seq += 1
         time_ns = round_.drained.deadline_ns + raw_minus_monotonic_ns
         return Frame(self._seq, time_ns, blocks, late=round_.late_rounds, records=records)
 
     def _mark_offline(self, rounds: Sequence[_Round]) -> None:
         """Sets ROW_OFFLINE in the rows of offline CPUs, which no thread writes."""
-        if off := self._wanted_cpus - self._attached_cpus:
-            heads = self._row_readers.offline_head_offsets(off)
-            for each in rounds:
-                words = memoryview(each.data).cast("Q")
+        if offline_cpus := self._wanted_cpus - self._attached_cpus:
+            heads = self._row_readers.offline_head_offsets(offline_cpus)
+            for one_round in rounds:
+                words = memoryview(one_round.data).cast("Q")
                 for head in heads:
                     words[head + 4] = wire.ROW_OFFLINE
 
@@ -362,16 +364,16 @@ class Machine:
         multipliers, base_hz = info.rates(tsc_hz)
         cpufreq_tables, no_turbo = cpu_files.cpufreq_turbo(root, rows)
         turbo = [*info.turbo, *cpufreq_tables]
-        blocks = [place.block for place in self._offsets.values()]
+        blocks = [block_offsets.block for block_offsets in self._offsets.values()]
         counters = [counter for block in blocks for counter in block.counters]
         counters_of_parts = [counter for part in self._parts for counter in part.counters]
         missing = [*missing, *self._stat.missing, *([] if turbo else no_turbo)]
         missing += [lacking for part in self._parts for lacking in part.missing]
         missing = drop_served_keys([*missing, *self._polled_blocks.missing], counters)
         if unpinned := self._unpinned_cpus():
-            why = "outside the CPU set of perftop: no thread of it may run there"
+            reason = "outside the CPU set of perftop: no thread of it may run there"
             fix = "start perftop outside the container or cpuset"
-            missing += [Missing(c.key, why, fix, unpinned) for c in counters_of_parts]
+            missing += [Missing(c.key, reason, fix, unpinned) for c in counters_of_parts]
             blocks = self._without_unpinned(unpinned, blocks, rows)
         if hidden := access.hidden_tasks_trouble(root):
             missing.append(Missing("tasks", hidden.why, hidden.fix))
@@ -442,11 +444,11 @@ class Machine:
 def _require_descriptors() -> None:
     """Raises OSError if fewer than SPARE_DESCRIPTORS files can be opened. Otherwise the list of
     CPUs could not be read later, and all CPUs would seem to be offline."""
-    spare: list[int] = []
+    descriptors: list[int] = []
     try:
-        spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE_DESCRIPTORS))
+        descriptors += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE_DESCRIPTORS))
     finally:
-        for fd in spare:
+        for fd in descriptors:
             os.close(fd)
 
 
@@ -455,5 +457,5 @@ def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
     existing = {row.cpu for row in rows}
     if selected is None:
         return existing
-    chosen = set(selected)
-    return chosen | {s for row in rows if row.cpu in chosen for s in row.siblings if s in existing}
+    cpus = set(selected)
+    return cpus | {s for row in rows if row.cpu in cpus for s in row.siblings if s in existing}

@@ -35,9 +35,9 @@ def require_cpu(requested_cpu: int | None, rows: Sequence[Cpu], allowed: Collect
         fix = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{requested_cpu}/online"
         raise Unavailable(f"--cpu {requested_cpu}: it is offline; to bring it online: {fix}")
     if requested_cpu not in allowed:
-        where = cpu_sets.format(sorted(allowed))
-        why = f"perftop may run on {where} only; start it outside the container or cpuset"
-        raise Unavailable(f"--cpu {requested_cpu}: {why}")
+        cpu_list = cpu_sets.format(sorted(allowed))
+        reason = f"perftop may run on {cpu_list} only; start it outside the container or cpuset"
+        raise Unavailable(f"--cpu {requested_cpu}: {reason}")
     return row
 
 
@@ -53,12 +53,12 @@ def pinned_to(cpu: int) -> Iterator[None]:
 
     Raises OSError if the thread may not run there.
     """
-    before = os.sched_getaffinity(0)
+    old_affinity = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, old_affinity)
 
 
 # --- CPUID ----------------------------------------------------------------------------------------
@@ -77,12 +77,12 @@ def leaves_from_cpuid_instruction(cpu: int) -> Leaves:
 
     @functools.cache
     def read(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
-        out = ffi.new("uint32_t[4]")
+        registers = ffi.new("uint32_t[4]")
         try:
             with pinned_to(cpu):
-                lib.pp_cpuid(leaf, subleaf, out)
+                lib.pp_cpuid(leaf, subleaf, registers)
         except OSError:  # the CPU is outside this process's CPU set
             return None
-        return out[0], out[1], out[2], out[3]
+        return registers[0], registers[1], registers[2], registers[3]
 
     return read

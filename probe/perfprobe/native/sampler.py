@@ -213,32 +213,32 @@ class Sampler:
         return max(self._deadline(round_) + self._usual_push_ns, self._retry_ns) / 1e9
 
     def drain(self, force: bool = False) -> DrainedRound | None:
-        """Copies the next round into the frame if all lanes have pushed it, or if late lanes have
-        had their time; with `force`, at once. Returns None if the round is not complete."""
+        """Copies the next round into the frame if all lanes have pushed it, or if the wait for late
+        lanes is over; with `force`, at once. Returns None if the round is not complete."""
         sampler = self._open()
-        now = time.monotonic_ns()
-        self._skip(now)
-        while now >= (deadline := self._deadline(self.next_round)):
-            is_over = force or now > deadline + self._max_lane_wait_ns
+        now_ns = time.monotonic_ns()
+        self._skip(now_ns)
+        while now_ns >= (deadline := self._deadline(self.next_round)):
+            is_over = force or now_ns > deadline + self._max_lane_wait_ns
             pending = check_result(
                 lib.pp_drain(sampler, self.next_round, self._buffer, is_over, self._delivered)
             )
             if pending and not is_over:
-                self._retry_ns = now + max(RETRY_NS, (now - deadline) // 2)
+                self._retry_ns = now_ns + max(RETRY_NS, (now_ns - deadline) // 2)
                 return None
             drained = DrainedRound(self.next_round, deadline, self._delivered[0], pending)
             self.next_round += 1
             if drained.delivered_cpus or not self._cpus:
                 return drained
             self.late_rounds += 1
-            now = time.monotonic_ns()
+            now_ns = time.monotonic_ns()
         return None
 
     def stats(self, cpu: int) -> Any:
         """Returns the pp_stats of a CPU. Raises OSError (ENOENT) if it was never attached."""
-        out = ffi.new("pp_stats *")
-        check_result(lib.pp_get_stats(self._open(), cpu, out))
-        return out
+        counts = ffi.new("pp_stats *")
+        check_result(lib.pp_get_stats(self._open(), cpu, counts))
+        return counts
 
     def close(self) -> None:
         """Ends all lanes. The frame stays readable."""

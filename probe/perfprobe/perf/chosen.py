@@ -78,7 +78,9 @@ def always_counted_keys(
     """Returns, by key of a chosen event, the key of perftop's own counter for it, if any."""
     counted = {counter.key for counter in counters if counter.cpus is None}
     keys = ((group[0].request.key, always_counted_key(group)) for group in chosen_groups)
-    return {key: known for key, known in keys if known in counted and known is not None}
+    return {
+        key: known_key for key, known_key in keys if known_key in counted and known_key is not None
+    }
 
 
 def largest_group_finder(
@@ -148,22 +150,26 @@ class GroupOpener:
         otherwise each is a group, and the groups take turns. Without `multiplex`, raises
         Unavailable for the first group that does not fit together with the groups before it."""
         singles = [group[0] for group in chosen_groups if len(group) == 1]
-        soft = [c for c in singles if not any(e.is_core for e in c.events.values())]
-        hard = [chosen for chosen in singles if chosen not in soft]
+        software = [c for c in singles if not any(e.is_core for e in c.events.values())]
+        cores = [chosen for chosen in singles if chosen not in software]
         braced = [group for group in chosen_groups if len(group) > 1]
-        whole = [hard] if 1 < len(hard) <= MAX_IN_GROUP else [[chosen] for chosen in hard]
-        if len(whole) == 1 and not self._groups_fit([*braced, *whole]):
-            whole = [[chosen] for chosen in hard]
-        for i in range(0 if multiplex else len(braced) + len(whole)):
-            groups = [*braced, *whole][: i + 1]
+        hardware_groups = (
+            [cores] if 1 < len(cores) <= MAX_IN_GROUP else [[chosen] for chosen in cores]
+        )
+        if len(hardware_groups) == 1 and not self._groups_fit([*braced, *hardware_groups]):
+            hardware_groups = [[chosen] for chosen in cores]
+        for i in range(0 if multiplex else len(braced) + len(hardware_groups)):
+            groups = [*braced, *hardware_groups][: i + 1]
             if not self._groups_fit(groups):
                 names = ",".join(chosen.request.name for chosen in groups[-1])
                 raise Unavailable(
                     f"-e {names}: no counter is left for it; without --no-multiplex "
                     "the events take turns"
                 )
-        many = [soft[i : i + MAX_IN_GROUP] for i in range(0, len(soft), MAX_IN_GROUP)]
-        return [*many, *braced, *whole]
+        software_groups = [
+            software[i : i + MAX_IN_GROUP] for i in range(0, len(software), MAX_IN_GROUP)
+        ]
+        return [*software_groups, *braced, *hardware_groups]
 
     def _groups_fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
         """Returns whether all groups fit at the same time, by trials on one CPU of each PMU."""
@@ -197,15 +203,15 @@ class GroupOpener:
         row = next((row for row in self._online if self._events_on(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES_TROUBLE
-        opened = self._open_events(group, row.cpu)
-        if opened.group is None:
-            return next(iter(opened.missing.values()), TOO_FEW_COUNTERS)
+        opened_events = self._open_events(group, row.cpu)
+        if opened_events.group is None:
+            return next(iter(opened_events.missing.values()), TOO_FEW_COUNTERS)
         try:
-            trial = None if opened.missing else self._try_group(opened.group, row.cpu)
+            trial = None if opened_events.missing else self._try_group(opened_events.group, row.cpu)
         finally:
-            opened.group.close()
-        if opened.missing:
-            return next(iter(opened.missing.values()))
+            opened_events.group.close()
+        if opened_events.missing:
+            return next(iter(opened_events.missing.values()))
         return find_trouble(trial.counts) if trial and trial.counted_share else None
 
     def _try_group(self, group: Group, cpu: int) -> Trial | None:
@@ -217,9 +223,9 @@ class GroupOpener:
     # --- opening the groups
 
     def open_part(self, group: Sequence[ChosenEvent]) -> PerfPart:
-        wanted = {row.cpu: self._events_on(group, row.cpu) for row in self._rows}
-        read = {row.cpu: wanted[row.cpu] for row in self._online}
-        opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
+        planned = {row.cpu: self._events_on(group, row.cpu) for row in self._rows}
+        online_events = {row.cpu: planned[row.cpu] for row in self._online}
+        opened = open_events(self._kernel, online_events, timed=True, mapped=False, root=self._root)
         opened = dict(zip(opened, run_in_threads(self._drop_if_unfit, opened.items()), strict=True))
         lacking = [
             (cpu, key, opened_events.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
@@ -228,7 +234,8 @@ class GroupOpener:
             if (key := chosen.request.key) not in {event.key for event in opened_events.events}
         ]
         return cpu_part(
-            self._kernel, self._rows, wanted, opened, [_event_counter(chosen) for chosen in group],
+            self._kernel, self._rows, planned, opened,
+            [_event_counter(chosen) for chosen in group],
             timed=True, mapped=False, missing=join_missing(lacking, len(opened)),
         )  # fmt: skip
 
@@ -295,7 +302,7 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
     """Returns the events of the top-down group, the leader first; empty if no PMU lists them."""
     results: list[ChosenEvent] = []
     listing = [pmu for pmu in pmus if perf_pmus.event_config(pmu, "slots") is not None]
-    for key, (name, about) in (TOPDOWN_LEVEL_1 | TOPDOWN_LEVEL_2).items():
+    for key, (name, text) in (TOPDOWN_LEVEL_1 | TOPDOWN_LEVEL_2).items():
         events: dict[str | None, Event] = {}
         for pmu in listing:
             if (config := perf_pmus.event_config(pmu, name)) is not None:
@@ -303,7 +310,7 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
         if events:
             trouble = Trouble("cores of this type have no PERF_METRICS")
             results.append(
-                ChosenEvent(EventRequest(name, key=key), about, EVENT_UNIT, 1.0, events, trouble)
+                ChosenEvent(EventRequest(name, key=key), text, EVENT_UNIT, 1.0, events, trouble)
             )
     keys = {chosen.request.key for chosen in results}
     return results if keys >= TOPDOWN_LEVEL_1.keys() else []
@@ -320,8 +327,8 @@ def open_topdown(
     if not group:
         return [], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else []
     opener = GroupOpener(root, kernel, rows, online, pmus)
-    if (why := opener.whole_group_trouble(group, _slots_trouble)) is not None:
-        return [], [Missing(TOPDOWN_KEY, why.why, why.fix)]
+    if (trouble := opener.whole_group_trouble(group, _slots_trouble)) is not None:
+        return [], [Missing(TOPDOWN_KEY, trouble.why, trouble.fix)]
     return [opener.open_part(group)], []
 
 

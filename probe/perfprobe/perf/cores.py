@@ -93,13 +93,13 @@ class EventPlanner:
         pmu = perf_pmus.core_pmu_of(self.pmus, row.cpu)
         if pmu is None or row.type not in self._types:
             return []
-        uarch, read = self._types[row.type]
+        uarch, leaves = self._types[row.type]
         extended = pmu.extended_type
         events = [Event("ref", HARDWARE, extended | REF_CYCLES)]
-        own = uarch.events.get("ref")
+        raw_ref = uarch.events.get("ref")
         # AMD's raw code for "ref"; kernels before 6.10 do not use it for the generic event
-        if own is not None and own.code:
-            events.append(Event("ref", pmu.type, own.config))
+        if raw_ref is not None and raw_ref.code:
+            events.append(Event("ref", pmu.type, raw_ref.config))
         events += [
             Event("cycles", HARDWARE, extended | CYCLES),
             Event("instructions", HARDWARE, extended | INSTRUCTIONS),
@@ -107,9 +107,9 @@ class EventPlanner:
             Event("kernel_cycles", HARDWARE, extended | CYCLES, kernel_only=True),
         ]
         if self._has_smt and uarch.threads_per_core != 1:
-            events += smt_events(uarch, read, pmu.type)
-            if uarch.slots_per_cycle is not None and (given := uarch.events.get("smt_contention")):
-                events.append(Event("smt_contention", pmu.type, given.config))
+            events += smt_events(uarch, leaves, pmu.type)
+            if uarch.slots_per_cycle is not None and (event := uarch.events.get("smt_contention")):
+                events.append(Event("smt_contention", pmu.type, event.config))
         levels = ((key, uarch.license_events.get(key)) for key in LICENSES)
         return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
 
@@ -137,16 +137,16 @@ class EventPlanner:
     def multipliers(self, keys: set[str], tsc_hz: float | None) -> list[Multiplier]:
         """Returns the multiplier candidates for the counters with these keys."""
         candidates: list[Multiplier] = []
-        for uarch, read in self._types.values():
-            candidates += model.multiplier_candidates(uarch, read, None, tsc_hz)
+        for uarch, leaves in self._types.values():
+            candidates += model.multiplier_candidates(uarch, leaves, None, tsc_hz)
         return [multiplier for multiplier in candidates if multiplier.counter in keys]
 
     def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
         """Returns the base frequency, at which MPERF counts; None if unknown."""
-        for uarch, read in self._types.values():
+        for uarch, leaves in self._types.values():
             if uarch.vendor in AMD and tsc_hz is not None:
                 return Rate(tsc_hz.hz, "that of the TSC: both count at the P0 rate", tsc_hz.error)
-            if rates := model.base_rate_candidates(uarch, read, None):
+            if rates := model.base_rate_candidates(uarch, leaves, None):
                 return rates[0]
         return None
 
@@ -184,7 +184,7 @@ def open_parts(
 ) -> list[Part]:
     """Opens the parts of cores, of the msr PMU, of memory controllers, and of each other PMU, on
     the CPUs `online`. The first three always exist, and have the reasons for missing counters.
-    Every counter of a core is tried, and kept only if it counts.
+    Every counter of a core is tried, and used only if it counts.
 
     `other_group` returns the events of another group that will be counted on a CPU at the same
     time. The cores' part is then pinned, so that it takes no turns with that group, and leaves
@@ -225,16 +225,16 @@ def _part(
 ) -> PerfPart:  # fmt: skip
     """Opens the part with the planned events on all CPUs in `online`, without events that do not
     count. `table` has the counters of all events that a plan may have."""
-    wanted = {row.cpu: plan(row) for row in rows}
+    planned_events = {row.cpu: plan(row) for row in rows}
     others = None if other_group is None else {row.cpu: other_group(row.cpu) for row in online}
     opened = open_events(
-        kernel, {row.cpu: wanted[row.cpu] for row in online}, timed=timed, with_trial=True,
+        kernel, {row.cpu: planned_events[row.cpu] for row in online}, timed=timed, with_trial=True,
         other_group=others, root=root,
     )  # fmt: skip
     counting = {event.key for opened_events in opened.values() for event in opened_events.events}
     counters = [counter for counter in table if counter.key in counting]
     missing = join_missing(_missing_by_cpu(opened, root), len(opened))
-    return cpu_part(kernel, rows, wanted, opened, counters, timed=timed, missing=missing)
+    return cpu_part(kernel, rows, planned_events, opened, counters, timed=timed, missing=missing)
 
 
 def _missing_by_cpu(

@@ -117,18 +117,20 @@ class Catalogue:
     def perf_listing(self) -> Mapping[str, list[ListedEvent]]:
         """Events that perf lists for this machine's core PMUs, by name in lower case."""
         pmus = {pmu.name for pmu in self.cores}
-        listed = perf_events() if pmus and self._installed else {}
-        present = {name: [n for n in events if n.pmu in pmus] for name, events in listed.items()}
-        return {name: events for name, events in present.items() if events}
+        all_events = perf_events() if pmus and self._installed else {}
+        local_events = {
+            name: [n for n in events if n.pmu in pmus] for name, events in all_events.items()
+        }
+        return {name: events for name, events in local_events.items() if events}
 
     def find(self, request: EventRequest) -> ChosenEvent:
         """Returns the event with this name. Raises ValueError if there is none."""
         if request.pmu:
             return self._find_by_terms(request)
         word = ALIASES.get(request.catalogue_name, request.catalogue_name)
-        for known, kind in GENERIC:
-            if known.name == word:
-                return self._find_generic(request, known, kind)
+        for generic_name, kind in GENERIC:
+            if generic_name.name == word:
+                return self._find_generic(request, generic_name, kind)
         if (match := _RAW.fullmatch(word)) is not None:
             code = ConfigWords(int(match[1], 16))
             raw: dict[str | None, Event] = {
@@ -139,14 +141,14 @@ class Catalogue:
 
     def names(self) -> list[str]:
         """Returns all names that `find` accepts on this machine."""
-        generic = [known.name for known, kind in GENERIC if kind == SOFTWARE or self.cores]
+        generic = [event.name for event, kind in GENERIC if kind == SOFTWARE or self.cores]
         listing = (name for pmu in self.cores for name in event_names_of(pmu))
         return [*generic, *ALIASES, *listing, *self.perf_listing]
 
-    def _find_generic(self, request: EventRequest, known: GenericEvent, kind: int) -> ChosenEvent:
+    def _find_generic(self, request: EventRequest, generic: GenericEvent, kind: int) -> ChosenEvent:
         def event(extended: int) -> Event:
             return Event(
-                request.key, kind, extended | known.config,
+                request.key, kind, extended | generic.config,
                 kernel_only=request.kernel_only, user_only=request.user_only,
                 is_core=kind != SOFTWARE,
             )  # fmt: skip
@@ -154,18 +156,18 @@ class Catalogue:
         events: dict[str | None, Event] = {pmu.name: event(pmu.extended_type) for pmu in self.cores}
         if kind == SOFTWARE:
             events = {None: event(0)}
-        return self._chosen_event(request, known.description, known.unit, known.scale, events)
+        return self._chosen_event(request, generic.description, generic.unit, generic.scale, events)
 
     def _chosen_event(
         self,
         request: EventRequest,
-        about: str,
+        description: str,
         unit: str,
         scale: float,
         events: dict[str | None, Event],
     ) -> ChosenEvent:
-        none = None if events else access.no_pmu_trouble(self._root)
-        return ChosenEvent(request, about, unit, scale, events, none)
+        no_pmu = None if events else access.no_pmu_trouble(self._root)
+        return ChosenEvent(request, description, unit, scale, events, no_pmu)
 
     def _find_in_sysfs(self, request: EventRequest, event: str) -> ChosenEvent:
         events: dict[str | None, Event] = {}
@@ -178,26 +180,26 @@ class Catalogue:
             if name is not None and code is not None:
                 events[pmu.name] = _make_event(request, pmu, code)
                 unit, scale = unit_and_scale(pmu, name)
-        about = event
+        description = event
         if not events and self.cores:
-            about, events = self._find_in_perf_list(request, event)
+            description, events = self._find_in_perf_list(request, event)
         if not events:
             raise UsageError(self._unknown_event_text(request))
-        return ChosenEvent(request, about, unit, scale, events)
+        return ChosenEvent(request, description, unit, scale, events)
 
     def _find_in_perf_list(
         self, request: EventRequest, event: str
     ) -> tuple[str, dict[str | None, Event]]:
         """Returns the description of an event that perf lists, and the event for each core PMU;
         empty if perf does not list it."""
-        about, result = event, dict[str | None, Event]()
-        for named in self.perf_listing.get(event.lower(), []):
-            pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
+        description, result = event, dict[str | None, Event]()
+        for listed_event in self.perf_listing.get(event.lower(), []):
+            pmu = next(pmu for pmu in self.cores if pmu.name == listed_event.pmu)
             with suppress(TermError):
-                code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(named.terms))
+                code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(listed_event.terms))
                 result[pmu.name] = _make_event(request, pmu, code)
-                about = named.description or event
-        return about, result
+                description = listed_event.description or event
+        return description, result
 
     def _find_by_terms(self, request: EventRequest) -> ChosenEvent:
         pmu = perf_pmus.find_pmu(self._root, request.pmu)
@@ -213,10 +215,10 @@ class Catalogue:
         try:
             for item in request.terms.split(","):
                 raw = _RAW.fullmatch(item)
-                listed = "" if "=" in item or not item else f"{pmu.path}/events/{item}"
+                event_path = "" if "=" in item or not item else f"{pmu.path}/events/{item}"
                 # An item may be the name of an event that the PMU lists, which has terms.
-                if own := listed and files.read_word(listed):
-                    terms |= perf_pmus.parse_terms(own)
+                if event_terms := event_path and files.read_word(event_path):
+                    terms |= perf_pmus.parse_terms(event_terms)
                 elif raw is not None:
                     terms["config"] = int(raw[1], 16)
                 else:
@@ -226,19 +228,19 @@ class Catalogue:
             raise UsageError(f"-e {request.name}: {error}") from None
         unit, scale = unit_and_scale(pmu, request.terms) if core else ("1", 1.0)
         event = _make_event(request, pmu, code, core=core)
-        where = pmu.name if core else None
-        return ChosenEvent(request, f"{pmu.name}/{request.terms}/", unit, scale, {where: event})
+        pmu_key = pmu.name if core else None
+        return ChosenEvent(request, f"{pmu.name}/{request.terms}/", unit, scale, {pmu_key: event})
 
     def _unknown_event_text(self, request: EventRequest) -> str:
         group, _, name = request.catalogue_name.partition(":")
-        below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
-        paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
+        event_directories = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
+        paths = [f"{self._root}/{path}/{group}/{name}/id" for path in event_directories]
         if name and any(files.read_number(path) is not None for path in paths):
             return f"-e {request.catalogue_name}: tracepoints are not counted (use perf stat -e)"
-        near = nearest_names(request.catalogue_name, self.names())
+        similar = nearest_names(request.catalogue_name, self.names())
         text = f"-e {request.catalogue_name}: no event of that name is known here"
-        if near:
-            text += f"; nearest: {', '.join(near)}"
+        if similar:
+            text += f"; nearest: {', '.join(similar)}"
         elif not self.cores:
             text += f" ({access.no_pmu_trouble(self._root).why})"
         return f"{text}; perftop events lists all"
@@ -279,7 +281,7 @@ _IGNORED_TERMS = ("period", "freq", "name", "metric-id", "long_desc", "desc")
 def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[ListedEvent]]:
     """Returns the events of `perf list -j` that have an encoding, by name in lower case; empty
     without a recent perf. `run` returns perf's output; tests replace it."""
-    import json  # imported here, like subprocess, so that perfprobe starts sooner
+    import json  # imported here, like subprocess, so that perfprobe starts faster
     import subprocess
 
     try:
@@ -313,11 +315,11 @@ def _perf_listing() -> bytes:
         stderr=subprocess.DEVNULL, env={"LC_ALL": "C", "PATH": PERF_PATH, "PAGER": "cat"},
     ) as perf:  # fmt: skip
         try:
-            out, _ = perf.communicate(timeout=PERF_LIST_TIMEOUT_S)
+            output, _ = perf.communicate(timeout=PERF_LIST_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             perf.kill()
             raise
-    return out if len(out) <= MAX_LISTING_BYTES else b""
+    return output if len(output) <= MAX_LISTING_BYTES else b""
 
 
 # --- JSON output of `events` ---------------------------------------------------------------------
@@ -368,8 +370,8 @@ def _refusal_text(
     with suppress(ValueError):
         event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).event_on(pmu)
         if pmu is not None and event is not None:
-            why = refusal_of(kernel, event, min(pmu.cpus or {0}), root)
-            return None if why is None else why.why
+            trouble = refusal_of(kernel, event, min(pmu.cpus or {0}), root)
+            return None if trouble is None else trouble.why
     return None
 
 
@@ -389,18 +391,24 @@ def _hardware_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]
         for name in event_names_of(pmu):
             if name not in generic and perf_pmus.event_code(pmu, name) is not None:
                 unit, scale = unit_and_scale(pmu, name)
-                about = files.read_word(f"{pmu.path}/events/{name}")
-                yield _event_row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
+                terms = files.read_word(f"{pmu.path}/events/{name}")
+                yield _event_row(name, f"{pmu.name}/{terms}/", unit, scale, pmu.name, kind, [])
         for name, events in perf.items():
-            if named := next((n for n in events if n.pmu == pmu.name), None):
-                about = named.description or f"{pmu.name}/{named.terms}/"
-                yield _event_row(name, about, "1", 1.0, pmu.name, kind, [])
+            if listed_event := next((n for n in events if n.pmu == pmu.name), None):
+                terms = listed_event.description or f"{pmu.name}/{listed_event.terms}/"
+                yield _event_row(name, terms, "1", 1.0, pmu.name, kind, [])
 
 
 def _event_row(
-    name: str, about: str, unit: str, scale: float, pmu: str, kind: str | None, open_: list[str]
+    name: str,
+    text: str,
+    unit: str,
+    scale: float,
+    pmu: str,
+    kind: str | None,
+    open_: list[str],
 ) -> dict[str, Any]:
     return {
-        "name": name, "about": about, "unit": "1" if unit == EVENT_UNIT else unit, "scale": scale,
+        "name": name, "about": text, "unit": "1" if unit == EVENT_UNIT else unit, "scale": scale,
         "pmu": pmu, "type": kind, "open": open_, "refused": None,
     }  # fmt: skip

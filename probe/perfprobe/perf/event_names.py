@@ -97,21 +97,21 @@ def _parse_group(item: str) -> list[EventRequest]:
 def _parse_event(text: str, rings: str) -> EventRequest:
     """Parses one event. `rings` are those of its group, which apply if the event has none."""
     if (match := _PMU.fullmatch(text)) is not None:
-        pmu, terms, own = match[1], match[2], match[3] or ""
-        named, terms = _split_name(terms)
-        name = named or f"{pmu}/{terms}/"
+        pmu, terms, own_rings = match[1], match[2], match[3] or ""
+        given_name, terms = _split_name(terms)
+        name = given_name or f"{pmu}/{terms}/"
         parsed = EventRequest(name, pmu=pmu, terms=terms)
     elif _WORD.fullmatch(text) is not None:
-        word, _, own = text.rpartition(":")
-        if not word or not set(own) <= {*_RINGS, "h"}:
-            word, own = text, ""
+        word, _, own_rings = text.rpartition(":")
+        if not word or not set(own_rings) <= {*_RINGS, "h"}:
+            word, own_rings = text, ""
         parsed = EventRequest(word, catalogue_name=word)
     else:
         raise UsageError(
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
             "with :u or :k after it"
         )
-    return _with_rings(parsed, own or rings)
+    return _with_rings(parsed, own_rings or rings)
 
 
 def _with_rings(event: EventRequest, rings: str) -> EventRequest:
@@ -120,9 +120,14 @@ def _with_rings(event: EventRequest, rings: str) -> EventRequest:
     name = f"{event.name}:{rings}" if rings else event.name
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
-    only = _RINGS & set(rings)
+    wanted_rings = _RINGS & set(rings)
     return EventRequest(
-        name, event.catalogue_name, event.pmu, event.terms, only == {"u"}, only == {"k"}
+        name,
+        event.catalogue_name,
+        event.pmu,
+        event.terms,
+        wanted_rings == {"u"},
+        wanted_rings == {"k"},
     )
 
 
@@ -130,5 +135,5 @@ def _split_name(terms: str) -> tuple[str, str]:
     """Splits terms into the value of `name=` and the other terms."""
     items = terms.split(",")
     names = [item.strip()[5:] for item in items if item.strip().startswith("name=")]
-    rest = [item for item in items if not item.strip().startswith("name=")]
-    return (names[-1] if names else ""), ",".join(rest)
+    other_items = [item for item in items if not item.strip().startswith("name=")]
+    return (names[-1] if names else ""), ",".join(other_items)

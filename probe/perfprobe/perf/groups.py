@@ -51,9 +51,9 @@ class PerfPart:
         self._open_groups: dict[int, list[Group]] = {}
 
     def open(self, cpu: int) -> list[Slot]:
-        ready = self._ready_groups.pop(cpu, None)
-        opened = map(self._open_group, [] if ready else self._plan_groups(cpu))
-        result = [(0, ready)] if ready else [*filter(None, opened)]
+        ready_group = self._ready_groups.pop(cpu, None)
+        opened = map(self._open_group, [] if ready_group else self._plan_groups(cpu))
+        result = [(0, ready_group)] if ready_group else [*filter(None, opened)]
         self._open_groups[cpu] = [group for _, group in result]
         return [Slot(lib.PP_PERF, first, -1, g.address, g.columns) for first, g in result]
 
@@ -72,13 +72,13 @@ class PerfPart:
         """Opens a group with those of its events that can be opened now. Returns its first column
         and the group; None if no event can be opened."""
         events = [event for event, _ in plan.events]
-        opened = open_group(self._kernel, events, plan.cpu, timed=self._timed, mapped=self._mapped)
-        if opened.group is None:
+        group = open_group(self._kernel, events, plan.cpu, timed=self._timed, mapped=self._mapped)
+        if group.group is None:
             return None
-        columns = [dict(plan.events)[event] for event in opened.events]
+        columns = [dict(plan.events)[event] for event in group.events]
         first = 0 if self._timed else columns[0]  # the columns of times come first
-        opened.group.set_columns([column - first for column in columns])
-        return first, opened.group
+        group.group.set_columns([column - first for column in columns])
+        return first, group.group
 
 
 TIME_COUNTERS = (
@@ -124,8 +124,8 @@ def cpu_part(
         *(restrict(counter, set(column)) for counter in times),
         *(restrict(counter, {counter.key}) for counter in table),
     ]
-    ready = {cpu: result.group for cpu, result in opened.items() if result.group is not None}
-    for cpu, group in ready.items():
+    open_groups = {cpu: result.group for cpu, result in opened.items() if result.group is not None}
+    for cpu, group in open_groups.items():
         group.set_columns([column[event.key] for event in opened[cpu].events])
     return PerfPart(
         kernel,
@@ -134,6 +134,6 @@ def cpu_part(
         plan_groups,
         timed=timed,
         mapped=mapped,
-        open_groups=ready,
+        open_groups=open_groups,
         missing=missing,
     )

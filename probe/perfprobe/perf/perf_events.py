@@ -77,10 +77,10 @@ class Group:
     the times for which it was enabled and counting; with `mapped`, RDPMC may read it."""
 
     def __init__(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> None:
-        out = ffi.new("pp_perf_group **")
+        pointer = ffi.new("pp_perf_group **")
         array = ffi.new("int32_t[]", list(fds))
-        check_result(lib.pp_perf_group_new(array, len(fds), timed, mapped, out))
-        self.handle: Any = out[0]
+        check_result(lib.pp_perf_group_new(array, len(fds), timed, mapped, pointer))
+        self.handle: Any = pointer[0]
         self.address = int(ffi.cast("uintptr_t", self.handle))
         self.uses_rdpmc = bool(lib.pp_perf_is_direct(self.handle))
         """Whether the group can be read by RDPMC, without a system call."""
@@ -132,13 +132,13 @@ class Kernel:
         return Group(fds, timed=timed, mapped=mapped)
 
     def trial(self, group: Group, cpu: int, cpu_time_ns: int) -> Trial:
-        moved = ffi.new("uint64_t[64]")
-        out: Any = ffi.new("pp_trial *")
+        increases = ffi.new("uint64_t[64]")
+        result: Any = ffi.new("pp_trial *")
         with pinned_to(cpu):
-            check_result(lib.pp_perf_trial(group.handle, cpu_time_ns, moved, out))
-        running = (moved[1] / moved[0] if moved[0] else 0.0) if group.timed else 1.0
-        counts = [moved[column] for column in group.filled_columns]
-        return Trial(counts, running, out.ticks, min(1.0, out.cpu_ns / max(out.ns, 1)))
+            check_result(lib.pp_perf_trial(group.handle, cpu_time_ns, increases, result))
+        running = (increases[1] / increases[0] if increases[0] else 0.0) if group.timed else 1.0
+        counts = [increases[column] for column in group.filled_columns]
+        return Trial(counts, running, result.ticks, min(1.0, result.cpu_ns / max(result.ns, 1)))
 
 
 class RefusedError(Exception):
@@ -152,10 +152,10 @@ class RefusedError(Exception):
 def shortage_trouble(free: int, root: Path = Path("/")) -> Trouble:
     """Returns the trouble for an event without a counter, if only `free` counters are free."""
     watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog")
-    why = f"only {free} counters free: the NMI watchdog or another tool holds one"
+    reason = f"only {free} counters free: the NMI watchdog or another tool holds one"
     if watchdog == 0:
         return Trouble(f"only {free} counters free: another tool holds some", "stop the other tool")
-    return Trouble(why, "sysctl kernel.nmi_watchdog=0")
+    return Trouble(reason, "sysctl kernel.nmi_watchdog=0")
 
 
 # --- opening groups -------------------------------------------------------------------------------
@@ -214,21 +214,21 @@ def open_events(
     YIELDING_ROLES are dropped."""
 
     def open_on(cpu: int) -> OpenedEvents:
-        other = [] if other_group is None else other_group.get(cpu, [])
+        other_events = [] if other_group is None else other_group.get(cpu, [])
 
         def open_wanted(events: Sequence[Event]) -> OpenedEvents:
             return open_group(
                 kernel, events, cpu, timed=timed, mapped=mapped, with_trial=with_trial, root=root
             )
 
-        if not other:
+        if not other_events:
             return open_wanted(wanted[cpu])
         for count in range(len(YIELDING_ROLES) + 1):
             events = [
                 event for event in wanted[cpu] if event.role_or_key not in YIELDING_ROLES[:count]
             ]
             group = open_wanted(events)
-            if group.group is None or group_fits(kernel, other, cpu, root):
+            if group.group is None or group_fits(kernel, other_events, cpu, root):
                 yielded = (event.key for event in wanted[cpu] if event not in events)
                 return replace(
                     group, missing=dict.fromkeys(yielded, YIELDED_TO_CHOSEN) | group.missing
@@ -336,8 +336,8 @@ class _GroupAttempt:
         except OSError as error:
             self.close()
             refused = self._wanted if self.unfit else self.events
-            why = TOO_FEW_COUNTERS if self.unfit else access.perf_open_trouble(error, self.root)
-            self.refused |= dict.fromkeys((event.key for event in refused), why)
+            trouble = TOO_FEW_COUNTERS if self.unfit else access.perf_open_trouble(error, self.root)
+            self.refused |= dict.fromkeys((event.key for event in refused), trouble)
             self.events = []
             return None
 
@@ -444,8 +444,8 @@ def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trou
         )
     aperf, mperf = counts.get("aperf", 0), counts.get("mperf", 0)
     if aperf > 0 and mperf > 0 and not 0.05 <= aperf / mperf <= 4:
-        why = f"APERF / MPERF is {aperf / mperf:.3g}: these registers do not show the clock"
-        troubles |= dict.fromkeys(("aperf", "mperf"), Trouble(why))
+        reason = f"APERF / MPERF is {aperf / mperf:.3g}: these registers do not show the clock"
+        troubles |= dict.fromkeys(("aperf", "mperf"), Trouble(reason))
     return troubles
 
 
@@ -456,7 +456,7 @@ def _without_next_role(
     events: Sequence[Event], dropped: dict[str, Trouble | None], why: Trouble | None = None
 ) -> list[Event]:
     """Returns the events without those of the first role in DROPPED_ROLES; empty if none would
-    remain. Adds the dropped keys and `why` (None: too few counters) to `dropped`."""
+    remain. Adds the dropped keys, with the reason `why` (None: too few counters), to `dropped`."""
     for role in DROPPED_ROLES:
         keys = [event.key for event in events if event.role_or_key == role]
         if keys and len(keys) < len(events):
@@ -482,11 +482,11 @@ def _unserved_keys(
     missing: dict[str, Trouble], events: Sequence[Event], wanted: Sequence[Event]
 ) -> dict[str, Trouble]:
     """Returns the entries of `missing` whose role none of `events` has, one for each role."""
-    served = {event.role_or_key for event in events}
+    served_roles = {event.role_or_key for event in events}
     lacking: dict[str, Trouble] = {}
     roles: set[str] = set()
     for event in wanted:
-        if event.role_or_key not in served | roles and event.key in missing:
+        if event.role_or_key not in served_roles | roles and event.key in missing:
             lacking[event.key] = missing[event.key]
             roles.add(event.role_or_key)
     return lacking
@@ -505,11 +505,11 @@ def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:
     caller's own, if none can be started). Raises the first error after all threads have ended."""
     results: dict[int, R] = {}
     errors: list[BaseException] = []
-    left = iter(enumerate(items))  # shared by the threads, because next() is atomic
+    remaining = iter(enumerate(items))  # shared by the threads, because next() is atomic
 
     def work() -> None:
         try:
-            for position, item in left:
+            for position, item in remaining:
                 results[position] = do(item)
         except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
             errors.append(error)

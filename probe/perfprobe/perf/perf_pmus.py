@@ -2,9 +2,8 @@
 such as "event=0xd1,umask=0x01" to the config words of perf_event_attr.
 
 A PMU's `format` directory defines which bits of which word each term fills, for example
-"config:0-7,32-35" or "config1:0-63"; a term's lowest bit goes to the lowest of them. On every PMU
-`config`, `config1` and `config2` are terms, too.
-"""
+"config:0-7,32-35" or "config1:0-63"; a term's lowest bit goes to the lowest of them. On every PMU,
+`config`, `config1` and `config2` are also terms."""
 
 from __future__ import annotations
 
@@ -143,8 +142,8 @@ def find_pmu(root: Path, name: str) -> Pmu | None:
 
 
 def _read_cpus(path: str) -> frozenset[int] | None:
-    listed = files.read_cpu_list(f"{path}/cpus") or files.read_cpu_list(f"{path}/cpumask")
-    return frozenset(listed) if listed else None
+    listed_cpus = files.read_cpu_list(f"{path}/cpus") or files.read_cpu_list(f"{path}/cpumask")
+    return frozenset(listed_cpus) if listed_cpus else None
 
 
 def core_pmus(root: Path) -> list[Pmu]:
@@ -246,5 +245,5 @@ class ChosenEvent:
 
     def event_on(self, pmu: Pmu | None) -> Event | None:
         """Returns the event to open on CPUs of this core PMU; None if they do not have it."""
-        own = None if pmu is None else self.events.get(pmu.name)
-        return own or self.events.get(None)
+        own_event = None if pmu is None else self.events.get(pmu.name)
+        return own_event or self.events.get(None)

@@ -169,8 +169,8 @@ def _part(
     def die_cpus(cpu: int) -> list[int]:
         """Returns the CPUs on which to open the events of this CPU's core or package: one for each
         die of a package, as the PMU names them; the CPU itself if it names none."""
-        named = pmu.current_cpus or frozenset()
-        chosen = [member for member in members.get(cpu, [cpu]) if member in named]
+        reading_cpus = pmu.current_cpus or frozenset()
+        chosen = [member for member in members.get(cpu, [cpu]) if member in reading_cpus]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
     die = die_cpus(online[0].cpu)[0]
@@ -178,9 +178,9 @@ def _part(
     events = {name: event for name, event in wanted.items() if refused[name] is None}
     missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
     if kind.max_events is not None:  # with more events than counters, the kernel would rotate them
-        why = f"its unit has {kind.max_events} counters, and more informative events have them"
+        reason = f"its unit has {kind.max_events} counters, and more informative events have them"
         names = list(events)
-        missing += [Missing(events.pop(name).key, why) for name in names[kind.max_events :]]
+        missing += [Missing(events.pop(name).key, reason) for name in names[kind.max_events :]]
     width = max((len(die_cpus(row.cpu)) for row in online), default=1)
     counters = [
         Counter(
@@ -345,8 +345,8 @@ def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: 
         )
     )  # fmt: skip
     if wrong is not None:
-        lost = [Missing(key, wrong.why, wrong.fix) for key in TRAFFIC_KEYS]
-        return PerfPart(kernel, "package", [], lambda _: [], missing=lost)
+        missing_keys = [Missing(key, wrong.why, wrong.fix) for key in TRAFFIC_KEYS]
+        return PerfPart(kernel, "package", [], lambda _: [], missing=missing_keys)
     channels = max(len(events) for controller in all_controllers for events in controller.events)
     controller_count = max(map(len, package_readers))
     count = channels * controller_count

@@ -112,8 +112,8 @@ class Hsmp:
         self.block = wire.Block("hsmp", "package", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        with self._pace.timed_read() as due:
-            for row, socket in enumerate(self._sockets if due else ()):
+        with self._pace.timed_read() as is_due:
+            for row, socket in enumerate(self._sockets if is_due else ()):
                 values: list[int | None] = []
                 for message in self._messages:
                     values += self._counter_values(message, row, self._ask(socket, message))
@@ -132,8 +132,8 @@ class Hsmp:
         except FileNotFoundError:
             return None
         except OSError as error:
-            why = f"/dev/hsmp cannot be opened: {error.strerror}"
-            self._note_missing(COUNTERS, why, "perftop --sudo")
+            reason = f"/dev/hsmp cannot be opened: {error.strerror}"
+            self._note_missing(COUNTERS, reason, "perftop --sudo")
             return None
 
     def _is_usable(self, message: int) -> bool:
@@ -150,8 +150,8 @@ class Hsmp:
             return False
         if min(took_s) > MAX_ANSWER_S:
             took = f"{1e6 * min(took_s):.0f} µs"
-            why = f"HSMP message {message:02X}h takes {took}: too slow to repeat"
-            self._note_missing([message], why)
+            reason = f"HSMP message {message:02X}h takes {took}: too slow to repeat"
+            self._note_missing([message], reason)
             return False
         return True
 
@@ -174,15 +174,15 @@ class Hsmp:
             return [answer or None, self._fabric_max[row] or None]
         if answer is None:
             return [None] * (2 + SOURCE_BITS)
-        seen = self._poll_counts[row]
-        seen[0] += 1
+        poll_counts = self._poll_counts[row]
+        poll_counts[0] += 1
         for bit in range(SOURCE_BITS):
-            seen[1 + bit] += answer >> bit & 1
-        return [answer >> 16, *seen]
+            poll_counts[1 + bit] += answer >> bit & 1
+        return [answer >> 16, *poll_counts]
 
-    def _note_missing(self, messages: Iterable[int], why: str, fix: str | None = None) -> None:
+    def _note_missing(self, messages: Iterable[int], reason: str, fix: str | None = None) -> None:
         keys = [counter.key for message in messages for counter in COUNTERS[message]]
-        self.missing += [Missing(key, why, fix) for key in keys]
+        self.missing += [Missing(key, reason, fix) for key in keys]
 
 
 # --- AMD's table of metrics -----------------------------------------------------------------------
@@ -232,9 +232,9 @@ class HsmpTable:
             with contextlib.suppress(OSError):  # the class Hsmp reports the error
                 self._fd = files.open_file(root / "dev/hsmp")
             has_table = self._fd is not None
-        why = self._unusable_reason() if has_table else None
-        self.missing += [Missing(LIMIT_TIMES.key, why)] if why else []
-        is_read = has_table and why is None
+        reason = self._unusable_reason() if has_table else None
+        self.missing += [Missing(LIMIT_TIMES.key, reason)] if reason else []
+        is_read = has_table and reason is None
         self.block = wire.Block("hsmp_table", "package", [LIMIT_TIMES] if is_read else [])
 
     def read(self) -> Iterator[tuple[int, Values]]:
@@ -287,11 +287,11 @@ class HsmpTable:
             return unknown
         words = [*struct.unpack_from("=I", table, CYCLES_OFFSET),
                  *struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_OFFSET)]  # fmt: skip
-        before, self._last_words[row] = self._last_words[row] or words, words
-        moved = [(now - then) & WORD_MASK for now, then in zip(words, before, strict=True)]
-        if max(moved) > moved[0]:  # no limit can apply for longer than the elapsed time
+        old_words, self._last_words[row] = self._last_words[row] or words, words
+        added = [(now - then) & WORD_MASK for now, then in zip(words, old_words, strict=True)]
+        if max(added) > added[0]:  # no limit can apply for longer than the elapsed time
             return unknown
-        self._sums[row] = [total + more for total, more in zip(self._sums[row], moved, strict=True)]
+        self._sums[row] = [total + more for total, more in zip(self._sums[row], added, strict=True)]
         return self._sums[row]
 
 
@@ -343,8 +343,8 @@ class LimitStatus:
         self._poll_counts = [[0] * PLR_COUNTER.columns for _ in self._packages]
         with self._pace.timed_read():
             self._read_all()
-        known = any(bits is not None for bits in self._set_bits)
-        self.block = wire.Block("plr", "package", [PLR_COUNTER] if known else [])
+        has_bits = any(bits is not None for bits in self._set_bits)
+        self.block = wire.Block("plr", "package", [PLR_COUNTER] if has_bits else [])
         for package, on in zip(self._packages, self._set_bits, strict=True):
             if on:
                 names = ", ".join(part for part in PLR_BITS if part in on)
@@ -374,28 +374,30 @@ class LimitStatus:
             try:
                 fds.append(files.open_file(path))
             except OSError as error:
-                why = f"/{path.relative_to(root)} cannot be opened: {error.strerror}"
+                reason = f"/{path.relative_to(root)} cannot be opened: {error.strerror}"
                 self.missing = [
-                    Missing(PLR_KEY, why, "perftop --sudo, on a kernel that is not locked")
+                    Missing(PLR_KEY, reason, "perftop --sudo, on a kernel that is not locked")
                 ]
         return fds
 
     def _read_all(self) -> None:
         """Reads all files, and counts bits that are newly set. A bit that another program has
         cleared may count again."""
-        now: dict[int | None, set[str]] = {}
+        bits_now: dict[int | None, set[str]] = {}
         for fd in self._files:
             for package, bits in self._parse_lines(read_content(fd, MAX_STATUS_BYTES) or ""):
-                now.setdefault(package, set()).update(bits)
+                bits_now.setdefault(package, set()).update(bits)
         for row, package in enumerate(self._packages):
-            if package not in now:
+            if package not in bits_now:
                 self._set_bits[row] = None
                 continue
-            before, self._set_bits[row] = self._set_bits[row], now[package]
+            before, self._set_bits[row] = self._set_bits[row], bits_now[package]
             if before is not None:
                 self._poll_counts[row][0] += 1
                 for i, part in enumerate(PLR_BITS):
-                    self._poll_counts[row][1 + i] += part in now[package] and part not in before
+                    self._poll_counts[row][1 + i] += (
+                        part in bits_now[package] and part not in before
+                    )
 
     def _parse_lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
         """Yields package and names of bits of each line; a die is in the package of its CPUs."""

@@ -50,9 +50,9 @@ class ReadPace:
     def timed_read(self) -> Iterator[bool]:
         """Yields whether the read is due; measures the block, in which the caller reads."""
         start_s = self._clock()
-        due = start_s >= self._next_s
-        yield due
-        if due:
+        is_due = start_s >= self._next_s
+        yield is_due
+        if is_due:
             end_s = self._clock()
             pause_s = self.PAUSE_FACTOR * (end_s - start_s)
             self._next_s = max(start_s + self._period_s, end_s + pause_s)
@@ -97,10 +97,10 @@ class PolledBlocks:
 
     @property
     def missing(self) -> list[Missing]:
-        return [missing for each in self._all_blocks for missing in each.missing]
+        return [missing for polled in self._all_blocks for missing in polled.missing]
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
-        return [(each.block, each.rows) for each in self._sent_blocks]
+        return [(polled.block, polled.rows) for polled in self._sent_blocks]
 
     def read_into(
         self,
@@ -111,13 +111,13 @@ class PolledBlocks:
         """Reads all blocks into the frame; `stamp` returns the time stamps before and after."""
         words = frame.cast("Q")
         for polled in self._sent_blocks:
-            place, start = offsets[polled.block.name], stamp()
+            block_offsets, start = offsets[polled.block.name], stamp()
             for row, values in polled.read():
-                write_row(words, place, row, (start, stamp()), values)
+                write_row(words, block_offsets, row, (start, stamp()), values)
 
     def close(self) -> None:
-        for each in self._all_blocks:
-            each.close()
+        for polled in self._all_blocks:
+            polled.close()
 
 
 def write_row(

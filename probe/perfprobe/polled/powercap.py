@@ -36,7 +36,8 @@ class Zone:
     files: dict[str, int]
     """Descriptors of open files, by counter key."""
     wrap_uj: int
-    """Energy in uJ at which the counter wraps: no power of two, so increases are added up."""
+    """Energy in uJ at which the counter wraps. It is not a power of two, so increases are added up
+    here."""
     last_uj: int | None = None
     total_uj: int = 0
     memory_zone: Zone | None = None
@@ -60,15 +61,15 @@ class Powercap:
     def __init__(self, root: Path, rows: Sequence[Cpu], served_keys: Collection[str] = ()) -> None:
         """`served_keys` are keys of counters that another part reads."""
         self.missing: list[Missing] = []
-        wanted = {counter.key for counter in COUNTERS} - set(served_keys)
-        zones = self._open_zones(f"{root}/{ZONES_PATH}", wanted)
+        wanted_keys = {counter.key for counter in COUNTERS} - set(served_keys)
+        zones = self._open_zones(f"{root}/{ZONES_PATH}", wanted_keys)
         self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
         for zone in zones.values():
             _close_zone(zone)
         self.rows = len(self._zones_by_row)
-        opened = {key for zone in self._zones_by_row if zone for key in zone.files}
-        opened |= {MEMORY_KEY for zone in self._zones_by_row if zone and zone.memory_zone}
-        counters = [counter for counter in COUNTERS if counter.key in opened]
+        open_keys = {key for zone in self._zones_by_row if zone for key in zone.files}
+        open_keys |= {MEMORY_KEY for zone in self._zones_by_row if zone and zone.memory_zone}
+        counters = [counter for counter in COUNTERS if counter.key in open_keys]
         self.block = wire.Block("powercap", "package", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
@@ -109,7 +110,7 @@ class Powercap:
         return Zone(self._open_files(path, wanted if range_uj else wanted - {"energy_j"}), range_uj)
 
     def _open_files(self, path: str, wanted: set[str]) -> dict[str, int]:
-        opened: dict[str, int] = {}
+        open_files: dict[str, int] = {}
         enabled = files.read_number(f"{path}/enabled") != 0
         # AMD's zones have no limits, and those of disabled zones do not apply
         for number in range(3 if enabled else 0):
@@ -117,20 +118,20 @@ class Powercap:
             file = f"{path}/constraint_{number}_power_limit_uw"
             if key in wanted and files.read_number(file):
                 with contextlib.suppress(OSError):
-                    opened[key] = files.open_file(file)
+                    open_files[key] = files.open_file(file)
         if "energy_j" in wanted:
             try:
-                opened["energy_j"] = files.open_file(f"{path}/energy_uj")
+                open_files["energy_j"] = files.open_file(f"{path}/energy_uj")
             except PermissionError:
                 self._note_missing(
                     "energy_j", "powercap shows energy only to root", "perftop --sudo"
                 )
             except OSError:
                 pass
-        return opened
+        return open_files
 
-    def _note_missing(self, key: str, why: str, fix: str | None = None) -> None:
-        missing = Missing(key, why, fix)
+    def _note_missing(self, key: str, reason: str, fix: str | None = None) -> None:
+        missing = Missing(key, reason, fix)
         if missing not in self.missing:
             self.missing.append(missing)
 

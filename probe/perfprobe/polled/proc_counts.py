@@ -47,9 +47,9 @@ class ProcStat:
             self._fd = files.open_file(root / "proc/stat")
         except OSError as error:
             self._fd = -1
-            why = f"/proc/stat cannot be read: {error.strerror}"
+            reason = f"/proc/stat cannot be read: {error.strerror}"
             self.missing = [
-                Missing(c.key, why, proc_mount_remedy(root)) for c in STAT_BLOCK.counters
+                Missing(c.key, reason, proc_mount_remedy(root)) for c in STAT_BLOCK.counters
             ]
         end = max(cpus) + 1
         size = min(max(MIN_BYTES, LINE_BYTES * (end + 1)), MAX_BYTES)
@@ -131,10 +131,10 @@ class MachineCounts:
         self._files.clear()
 
     def _pressure_counters(self, base: Path) -> list[Counter]:
-        if not all(self._try_open(base / what, parse_pressure) for what in PRESSURE):
+        if not all(self._try_open(base / resource, parse_pressure) for resource in PRESSURE):
             self.close()
-            why = "the kernel does not account for pressure (PSI)"
-            self.missing.append(Missing("pressure", why, "boot with psi=1"))
+            reason = "the kernel does not account for pressure (PSI)"
+            self.missing.append(Missing("pressure", reason, "boot with psi=1"))
             return []
         return PRESSURE_COUNTERS
 

@@ -51,11 +51,11 @@ class GroupSum:
     last: dict[str, int] = field(default_factory=dict)
     """By group: the value at the last read."""
 
-    def add(self, now: dict[str, int]) -> bool:
+    def add(self, values: dict[str, int]) -> bool:
         """Adds the increases since the last read, of groups that existed then. Returns False, and
         adds nothing, if a counter stepped back."""
-        steps = [value - self.last[group] for group, value in now.items() if group in self.last]
-        self.last = now
+        steps = [value - self.last[group] for group, value in values.items() if group in self.last]
+        self.last = values
         if any(step < 0 for step in steps):
             return False
         self.total += sum(steps)
@@ -84,8 +84,8 @@ class Resctrl:
         counters = [name for name in FILES if self._domains and self._is_usable(name)]
         self._file_names = counters
         cpus = sorted(rows[self._row_by_l3[n]].cpu for n in self._domains)
-        chosen = [replace(FILES[name], cpus=cpus) for name in counters]
-        self.block = wire.Block("l3", "cpu", chosen)
+        counters_here = [replace(FILES[name], cpus=cpus) for name in counters]
+        self.block = wire.Block("l3", "cpu", counters_here)
         self._sums = {(n, name): GroupSum() for n in self._domains for name in counters}
         self._values: dict[int, list[int | None]] = {}
         self._group_sums: dict[tuple[str, int], GroupSum] = {}
@@ -102,8 +102,8 @@ class Resctrl:
     def read(self) -> Iterator[tuple[int, Values]]:
         """Yields the row of each L3 if a read is due. Frames without a read have no rows, so the
         next difference covers the whole time."""
-        with self._pace.timed_read() as due:
-            if not due:
+        with self._pace.timed_read() as is_due:
+            if not is_due:
                 return
             groups = list(self._control_groups())
             self._update_groups([*groups, *self._monitoring_groups(groups)])
@@ -126,19 +126,19 @@ class Resctrl:
     def _update_groups(self, groups: Sequence[str]) -> None:
         """Adds up the traffic of each single group, and makes the record. The sums of removed
         groups are dropped, so a later group with that name starts anew."""
-        before, self._group_sums = self._group_sums, {}
+        old_sums, self._group_sums = self._group_sums, {}
         self._record = {}
         if TRAFFIC_FILE not in self._file_names or len(groups) < 2:
-            self._group_sums = {key: before[key] for key in before if key[0] in groups}
+            self._group_sums = {key: old_sums[key] for key in old_sums if key[0] in groups}
             return
         for group in groups:
             rows: list[list[int | None]] = []
             for number in self._domains:
                 key = group, number
-                total = self._group_sums[key] = before.get(key, GroupSum())
-                now = self._totals[key] = self._read_count(group, number, TRAFFIC_FILE)
-                whole = isinstance(now, int) and total.add({group: now})
-                rows.append([number, total.total if whole else None])
+                total = self._group_sums[key] = old_sums.get(key, GroupSum())
+                value = self._totals[key] = self._read_count(group, number, TRAFFIC_FILE)
+                is_valid = isinstance(value, int) and total.add({group: value})
+                rows.append([number, total.total if is_valid else None])
             name = group.removeprefix("/").encode(errors="surrogateescape")
             self._record[name.decode(errors="replace")] = rows
 
@@ -190,8 +190,8 @@ class Resctrl:
         if any(isinstance(value, int) for value in values):
             return True
         word = next((value for value in values if isinstance(value, str)), "")
-        why = f"the file contains {word[:40]!r}" if word else "no monitor of this kind here"
-        self.missing.append(Missing(FILES[name].key, REASON_BY_WORD.get(word, why)))
+        reason = f"the file contains {word[:40]!r}" if word else "no monitor of this kind here"
+        self.missing.append(Missing(FILES[name].key, REASON_BY_WORD.get(word, reason)))
         return False
 
     def _note_missing(self, root: Path) -> None:
@@ -199,5 +199,5 @@ class Resctrl:
         if "cqm_mbm_total" in (identity.cpu_flags(root) or ()):
             fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"
             mounted = bool(self._l3_numbers())
-            why = "it numbers L3s differently from the topology" if mounted else NO_MONITORING
-            self.missing.append(Missing("l3_memory_bytes", why, None if mounted else fix))
+            reason = "it numbers L3s differently from the topology" if mounted else NO_MONITORING
+            self.missing.append(Missing("l3_memory_bytes", reason, None if mounted else fix))

@@ -221,48 +221,49 @@ def program(registers: Registers, changes: Changes) -> None:
 def restore(registers: Registers, changes: Changes) -> Iterator[tuple[int, MsrError]]:
     """Restores the registers, those with enabling bits first. Yields each register that could not
     be restored, with the error."""
-    now: dict[int, int] = {}
+    present_values: dict[int, int] = {}
     for register in changes:
         try:
-            now[register] = registers.read(register)
+            present_values[register] = registers.read(register)
         except MsrError as error:
             yield register, error
-    value = values_to_restore(changes, now)
-    for register in reversed(now):
+    value = values_to_restore(changes, present_values)
+    for register in reversed(present_values):
         try:
-            if value[register] != now[register]:
+            if value[register] != present_values[register]:
                 registers.write(register, value[register])
         except MsrError as error:
             yield register, error
 
 
-def values_to_restore(changes: Changes, now: Mapping[int, int]) -> dict[int, int]:
-    """Returns the values to restore, by register; `now` has the present values. If another program
-    has taken a counter meanwhile, its registers and enabling bits stay unchanged."""
-    taken = _taken_bits(changes, now)
-    nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
-    theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
+def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> dict[int, int]:
+    """Returns the values to restore, by register; `present_values` has the present values. If
+    another program has taken a counter meanwhile, its registers and enabling bits stay
+    unchanged."""
+    taken_bits = _taken_bits(changes, present_values)
+    nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken_bits >> 32 + n & 1)
+    theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken_bits, AMD_GLOBAL_CONTROL: taken_bits}
     values = {}
-    for register, value in now.items():
-        before, ours = changes[register].before, changes[register].ours
+    for register, value in present_values.items():
+        old, new = changes[register].before, changes[register].ours
         if register in SHARED_REGISTERS:
-            own = (before ^ ours) & ~theirs[register]
-            values[register] = value & ~own | before & own
+            own_bits = (old ^ new) & ~theirs[register]
+            values[register] = value & ~own_bits | old & own_bits
         else:
-            values[register] = value if taken & enable_bit(register) else before
+            values[register] = value if taken_bits & enable_bit(register) else old
     return values
 
 
-def _taken_bits(changes: Changes, now: Mapping[int, int]) -> int:
+def _taken_bits(changes: Changes, present_values: Mapping[int, int]) -> int:
     """Returns the bits of GLOBAL_CTRL of the counters that another program has taken."""
     bits = 0
-    for register, value in now.items():
-        before, ours = changes[register].before, changes[register].ours
+    for register, value in present_values.items():
+        old, new = changes[register].before, changes[register].ours
         if register == FIXED_CONTROL:
             for n in range(MAX_FIXED):
-                expected = {control_nibble(before, n), control_nibble(ours, n)}
+                expected = {control_nibble(old, n), control_nibble(new, n)}
                 bits |= (control_nibble(value, n) not in expected) << 32 + n
-        elif register in SELECTS and value not in {before, ours} and value & ENABLE:
+        elif register in SELECTS and value not in {old, new} and value & ENABLE:
             bits |= enable_bit(register)
     return bits
 
@@ -283,20 +284,20 @@ def enable_bit(select: int) -> int:
 def foreign_changes(registers: Registers, plan: CounterPlan) -> tuple[list[str], str]:
     """Returns the keys of counters that another program has reprogrammed, and the first evidence
     (register and value); both empty while all registers are as programmed."""
-    lost, evidence = 0, ""
-    for register, mask, ours, bits in _expected_values(plan):
+    lost_bits, evidence = 0, ""
+    for register, mask, planned, bits in _expected_values(plan):
         value = registers.read(register)
-        if (value ^ ours) & mask:
-            lost |= sum(bit for bit, part in bits if (value ^ ours) & part)
+        if (value ^ planned) & mask:
+            lost_bits |= sum(bit for bit, part in bits if (value ^ planned) & part)
             evidence = (
                 evidence
-                or f"{register_name(register)} is {value:X}H, not {value & ~mask | ours:X}H"
+                or f"{register_name(register)} is {value:X}H, not {value & ~mask | planned:X}H"
             )
     keys = []
     for counted in plan.counters:
         fixed = counted.register - FIXED_COUNTER
         general = (counted.register - plan.bank.first_counter) // plan.bank.address_step
-        if lost & 1 << (32 + fixed if 0 <= fixed < MAX_FIXED else general):
+        if lost_bits & 1 << (32 + fixed if 0 <= fixed < MAX_FIXED else general):
             keys.append(counted.key)
     return keys, evidence
 

@@ -85,16 +85,16 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def _open_private_directory(directory: Path, *, make: bool = False) -> int:
     """Opens a directory and returns its descriptor; with `make`, creates it if necessary. Raises
     OSError if other users could write to it, or could replace it or a directory above it."""
-    above = _parent_directory(directory)
+    parent_fd = _parent_directory(directory)
     try:
         if make:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(directory.name, 0o700, dir_fd=above)
-        fd = os.open(directory.name, _DIRECTORY_FLAGS, dir_fd=above)
+                os.mkdir(directory.name, 0o700, dir_fd=parent_fd)
+        fd = os.open(directory.name, _DIRECTORY_FLAGS, dir_fd=parent_fd)
     finally:
-        os.close(above)
-    own = os.fstat(fd)
-    if own.st_uid != os.geteuid() or own.st_mode & 0o077:
+        os.close(parent_fd)
+    status = os.fstat(fd)
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         os.close(fd)
         raise PermissionError(errno.EPERM, "other users may write to it", str(directory))
     return fd
@@ -107,9 +107,9 @@ def _parent_directory(directory: Path) -> int:
     try:
         for name in directory.parent.resolve().parts[1:]:
             _check_directory(fd, directory)
-            below = os.open(name, _DIRECTORY_FLAGS, dir_fd=fd)
+            child_fd = os.open(name, _DIRECTORY_FLAGS, dir_fd=fd)
             os.close(fd)
-            fd = below
+            fd = child_fd
         _check_directory(fd, directory)
     except BaseException:
         os.close(fd)
@@ -121,8 +121,8 @@ def _check_directory(fd: int, directory: Path) -> None:
     info = os.fstat(fd)
     is_closed = not info.st_mode & 0o022 or info.st_mode & stat.S_ISVTX
     if info.st_uid not in {0, os.geteuid()} or not is_closed:
-        why = "other users may write to a directory above it"
-        raise PermissionError(errno.EPERM, why, str(directory))
+        reason = "other users may write to a directory above it"
+        raise PermissionError(errno.EPERM, reason, str(directory))
 
 
 @contextlib.contextmanager
@@ -164,19 +164,19 @@ class Journal:
             for cpu, changes in cpus.items()
         }
         text = json.dumps({**self._identity, "cpus": table})
-        new = f".{self.path.name}.{os.getpid()}"
+        temporary_name = f".{self.path.name}.{os.getpid()}"
         directory = _open_private_directory(self._directory)
         try:
             # a killed process with the same PID may have left the file
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=directory)
+                os.unlink(temporary_name, dir_fd=directory)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(new, flags, 0o600, dir_fd=directory)
+            fd = os.open(temporary_name, flags, 0o600, dir_fd=directory)
             with os.fdopen(fd, "w", encoding="ascii") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(fd)
-            os.replace(new, self.path.name, src_dir_fd=directory, dst_dir_fd=directory)
+            os.replace(temporary_name, self.path.name, src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
         finally:
             os.close(directory)
@@ -186,11 +186,11 @@ class Journal:
             self.path.unlink()
 
 
-def _restorable_value(register: int, before: int) -> int:
+def _restorable_value(register: int, value: int) -> int:
     """Returns the value that the next start may restore: for a select, without the bits that start
     the counter or its interrupt, because the counter was not in use."""
     starting = counter_plan.ENABLE | counter_plan.INTERRUPT
-    return before & ~starting if register in counter_plan.SELECTS else before
+    return value & ~starting if register in counter_plan.SELECTS else value
 
 
 def journal_path(directory: Path, root: Path) -> Path:
@@ -230,8 +230,8 @@ def read_journal(run_dir: Path, boot_id: str | None, root: Path) -> JournalEntry
         return None
     path = journal_path(run_dir, root)
     try:
-        about = json.loads(_read_private_file(directory, path.name))
-        return _parse_entry(path, about, boot_id, root)
+        content = json.loads(_read_private_file(directory, path.name))
+        return _parse_entry(path, content, boot_id, root)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -259,23 +259,22 @@ def _read_private_file(directory: int, name: str) -> bytes:
     return content
 
 
-def _parse_entry(path: Path, about: Any, boot_id: str | None, root: Path) -> JournalEntry:
+def _parse_entry(path: Path, content: Any, boot_id: str | None, root: Path) -> JournalEntry:
     """Returns the entry for the decoded content of a journal. Raises UnusableError, or an exception
     of Python, for content that perftop would not write."""
-    if about["format"] != FORMAT_VERSION:
+    if content["format"] != FORMAT_VERSION:
         raise UnusableError("another version of perftop wrote it")
-    if about["boot_id"] != boot_id:
+    if content["boot_id"] != boot_id:
         raise UnusableError("it was written before the last boot")
-    if about["root"] != str(root.resolve()):
+    if content["root"] != str(root.resolve()):
         raise UnusableError("it was written for another machine")
-    pid, started = about["pid"], about["start"]
+    pid, started = content["pid"], content["start"]
     if type(pid) is not int or type(started) is not int or pid <= 0:
         raise UnusableError("it does not name the process that wrote it")
     cpus: dict[int, Changes] = {}
-    for cpu, table in about["cpus"].items():
+    for cpu, table in content["cpus"].items():
         cpus[int(cpu)] = changes = {
-            int(text, 16): Change(int(before, 16), int(ours, 16))
-            for text, (before, ours) in table.items()
+            int(text, 16): Change(int(old, 16), int(new, 16)) for text, (old, new) in table.items()
         }
         for register, change in changes.items():
             if not is_plausible(register, change):
@@ -290,14 +289,14 @@ def _parse_entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Jou
 def is_plausible(register: int, change: Change) -> bool:
     """Returns whether perftop may have made this change: restoring it starts no counter and no
     interrupt. In shared registers perftop only sets, and restores only clear, enabling bits."""
-    before, ours = change.before, change.ours
+    old, new = change.before, change.ours
     if register in counter_plan.SELECTS:
-        fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))
-        quiet = before == _restorable_value(register, before) and not ours & counter_plan.INTERRUPT
-        return fits and quiet and ours & counter_plan.ENABLE != 0
+        fits_select = all(0 <= value < 1 << _SELECT_BITS for value in (old, new))
+        is_quiet = old == _restorable_value(register, old) and not new & counter_plan.INTERRUPT
+        return fits_select and is_quiet and new & counter_plan.ENABLE != 0
     if register == counter_plan.FIXED_CONTROL:
-        fits = all(0 <= value < 1 << 64 for value in (before, ours))
-        return fits and not (before | ours) & _INTERRUPTS and not before & ~ours & _RINGS
+        fits_select = all(0 <= value < 1 << 64 for value in (old, new))
+        return fits_select and not (old | new) & _INTERRUPTS and not old & ~new & _RINGS
     if register in counter_plan.SHARED_REGISTERS:
-        return all(0 <= v < 1 << _CONTROL_BITS for v in (before, ours)) and not before & ~ours
+        return all(0 <= v < 1 << _CONTROL_BITS for v in (old, new)) and not old & ~new
     return False

@@ -78,9 +78,9 @@ class Programmer:
                 device = Registers(self._root, cpu, writable=True)
                 self._devices[cpu] = device
                 values = counter_plan.control_values(device, plan)
-                used = counter_plan.counters_in_use(plan, values)
-                if used is not None:
-                    raise _in_use(cpu, used + counter_plan.register_evidence(device))
+                evidence = counter_plan.counters_in_use(plan, values)
+                if evidence is not None:
+                    raise _in_use(cpu, evidence + counter_plan.register_evidence(device))
             except MsrError as error:
                 self.close_cpu(cpu)
                 self.refused_cpus[cpu] = error
@@ -91,7 +91,7 @@ class Programmer:
 
     # --- registers that a killed process left programmed -------------------------------------
 
-    def _restore_leftovers(self, own: Journal) -> None:
+    def _restore_leftovers(self, own_journal: Journal) -> None:
         for directory in journal.directories():
             try:
                 entry = journal.read_journal(directory, self._boot_id, self._root)
@@ -115,14 +115,14 @@ class Programmer:
                     f"end it (kill {entry.pid}), or use --source perf, which shares counters",
                 )
             self._restore_entry(entry)
-            self._journal = own
+            self._journal = own_journal
             self._save()
-            if entry.path != own.path:
+            if entry.path != own_journal.path:
                 entry.path.unlink(missing_ok=True)
-        self._journal = own
+        self._journal = own_journal
 
     def _restore_entry(self, entry: JournalEntry) -> None:
-        left: dict[int, Changes] = {}
+        unrestored: dict[int, Changes] = {}
         for cpu, changes in entry.cpus.items():
             try:
                 with Registers(self._root, cpu, writable=True) as device:
@@ -130,16 +130,16 @@ class Programmer:
             except MsrError:
                 troubled = list(changes)
             if troubled:
-                left[cpu] = {register: changes[register] for register in troubled}
+                unrestored[cpu] = {register: changes[register] for register in troubled}
         who = f"perftop (pid {entry.pid}, killed)"
-        items = sorted(set(entry.cpus) - set(left))
+        items = sorted(set(entry.cpus) - set(unrestored))
         if items:
             cpus = cpu_sets.format(items)
             self.notes.append(f"restored the counter registers that {who} had left, CPUs {cpus}")
-        if left:
-            cpus = cpu_sets.format(sorted(left))
+        if unrestored:
+            cpus = cpu_sets.format(sorted(unrestored))
             self.notes.append(f"registers that {who} had left cannot be restored now, CPUs {cpus}")
-        self._changes.update(left)
+        self._changes.update(unrestored)
 
     # --- checks while counting ----------------------------------------------------------------
 
@@ -150,25 +150,25 @@ class Programmer:
                 self._reprogram(cpu)
             except (MsrError, OSError) as error:
                 self.close_cpu(cpu)
-                why = error.why if isinstance(error, MsrError) else error_sentence(error)
+                reason = error.why if isinstance(error, MsrError) else error_sentence(error)
                 fix = f"; {error.fix}" if isinstance(error, MsrError) and error.fix else ""
                 self.notes.append(
-                    f"CPU {cpu} came back, but its counters are not programmed: {why}{fix}"
+                    f"CPU {cpu} came back, but its counters are not programmed: {reason}{fix}"
                 )
         return self._devices.get(cpu)
 
     def _reprogram(self, cpu: int) -> None:
         plan, old = self._plans[cpu], self._changes.get(cpu, {})
         device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
-        now = counter_plan.control_values(device, plan)
+        present = counter_plan.control_values(device, plan)
         before = {
             register: old[register].before if register in old and old[register].ours == value
             else value
-            for register, value in now.items()
+            for register, value in present.items()
         }  # fmt: skip
-        used = counter_plan.counters_in_use(plan, before)
-        if used is not None:
-            raise _in_use(cpu, used)
+        evidence = counter_plan.counters_in_use(plan, before)
+        if evidence is not None:
+            raise _in_use(cpu, evidence)
         self._changes[cpu] = counter_plan.planned_changes(plan, before)
         self._save()
         counter_plan.program(device, self._changes[cpu])
@@ -191,7 +191,7 @@ class Programmer:
 
     def end(self) -> None:
         """Restores all registers, and sets `unrestored` if some could not be. Idempotent."""
-        left: dict[int, Changes] = {}
+        unrestored: dict[int, Changes] = {}
         troubles: dict[int, MsrError] = {}
         for cpu, changes in self._changes.items():
             try:
@@ -201,28 +201,28 @@ class Programmer:
             except MsrError as error:
                 failed = dict.fromkeys(changes, error)
             if failed:
-                left[cpu] = {register: changes[register] for register in failed}
+                unrestored[cpu] = {register: changes[register] for register in failed}
                 troubles[cpu] = next(iter(failed.values()))
-        self._changes = left
+        self._changes = unrestored
         for cpu in list(self._devices):
             self.close_cpu(cpu)
         with contextlib.suppress(OSError):  # the old journal, which has more registers, stays valid
             self._save()
         if troubles:
             # One line on the CPUs whose registers could not be restored, with the remedy.
-            off = [cpu for cpu in sorted(troubles) if troubles[cpu].is_offline]
-            first = next(error for error in troubles.values() if error.is_offline == bool(off))
+            offline = [cpu for cpu in sorted(troubles) if troubles[cpu].is_offline]
+            first = next(error for error in troubles.values() if error.is_offline == bool(offline))
             steps = [first.fix] if first.fix else []
-            if off:
-                names = ",".join(map(str, off))
-                names = f"{{{names}}}" if len(off) > 1 else names
+            if offline:
+                names = ",".join(map(str, offline))
+                names = f"{{{names}}}" if len(offline) > 1 else names
                 online = f"{self._root / 'sys/devices/system/cpu'}/cpu{names}/online"
                 steps = [f"echo 1 | sudo tee {online}"]
-            below = "" if self._root == Path("/") else f" --sysroot {self._root}"
-            steps.append(f"perftop stat --source msr -n 1{below}")
-            which = f"CPU{'s' if len(troubles) > 1 else ''} {cpu_sets.format(troubles)}"
+            sysroot_option = "" if self._root == Path("/") else f" --sysroot {self._root}"
+            steps.append(f"perftop stat --source msr -n 1{sysroot_option}")
+            cpus_text = f"CPU{'s' if len(troubles) > 1 else ''} {cpu_sets.format(troubles)}"
             fix = f"to restore them: {'; '.join(steps)}"
-            self.unrestored = f"counters of {which} stay programmed: {first} · {fix}"
+            self.unrestored = f"counters of {cpus_text} stay programmed: {first} · {fix}"
         self._changes = {}
         self._journal = None
 
@@ -242,7 +242,9 @@ class Programmer:
             device.close()
 
 
-def _in_use(cpu: int, used: str) -> InUseError:
+def _in_use(cpu: int, evidence: str) -> InUseError:
     return InUseError(
-        f"CPU {cpu}'s counters are in use: {used}", "they are not touched", counter_plan.IN_USE_FIX
+        f"CPU {cpu}'s counters are in use: {evidence}",
+        "they are not touched",
+        counter_plan.IN_USE_FIX,
     )

@@ -2,9 +2,8 @@
 they stay programmed.
 
 The control registers are read back at least once a second. If another program has changed one, its
-counters are not valid until a later read finds it as programmed again. Notes report both reads. The
-check never writes, so it does not disturb the other program.
-"""
+counters are not valid until a later read finds it as programmed again. Notes report both events.
+The check never writes registers, so it does not disturb the other program."""
 
 from __future__ import annotations
 
@@ -107,20 +106,20 @@ def open_msr(
     """Opens the source `msr`. Raises Unavailable if another program counts or nothing can be read,
     and ValueError for a bad list of CPUs."""
     rows, selected = read_rows(root, cpus)
-    wanted = with_siblings(selected, rows)
+    cpus_to_read = with_siblings(selected, rows)
     survey, parts = RegisterSurvey(root), list[Part]()
     try:
-        survey.find_kinds([row for row in rows if row.cpu in wanted], method)
+        survey.find_kinds([row for row in rows if row.cpu in cpus_to_read], method)
         programmed, methods, notes = _program(survey)
         parts += programmed
         counted = {counter.key for part in parts for counter in part.counters}
-        clocks, *rest = survey.parts(lambda kind: _replacement_readings(kind, counted))
-        parts = [part for part in (clocks, *parts, *rest) if part is not None]
+        clocks, *other_parts = survey.parts(lambda kind: _replacement_readings(kind, counted))
+        parts = [part for part in (clocks, *parts, *other_parts) if part is not None]
         _require_counters(parts)
         rates = (survey.multipliers, survey.base_hz)
-        about = SourceInfo("msr", methods, lambda _: rates, survey.turbo)
+        info = SourceInfo("msr", methods, lambda _: rates, survey.turbo)
         everything = [*parts, *os_parts(root, rows)]
-        source = Machine(root, sample_ns, rows, selected, everything, survey.missing, about, watch)
+        source = Machine(root, sample_ns, rows, selected, everything, survey.missing, info, watch)
     except BaseException as error:
         close_parts(parts)
         if not isinstance(error, MsrError):
@@ -170,19 +169,19 @@ def _plans_by_cpu(survey: RegisterSurvey) -> dict[int, CounterPlan]:
         return kind.uarch.vendor == INTEL and perfmon is not None and perfmon.version == 0
 
     if all(map(hides_counters, survey.kinds)):
-        why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
-        raise MsrError(why, "there is nothing to program", "perftop --source auto")
+        reason = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
+        raise MsrError(reason, "there is nothing to program", "perftop --source auto")
     for kind in survey.kinds:
         plan = counter_plan.make_plan(
             kind.uarch, any_thread=cpuid.has_working_any_thread(kind.leaves)
         )
         cpus = survey.cpus(kind)
         if plan is None:
-            why = f"the counters of this CPU are unknown ({kind.uarch.name})"
-            survey.missing += [Missing(key, why, None, cpus) for key in CORE_COUNTER_KEYS]
+            reason = f"the counters of this CPU are unknown ({kind.uarch.name})"
+            survey.missing += [Missing(key, reason, None, cpus) for key in CORE_COUNTER_KEYS]
             continue
-        why = f"this CPU has {plan.budget.general_count} general counters: none is left for it"
-        survey.missing += [Missing(key, why, None, cpus) for key in plan.keys_without_counter]
+        reason = f"this CPU has {plan.budget.general_count} general counters: none is left for it"
+        survey.missing += [Missing(key, reason, None, cpus) for key in plan.keys_without_counter]
         plans |= dict.fromkeys(kind.cpus, plan)
     return plans
 
@@ -236,23 +235,26 @@ class RegisterCheck:
         if not number:
             return []
         self._checked_ns += passed_ns if number == count else number * PERIOD_NS // count
-        now, self._queue = self._queue[:number], self._queue[number:] + self._queue[:number]
+        due_cpus, self._queue = self._queue[:number], self._queue[number:] + self._queue[:number]
         taken_cpus: dict[frozenset[str], tuple[list[int], int]] = {}
         returned: dict[frozenset[str], list[int]] = {}
         """By keys of counters that were taken, or returned: the CPUs."""
-        for cpu in now:
+        for cpu in due_cpus:
             state, start_ns = self._cpus[cpu], raw_ns()
             if (verdict := self._programmer.check(cpu)) is None:
                 continue
             keys, message = frozenset(verdict[0]), verdict[1]
             if message:
                 self.warnings.append(message)
-            if lost := keys - state.taken_keys:
-                cpus, since_ns = taken_cpus.get(lost, ([], state.last_good_ns))
-                taken_cpus[lost] = ([*cpus, cpu], min(since_ns, state.last_good_ns))
-            if ours := state.taken_keys - keys:
-                returned.setdefault(ours, []).append(cpu)
-                state.invalid_until_ns = {**state.invalid_until_ns, **dict.fromkeys(ours, raw_ns())}
+            if lost_keys := keys - state.taken_keys:
+                cpus, since_ns = taken_cpus.get(lost_keys, ([], state.last_good_ns))
+                taken_cpus[lost_keys] = ([*cpus, cpu], min(since_ns, state.last_good_ns))
+            if returned_keys := state.taken_keys - keys:
+                returned.setdefault(returned_keys, []).append(cpu)
+                state.invalid_until_ns = {
+                    **state.invalid_until_ns,
+                    **dict.fromkeys(returned_keys, raw_ns()),
+                }
             state.taken_keys = keys
             if not keys:
                 state.last_good_ns = start_ns
@@ -330,6 +332,6 @@ class MsrSource:
 
     def _warnings(self, texts: Sequence[str]) -> list[Note]:
         """Returns a warning note for each text that was not reported before."""
-        new = list(dict.fromkeys(text for text in texts if text not in self._reported))
-        self._reported.update(new)
-        return [Note("warning", raw_ns(), data={"text": text}) for text in new]
+        new_texts = list(dict.fromkeys(text for text in texts if text not in self._reported))
+        self._reported.update(new_texts)
+        return [Note("warning", raw_ns(), data={"text": text}) for text in new_texts]

@@ -100,13 +100,13 @@ def cpu_readings(kind: CpuKind, device: Registers) -> Readings:
     else:
         readings.append(Missing("modulation", "CPUID does not report clock modulation"))
     if not cpuid.has_feature(kind.leaves, "hwp"):
-        why = "CPUID does not report HWP"
+        reason = "CPUID does not report HWP"
     elif not (register_content(device, HWP_ENABLE) or 0) & 1:
-        why = f"{msr.register_name(HWP_ENABLE)} does not show that HWP is on"
+        reason = f"{msr.register_name(HWP_ENABLE)} does not show that HWP is on"
     else:
         fields = HWP_FIELDS.items()
         return [*readings, *(_field(key, *field, 8) for key, field in fields)]
-    return [*readings, *(Missing(key, why) for key in HWP_FIELDS)]
+    return [*readings, *(Missing(key, reason) for key in HWP_FIELDS)]
 
 
 # --- a core or a package --------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def package_readings(kind: CpuKind, device: Registers) -> Readings:
     ]
     if uarch.vendor != INTEL:
         # AMD: the fastest P-state that firmware allows (0: no limit); the reason is unknown.
-        known = [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
-        return [*readings, *(known if uarch.events else [])]
+        pstate_readings = [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
+        return [*readings, *(pstate_readings if uarch.events else [])]
     readings.append(_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1))
     # The base clock of the config-TDP level in use; hello has that of the nominal level.
     level = (register_content(device, TDP_CONTROL) or 0) & 3
@@ -154,8 +154,8 @@ def _thermal_readings(kind: CpuKind, scope: Literal["core", "package"]) -> Readi
 
 def _limit_reason_readings(uarch: Uarch) -> Readings:
     if uarch.limits is None and uarch.name in TPMI_MODELS:
-        why = "they are in TPMI here, which Linux 6.11 and later show to root in debugfs"
-        return [Missing("limit_reasons", why)]
+        reason = "they are in TPMI here, which Linux 6.11 and later show to root in debugfs"
+        return [Missing("limit_reasons", reason)]
     if uarch.limits is None:
         return [_unknown_register("limit_reasons", uarch)]
     bits = dict(enumerate(uarch.limits.bit_names))
@@ -168,8 +168,8 @@ def _temperature_readings(uarch: Uarch, device: Registers) -> Readings:
         return [_unknown_register("temperature_c", uarch)]
     tjmax_c = (register_content(device, thermal.tjmax_msr) or 0) >> 16 & 0xFF
     if not tjmax_c:
-        why = f"{msr.register_name(thermal.tjmax_msr)} has no TjMax"
-        return [Missing("temperature_c", why)]
+        reason = f"{msr.register_name(thermal.tjmax_msr)} has no TjMax"
+        return [Missing("temperature_c", reason)]
     origin = f"TjMax {tjmax_c} °C, {msr.register_name(thermal.package_msr)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
     field = MsrField(thermal.package_msr, 16, 7, minuend=tjmax_c)
@@ -186,8 +186,8 @@ def _power_readings(uarch: Uarch, device: Registers) -> Readings:
         return [_unknown_register(key, uarch) for key in keys]
     units = register_content(device, rapl.unit_msr)
     if units is None:
-        why = f"{msr.register_name(rapl.unit_msr)}, which has its unit, cannot be read"
-        return [Missing(key, why) for key in keys]
+        reason = f"{msr.register_name(rapl.unit_msr)}, which has its unit, cannot be read"
+        return [Missing(key, reason) for key in keys]
     readings: Readings = []
     # RAPL counts energy in units of 2**-shift J, and throttled time in units of 2**-shift s.
     time_shift = units >> 16 & 0xF or DEFAULT_TIME_EXPONENT
@@ -201,13 +201,13 @@ def _power_readings(uarch: Uarch, device: Registers) -> Readings:
             readings.append(Reading(counter, register))
     if rapl.limits_msr is None:
         return [*readings, *(_unknown_register(key, uarch) for key in POWER_LIMITS)]
-    # A power limit that is disabled later becomes invalid then.
+    # A power limit becomes invalid when it is disabled later.
     word = register_content(device, rapl.limits_msr)
     for key, (name, first) in POWER_LIMITS.items():
         enable = first + LIMIT_ENABLE
         if word is not None and not word >> enable & 1:
-            why = f"it is off ({msr.register_name(rapl.limits_msr)} bit {enable})"
-            readings.append(Missing(key, why))
+            reason = f"it is off ({msr.register_name(rapl.limits_msr)} bit {enable})"
+            readings.append(Missing(key, reason))
         else:
             readings.append(_field(
                 key, name, rapl.limits_msr, first, LIMIT_BITS, enable=enable, unit="W",
@@ -229,17 +229,17 @@ it as a semaphore, so a byte with this bit is no ratio."""
 
 
 def turbo_table(
-    uarch: Uarch, read: Callable[[int], int | None], cpus: list[int] | None = None
+    uarch: Uarch, read_register: Callable[[int], int | None], cpus: list[int] | None = None
 ) -> wire.Turbo | Missing:
-    """Returns the turbo table of one core type, or the reason why there is none. `read` returns the
-    content of an MSR; None if it cannot be read."""
+    """Returns the turbo table of one core type, or the reason why there is none. `read_register`
+    returns the content of an MSR; None if it cannot be read."""
     turbo, bclk_hz = uarch.turbo, uarch.bclk_hz
     if turbo is None:
         return Missing("turbo", f"no register is known for it ({uarch.name})", None, cpus)
     if bclk_hz is None:
         return Missing("turbo", f"the bus clock is not known ({uarch.name})", None, cpus)
     needed = [turbo.ratio_msrs[0], *([] if turbo.count_msr is None else [turbo.count_msr])]
-    words = {register: read(register) for register in (*turbo.ratio_msrs, *needed)}
+    words = {register: read_register(register) for register in (*turbo.ratio_msrs, *needed)}
     for register in needed:
         if words[register] is None:
             return Missing("turbo", f"{msr.register_name(register)} cannot be read", None, cpus)

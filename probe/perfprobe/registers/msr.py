@@ -31,9 +31,9 @@ def open_device(root: Path, cpu: int, flags: int) -> int:
     path_fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in ("dev", "cpu", str(cpu), "msr"):
-            below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=path_fd)
+            child_fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=path_fd)
             os.close(path_fd)
-            path_fd = below
+            path_fd = child_fd
             if stat.S_ISLNK(os.fstat(path_fd).st_mode):
                 raise OSError(errno.ELOOP, LINK_TEXT)
         info = os.fstat(path_fd)
@@ -131,8 +131,8 @@ class Registers:
             raise self._trouble("written", register, error) from None
         held = self.read(register)
         if held != value:
-            now = f"holds {held:X}H after {value:X}H was written"
-            cause = f"CPU {self.cpu}: {register_name(register)} {now}"
+            outcome = f"holds {held:X}H after {value:X}H was written"
+            cause = f"CPU {self.cpu}: {register_name(register)} {outcome}"
             raise MsrError(cause, "writes are dropped here, so nothing can be programmed")
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class Registers:
 
     def _trouble(self, text: str, register: int, error: OSError) -> MsrError:
         code = error.errno or 0
-        where = f"CPU {self.cpu}: {register_name(register)}"
+        register_text = f"CPU {self.cpu}: {register_name(register)}"
         if code in {errno.ENXIO, errno.ENODEV}:
             return MsrError(
                 f"CPU {self.cpu} is offline",
@@ -150,61 +150,65 @@ class Registers:
                 code=code,
             )
         if code == errno.EIO:
-            why = "this CPU or its hypervisor does not have it, or not with this value"
-            return MsrError(f"{where} cannot be {text}", why, code=code)
-        return MsrError(f"{where} cannot be {text}", os.strerror(code), code=code)
+            reason = "this CPU or its hypervisor does not have it, or not with this value"
+            return MsrError(f"{register_text} cannot be {text}", reason, code=code)
+        return MsrError(f"{register_text} cannot be {text}", os.strerror(code), code=code)
 
 
-def _no_driver_error(root: Path, what: str, code: int) -> MsrError:
+def _no_driver_error(root: Path, effect: str, code: int) -> MsrError:
     """Returns the error if the msr driver is not loaded. It can be loaded if /lib/modules has it;
     a sysroot has no modules even if the kernel can load some."""
     modules = Path(f"/lib/modules/{identity.kernel_release()}")
     can_load = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
     if can_load or identity.virtualisation(root) is None:
         cause = "no /dev/cpu/N/msr: the msr module is not loaded"
-        return MsrError(cause, what, MODULE_FIX if can_load else f"{MODULE_FIX}, on the host", code)
-    return MsrError("no /dev/cpu/N/msr, and no msr module here to load", what, code=code)
+        return MsrError(
+            cause, effect, MODULE_FIX if can_load else f"{MODULE_FIX}, on the host", code
+        )
+    return MsrError("no /dev/cpu/N/msr, and no msr module here to load", effect, code=code)
 
 
 def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
     code = error.errno or 0
-    what = "no register can be read"
+    effect = "no register can be read"
     if code in {errno.ENOENT, errno.ENOTDIR}:
         if any(
             Path(f"{root}/dev/cpu/{n}/msr").exists()
             for n in files.numbered_entries(f"{root}/dev/cpu", "")
         ):
             cause = f"CPU {cpu} is offline or absent (no /dev/cpu/{cpu}/msr)"
-            return MsrError(cause, what, code=errno.ENODEV)
-        return _no_driver_error(root, what, code)
+            return MsrError(cause, effect, code=errno.ENODEV)
+        return _no_driver_error(root, effect, code)
     if code in {errno.EACCES, errno.EPERM}:
         if identity.is_in_user_namespace(root):
             cause = f"/dev/cpu/{cpu}/msr needs root outside this user namespace"
-            return MsrError(cause, what, "start perftop outside of it", code)
+            return MsrError(cause, effect, "start perftop outside of it", code)
         cause = f"/dev/cpu/{cpu}/msr needs root (CAP_SYS_RAWIO)"
-        return MsrError(cause, what, ROOT_FIX, code)
+        return MsrError(cause, effect, ROOT_FIX, code)
     if code in {errno.ENXIO, errno.ENODEV}:
-        return MsrError(f"CPU {cpu} is offline", what, code=code)
+        return MsrError(f"CPU {cpu} is offline", effect, code=code)
     if code == errno.EMFILE:
-        return MsrError("too many open files", what, "raise `ulimit -n`", code)
-    why = error.strerror or error
-    return MsrError(f"{root / f'dev/cpu/{cpu}/msr'} cannot be opened: {why}", what, code=code)
+        return MsrError("too many open files", effect, "raise `ulimit -n`", code)
+    reason = error.strerror or error
+    return MsrError(f"{root / f'dev/cpu/{cpu}/msr'} cannot be opened: {reason}", effect, code=code)
 
 
 def _write_trouble(root: Path, error: OSError) -> MsrError:
     """Returns the error for a write that the kernel refuses. The errno is the same for lockdown and
     for allow_writes; the kernel's files show which of them is the reason."""
     code = error.errno or 0
-    what = "registers can be read, not programmed"
+    effect = "registers can be read, not programmed"
     if code == errno.EBADF:
-        return MsrError("the register file was opened for reading", what, code=code)
+        return MsrError("the register file was opened for reading", effect, code=code)
     allowed = files.read_word(f"{root}/sys/module/msr/parameters/allow_writes")
     if allowed == "off":
         fix = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
-        return MsrError("the kernel refuses writes to MSRs (msr.allow_writes=off)", what, fix, code)
+        return MsrError(
+            "the kernel refuses writes to MSRs (msr.allow_writes=off)", effect, fix, code
+        )
     locked = files.read_text(f"{root}/sys/kernel/security/lockdown")
     if "[integrity]" in locked or "[confidentiality]" in locked:
         fix = "boot without lockdown (Secure Boot turns it on), or use --source perf"
-        return MsrError("kernel lockdown refuses writes to MSRs", what, fix, code)
+        return MsrError("kernel lockdown refuses writes to MSRs", effect, fix, code)
     cause = "the kernel refuses writes to MSRs (lockdown or msr.allow_writes=off)"
-    return MsrError(cause, what, "use --source perf", code)
+    return MsrError(cause, effect, "use --source perf", code)

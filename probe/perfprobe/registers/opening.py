@@ -83,8 +83,8 @@ class RegisterSurvey:
         for kind in self.kinds:
             self.multipliers += model.multiplier_candidates(kind.uarch, kind.leaves, platform, hz)
             with self._open_first_cpu(kind) as device:
-                read = partial(register_content, device)
-                table = limits.turbo_table(kind.uarch, read, self.cpus(kind))
+                read_register = partial(register_content, device)
+                table = limits.turbo_table(kind.uarch, read_register, self.cpus(kind))
             if isinstance(table, Turbo):
                 self.turbo.append(table)
             else:
@@ -134,10 +134,10 @@ class RegisterSurvey:
 def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
     """Returns the rate of the TSC in an MSR. The first candidate that agrees with a measurement
     against CLOCK_MONOTONIC_RAW, and has a smaller error, is used; otherwise the measured rate."""
-    read = partial(device.read, msr.TSC)
-    tsc0, raw0, width0 = tsc_rate.narrowest_bracket(read, tsc_rate.raw_ns)
+    read_tsc = partial(device.read, msr.TSC)
+    tsc0, raw0, width0 = tsc_rate.narrowest_bracket(read_tsc, tsc_rate.raw_ns)
     time.sleep(tsc_rate.SPAN_S)
-    tsc1, raw1, width1 = tsc_rate.narrowest_bracket(read, tsc_rate.raw_ns)
+    tsc1, raw1, width1 = tsc_rate.narrowest_bracket(read_tsc, tsc_rate.raw_ns)
     elapsed = raw1 - raw0
     hz, error = (tsc1 - tsc0) / elapsed * 1e9, (width0 + width1) / 2 / elapsed
     for rate in candidates:

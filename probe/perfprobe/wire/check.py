@@ -102,17 +102,17 @@ def _check_cpu(row: Cpu) -> None:
         raise WireError(f"CPU {row.cpu}: an impossible number")
 
 
-def row_after_hotplug(note: Note, old: Cpu) -> Cpu:
+def row_after_hotplug(note: Note, old_row: Cpu) -> Cpu:
     """Returns the topology row of a CPU after a hotplug note. Without a valid row in the note, it
     is the old row with the new `online`."""
     report, online = note.data.get("row"), bool(note.data.get("online"))
     if isinstance(report, dict) and online:
         with contextlib.suppress(WireError):
-            row = asdict(old) | report | {"cpu": old.cpu, "online": True}
+            row = asdict(old_row) | report | {"cpu": old_row.cpu, "online": True}
             result = load(Cpu, row, "row")
             _check_cpu(result)
             return result
-    return replace(old, online=online)
+    return replace(old_row, online=online)
 
 
 def apply_hotplug(topology: dict[int, Cpu], note: Note) -> None:
@@ -172,9 +172,9 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
     """Makes a frame from a decoded map, faster than `load`, because most messages are frames. Skips
     blocks that hello did not announce; raises WireError for a block of another size."""
     seq, time_ns = body.get("seq"), body.get("time_ns")
-    lost, late = body.get("lost", 0), body.get("late", 0)
+    lost_count, late_count = body.get("lost", 0), body.get("late", 0)
     given, records = body.get("blocks"), body.get("records", {})
-    if not all(type(number) is int for number in (seq, time_ns, lost, late)):
+    if not all(type(number) is int for number in (seq, time_ns, lost_count, late_count)):
         raise WireError("frame: seq, time_ns, lost and late must be whole numbers")
     if not isinstance(given, dict) or not isinstance(records, dict):
         raise WireError(f"frame {seq}: blocks and records must be maps")
@@ -190,7 +190,7 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
         if len(head) not in heads or (len(valid), len(values)) != others:
             raise WireError(f"frame {seq}: block {name} does not have the size that hello gave")
         blocks[name] = Rows(head, valid, values)
-    frame = Frame(seq, time_ns, blocks, lost, late, records)  # type: ignore[arg-type]
+    frame = Frame(seq, time_ns, blocks, lost_count, late_count, records)  # type: ignore[arg-type]
     check_frame(frame)
     return frame
 

@@ -57,9 +57,11 @@ class _BlockRead:
 
     def stamps(self, row: int) -> tuple[int, int] | None:
         """Stamps before and after the read; None if the row is not usable."""
-        before, after, _, _, flags = self.head[row * wire.HEAD : (row + 1) * wire.HEAD]
+        begin_stamp, end_stamp, _, _, flags = self.head[row * wire.HEAD : (row + 1) * wire.HEAD]
         return (
-            (before, after) if flags & wire.ROW_SAMPLED and not flags & UNUSABLE_ROW_FLAGS else None
+            (begin_stamp, end_stamp)
+            if flags & wire.ROW_SAMPLED and not flags & UNUSABLE_ROW_FLAGS
+            else None
         )
 
 
@@ -103,8 +105,8 @@ class FrameLog:
 
     def read_until_after(self, stamp: int) -> None:
         """Reads frames until each row was read after the stamp, for at most MAX_WAIT_S."""
-        end = time.monotonic() + MAX_WAIT_S
-        while time.monotonic() < end:
+        deadline_s = time.monotonic() + MAX_WAIT_S
+        while time.monotonic() < deadline_s:
             self.read_ready_frames()
             names = self._reads_by_block
             if names and all(self._newest_stamp(name) >= stamp for name in names):
@@ -115,10 +117,10 @@ class FrameLog:
     def _newest_stamp(self, name: str) -> int:
         """Returns the stamp after which each usable row of the block was read at least once."""
         rows = range(self.hello.rows(self._blocks[name].scope))
-        newest: dict[int, int] = {}
+        newest_stamps: dict[int, int] = {}
         for table in self._reads_by_block[name][-RECENT_FRAMES:]:
-            newest |= {row: stamps[0] for row in rows if (stamps := table.stamps(row))}
-        return min(newest.values(), default=0)
+            newest_stamps |= {row: stamps[0] for row in rows if (stamps := table.stamps(row))}
+        return min(newest_stamps.values(), default=0)
 
     def advance(
         self, key: str, row: int, begin: int, end: int, *, inside: bool

@@ -57,9 +57,9 @@ def copy_memory(log: FrameLog) -> CopyRun:
         while time.monotonic() < end_s:
             bytearray(source)
             copied_bytes += COPY_BYTES
-        end = read_instant()[1]
-        log.read_until_after(end)
-        return CopyRun(begin, end, copied_bytes, cpu)
+        end_stamp = read_instant()[1]
+        log.read_until_after(end_stamp)
+        return CopyRun(begin, end_stamp, copied_bytes, cpu)
     raise Unavailable(f"selftest may not run on CPU {cpu}")
 
 
@@ -105,11 +105,11 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
 
 def rows_with_counter(log: FrameLog, key: str) -> list[int]:
     """Returns the rows of its block in which the counter has values: all, or one for each L3."""
-    every = range(log.rows(key))
+    all_rows = range(log.rows(key))
     if not key.startswith("l3_"):
-        return [*every]
+        return [*all_rows]
     having = log.counters[key].counter.cpus or ()
-    return [row for row in every if log.hello.topology[row].cpu in having]
+    return [row for row in all_rows if log.hello.topology[row].cpu in having]
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def report(
     hello = log.hello
     judged = [_judged_row(instrument, log, span, checks, others) for instrument in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
-    whole = asdict(hello)
-    machine = {key: whole[key] for key in plain}
+    hello_fields = asdict(hello)
+    machine = {key: hello_fields[key] for key in plain}
     machine |= {"cpus": len(hello.topology), "packages": len(hello.packages)}
     instruments = [
         *_source_rows(log, requested_source),
@@ -222,24 +222,24 @@ def _row(
 
 
 def _source_rows(log: FrameLog, requested_source: str) -> Iterator[dict[str, Any]]:
-    used, lacking = log.hello.source, {m.what: m for m in log.hello.missing}
+    used_source, lacking = log.hello.source, {m.what: m for m in log.hello.missing}
     yield _row("source os", "works", why="its counters are tested below")
-    if used == "perf":
+    if used_source == "perf":
         yield _row("source perf", "works", why="its counters are tested below")
-    elif used == "os" and requested_source != "os":
+    elif used_source == "os" and requested_source != "os":
         missing = lacking.get("ref") or lacking.get("cycles")
-        why = "the kernel's perf counts no cycles here" if missing is None else missing.why
-        yield _row("source perf", "not there", why=why, fix=missing.fix if missing else None)
+        reason = "the kernel's perf counts no cycles here" if missing is None else missing.why
+        yield _row("source perf", "not there", why=reason, fix=missing.fix if missing else None)
     else:
-        yield _row("source perf", "not tried", why=f"asked for: --source {used}")
-    if used == "msr":
+        yield _row("source perf", "not tried", why=f"asked for: --source {used_source}")
+    if used_source == "msr":
         yield _row("source msr", "works", why="its counters are tested below")
         return
     if not Path("/dev/cpu/0/msr").exists():
         yield _row("source msr", "not there", why="no /dev/cpu/*/msr", fix="sudo modprobe msr")
         return
-    why = "it programs counters, which is done only if asked for"
-    yield _row("source msr", "not tried", why=why, fix="perftop selftest --all --source msr")
+    reason = "it programs counters, which is done only if asked for"
+    yield _row("source msr", "not tried", why=reason, fix="perftop selftest --all --source msr")
 
 
 # --- instruments
@@ -250,29 +250,29 @@ def _judged_row(
     others: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     name = instrument.name
-    own = [c for c in checks if c.counter in instrument.keys and c.verdict != "not there"]
-    tested = {check.counter for check in own}
-    present = [key for key in instrument.keys if key in log.counters or key in tested]
-    if not present:  # hello may have the reason under one of several keys
+    own_checks = [c for c in checks if c.counter in instrument.keys and c.verdict != "not there"]
+    tested = {check.counter for check in own_checks}
+    present_keys = [key for key in instrument.keys if key in log.counters or key in tested]
+    if not present_keys:  # hello may have the reason under one of several keys
         reasons = {missing.what: missing for missing in reversed(log.hello.missing)}
-        found = (reasons.get(key) for key in (*instrument.keys, *instrument.reason_keys))
-        missing = next(filter(None, found), Missing(name, instrument.reason))
+        found_reasons = (reasons.get(key) for key in (*instrument.keys, *instrument.reason_keys))
+        missing = next(filter(None, found_reasons), Missing(name, instrument.reason))
         return _row(name, "not there", why=missing.why, fix=missing.fix)
-    results = (_measured_rate(log, key, span) for key in present if key in log.counters)
+    results = (_measured_rate(log, key, span) for key in present_keys if key in log.counters)
     measured = [result for result in results if result is not None]
-    against = [*_contradictions(present, own, measured, others)]
+    against = [*_contradictions(present_keys, own_checks, measured, others)]
     if against:
         keys = dict.fromkeys(key for keys, _ in against for key in keys)
-        why = "; ".join(text for _, text in against)
-        return _row(name, "wrong", counters=present, why=why, measured=measured, wrong=keys)
-    clear = any(check.verdict in {"trusted", "close"} for check in own)
-    if own and not clear:
-        why = "other tasks were running, so no known count could be checked"
-        return _row(name, "undecided", counters=present, why=why, measured=measured)
-    if not measured and not clear:
-        why = "it was not read twice during the test"
-        return _row(name, "undecided", counters=present, why=why)
-    return _row(name, "works", counters=present, measured=measured)
+        reason = "; ".join(text for _, text in against)
+        return _row(name, "wrong", counters=present_keys, why=reason, measured=measured, wrong=keys)
+    is_trusted = any(check.verdict in {"trusted", "close"} for check in own_checks)
+    if own_checks and not is_trusted:
+        reason = "other tasks were running, so no known count could be checked"
+        return _row(name, "undecided", counters=present_keys, why=reason, measured=measured)
+    if not measured and not is_trusted:
+        reason = "it was not read twice during the test"
+        return _row(name, "undecided", counters=present_keys, why=reason)
+    return _row(name, "works", counters=present_keys, measured=measured)
 
 
 def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
@@ -284,21 +284,21 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
         # Only the row of the CPU that copied memory.
         rows = [row for row in rows if topology[row].cpu == span.cpu]
     if counter.kind == "flags":
-        every = [steps for row in rows if (steps := log.advances(key, row, span.begin, span.end))]
-        if not every:
+        by_row = [steps for row in rows if (steps := log.advances(key, row, span.begin, span.end))]
+        if not by_row:
             return None
-        seen = [part for part, *polls in zip(counter.parts, *(s[1:] for s in every), strict=False)
+        seen = [part for part, *polls in zip(counter.parts, *(s[1:] for s in by_row), strict=False)
                 if any(polls)]  # fmt: skip
-        return {"counter": key, "values": [steps[0] for steps in every], "unit": "polls",
+        return {"counter": key, "values": [steps[0] for steps in by_row], "unit": "polls",
                 "bits": seen}  # fmt: skip
     if counter.kind == "gauge":
         values = [value for row in rows if (value := log.latest_value(key, row)) is not None]
         return {"counter": key, "values": values, "unit": counter.unit} if values else None
     rates = []
     for row in rows:
-        moved = log.advance(key, row, span.begin, span.end, inside=False)
-        if moved is not None and log.hello.tsc_hz is not None:
-            rates.append(moved.amount * log.hello.tsc_hz.hz / (moved.end - moved.begin))
+        advance = log.advance(key, row, span.begin, span.end, inside=False)
+        if advance is not None and log.hello.tsc_hz is not None:
+            rates.append(advance.amount * log.hello.tsc_hz.hz / (advance.end - advance.begin))
     unit = RATE_UNITS.get(counter.unit, f"{counter.unit}/s")
     return {"counter": key, "values": rates, "unit": unit} if rates else None
 
@@ -323,8 +323,8 @@ def _contradictions(
             yield (key,), f"{key} does not move while memory is copied"
     for row in others:
         if row["verdict"] == "too little" and (key := row["counter"]) in present_keys:
-            moved = sum(filter(None, row["moved"]))
-            yield (key,), f"{key}: {moved:.3g} B, but {row['at_least']:.3g} B were copied"
+            total_advance = sum(filter(None, row["moved"]))
+            yield (key,), f"{key}: {total_advance:.3g} B, but {row['at_least']:.3g} B were copied"
     total = {number["counter"]: sum(number["values"]) for number in measured}
     slots, parts = total.get("slots", 0.0), [total[key] for key in PART_KEYS if key in total]
     if slots > 0 and len(parts) == len(PART_KEYS) and abs(sum(parts) / slots - 1) > MAX_SLOTS_ERROR:
@@ -334,9 +334,9 @@ def _contradictions(
     if package > 0 and cores > 1.05 * package:
         text = f"cores take {cores:.1f} W, their packages {package:.1f} W"
         yield ("energy_core_j", "energy_j"), text
-    local, every = total.get("l3_local_bytes", 0.0), total.get("l3_memory_bytes", 0.0)
-    if every > 0 and local > 1.05 * every:
-        text = f"an L3 moves {local:.3g} B/s with its own node, and {every:.3g} B/s in all"
+    local, whole = total.get("l3_local_bytes", 0.0), total.get("l3_memory_bytes", 0.0)
+    if whole > 0 and local > 1.05 * whole:
+        text = f"an L3 moves {local:.3g} B/s with its own node, and {whole:.3g} B/s in all"
         yield ("l3_local_bytes", "l3_memory_bytes"), text
 
 
@@ -350,22 +350,22 @@ def _calibration_row(log: FrameLog, span: CopyRun) -> dict[str, Any]:
     row = next(i for i, cpu in enumerate(log.hello.topology) if cpu.cpu == span.cpu)
     key = next((k for k in ("any_thread", "one_thread", "distributed") if k in log.counters), "")
     if not key:
-        why = "no SMT event is counted, so there is nothing to calibrate"
-        return _row(name, "not there", why=why)
-    moved = log.advance(key, row, span.begin, span.end, inside=True)
-    if moved is None or moved.amount <= 0:
+        reason = "no SMT event is counted, so there is nothing to calibrate"
+        return _row(name, "not there", why=reason)
+    advance = log.advance(key, row, span.begin, span.end, inside=True)
+    if advance is None or advance.amount <= 0:
         return _row(name, "undecided", counters=[key], why=f"{key} was not read in that time")
-    factor = (moved.end - moved.begin) / moved.amount
+    factor = (advance.end - advance.begin) / advance.amount
     nearest = min(tick_factors(log, key), key=lambda candidate: abs(candidate - factor))
     measured = [{"counter": key, "values": [factor], "unit": "TSC ticks", "nearest": nearest}]
-    off = factor / nearest - 1
-    if abs(off) <= MAX_FACTOR_ERROR:
+    factor_error = factor / nearest - 1
+    if abs(factor_error) <= MAX_FACTOR_ERROR:
         return _row(name, "works", counters=[key], measured=measured)
-    if off > 0 and key != "any_thread":
-        why = "a sibling may have been at work, which this event does not count"
-        return _row(name, "undecided", counters=[key], why=why, measured=measured)
-    why = f"{key} takes {factor:.4g} TSC ticks a tick, {nearest:g} were expected"
-    return _row(name, "wrong", counters=[key], why=why, measured=measured, wrong=[key])
+    if factor_error > 0 and key != "any_thread":
+        reason = "a sibling may have been at work, which this event does not count"
+        return _row(name, "undecided", counters=[key], why=reason, measured=measured)
+    reason = f"{key} takes {factor:.4g} TSC ticks a tick, {nearest:g} were expected"
+    return _row(name, "wrong", counters=[key], why=reason, measured=measured, wrong=[key])
 
 
 def _turbo_row(log: FrameLog) -> dict[str, Any]:
@@ -373,8 +373,8 @@ def _turbo_row(log: FrameLog) -> dict[str, Any]:
     key, tables = "turbo_ceiling_hz", log.hello.turbo
     if not tables:
         missing = next((m for m in log.hello.missing if m.what == key), None)
-        why = "no table of turbo clocks is known here" if missing is None else missing.why
-        return _row("turbo ceiling", "not there", why=why, fix=missing.fix if missing else None)
+        text = "no table of turbo clocks is known here" if missing is None else missing.why
+        return _row("turbo ceiling", "not there", why=text, fix=missing.fix if missing else None)
     measured: list[dict[str, Any]] = [
         {"counter": table.origin, "values": [step.hz for step in table.steps], "unit": "Hz"}
         for table in tables
@@ -382,5 +382,5 @@ def _turbo_row(log: FrameLog) -> dict[str, Any]:
     wild = any(not 0.2e9 <= hz <= 10e9 for number in measured for hz in number["values"])
     if not wild:
         return _row("turbo ceiling", "works", counters=[key], measured=measured)
-    why = "a clock that no CPU has"
-    return _row("turbo ceiling", "wrong", counters=[key], why=why, measured=measured, wrong=[key])
+    text = "a clock that no CPU has"
+    return _row("turbo ceiling", "wrong", counters=[key], why=text, measured=measured, wrong=[key])

@@ -88,9 +88,9 @@ chain_instructions = lib.pp_known_chain
 def run_loop(kind: int, turns: int, marks: int) -> LoopRun:
     """Runs a loop in the calling thread: `turns` iterations before each of the marks."""
     c_marks = ffi.new("uint64_t[]", marks)
-    out: Any = ffi.new("pp_work_span *")
-    check_result(lib.pp_known_run(kind, turns, c_marks, marks, out))
-    return LoopRun(kind, turns, tuple(c_marks), _work_span(out))
+    span: Any = ffi.new("pp_work_span *")
+    check_result(lib.pp_known_run(kind, turns, c_marks, marks, span))
+    return LoopRun(kind, turns, tuple(c_marks), _work_span(span))
 
 
 def run_pattern(begin_ns: int, period_ns: int, work_ns: int, periods: int) -> list[WorkSpan]:
@@ -124,11 +124,11 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
     with ThreadPoolExecutor(len(work)) as pool:
         try:
             futures = {cpu: pool.submit(run, cpu, do) for cpu, do in work.items()}
-        except RuntimeError:  # no further thread can be started
+        except RuntimeError:  # the limit of threads is reached
             start_barrier.abort()
-            why = f"selftest needs {len(work)} threads, one for each CPU"
+            reason = f"selftest needs {len(work)} threads, one for each CPU"
             fix = REMEDIES[errno.EAGAIN]
-            raise Unavailable(f"{why}, and not all can be started; {fix}") from None
+            raise Unavailable(f"{reason}, and not all can be started; {fix}") from None
     results = {cpu: future.result() for cpu, future in futures.items() if not future.exception()}
     return {cpu: result for cpu, result in results.items() if result is not None}
 
@@ -192,15 +192,15 @@ def _run_chain(kind: int) -> ChainRun:
     """Runs the loop of this kind, and measures the latency of IMUL in units of ADD, which takes one
     cycle on every x86-64 CPU."""
     unit, product = (
-        min(_shortest_turn_ticks(each) for _ in range(3)) / chain_instructions(each)
-        for each in (ADD_LOOP, IMUL_LOOP)
+        min(_shortest_turn_ticks(kind_of_loop) for _ in range(3)) / chain_instructions(kind_of_loop)
+        for kind_of_loop in (ADD_LOOP, IMUL_LOOP)
     )
     ratio = product / unit
     span = run_loop(kind, TRIAL_TURNS[kind], TRIAL_MARKS).span
     turn_ns = max(1.0, span.cpu_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
     run = run_loop(kind, max(1, round(MARK_INTERVAL_NS / turn_ns)), MARKS_PER_RUN)
-    whole = round(ratio)
-    return ChainRun(run, whole if abs(ratio - whole) <= MAX_CYCLE_FRACTION else None)
+    whole_cycles = round(ratio)
+    return ChainRun(run, whole_cycles if abs(ratio - whole_cycles) <= MAX_CYCLE_FRACTION else None)
 
 
 def _shortest_turn_ticks(kind: int) -> float:
@@ -212,21 +212,21 @@ def _shortest_turn_ticks(kind: int) -> float:
 def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
     """Runs patterns of sleep and work on all CPUs at once, with different patterns on the first and
     the second CPU of a core."""
-    places = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
+    thread_by_cpu = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
     begin = time.monotonic_ns() + START_DELAY_NS
     work = {
         cpu: partial(run_pattern, begin + PATTERN_DELAY_NS[lp], PERIOD_NS, WORK_NS[lp], PERIODS)
-        for cpu, lp in places.items()
+        for cpu, lp in thread_by_cpu.items()
     }
-    before = disturbance.read_ticks()
+    ticks_before = disturbance.read_ticks()
     spans = run_pinned(work)
-    after = disturbance.read_ticks()
+    ticks_after = disturbance.read_ticks()
     busy = {
-        cpu: disturbance.seconds_of_ticks(before, after, cpu, disturbance.BUSY_FIELDS)
+        cpu: disturbance.seconds_of_ticks(ticks_before, ticks_after, cpu, disturbance.BUSY_FIELDS)
         for cpu in spans
     }
-    others = {cpu: _other_tasks_s(busy[cpu], own) for cpu, own in spans.items()}
-    return PatternRuns(spans, others)
+    other_tasks_s = {cpu: _other_tasks_s(busy[cpu], own_spans) for cpu, own_spans in spans.items()}
+    return PatternRuns(spans, other_tasks_s)
 
 
 def _other_tasks_s(busy_s: float | None, own_spans: Sequence[WorkSpan]) -> float:
@@ -234,6 +234,6 @@ def _other_tasks_s(busy_s: float | None, own_spans: Sequence[WorkSpan]) -> float
     was busy for `busy_s`, counts ticks, so two ticks and two standard deviations are added."""
     if busy_s is None:
         return math.inf
-    ours = sum(span.cpu_ns for span in own_spans) / 1e9
-    ticks = max(0.0, busy_s - ours) / TICK_S
+    own_s = sum(span.cpu_ns for span in own_spans) / 1e9
+    ticks = max(0.0, busy_s - own_s) / TICK_S
     return (ticks + 2 + 2 * math.sqrt(ticks)) * TICK_S

@@ -48,13 +48,13 @@ class PatternTicks:
 
 
 def pattern_ticks(
-    first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: CounterAdvance
+    first: Sequence[WorkSpan], second: Sequence[WorkSpan], advance: CounterAdvance
 ) -> PatternTicks:
-    """Returns the times of work of two patterns between the reads of `moved`."""
+    """Returns the times of work of two patterns between the reads of `advance`."""
     on0, on1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
     pairs = product(first, second)
     both = sum(max(0, min(a.end, b.end) - max(a.begin, b.begin)) for a, b in pairs)
-    return PatternTicks(moved.end - moved.begin, on0, on1, both)
+    return PatternTicks(advance.end - advance.begin, on0, on1, both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +79,33 @@ class PatternReads:
 
 def outcomes(log: FrameLog, runs: PatternRuns) -> Iterator[tuple[Check, Outcome]]:
     reads = PatternReads(log, runs)
-    for row, place in enumerate(log.hello.topology):
-        if place.cpu in runs.spans:
-            yield from _cpu_outcomes(reads, row, place.cpu)
+    for row, cpu_row in enumerate(log.hello.topology):
+        if cpu_row.cpu in runs.spans:
+            yield from _cpu_outcomes(reads, row, cpu_row.cpu)
     for row, cpus in enumerate(log.hello.cores):
         if len(cpus) == 2 and set(cpus) <= runs.spans.keys():
             yield from _core_outcomes(reads, row, (cpus[0], cpus[1]))
 
 
 def _cpu_outcomes(reads: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
-    spans, others = reads.runs.spans[cpu], reads.runs.other_tasks_s[cpu]
-    lost = reads.runs.lost_s(cpu)
+    spans, other_tasks_s = reads.runs.spans[cpu], reads.runs.other_tasks_s[cpu]
+    lost_s = reads.runs.lost_s(cpu)
     for check, asleep in ((IDLE_CHECK, True), (BUSY_CHECK, False), (STAT_CHECK, True)):
-        moved = reads.advance(check.counter, row)
-        if moved is None:
+        advance = reads.advance(check.counter, row)
+        if advance is None:
             continue
-        on = pattern_ticks(spans, (), moved)
-        whole = reads.seconds(on.total)
+        on = pattern_ticks(spans, (), advance)
+        total_s = reads.seconds(on.total)
         expected = reads.seconds(on.total - on.first if asleep else on.first)
-        measured = moved.amount
-        if check is STAT_CHECK and (waited := reads.advance("stat_iowait_s", row)):
-            measured += waited.amount  # the time in iowait is idle time, too
-        max_loss, max_gain = (others, lost) if asleep else (lost, others)
-        conclusive = reads.runs.is_conclusive([cpu], whole)
-        yield check, Outcome(cpu, expected, measured, whole, max_loss, max_gain, conclusive)
-    if (moved := reads.advance("ref", row)) is not None:
-        on = pattern_ticks(spans, (), moved)
-        yield REF_CHECK, _ticking_outcome(reads, [cpu], moved.amount, on.first, on.total)
+        measured = advance.amount
+        if check is STAT_CHECK and (iowait := reads.advance("stat_iowait_s", row)):
+            measured += iowait.amount  # time in iowait is also idle time
+        max_loss, max_gain = (other_tasks_s, lost_s) if asleep else (lost_s, other_tasks_s)
+        conclusive = reads.runs.is_conclusive([cpu], total_s)
+        yield check, Outcome(cpu, expected, measured, total_s, max_loss, max_gain, conclusive)
+    if (advance := reads.advance("ref", row)) is not None:
+        on = pattern_ticks(spans, (), advance)
+        yield REF_CHECK, _ticking_outcome(reads, [cpu], advance.amount, on.first, on.total)
 
 
 def _ticking_outcome(
@@ -125,22 +125,22 @@ def _core_outcomes(
     first, second = (reads.runs.spans[cpu] for cpu in cpus)
     doubt = reads.runs.disturbed_s(cpus)
     for i, key in enumerate(STATES):
-        if (moved := reads.advance(key, row)) is not None:
-            on = pattern_ticks(first, second, moved)
-            expected, whole = reads.seconds(on.states()[i]), reads.seconds(on.total)
-            clear = reads.runs.is_conclusive(cpus, whole)
-            outcome = Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, clear)
+        if (advance := reads.advance(key, row)) is not None:
+            on = pattern_ticks(first, second, advance)
+            expected, total_s = reads.seconds(on.states()[i]), reads.seconds(on.total)
+            is_clear = reads.runs.is_conclusive(cpus, total_s)
+            outcome = Outcome(cpus[0], expected, advance.amount, total_s, doubt, doubt, is_clear)
             yield TRACED_CHECKS[key], outcome
-    position = {place.cpu: i for i, place in enumerate(reads.log.hello.topology)}
+    position = {cpu_row.cpu: i for i, cpu_row in enumerate(reads.log.hello.topology)}
     for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
-            if (moved := reads.advance(key, position[cpu])) is not None:
-                on = pattern_ticks(first, second, moved)
+            if (advance := reads.advance(key, position[cpu])) is not None:
+                on = pattern_ticks(first, second, advance)
                 expected = expected_ticks(key, lp, on)
-                amounts = (moved.amount * factor for factor in tick_factors(reads.log, key))
+                amounts = (advance.amount * factor for factor in tick_factors(reads.log, key))
                 amount = min(amounts, key=lambda amount: abs(amount - expected))
-                both = (cpu, cpus[1 - lp])
-                yield check, _ticking_outcome(reads, both, amount, expected, on.total)
+                ordered_cpus = (cpu, cpus[1 - lp])
+                yield check, _ticking_outcome(reads, ordered_cpus, amount, expected, on.total)
 
 
 def expected_ticks(key: str, lp: int, ticks: PatternTicks) -> float:

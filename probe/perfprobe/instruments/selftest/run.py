@@ -116,7 +116,7 @@ def run(
     for checks, attempt in _tests(log, cpus):
         results.try_checks(checks, attempt)
     span = instruments.copy_memory(log)
-    others = instruments.counter_rows(log, span)
+    other_rows = instruments.counter_rows(log, span)
     results.add(working.RATE_CHECK, working.rate_outcomes(hello, begin, read_instant()))
     missing_by_key: dict[str, Missing] = {}
     for missing in hello.missing:
@@ -129,7 +129,7 @@ def run(
     unusable = [result.counter for result in all_results if result.verdict == "unusable"]
     extra_output: dict[str, Any] = {}
     if source_name is not None:
-        extra_output = instruments.report(log, span, all_results, others, source_name)
+        extra_output = instruments.report(log, span, all_results, other_rows, source_name)
     contradicted = instruments.wrong_instruments(extra_output.get("instruments", ()))
     return {
         "host": hello.host,
@@ -142,7 +142,7 @@ def run(
         "unchecked": [
             key for key in log.counters if key not in (*CHECKED_KEYS, "tsc", "stat_iowait_s")
         ],
-        "others": others,
+        "others": other_rows,
         "wrong": [*dict.fromkeys([*unusable, *contradicted])],
         **extra_output,
     }
@@ -179,6 +179,6 @@ def _resting_outcomes(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
 def paired_cpus(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int]]:
     """Returns the CPUs by core; CPUs without a sibling are paired with each other."""
     groups = [[cpu for cpu in core if cpu in set(cpus)] for core in cores]
-    alone = [group[0] for group in groups if len(group) == 1]
-    pairs = [alone[i : i + 2] for i in range(0, len(alone), 2)]
+    single_cpus = [group[0] for group in groups if len(group) == 1]
+    pairs = [single_cpus[i : i + 2] for i in range(0, len(single_cpus), 2)]
     return [group for group in groups if len(group) > 1] + pairs

@@ -77,10 +77,10 @@ class Result:
 
 
 def judge(check: Check, outcome: Outcome) -> Verdict:
-    error, own = abs(outcome.error), check.tolerance * outcome.scale
+    error, slack = abs(outcome.error), check.tolerance * outcome.scale
     if error <= check.tolerance:
         return "trusted" if outcome.conclusive else "disturbed"
-    if -outcome.max_loss - own <= outcome.measured - outcome.expected <= outcome.max_gain + own:
+    if -outcome.max_loss - slack <= outcome.measured - outcome.expected <= outcome.max_gain + slack:
         return "disturbed"
     return "close" if error <= CLOSE_FACTOR * check.tolerance else "unusable"
 
@@ -99,14 +99,14 @@ def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin
     """Returns the verdict of a check: that of the worst CPU that was not disturbed. `cpus` are the
     CPUs on which the check was tried."""
     by_cpu = {outcome.cpu: (judge(check, outcome), outcome) for outcome in tries}
-    clear = {cpu: found for cpu, found in by_cpu.items() if found[0] != "disturbed"}
-    silent = [cpu for cpu in cpus if cpu not in clear]
+    undisturbed = {cpu: result for cpu, result in by_cpu.items() if result[0] != "disturbed"}
+    silent = [cpu for cpu in cpus if cpu not in undisturbed]
     verdict, outcome = max(
-        (clear or by_cpu).values(),
-        key=lambda found: (VERDICT_RANK[found[0]], abs(found[1].error)),
+        (undisturbed or by_cpu).values(),
+        key=lambda result: (VERDICT_RANK[result[0]], abs(result[1].error)),
         default=NO_OUTCOME,
     )
-    alike = [cpu for cpu, found in by_cpu.items() if found[0] == verdict]
+    alike = [cpu for cpu, result in by_cpu.items() if result[0] == verdict]
     if outcome is None:
         return Result(
             check.counter, check.workload, "disturbed", origin, unit=check.unit,

@@ -39,9 +39,9 @@ def offset_outcomes(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check,
     """Checks the offset of each CPU's TSC from that of the first CPU, less its error."""
     for offset in timers.measure_offsets(cpus, MAX_TSC_STEP, tsc_hz):
         if offset.offset_ns is not None and offset.error_ns is not None:
-            least = max(0.0, abs(offset.offset_ns) - offset.error_ns) / 1e9
-            least = math.copysign(least, offset.offset_ns)
-            yield OFFSET_CHECK, Outcome(offset.cpu, 0.0, least, MAX_OFFSET_S)
+            min_offset_s = max(0.0, abs(offset.offset_ns) - offset.error_ns) / 1e9
+            min_offset_s = math.copysign(min_offset_s, offset.offset_ns)
+            yield OFFSET_CHECK, Outcome(offset.cpu, 0.0, min_offset_s, MAX_OFFSET_S)
 
 
 # --- counters of a busy CPU -----------------------------------------------------------------------
@@ -94,16 +94,16 @@ class LoopWindow:
             return None
         return result
 
-    def turns(self, moved: CounterAdvance) -> float | None:
-        return self.chain_run.run.turns_between(moved.begin, moved.end)
+    def turns(self, advance: CounterAdvance) -> float | None:
+        return self.chain_run.run.turns_between(advance.begin, advance.end)
 
-    def seconds(self, moved: CounterAdvance) -> float:
+    def seconds(self, advance: CounterAdvance) -> float:
         span = self.chain_run.run.span
-        return span.length_s * (moved.end - moved.begin) / (span.end - span.begin)
+        return span.length_s * (advance.end - advance.begin) / (span.end - span.begin)
 
     @property
     def lost_s(self) -> float:
-        """Seconds of the run in which the thread did not run; at what time is unknown."""
+        """Seconds of the run in which the thread did not run. When they occurred is unknown."""
         return self.chain_run.run.span.lost_s
 
 
@@ -136,8 +136,8 @@ def instructions_per_turn(window: LoopWindow) -> float:
 
 
 def cycles_per_turn(window: LoopWindow) -> float | None:
-    each = window.chain_run.cycles_per_instruction
-    return None if each is None else load.chain_instructions(window.chain_run.run.kind) * each
+    cycles = window.chain_run.cycles_per_instruction
+    return None if cycles is None else load.chain_instructions(window.chain_run.run.kind) * cycles
 
 
 def _constant_rate_measure(key: str) -> Measure:
@@ -152,7 +152,7 @@ def _constant_rate_measure(key: str) -> Measure:
         candidates = (ticks / factor for factor in tick_factors(window.log, key))
         expected = min(candidates, key=lambda value: abs(value - moved.amount))
         # A hypervisor or a limit on CPU time halts the counter; other tasks do not. All lost time
-        # may be of the first kind.
+        # may be due to the hypervisor.
         max_loss = window.lost_s / window.seconds(moved) * expected
         return Outcome(window.cpu, expected, moved.amount, expected, max_loss=max_loss)
 
@@ -187,17 +187,17 @@ def _user_outcome(window: LoopWindow) -> Outcome | None:
     have added all remaining time, and as much again by delaying the read. The kernel counts the
     loop as nice time if perftop was started by nice(1)."""
     span, log = window.chain_run.run.span, window.log
-    moved = log.advance("stat_user_s", window.row, span.begin, span.end, inside=False)
-    if moved is None:
+    advance = log.advance("stat_user_s", window.row, span.begin, span.end, inside=False)
+    if advance is None:
         return None
-    amount = moved.amount
+    amount = advance.amount
     if os.getpriority(os.PRIO_PROCESS, 0) > 0 and "stat_nice_s" in log.counters:
         nice = log.advance("stat_nice_s", window.row, span.begin, span.end, inside=False)
         amount += nice.amount if nice is not None else 0.0
     expected = span.cpu_ns / 1e9
     ticks = 2 * TICK_S
-    rest = window.seconds(moved) - expected + window.lost_s
-    return Outcome(window.cpu, expected, amount, expected, max_loss=ticks, max_gain=rest + ticks)
+    rest_s = window.seconds(advance) - expected + window.lost_s
+    return Outcome(window.cpu, expected, amount, expected, max_loss=ticks, max_gain=rest_s + ticks)
 
 
 CHECKS_BY_CODE: Mapping[int, Mapping[Check, Measure]] = {

@@ -109,7 +109,7 @@ def stat_columns() -> list[SimCounter]:
         return ns // STAT_NS
 
     system, iowait = _thousandth(Row.SYSTEM), _thousandth(Row.IOWAIT)
-    amounts: list[tuple[str, Callable[[Ints], Any]]] = [
+    count_functions: list[tuple[str, Callable[[Ints], Any]]] = [
         ("stat_user_s", lambda t: ticks(t[Row.BUSY] - system(t))),
         ("stat_nice_s", lambda t: 0 * t[Row.BUSY]),
         ("stat_system_s", lambda t: ticks(system(t) - system(t) // 8 - system(t) // 32)),
@@ -122,10 +122,10 @@ def stat_columns() -> list[SimCounter]:
     return [
         SimCounter(
             Counter(key, key[5:-2] + " time", "s", "/proc/stat", scale=0.01),
-            amount,
+            count,
             UPTIME_TICKS if key == "stat_idle_s" else 0,
         )
-        for key, amount in amounts
+        for key, count in count_functions
     ]
 
 
@@ -140,7 +140,7 @@ def slot_columns() -> list[SimCounter]:
     """Returns the counters of issue slots. They are fixed shares of the CPUs' work, so the true
     counts are known: an instruction needs one slot; of the other slots a tenth is lost in the front
     end, a twentieth to bad speculation, and the rest in the back end."""
-    amounts = {
+    count_functions = {
         "slots": lambda t: SLOTS_PER_CYCLE * t[Row.CYCLES] // 1000,
         "topdown_retiring": lambda t: t[Row.INSTRUCTIONS] // 1000,
         "topdown_bad_speculation": lambda t: _empty_slots(t) // 20_000,
@@ -148,15 +148,16 @@ def slot_columns() -> list[SimCounter]:
         "topdown_backend": lambda t: _empty_slots(t) * 17 // 20_000,
     }
     columns = [
-        SimCounter(Counter(key, key.replace("_", " "), "events", "sim"), amount)
-        for key, amount in amounts.items()
+        SimCounter(Counter(key, key.replace("_", " "), "events", "sim"), count)
+        for key, count in count_functions.items()
     ]
-    given = Counter("smt_contention", "slots given to the sibling", "cycles", "sim")
+    contention = Counter("smt_contention", "slots given to the sibling", "cycles", "sim")
     rate = hw.TSC_HZ // 100_000_000
     return [
         *columns,
         SimCounter(
-            given, lambda t: (t[Row.RUN] - t[Row.SMT]) * rate // 10 * SIBLING_SLOTS_PERCENT // 100
+            contention,
+            lambda t: (t[Row.RUN] - t[Row.SMT]) * rate // 10 * SIBLING_SLOTS_PERCENT // 100,
         ),
     ]
 
@@ -180,24 +181,24 @@ class CounterTable:
         self._first = np.stack(
             [np.uint64(c.first_value) + number * np.uint64(c.step_per_cpu) for c in columns], axis=1
         )
-        masks = [2**c.counter.bits - 1 for c in columns]  # the masks let counters wrap
+        masks = [2**c.counter.bits - 1 for c in columns]  # the masks make counters wrap
         self._mask = np.array(masks, np.uint64)
         self._valid = np.full(cpus, 2 ** len(columns) - 1, np.uint64)
         for i, column in enumerate(columns):
             if column.counter.cpus is not None:
-                without = np.ones(cpus, np.bool_)
-                without[column.counter.cpus] = False
-                self._valid[without] &= np.uint64(2**64 - 1 - 2**i)
+                lacks_counter = np.ones(cpus, np.bool_)
+                lacks_counter[column.counter.cpus] = False
+                self._valid[lacks_counter] &= np.uint64(2**64 - 1 - 2**i)
 
     def restart(self, cpus: NDArray[np.bool_]) -> None:
         """Sets the counters of these CPUs to zero."""
         self._first[cpus] = 0
 
     def values(self, totals: Ints) -> Words:
-        out = np.empty((totals.shape[1], len(self._columns)), np.int64)
+        counts = np.empty((totals.shape[1], len(self._columns)), np.int64)
         for i, column in enumerate(self._columns):
-            out[:, i] = column.count(totals)
-        return np.asarray((out.view(np.uint64) + self._first) & self._mask)
+            counts[:, i] = column.count(totals)
+        return np.asarray((counts.view(np.uint64) + self._first) & self._mask)
 
     def valid(self, sampled: NDArray[np.bool_]) -> Words:
         return np.where(sampled, self._valid, np.uint64(0))
@@ -227,8 +228,8 @@ class SimEvent:
     def count(self, totals: Ints, *, user: bool, kernel: bool) -> Ints:
         """Returns the count of each CPU from integrals (axes Row, CPU), in one ring or in both.
         Only cycles and instructions are counted by ring; other counts are all the kernel's."""
-        every, inside = totals[self.row], totals[_KERNEL.get(self.row, self.row)]
-        ring = inside if kernel else every - inside if user else every
+        all_totals, kernel_totals = totals[self.row], totals[_KERNEL.get(self.row, self.row)]
+        ring = kernel_totals if kernel else all_totals - kernel_totals if user else all_totals
         return np.asarray(ring * self.multiplier // self.divisor)
 
 
@@ -268,8 +269,8 @@ class SimEvents:
                 f"-e {hard[FREE_COUNTERS][0].name}: no counter is left for it; without "
                 "--no-multiplex the events take turns"
             )
-        why = "the hypervisor exposes no PMU"
-        self.missing = [Missing(request.key, why) for request, _ in hard] if guest else []
+        reason = "the hypervisor exposes no PMU"
+        self.missing = [Missing(request.key, reason) for request, _ in hard] if guest else []
         soft = [pair for pair in pairs if not pair[1].hardware]
         alone = len(hard) > FREE_COUNTERS
         counted = [] if guest else [[pair] for pair in hard] if alone else [hard]
@@ -307,8 +308,8 @@ def _columns(
 
 def _find_event(request: EventRequest) -> SimEvent:
     if request.pmu or request.catalogue_name not in _BY_NAME:
-        near = event_names.nearest_names(request.catalogue_name, _BY_NAME) or [*_BY_NAME]
+        similar = event_names.nearest_names(request.catalogue_name, _BY_NAME) or [*_BY_NAME]
         raise UsageError(
-            f"-e {request.name}: a simulated machine does not have it; try {', '.join(near)}"
+            f"-e {request.name}: a simulated machine does not have it; try {', '.join(similar)}"
         )
     return _BY_NAME[request.catalogue_name]

@@ -72,8 +72,8 @@ def parse_spec(text: str) -> Spec:
         raise UsageError(f"sim: smt={spec.smt}: a guest has no visible siblings: use smt=1")
     if scenario == "hybrid":
         if spec.packages != 1 or spec.smt != 2 or spec.cpus % 4:
-            why = "hybrid has one package, smt=2 on its P cores, and a multiple of 4 CPUs"
-            raise UsageError(f"sim: {why}")
+            reason = "hybrid has one package, smt=2 on its P cores, and a multiple of 4 CPUs"
+            raise UsageError(f"sim: {reason}")
     elif spec.cpus % (spec.packages * spec.smt):
         raise UsageError(
             f"sim: {spec.cpus} CPUs cannot be divided into {spec.packages} packages "
@@ -99,7 +99,7 @@ def _parse_speed(text: str) -> float | None:
         speed = float(text)
     except ValueError:
         speed = 0.0
-    if not 0.001 <= speed <= 1e6:  # also refuses nan
+    if not 0.001 <= speed <= 1e6:  # also rejects nan
         raise UsageError(f"sim: speed={text}: a number from 0.001 to 1000000, or max, was expected")
     return speed
 
@@ -200,7 +200,7 @@ class SimMachine:
             return Cpu(cpu, online=False)
         core = cpu % self.cores
         package = self.package(core)
-        within = core % self.package_cores
+        core_in_package = core % self.package_cores
         # the last L3 also has the cores that do not fill another one
         caches = max(1, self.package_cores // CORES_PER_L3)
         kind = None if not self.is_hybrid else "P" if core < self.p_cores else "E"
@@ -209,9 +209,9 @@ class SimMachine:
             online=True,
             package=package,
             die=0,
-            core=within,
+            core=core_in_package,
             thread=cpu // self.cores,
-            l3=package * caches + min(within // CORES_PER_L3, caches - 1),
+            l3=package * caches + min(core_in_package // CORES_PER_L3, caches - 1),
             node=package,
             type=kind,
             siblings=self.threads(core),

@@ -119,11 +119,11 @@ def _disturb_job(script: Script, job: Stage) -> None:
     """Adds a stage in which another program runs on the siblings of every fourth core."""
     machine = script.machine
     victims = list(range(0, machine.cores, 4))
-    others = [cpu for core in victims for cpu in machine.threads(core)[1:]]
-    if others:
+    sibling_cpus = [cpu for core in victims for cpu in machine.threads(core)[1:]]
+    if sibling_cpus:
         stage = script.add_stage(18, like=job)
         stage.run(victims, replace(LAMMPS, ipc=round(LAMMPS.ipc * (1 - LOST))))
-        stage.run(others, STREAM)
+        stage.run(sibling_cpus, STREAM)
         script.add_episode("neighbour", "sibling", victims, LOST)
 
 
@@ -266,15 +266,15 @@ def memory(script: Script) -> None:
     """Other programs saturate memory bandwidth twice, which slows down a job on its own cores."""
     machine = script.machine
     victims = range(0, machine.cores, 4)
-    others = [core for core in range(machine.cores) if core not in victims]
+    other_cores = [core for core in range(machine.cores) if core not in victims]
     alone = script.add_stage(9)
     alone.run(victims, LAMMPS)
     for seconds in (10, 6):
         slowed = script.add_stage(seconds, like=alone)
-        if others:
+        if other_cores:
             loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.72))
             slowed.run(victims, loser)
-            slowed.run(others, STREAM)
+            slowed.run(other_cores, STREAM)
             script.add_episode("neighbour", "memory", victims, 0.28)
         script.add_stage(6, like=alone)
 
@@ -326,8 +326,8 @@ def hotplug(script: Script) -> None:
     calm = script.add_stage(8)
     _add_mixed_loads(calm, 0)
     last_cpu = machine.cpus - 1
-    off = script.add_stage(8, like=calm)
-    off.online[last_cpu] = machine.cpus == 1  # Linux does not take its last CPU offline
+    offline_stage = script.add_stage(8, like=calm)
+    offline_stage.online[last_cpu] = machine.cpus == 1  # Linux does not take its last CPU offline
     if machine.cpus > 1:
         script.add_episode("offline", None, [last_cpu], None)
     script.add_stage(10, like=calm)

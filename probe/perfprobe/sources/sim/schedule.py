@@ -8,7 +8,7 @@ one pattern of involuntary halts. All times are integer ns and all rates integer
 however time is divided (int64 is enough for a month).
 
 Halts are removed by a change of variable: `unhalted_ns(x)` is the time for which the core was not
-halted in the first x ns of the cell. In that time, too, a CPU's work is one interval.
+halted in the first x ns of the cell. In that time, a CPU's work is still one interval.
 
 A slot is an element of an array of CPUs (see machine.py)."""
 
@@ -88,9 +88,9 @@ class ScheduleCells:
         """Returns the ns for which the core was not halted in the first x ns of the cell."""
         if not self.halt.any():
             return np.asarray(x + 0 * self.halt)
-        whole, rest = np.divmod(x, self.halt_period)
-        within = np.minimum(np.maximum(rest - self.halt_phase, 0), self.halt)
-        return np.asarray(x - whole * self.halt - within)
+        whole_periods, remainder = np.divmod(x, self.halt_period)
+        halted_ns = np.minimum(np.maximum(remainder - self.halt_phase, 0), self.halt)
+        return np.asarray(x - whole_periods * self.halt - halted_ns)
 
 
 _NAMES = tuple(field.name for field in fields(ScheduleCells))
@@ -104,33 +104,33 @@ def overlap(x: Any, first: Ints, last: Ints) -> Ints:
 def integrals(cells: ScheduleCells, x: Any) -> Ints:
     """Returns the integrals from the start of each cell to x (ns in the cell, by CPU or for all
     CPUs), with axes (Row, cell, thread, core)."""
-    out = np.zeros((len(Row), *cells.work_start.shape), np.int64)
+    sums = np.zeros((len(Row), *cells.work_start.shape), np.int64)
     x_run = cells.unhalted_ns(x)
     first, last = cells.unhalted_ns(cells.work_start), cells.unhalted_ns(cells.work_end)
-    run = out[Row.RUN] = overlap(x_run, first, last)
-    out[Row.SMT] = _smt_times(x_run, run, first, last)
-    cycles = np.multiply(run, cells.mhz, out=out[Row.CYCLES])
-    np.multiply(run, cells.instructions_per_us, out=out[Row.INSTRUCTIONS])
-    np.multiply(run, cells.kernel_cycles_per_us, out=out[Row.KERNEL_CYCLES])
-    np.multiply(run, cells.kernel_instructions_per_us, out=out[Row.KERNEL_INSTRUCTIONS])
+    run = sums[Row.RUN] = overlap(x_run, first, last)
+    sums[Row.SMT] = _smt_times(x_run, run, first, last)
+    cycles = np.multiply(run, cells.mhz, out=sums[Row.CYCLES])
+    np.multiply(run, cells.instructions_per_us, out=sums[Row.INSTRUCTIONS])
+    np.multiply(run, cells.kernel_cycles_per_us, out=sums[Row.KERNEL_CYCLES])
+    np.multiply(run, cells.kernel_instructions_per_us, out=sums[Row.KERNEL_INSTRUCTIONS])
     if cells.simd_level.any():
-        out[Row.LICENSE_1] = cycles * (cells.simd_level == 1)
-        out[Row.LICENSE_2] = cycles * (cells.simd_level == 2)
+        sums[Row.LICENSE_1] = cycles * (cells.simd_level == 1)
+        sums[Row.LICENSE_2] = cycles * (cells.simd_level == 2)
     busy = np.minimum(x, cells.poll_start) - np.minimum(x, cells.work_start)
-    out[Row.BUSY] = busy
-    np.multiply(busy, cells.kernel_permille, out=out[Row.SYSTEM])
-    out[Row.POLL] = overlap(x, cells.poll_start, cells.work_end)
-    out[Row.STEAL] = overlap(x, cells.work_end, cells.steal_end)
+    sums[Row.BUSY] = busy
+    np.multiply(busy, cells.kernel_permille, out=sums[Row.SYSTEM])
+    sums[Row.POLL] = overlap(x, cells.poll_start, cells.work_end)
+    sums[Row.STEAL] = overlap(x, cells.work_end, cells.steal_end)
     idle = (x - overlap(x, cells.work_start, cells.steal_end)) * cells.online
-    out[Row.IDLE] = idle
-    np.multiply(idle, cells.iowait_permille, out=out[Row.IOWAIT])
+    sums[Row.IDLE] = idle
+    np.multiply(idle, cells.iowait_permille, out=sums[Row.IOWAIT])
     falls = (cells.steal_end > cells.work_start) & (cells.steal_end < CELL_NS)
-    out[Row.ENTRIES] = falls & (x >= cells.steal_end)
-    out[Row.SMI] = (x >= cells.smi_end) & (cells.online > 0)
-    out[Row.ONLINE] = x * cells.online
-    np.multiply(run, cells.traffic_mbps, out=out[Row.TRAFFIC])
-    np.multiply(run, cells.miss_rate, out=out[Row.MISSES])
-    return out
+    sums[Row.ENTRIES] = falls & (x >= cells.steal_end)
+    sums[Row.SMI] = (x >= cells.smi_end) & (cells.online > 0)
+    sums[Row.ONLINE] = x * cells.online
+    np.multiply(run, cells.traffic_mbps, out=sums[Row.TRAFFIC])
+    np.multiply(run, cells.miss_rate, out=sums[Row.MISSES])
+    return sums
 
 
 def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
@@ -147,11 +147,11 @@ def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
     begins = np.take_along_axis(first, order, axis=1)
     ends = np.take_along_axis(last, order, axis=1)
     total = np.zeros_like(run)
-    covered = np.zeros_like(begins[:, :1])
+    covered_until = np.zeros_like(begins[:, :1])
     for i in range(threads):  # the union of all threads' work, as intervals without overlap
-        begin = np.maximum(begins[:, i : i + 1], covered)
-        covered = np.maximum(covered, ends[:, i : i + 1])
-        total += overlap(x_run, begin, np.maximum(begin, covered))
+        begin = np.maximum(begins[:, i : i + 1], covered_until)
+        covered_until = np.maximum(covered_until, ends[:, i : i + 1])
+        total += overlap(x_run, begin, np.maximum(begin, covered_until))
     return total
 
 
@@ -236,9 +236,9 @@ class Schedule:
         length = (slot["duty"] * 2 - slot["jitter"]) * (PER_MILLE_NS // 2) + spread
         length = np.minimum(np.maximum(length, 0), CELL_NS) * online
         if (slot["active"] < 1000).any():
-            windows, where = np.unique(number // WINDOW_CELLS, return_inverse=True)
+            windows, window_index = np.unique(number // WINDOW_CELLS, return_inverse=True)
             chance = (random_bits(self._seed, 1, windows, self._slots) & 0x3FF) * 1000 >> 10
-            length = np.where(chance[where] < slot["active"], length, 0)
+            length = np.where(chance[window_index] < slot["active"], length, 0)
         start = slot["start"] * PER_MILLE_NS + (
             (bits & 0xFFFF) * slot["wander"] * PER_MILLE_NS >> 16
         )
@@ -249,8 +249,8 @@ class Schedule:
         tables = self.tables
         bits = random_bits(self._seed, 2, number, self._cores)
         wobble = (bits & 0xFFFF) * (tables.wobble_mhz[stage] + 1) >> 16
-        every = tables.smi_every[stage]
-        smi = ((every > 0) & (number % np.maximum(every, 1) == 0))[:, None]
+        smi_period = tables.smi_every[stage]
+        smi = ((smi_period > 0) & (number % np.maximum(smi_period, 1) == 0))[:, None]
         period = np.where(smi, CELL_NS, tables.halt_period_ns[stage])
         halt = np.where(smi, SMI_NS, tables.halt_ns[stage])
         phase = ((bits >> 16) & 0xFFFF) * (period - halt) >> 16
@@ -290,8 +290,8 @@ class ScheduleCursor:
         for cell in range(self._done, int(times.max()) // CELL_NS + 1):
             x = np.minimum(np.maximum(times - cell * CELL_NS, 0), CELL_NS).reshape(shape)
             index = cell - self._first
-            inside = index < self._schedule.chunk
-            part = self._cells.cell(index) if inside else self._schedule.cells(cell, 1)
+            is_loaded = index < self._schedule.chunk
+            part = self._cells.cell(index) if is_loaded else self._schedule.cells(cell, 1)
             total = total + integrals(part, x).reshape(len(Row), -1)
         return total
 
@@ -336,11 +336,11 @@ class Lateness:
         """Returns, for each CPU in the sample with this number: lateness and length of the read in
         ns, and the flag ROW_WIDE if the read was interrupted."""
         bits = random_bits(self._seed, 4, np.array([number]), self._cpus)[0]
-        late = USUAL_LATE_NS + self._habit + bits % 6_000
+        late_ns = USUAL_LATE_NS + self._habit + bits % 6_000
         rare = (bits >> 16) & 0xFF
-        late += np.where(rare == 0, (bits >> 24) % LONG_LATE_NS, 0)
+        late_ns += np.where(rare == 0, (bits >> 24) % LONG_LATE_NS, 0)
         if self._late_ns:
-            late += (bits >> 24) % self._late_ns
+            late_ns += (bits >> 24) % self._late_ns
         wide = ((bits >> 37) & 0x1FF) == 0
         width = np.where(wide, INTERRUPTED_READ_NS, READ_NS + (bits >> 40) % 250 * 4)
-        return np.minimum(late, self._max_late_ns), width, np.where(wide, ROW_WIDE, 0)
+        return np.minimum(late_ns, self._max_late_ns), width, np.where(wide, ROW_WIDE, 0)

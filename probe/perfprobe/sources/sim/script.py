@@ -209,8 +209,8 @@ class Script:
         """Adds an episode that lasts for the last `stages` stages, unless `cpus` is empty."""
         if not cpus:
             return
-        end, lasted = self.length_s, sum(stage.seconds for stage in self.stages[-stages:])
-        times = round(end - lasted, 6), round(end, 6)
+        end, length_s = self.length_s, sum(stage.seconds for stage in self.stages[-stages:])
+        times = round(end - length_s, 6), round(end, 6)
         self.episodes.append(ScriptedEpisode(kind, cause, list(cpus), *times, depth, watch))
 
     def add_climb(self, goal: Stage, cores: Sequence[int]) -> None:
@@ -251,11 +251,11 @@ class Tables:
     def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
         """Returns packages' temperatures in °C at each stage's start, once the script repeats."""
         first = np.empty_like(self.target_c)
-        now = self.target_c[-1]
+        start_c = self.target_c[-1]
         for _ in range(2):
             for i, count in enumerate(cells):
-                first[i] = now
-                now = approach_exponentially(now, self.target_c[i], count / CELLS_PER_S)
+                first[i] = start_c
+                start_c = approach_exponentially(start_c, self.target_c[i], count / CELLS_PER_S)
         return first
 
     def stage_of(self, cells: Ints) -> Ints:
@@ -268,7 +268,7 @@ class Tables:
 
 
 def approach_exponentially(
-    now: NDArray[np.float64], target: NDArray[np.float64], seconds: float
+    start: NDArray[np.float64], target: NDArray[np.float64], seconds: float
 ) -> NDArray[np.float64]:
-    """Returns the temperature `seconds` after `now`, with a time constant of 1.5 s."""
-    return np.asarray(target + (now - target) * np.exp(-seconds / 1.5))
+    """Returns the temperature `seconds` after `start`, with a time constant of 1.5 s."""
+    return np.asarray(target + (start - target) * np.exp(-seconds / 1.5))

@@ -96,9 +96,9 @@ class PackageCounters:
         out[:, 4 + LIMIT_BITS] = hw.PL1_MW
         if self._machine.is_hybrid:
             out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
-        moved = np.zeros(self._machine.packages, np.int64)  # traffic in bytes by package
-        np.add.at(moved, self._package_of_core, totals[Row.TRAFFIC] // 1000)
-        lines, written = moved // LINE_BYTES, moved // (LINE_BYTES * LINES_PER_WRITE)
+        traffic = np.zeros(self._machine.packages, np.int64)  # traffic in bytes by package
+        np.add.at(traffic, self._package_of_core, totals[Row.TRAFFIC] // 1000)
+        lines, written = traffic // LINE_BYTES, traffic // (LINE_BYTES * LINES_PER_WRITE)
         dram_nj = 3 * time_ns + lines * (LINE_BYTES // 2)  # 3 W, and half a nJ for each byte
         out[:, -3] = (dram_nj * 32 // 1_953_125) & (2**32 - 1)
         out[:, -2] = (TRAFFIC_FIRST + lines - written) & (2**TRAFFIC_BITS - 1)

@@ -131,13 +131,13 @@ class SimSource:
         self._lateness = Lateness(
             machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns
         )
-        own = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
+        probe_time = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
         if machine.guest:
             columns, shared = shared_blocks.guest_columns(), [shared_blocks.machine_block()]
         else:
             columns = cpu_columns(machine, spec.scenario == "license")
             columns += slot_columns() if spec.slots and machine.smt == 2 else []
-            shared = [package_block(machine), Block("machine", "machine", [own])]
+            shared = [package_block(machine), Block("machine", "machine", [probe_time])]
         stat = stat_columns()
         self._cpu_counters = CounterTable(columns, machine.cpus)
         self._stat = CounterTable(stat, machine.cpus)
@@ -149,8 +149,8 @@ class SimSource:
         if events is not None:
             chosen = SimEvents(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
         self._chosen = [] if chosen is None else chosen.tables
-        more = [] if chosen is None else chosen.blocks
-        blocks = [block("cpu", columns), *more, block("stat", stat), *shared]
+        event_blocks = [] if chosen is None else chosen.blocks
+        blocks = [block("cpu", columns), *event_blocks, block("stat", stat), *shared]
         self._watched = None if watch is None else SimWatchedJob(self._schedule, watch)
         topology = [machine.row(cpu) for cpu in range(machine.cpus)]
         selected = None if cpus is None else cpu_sets.select(cpus, topology)
@@ -193,9 +193,9 @@ class SimSource:
             count = min(max(count, self._batches.max_rounds), self._due_frames(self._spec.speed))
         messages: list[Frame | Note] = []
         for _ in range(count):
-            whole = self._number == self._batches.last_round(self._number)
-            messages += self._sample(whole=whole)
-            if whole:
+            is_batch_end = self._number == self._batches.last_round(self._number)
+            messages += self._sample(is_batch_end=is_batch_end)
+            if is_batch_end:
                 self._batches.mark_drained(self._number - 1)
         return messages
 
@@ -211,17 +211,17 @@ class SimSource:
     def close(self) -> None:
         self._closed = True
 
-    def _sample(self, *, whole: bool) -> list[Frame | Note]:
-        """Returns the next frame, after notes if there are any. With `whole`, the frame has the
-        block that a real machine reads once a batch."""
+    def _sample(self, *, is_batch_end: bool) -> list[Frame | Note]:
+        """Returns the next frame, after notes if there are any. With `is_batch_end`, the frame has
+        the block that a real machine reads once a batch."""
         time_ns = self._number * self._sample_ns
         tables = self._schedule.tables
         stage = tables.stages.index(time_ns)
         online = tables.online[stage, : self._machine.cpus] > 0
-        late, width, wide = self._lateness.lateness_of(self._number)
+        late_ns, width, wide = self._lateness.lateness_of(self._number)
         times = np.full(self._machine.slots, time_ns, np.int64)
         # Counters have their values at the middle of the read.
-        times[: self._machine.cpus] += late + width // 2
+        times[: self._machine.cpus] += late_ns + width // 2
         if self._watched is not None and self._number:
             self._watched.add_ended_stages(self._cursor, time_ns - self._sample_ns, time_ns)
         totals = self._cursor.at_times(time_ns, times)[:, : self._machine.cpus]
@@ -229,7 +229,7 @@ class SimSource:
         notes = self._hotplug(time_ns, online, totals, rebased)
         flags = np.where(online, ROW_SAMPLED + wide, ROW_OFFLINE) + ROW_REBASED * rebased
         flags = np.where(self._selected_cpus | ~online, flags, 0)
-        cpu_head = self._head(time_ns, late, width, flags).tobytes()
+        cpu_head = self._head(time_ns, late_ns, width, flags).tobytes()
         sampled, gains = online & self._selected_cpus, totals - self._base
         own = {
             name: Rows(cpu_head, bank.valid(sampled).tobytes(), bank.values(gains).tobytes())
@@ -245,7 +245,7 @@ class SimSource:
             values = self._packages.values(time_ns, self._sample_ns, totals)
             valid = np.full(len(values), np.uint64(2 ** values.shape[1] - 1))
             blocks["package"] = Rows(head, valid.tobytes(), values.tobytes())
-        if whole:
+        if is_batch_end:
             blocks["machine"] = self._machine_row(time_ns, head, stage, totals)
         records = self._records(time_ns, stage, totals)
         if self._watched is not None:
@@ -255,12 +255,12 @@ class SimSource:
         self._number += 1
         return [*notes, frame]
 
-    def _head(self, time_ns: int, late: Ints, width: Ints, flags: Ints) -> Ints:
-        begin = self._raw_ns + time_ns + late
-        head = np.zeros((len(late), HEAD), np.int64)
+    def _head(self, time_ns: int, late_ns: Ints, width: Ints, flags: Ints) -> Ints:
+        begin = self._raw_ns + time_ns + late_ns
+        head = np.zeros((len(late_ns), HEAD), np.int64)
         head[:, 0] = tsc(begin) + self._lateness.offset
         head[:, 1] = tsc(begin + width) + self._lateness.offset
-        head[:, 2] = late
+        head[:, 2] = late_ns
         head[(flags & ROW_SAMPLED) == 0] = 0
         head[:, 4] = flags
         return head
@@ -288,8 +288,8 @@ class SimSource:
         values = np.array([time.process_time_ns()], np.uint64)
         if self._machine.guest:
             load = self._load.values_at(time_ns / 1e9, stage)
-            waited = np.array([pressure(time_ns) for pressure in self._pressures_us], np.uint64)
-            values = np.concatenate((values, waited, load, shared_blocks.interrupt_totals(totals)))
+            stalls = np.array([pressure(time_ns) for pressure in self._pressures_us], np.uint64)
+            values = np.concatenate((values, stalls, load, shared_blocks.interrupt_totals(totals)))
         valid = np.array([2 ** len(values) - 1], np.uint64)
         return Rows(head, valid.tobytes(), values.tobytes())
 
@@ -304,8 +304,8 @@ class SimSource:
         if stage != last_stage:
             names, last_names = ([[task.comm for task in cpu] for cpu in tasks[number]]
                                  for number in (stage, last_stage))  # fmt: skip
-            same = [a == b for a, b in zip(names, last_names, strict=True)]
-            base = np.where(same[: self._machine.cpus], base, self._last)
+            is_same = [a == b for a, b in zip(names, last_names, strict=True)]
+            base = np.where(is_same[: self._machine.cpus], base, self._last)
         span_ns = time_ns - since_ns
         if since_ns and span_ns < TASK_SCAN_NS:  # the first record is sent at once
             self._last_scan = since_ns, stage, base

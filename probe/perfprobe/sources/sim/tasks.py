@@ -124,9 +124,9 @@ class SimWatchedJob:
     def record(self, stage: int, totals: Ints, online: NDArray[np.bool_]) -> dict[str, Any]:
         self._add(stage, totals)
         cpus = self._job.shape[1]
-        places = np.argwhere(self._job[stage] & online[:, None]).tolist()
+        job_tasks = np.argwhere(self._job[stage] & online[:, None]).tolist()
         threads: dict[str, list[object]] = {}
-        for cpu, place in places[:MAX_THREADS]:
+        for cpu, place in job_tasks[:MAX_THREADS]:
             pid = pid_of(cpu, place, cpus)
             comm = self._schedule.tables.tasks[stage][cpu][place].comm
             run, wait, voluntary = self._sums[:, cpu, place].tolist()
@@ -134,16 +134,16 @@ class SimWatchedJob:
             threads[str(pid)] = [
                 pid, comm, cpu, run // 1000, wait // 1000, voluntary, preempted,
             ]  # fmt: skip
-        return {"watched": {"threads": threads, "more": len(places[MAX_THREADS:])}}
+        return {"watched": {"threads": threads, "more": len(job_tasks[MAX_THREADS:])}}
 
     def _add(self, stage: int, totals: Ints) -> None:
         # CPUs are sampled a little late, so the last totals may be after the end of the stage.
         cpus = self._last.shape[1]
-        now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], :cpus, None], self._last)
-        worked, slept = now - self._last
+        present_totals = np.maximum(totals[[Row.BUSY, Row.ENTRIES], :cpus, None], self._last)
+        work_ns, sleep_count = present_totals - self._last
         parts, waits, job = self._parts[stage], self._waits[stage], self._job[stage]
-        self._sums += np.stack((worked * parts, worked * waits, slept * job))
-        self._last = now
+        self._sums += np.stack((work_ns * parts, work_ns * waits, sleep_count * job))
+        self._last = present_totals
 
 
 TaskTable = Sequence[Sequence[Sequence[TaskShare]]]

@@ -59,19 +59,19 @@ def truth(
 
 def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
     cursor = ScheduleCursor(schedule)
-    before = cursor.up_to(0)
+    totals_before = cursor.up_to(0)
     for t0 in range(0, duration_ns, SECOND):
         t1 = min(t0 + SECOND, duration_ns)
-        after = cursor.up_to(t1)
-        totals, before = after - before, after
+        totals_after = cursor.up_to(t1)
+        totals, totals_before = totals_after - totals_before, totals_after
         times = {"start": t0 / SECOND, "end": t1 / SECOND}
         for core in range(schedule.machine.cores):
             yield _core_truth(schedule.machine, core, totals, t1 - t0, times)
         for cpu in range(schedule.machine.cpus):
             yield {"type": "cpu", "cpu": cpu, **times, **_cpu_truth(totals[:, cpu], t1 - t0)}
         for package in range(0 if schedule.machine.guest else schedule.machine.packages):
-            moved = totals[Row.TRAFFIC, schedule.machine.package_cpus(package)].sum() / 1000
-            rate = float(moved) * SECOND / (t1 - t0)
+            traffic = totals[Row.TRAFFIC, schedule.machine.package_cpus(package)].sum() / 1000
+            rate = float(traffic) * SECOND / (t1 - t0)
             yield {
                 "type": "package",
                 "package": package,
