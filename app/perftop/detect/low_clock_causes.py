@@ -165,7 +165,7 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     def is_at_limit(key: str) -> bool:
         return mean(key) > 0 and counts.watts >= MIN_LIMIT_SHARE * mean(key)
 
-    power_limit = _verdict(POWER_LIMITS[is_at_limit("power_limit2_w")], counted=False)
+    power_limit = POWER_LIMITS[is_at_limit("power_limit2_w")]
     # The active limits, most frequent first. A clue may show that power is limited without showing
     # by which limit.
     active = [(clue, share) for clue, share in counts.clue_shares() if share >= clue.min_share]
@@ -185,11 +185,11 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     if sum(share for key in WIDE_SIMD_COUNTERS if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
         yield _verdict("license", counted=not case.is_scaled)
     if some_power_limit and not limits:
-        yield power_limit
+        yield _verdict(power_limit, counted=False)
     # Some CPU models count throttled time only for power.
     throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
     if is_at_limit("power_limit_w") or is_at_limit("power_limit2_w") or throttled:
-        yield power_limit
+        yield _verdict(power_limit, counted=False)
     # A power-saving EPP is a cause only if limit reasons are polled and there was none.
     saving = mean("hwp_epp") >= MIN_SAVING_EPP and counts.polls("limit_reasons") > 0
     if mean("hwp_max") < mean("hwp_highest") or saving:
