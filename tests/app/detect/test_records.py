@@ -231,6 +231,15 @@ def test_an_episode_ends_when_the_quota_is_removed() -> None:
     assert result.end_ns == 2 * PER_S * SAMPLE_NS
 
 
+def test_stops_are_seen_from_the_second_record_of_a_new_quota_on() -> None:
+    job = Limited()
+    for quota in (False, False, True, True, True):
+        job.limit(stopped_share=0.5, quota=quota)
+    (result,) = job.episodes("quota")
+    assert result.start_ns == 3 * PER_S * SAMPLE_NS
+    assert result.depth == pytest.approx(0.5, abs=0.01)
+
+
 def test_no_task_is_blamed_for_waits_caused_by_a_quota() -> None:
     job = Limited(watch="web")
     for _ in range(4):
