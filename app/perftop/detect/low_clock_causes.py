@@ -80,8 +80,8 @@ class LimitClue(NamedTuple):
 
 
 PLR_CAUSES = {
-    **{f"POWER_{of}_PL{n}_{by}": f"power-pl{n}" for of in ("PKG", "PLATFORM") for n in (1, 2)
-       for by in ("MSR_TPMI", "MMIO", "PCS")},
+    **{f"POWER_{unit}_PL{n}_{source}": f"power-pl{n}"
+       for unit in ("PKG", "PLATFORM") for n in (1, 2) for source in ("MSR_TPMI", "MMIO", "PCS")},
     "PLATFORM_PROCHOT": "prochot", "PLATFORM_HOT_VR": "vr", "CURRENT_MTPMAX": "current",
     "THERMAL_PER_CORE": "thermal", "MISC_PCS_PSTATE": "policy", "POWER_FAST_RAPL": UNKNOWN_POWER,
     "CURRENT": "current", "POWER": UNKNOWN_POWER, "THERMAL": "thermal",

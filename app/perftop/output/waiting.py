@@ -388,7 +388,7 @@ def _awaited_tasks(
         names = [f"{name}[{pid}]"]
         names += [f"{len(rivals.neighbours) - 1} more"] if rivals.neighbours[1:] else []
         awaited_tasks += names if rivals.are_members else [join_words(names)]
-    if not awaited_tasks and rivals.others_explain:  # Each of them ran too little to be named.
+    if not awaited_tasks and rivals.others_explain:  # each ran too little to be named
         return "many other tasks", [f"{len(rivals.ran_s)} other tasks"]
     return culprit, awaited_tasks
 

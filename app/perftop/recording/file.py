@@ -371,7 +371,7 @@ class RecordingDirectory:
 
     def _open_parts(self) -> Iterator[Recording]:
         count = 0
-        parts = self.path.glob(f"*{UNFINISHED_SUFFIX}")  # a longer number means a later part
+        parts = self.path.glob(f"*{UNFINISHED_SUFFIX}")  # more digits mean a later part
         for path in sorted(parts, key=lambda path: (len(path.name), path.name))[-MAX_PARTS:]:
             try:
                 part = Recording(path)

@@ -96,8 +96,8 @@ class LossSums(NamedTuple):
 
     def since(self, earlier: LossSums) -> LossSums:
         """Returns these sums minus those of `earlier`. If samples were attributed to another cause
-        in the meantime, the old cause may have a negative sum, and the new cause a sum too large by
-        as much."""
+        in the meantime, the old cause may have a negative sum, and the sum of the new cause is too
+        large by the same amount."""
         zeros = np.zeros(len(self.wanted_s))
         old, new = earlier.by_cause, self.by_cause
         by_cause = {c: new.get(c, zeros) - old.get(c, zeros) for c in {**old, **new}}

@@ -304,7 +304,9 @@ class HsmpTable:
 DEBUGFS = "sys/kernel/debug"
 COARSE_REASONS = ("FREQUENCY", "CURRENT", "POWER", "THERMAL", "PLATFORM", "MCP", "RAS", "MISC",
                   "QOS", "DFC")  # fmt: skip
-_LIMITS = [f"{level}_{by}" for level in ("PL1", "PL2") for by in ("MSR_TPMI", "MMIO", "PCS")]
+_LIMITS = [
+    f"{level}_{source}" for level in ("PL1", "PL2") for source in ("MSR_TPMI", "MMIO", "PCS")
+]
 FINE_REASONS = (
     *(f"FREQUENCY_CDYN{n}" for n in range(6)), "FREQUENCY_FCT", "FREQUENCY_PCS_TRL",
     "CURRENT_MTPMAX", "POWER_FAST_RAPL", *(f"POWER_PKG_{name}" for name in _LIMITS),

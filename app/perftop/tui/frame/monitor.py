@@ -257,7 +257,7 @@ class Monitor(DirectScreen):
             return
         self._end_notes(name)
         pane = self.output_pane
-        if pane is not None and pane.extent == "whole":  # the output hides the view
+        if pane is not None and pane.extent == "whole":  # the command's output hides the view
             self._extend_output("small")
         if name == self.view.id or (name == "core" and self.settings.cpu is None):
             return
