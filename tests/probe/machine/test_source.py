@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import itertools
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -126,6 +128,26 @@ def test_values_of_files_arrive_to_the_tick(machine: TreeMachine) -> None:
     assert (hello.tsc, hello.tsc_hz) == (None, None)
     idle = next(c for b in hello.blocks for c in b.counters if c.key == "idle_s")
     assert idle.parts == ["state1", "state2"]
+
+
+def test_a_machine_without_spare_descriptors_is_not_opened(
+    machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it could not read later which CPUs are online. Two descriptors are too few."""
+    plain, spare = os.open, itertools.count(1)
+
+    def limited_open(path: Any, *arguments: int, **more: int) -> int:
+        if path == os.devnull and next(spare) > 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return plain(path, *arguments, **more)
+
+    directory = Path("/proc/self/fd")
+    before = len([*directory.iterdir()])
+    monkeypatch.setattr(os, "open", limited_open)
+    with pytest.raises(OSError, match="Too many"):
+        open_os(machine.root, SAMPLE_NS, None)
+    monkeypatch.undo()
+    assert len([*directory.iterdir()]) == before
 
 
 def test_utilisation_is_the_time_that_is_not_idle(machine: TreeMachine) -> None:
