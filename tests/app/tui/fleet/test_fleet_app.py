@@ -77,17 +77,12 @@ def test_the_largest_loss_fills_the_chart_of_a_machine() -> None:
     assert strips.text(top[0]).split() == ["2.0", "███"]
 
 
+FLEETS = small_fleet, middle_fleet, large_fleet
+
+
 @pytest.mark.parametrize(
     ("fleet", "size"),
-    cases_by_day(
-        [*product((small_fleet, middle_fleet, large_fleet), SIZES)],
-        [
-            (small_fleet, SIZES[0]),
-            (middle_fleet, SIZES[1]),
-            (large_fleet, SIZES[2]),
-            (small_fleet, SIZES[3]),
-        ],
-    ),
+    cases_by_day(product(FLEETS, SIZES), [*zip((*FLEETS, small_fleet), SIZES, strict=True)]),
 )
 async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[int, int]) -> None:
     """No line is wider than the screen, and no view is empty."""
