@@ -7,10 +7,11 @@ nothing. Live streams, files and tests use the same code.
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -28,14 +29,7 @@ from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
 from perftop.session.interval import Distribution, Interval, Span, Tasks
-from perftop.session.losses import (
-    SPLIT_LOCK_CAUSE,
-    Cause,
-    Losses,
-    LossSums,
-    RecordHints,
-    Totals,
-)
+from perftop.session.losses import SPLIT_LOCK_CAUSE, Cause, Losses, LossSums, RecordHints, Totals
 from perftop.session.run_phases import BusyCpus, JobMoment, JobMoments, RunPhase, phases
 from perftop.session.task_times import RunTimes
 
@@ -129,6 +123,8 @@ class Session:
         self._suspensions: list[tuple[int, int]] = []
         """Suspensions of the machine, newest last: the raw time in ns at which each was noticed,
         and the total suspended time until then in ns."""
+        self.caches = defaultdict[str, dict[Any, Any]](dict)
+        """Caches of the screen, by name. They may refer to the session, with which they end."""
 
     @property
     def sample(self) -> Sample | None:

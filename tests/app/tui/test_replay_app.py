@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
+import weakref
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from perftop.base.errors import Failed
 from perftop.recording import player
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.packing import TimedMessage
+from perftop.session.session import Session
 from perftop.tui import replay
 from perftop.tui.config import Config
 from perftop.tui.views.episodes import Episodes
@@ -110,6 +113,21 @@ async def test_the_history_is_read_from_the_start_of_the_time_axes(path: Path) -
         await until_true(lambda: first_s(viewer) <= 0.1, "all of the past")
         assert viewer.at_s == pytest.approx(95.1)
         await viewer.press("shift+left", to_s=85.1)
+
+
+async def test_a_jump_keeps_nothing_of_the_sessions_before_it(path: Path) -> None:
+    async with viewing(path) as viewer:
+        await viewer.press("space")
+        sessions: set[weakref.ref[Session]] = set()
+        await viewer.press("J", *"+5s", "enter", to_s=5.1)
+        for jump, at_s in (("+85s", 90.1), ("-85s", 5.1)) * 4:
+            await viewer.press("J", *jump, "enter", to_s=at_s)
+            sessions.add(weakref.ref(viewer.source.session))
+        gc.unfreeze()
+        gc.collect()
+        known = [session() is not None for session in sessions]
+        assert len(known) > 2
+        assert sum(known) <= 2  # panels may show the one before
 
 
 # --- episodes and marks

@@ -4,7 +4,6 @@ for several lines, as areas. They are the time view, and fill spare lines of oth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -41,8 +40,6 @@ from perftop.tui.shared.view_settings import ViewSettings
 _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
           "kernel_instructions": "kernel"}  # fmt: skip
 """Colours of tall lanes by field, as in the overview's charts; others have that of user time."""
-_SCALES: WeakKeyDictionary[Session, dict[str, Scale]] = WeakKeyDictionary()
-"""The current scales, by key of the field."""
 
 
 class MetricLanes:
@@ -80,7 +77,7 @@ class MetricLanes:
         """Chooses the scale for the rows read so far and for `values_now`, the present values of
         all CPUs. The last scale of this field is kept while it fits."""
         values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
-        scales = _SCALES.setdefault(self._session, {})
+        scales: dict[str, Scale] = self._session.caches["scales of lanes"]  # by key of the field
         self.scale = field_scale(self._field, values, scales.get(self._field.key))
         scales[self._field.key] = self.scale
 

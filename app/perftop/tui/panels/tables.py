@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, isnan, nan
-from weakref import WeakKeyDictionary
 
 from perftop.draw import theme
 from perftop.draw.columns import (
@@ -307,12 +306,10 @@ class TaskRanking:
         return {cpu: sum(w for w in waits[cpu] if not isnan(w)) for cpu in cpus}
 
 
-_RANKINGS: WeakKeyDictionary[Session, dict[Grouping, TaskRanking]] = WeakKeyDictionary()
-"""The last rankings of each session. A task record is shown for a second."""
-
-
 def task_ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> TaskRanking:
-    rankings = _RANKINGS.setdefault(session, {})
+    """Returns the ranking in the interval. It is kept, because a task record is shown for a
+    second."""
+    rankings: dict[Grouping, TaskRanking] = session.caches["task rankings"]
     last = rankings.get(grouping)
     if (
         last is None

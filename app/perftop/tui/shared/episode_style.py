@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite, nan
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -27,9 +26,8 @@ from perftop.tui.shared.verdict import is_past
 _MAX_SENTENCES = 256
 """Maximum number of cached sentences of a session; no screen shows that many."""
 _SentenceCache = dict[tuple[int, ...], tuple[list[Episode], list[SentencePart]]]
-_SENTENCES: WeakKeyDictionary[Session, _SentenceCache] = WeakKeyDictionary()
-"""Cached sentences, by session, maximum length and episode ids. The episodes are stored as well, so
-that their ids are not reused."""
+"""Sentences by maximum length and episode ids. The episodes are stored as well, so that their ids
+are not reused."""
 
 
 def severity_key(episode: Episode) -> tuple[int, int]:
@@ -73,7 +71,7 @@ def ended_sentence(
 ) -> list[SentencePart]:
     """Returns a sentence on ended episodes, in at most `max_cells` cells. It is cached, because it
     does not change and is drawn at each refresh."""
-    cache = _SENTENCES.setdefault(session, {})
+    cache: _SentenceCache = session.caches["sentences"]
     key = (max_cells, *map(id, episodes))
     if key not in cache:
         if len(cache) >= _MAX_SENTENCES:

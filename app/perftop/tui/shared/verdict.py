@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakKeyDictionary
 
 from perftop.base.text import (
     count_noun,
@@ -295,9 +294,6 @@ class _VerdictCache:
         self._last_loss = worst.loss, f"for {length_text}: {past.text}", end_ns
 
 
-_CACHES: WeakKeyDictionary[Session, _VerdictCache] = WeakKeyDictionary()
-
-
 def is_past(session: Session, interval: Interval) -> bool:
     return not interval.seq or session.log.recording is not None
 
@@ -307,9 +303,10 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
     interval or, live, with the newest sample; None if the session has no sums for the span."""
     if session.history is None if is_past(session, interval) else not session.tracks_losses:
         return None
-    if session not in _CACHES:
-        _CACHES[session] = _VerdictCache()
-    return _CACHES[session].compute(session, interval, is_range=is_range)
+    caches: dict[None, _VerdictCache] = session.caches["verdict"]
+    if not caches:
+        caches[None] = _VerdictCache()
+    return caches[None].compute(session, interval, is_range=is_range)
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:
