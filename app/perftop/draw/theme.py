@@ -74,9 +74,9 @@ _COLOUR_BLIND = _GREY | {
 _LIGHT = {
     "text": "#24292f", "bright": "#0d1117", "dim": "#57606a", "faint": "#868f99",
     "rule": "#d0d7de", "both": "#bf8700", "lp0": "#0969da", "lp1": "#8250df",
-    "neither": "#afb8c1", "unknown": "#8c959f", "clock": "#1a7f37", "alarm": "#cf222e",
+    "neither": "#afb8c1", "unknown": "#8c959f", "clock": "#1a7f37", "alarm": "#bb1e29",
     "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da", "field": "#2f7f77", "ipc": "#5fa8a1",
-    "taker": "#a8443c", "bar-both": "#cf9712", "bar-lp0": "#3a86de", "bar-lp1": "#9468dc",
+    "taker": "#a03f37", "bar-both": "#cf9712", "bar-lp0": "#3a86de", "bar-lp1": "#9468dc",
     "good": "#1a7f37",
     "task0": "#6aa3e6", "task1": "#b497ea", "task2": "#5fb3ac",
     "task3": "#6dbb7d", "task4": "#c9c04a", "task5": "#afb8c1",
@@ -96,7 +96,7 @@ PALETTES = {
     "perftop-dark": Palette(_DARK, "#0d1117", "#1a212b", "#27171c", "#3a1f24"),
     "perftop-light": Palette(_LIGHT, "#ffffff", "#e8eef5", "#fdecea", "#f8d5d2", dark=False),
     # For colour-blind users: red and green alone never distinguish two meanings.
-    "perftop-safe": Palette(_COLOUR_BLIND, "#0d1117", "#1a212b", "#27171c", "#3a1f24"),
+    "perftop-safe": Palette(_COLOUR_BLIND, "#0d1117", "#1a212b", "#27171c", "#2d191e"),
     "perftop-ansi": Palette(_ANSI, "default", "default", "default", "default", ansi=True),
 }  # fmt: skip
 _BOLD = frozenset({"bright", "alarm", "key"})
@@ -330,7 +330,7 @@ _GREYS = range(232, 256)
 Rgb = tuple[int, int, int]
 """Red, green and blue, each from 0 to 255."""
 _BACKGROUND_COLOURS = {
-    "#0d1117": 16, "#1a212b": 235, "#27171c": 52, "#3a1f24": 236,
+    "#0d1117": 16, "#1a212b": 235, "#27171c": 52, "#3a1f24": 236, "#2d191e": 236,
     "#ffffff": 231, "#e8eef5": 254, "#fdecea": 224, "#f8d5d2": 223,
 }  # fmt: skip
 """Terminal colours of fixed backgrounds. Similar ones, such as those of a normal and of a selected

@@ -17,6 +17,7 @@ from textual.filter import Monochrome
 
 from perftop.base.text import MISSING, to_ascii
 from perftop.draw import columns, theme
+from perftop.draw.charts import NAMED_TASKS
 from perftop.model.kinds import KINDS
 from perftop.tui import config
 
@@ -122,7 +123,11 @@ def test_text_is_readable(name: str) -> None:
     assert 3.2 <= faint < dim
     for key in ("text", "bright", "alarm", "taker"):
         for ground in (palette.victim_background, palette.selected_victim_background):
-            assert contrast(palette.colors[key], ground) >= 3.5, (key, ground)
+            assert contrast(palette.colors[key], ground) >= 4.5, (key, ground)
+    for task in range(NAMED_TASKS):  # the names in lanes
+        style = theme.Styles(theme.line_styles(name))[f"black/task{task}"]
+        assert style.color and style.bgcolor  # noqa: PT018
+        assert contrast(style.color.name, style.bgcolor.name) >= 4.5, task
     assert contrast(palette.colors["both"], palette.background) >= 3
     for key in set(theme.line_styles(name)) - LETTERS:
         style = theme.line_styles(name, "stale")[key]

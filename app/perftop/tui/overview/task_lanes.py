@@ -231,7 +231,7 @@ class TaskLanes:
         if not name or not start:
             return [(chars, key)]
         end = start + len(name)
-        return [(chars[:start], key), (name, f"ground/{key}"), (chars[end:], key)]
+        return [(chars[:start], key), (name, f"black/{key}"), (chars[end:], key)]
 
     def _letter_line(self, chars: str, key: str) -> list[Run]:
         """Returns a run of a lane of letters, with the name of the task after its letter where
