@@ -386,7 +386,7 @@ STATES = (BOTH, "both"), (LP0, "lp0"), (LP1, "lp1"), (NEITHER, "neither")
 """Shape and name (also a style key) of each SMT state, in the order of display from the top."""
 USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, STEAL_EDGE = "┄", "▔"
-STROKE, STROKE_END, CEILING_SIGN, DROP_SIGN = "━", "╸", "┃", "▼"
+STROKE, STROKE_END, WAIT_STROKE, CEILING_SIGN, DROP_SIGN = "━", "╸", "┅", "┃", "▼"
 SELECTED_SIGN, RULE, TAKEN_BY_SIGN = "▌", "─", "◂"
 CURSOR_SIGNS = "▸", "◂"
 """Markers to the left and right of the selected cell, in views with several cells in a line."""

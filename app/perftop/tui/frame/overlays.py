@@ -467,7 +467,7 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
      "charts of a CPU: user time, and kernel time above it"),
     ([(theme.STEAL * 4, "hot/hot-back"), (" ", "text"), ("▀▀▀▀", "steal")],
      "steal, drawn from the top: the hypervisor ran something else; red while it is high"),
-    ([("━━", "lp0"), ("━━", "dim"), ("──", "rule")], "a task runs, waits for a CPU, sleeps"),
+    ([("━━", "lp0"), ("┅┅", "dim"), ("──", "rule")], "a task runs, waits for a CPU, sleeps"),
     (_RAMP, "heat: from low to high"),
     ([("12.3", "alarm")], "red: an episode is running here, and this number shows its cost"),
     ([("12.3", "warn")], "amber: near a limit"),

@@ -262,15 +262,14 @@ class ChartDrawer:
         asleep = ~(busiest_values["util"] >= MIN_AWAKE_UTIL)
         gap_states[asleep & (gap_states == charts.AWAKE)] = charts.ASLEEP
         ceiling = self.history.series("cores")[:, -1]
-        low, high = self._clock_ends(hz, ceiling)
+        low_hz, high_hz = self._clock_ends(hz, ceiling)
         losses = np.nan_to_num(ceiling - hz) / 1e9
-        ends = zip(low.tolist(), high.tolist(), strict=True)
-        for unit_charts, columns, loss, (floor_hz, top_hz) in zip(
-            all_charts, _stack(hz, ceiling, gap_states), losses.tolist(), ends, strict=True
+        for unit_charts, columns, loss in zip(
+            all_charts, _stack(hz, ceiling, gap_states), losses.tolist(), strict=True
         ):
-            chart = charts.clock_chart(columns, (floor_hz, top_hz), rows, glyphs)
+            chart = charts.clock_chart(columns, (low_hz, high_hz), rows, glyphs)
             unit_charts.clock_lines = chart_lines(charts.add_gap_numbers(chart, loss, cuts))
-            unit_charts.low_hz, unit_charts.high_hz = floor_hz, top_hz
+            unit_charts.low_hz, unit_charts.high_hz = low_hz, high_hz
         return gap_states
 
     def _lost_seconds(
@@ -289,10 +288,10 @@ class ChartDrawer:
         by_unit: list[list[float]] = np.stack(sums, axis=1).tolist()
         return by_unit
 
-    def _clock_ends(self, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
-        """Returns the lower and upper ends of each unit's clock scale, in Hz. Units of one type of
-        core share a scale, from the base clock to the highest ceiling so far, in whole GHz."""
-        low, high = np.zeros(len(hz)), np.zeros(len(hz))
+    def _clock_ends(self, hz: Floats, ceiling: Floats) -> tuple[float, float]:
+        """Returns the lower and upper ends of the scale of all clocks, in Hz. It covers, for each
+        type of core, the base clock to the highest ceiling so far, in whole GHz."""
+        low_hz = high_hz = 0.0
         base = self._session.hello.base_hz
         for kind, unit_indexes in enumerate(self._units_by_type):
             clocks = ceiling if np.isfinite(ceiling[unit_indexes]).any() else hz
@@ -301,9 +300,10 @@ class ChartDrawer:
             self._clock_tops_hz[kind] = top_hz = max(top_hz, self._clock_tops_hz.get(kind, 0.0))
             base_hz = base.hz if base is not None else top_hz / 2
             floor_hz = floor(base_hz / CLOCK_STEP_HZ) * CLOCK_STEP_HZ
-            low[unit_indexes] = min(floor_hz, top_hz - 2 * CLOCK_STEP_HZ)
-            high[unit_indexes] = top_hz
-        return np.maximum(low, 0.0), high
+            floor_hz = max(0.0, min(floor_hz, top_hz - 2 * CLOCK_STEP_HZ))
+            low_hz = min(low_hz, floor_hz) if high_hz else floor_hz
+            high_hz = max(high_hz, top_hz)
+        return low_hz, high_hz
 
     def _add_rate_charts(
         self, all_charts: list[UnitCharts], values: Floats, episodes: Sequence[Episode],

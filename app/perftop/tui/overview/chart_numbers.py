@@ -135,7 +135,7 @@ class UnitReader:
         cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.positions.index(ipc_row)])
         names_by_cpu = self._ranking.names_by_cpu
         tasks = [task for cpu in cpus for task in names_by_cpu.get(cpu, ())]
-        names = [f"{name} {100 * share:.0f}" for share, name in tasks]
+        names = [f"{name} {100 * share:.0f} %" for share, name in tasks]
         busy = sum(self._numbers[row][0] for row in unit.positions)
         if unseen_text := unaccounted_text(busy, sum(share for share, _ in tasks)):
             names = [unseen_text]  # the tasks cover less than half of the busy time
@@ -352,7 +352,7 @@ def row_of_clock(hz: float, ends: tuple[float, float], rows: int) -> int:
     return 0 if isnan(hz) else max(0, rows - 1 - int(rows * (hz - low_hz) / (high_hz - low_hz)))
 
 
-CLOCK_WIDTH, WIDE_CLOCK_WIDTH = 17, 27
+CLOCK_WIDTH, WIDE_CLOCK_WIDTH = 19, 27
 """Widths in cells of the numbers to the right of a clock chart."""
 
 
@@ -397,8 +397,8 @@ def numbers_beside_clock(
     elif values.ipc_marker[0] != " ":
         lines[at_clock] += [(f"  IPC {values.ipc:.2f} ", "alarm"), values.ipc_marker]
     first_cell = 1 if has_task_line else half
-    while len(task) > size - first_cell and " " in task:
-        task = task.rpartition(" ")[0]  # leaves out the share, which must not be cut, and the PID
+    while len(task) > size - first_cell and " " in task:  # no part of the share or PID is shown
+        task = task.removesuffix(" %").rpartition(" ")[0]
     lines[-1] = [*merge_runs(lines[-1], first_cell), (fit(task, size - first_cell), "dim")]
     return [merge_runs(line, size) for line in lines]
 

@@ -42,7 +42,7 @@ MIN_NORMAL_SHARE = 0.05
 INDENT = 2
 """Cells before the names in a panel, reserved for the marker of a line."""
 _BAR = Column("bar", "", 18, is_left=True, gap=4, rank=3, max_width=38)
-_LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits", "dim"),
+_LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("┅", "text"), (" waits", "dim"),
                       (" ─", "faint"), (" sleeps", "dim")]  # fmt: skip
 """The heading of the bars; a narrow column has its first four runs."""
 
@@ -194,7 +194,7 @@ def task_bar(run_share: float, wait_share: float, size: int) -> list[Run]:
     waits = 0 if isnan(wait_share) else min(size - runs, round(size * wait_share))
     return [
         (theme.STROKE * runs, "lp0"),
-        (theme.STROKE * waits, "dim"),
+        (theme.WAIT_STROKE * waits, "dim"),
         (theme.RULE * (size - runs - waits), "rule"),
     ]
 

@@ -13,7 +13,7 @@ from perftop.base.arrays import Ints
 from perftop.base.text import ClockUnit, count_noun
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import Piece, fit_line, smt_bar, width
+from perftop.draw.strips import Piece, cut_runs, fit_line, pieces_that_fit, smt_bar, width
 from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
@@ -32,6 +32,8 @@ MIN_WIDTH_FOR_CEILING = 50
 """Minimum width, in cells, of a line that shows the ceiling beside the clock."""
 MIN_WIDTH_FOR_CAUSE = 100
 """Minimum width, in cells, of a line that names the most frequent cause of losses."""
+_LOSS_RANK = 6
+"""Rank of the loss. Those of the columns are 0 to 5, from left to right."""
 GAP, NARROW_GAP = 3, 2
 """Cells between two numbers in a wide and in a narrow line."""
 
@@ -45,6 +47,8 @@ class PackageLines:
     ) -> None:  # fmt: skip
         self._session, self._interval, self._clock = session, interval, clock
         self._cores, self._episodes = cores, episodes
+        self._pieces_by_size: dict[tuple[int | None, int], list[Piece]] = {}
+        """The parts of the line of a package, by package and size of the line."""
 
     @cached_property
     def victims(self) -> Mapping[int, RowEpisode]:
@@ -52,8 +56,44 @@ class PackageLines:
         return self._episodes.victims_by_row(self._cores)
 
     def line(self, package: int | None, size: int, *, is_folded: bool = False) -> list[Run]:
-        """Returns the line in `size` cells, without parts that do not fit. It ends with a rule or,
-        for a folded package without rows, with a bar of SMT states."""
+        """Returns the line in `size` cells, with the same columns as those of other packages; a
+        loss replaces the least important ones if there is no other room. The line ends with a rule
+        or, for a folded package without rows, with a bar of SMT states."""
+        gap = GAP if size >= MIN_WIDTH_FOR_CEILING else NARROW_GAP
+        pieces = dict(self._pieces(package, size))
+        columns: list[Piece] = []
+        for rank, cells in self._columns(size, gap):
+            runs = pieces.get(rank, [])
+            columns.append((rank, [*runs, (" " * (cells - width(runs)), "text")]))
+        if loss := pieces.get(_LOSS_RANK):
+            columns.append((0, loss))
+        runs = cut_runs(fit_line(columns, size - 2, gap), 0, size - 2)
+        room = size - width(runs) - 2
+        if is_folded and room >= MIN_BAR_WIDTH:
+            _, _, cores = self._cores.package_rows(package)
+            if bar := self._state_bar(cores, room - 1):
+                return [*runs, ("  ", "text"), *bar, (" ", "text")]
+        return [*runs, (" " + theme.RULE * room, "rule"), (" ", "text")]
+
+    def _columns(self, size: int, gap: int) -> list[tuple[int, int]]:
+        """Returns the rank and the width of each column that fits; a column holds a part of every
+        line."""
+        widths = dict.fromkeys(range(_LOSS_RANK), 0)
+        for package in dict.fromkeys(package for package, _ in self._cores.rows_by_group):
+            for rank, runs in self._pieces(package, size):
+                if rank != _LOSS_RANK:
+                    widths[rank] = max(widths[rank], width(runs))
+        parts: list[Piece] = [(rank, [(" " * n, "text")]) for rank, n in widths.items() if n]
+        fitting = pieces_that_fit(parts, size - 2 + gap, gap)
+        return [(rank, width(runs)) for rank, runs in fitting]
+
+    def _pieces(self, package: int | None, size: int) -> list[Piece]:
+        key = package, size
+        if key not in self._pieces_by_size:
+            self._pieces_by_size[key] = self._make_pieces(package, size)
+        return self._pieces_by_size[key]
+
+    def _make_pieces(self, package: int | None, size: int) -> list[Piece]:
         interval = self._interval
         rows, cpus, cores = self._cores.package_rows(package)
         found, package_wide = self._episodes.package_episodes(package)
@@ -61,22 +101,17 @@ class PackageLines:
         unit = "core" if self._cores.has_pairs else "CPU"
         pieces: list[Piece] = [
             (0, [(" ", "text"), marker, (" ", "text"), (package_name(package), "bright")]),
-            (6, [(count_noun(len(rows), unit), "dim")]),
         ]
         util, hz = interval.values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
         if not isnan(util):
             pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
-        gap = GAP if size >= MIN_WIDTH_FOR_CEILING else NARROW_GAP
         pieces += [
-            (3, self._clock_runs(hz, cpus, cores, package_wide, size)),
+            (2, self._clock_runs(hz, cpus, cores, package_wide, size)),
             *self._power_and_memory(cpus),
-            (2, self._loss_runs(rows, unit, package_wide, has_cause=size >= MIN_WIDTH_FOR_CAUSE)),
+            (5, [(count_noun(len(rows), unit), "dim")]),
+            (_LOSS_RANK, self._loss_runs(rows, unit, package_wide, size)),
         ]
-        runs = fit_line([piece for piece in pieces if piece[1]], size - 2, gap)
-        room = size - width(runs) - 2
-        if is_folded and room >= MIN_BAR_WIDTH and (bar := self._state_bar(cores, room - 1)):
-            return [*runs, ("  ", "text"), *bar, (" ", "text")]
-        return [*runs, (" " + theme.RULE * room, "rule"), (" ", "text")]
+        return [piece for piece in pieces if piece[1]]
 
     def _clock_runs(
         self, hz: float, cpus: Ints, cores: Ints, package_wide: Sequence[Episode], size: int
@@ -107,13 +142,13 @@ class PackageLines:
             share_runs: list[Run] = (
                 [] if isnan(dram) else [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
             )
-            yield 4, [(f"{power:3.0f}", "text"), (f"{limit_text} W", "dim"), *share_runs]
+            yield 3, [(f"{power:3.0f}", "text"), (f"{limit_text} W", "dim"), *share_runs]
         if not isnan(rate := sum(rates)):
             unit = " GB/s" if isnan(share) else f" GB/s {100 * share:3.0f} % of best"
-            yield 5, [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (unit, "dim")]
+            yield 4, [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (unit, "dim")]
 
     def _loss_runs(
-        self, rows: Sequence[int], unit: str, package_wide: Sequence[Episode], *, has_cause: bool
+        self, rows: Sequence[int], unit: str, package_wide: Sequence[Episode], size: int
     ) -> list[Run]:
         """Returns the loss of the whole package or, if there is none, the number of cores that lose
         to the most frequent cause."""
@@ -133,6 +168,7 @@ class PackageLines:
         cause = max(dict.fromkeys(causes), key=causes.count)
         count = causes.count(cause)
         loses = "loses" if count == 1 else "lose"
+        has_cause = size >= MIN_WIDTH_FOR_CAUSE
         loss_name = kind_of(victim_episodes[causes.index(cause)]).loss_text if has_cause else ""
         text = f"{count} of {count_noun(len(rows), unit)} {loses} {loss_name}".rstrip()
         return [(text, "text")]

@@ -499,7 +499,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], glyphs: Glyphs
     wordings: list[list[Run]] = [[(verdict.duration_text, "text")]]
     if not verdict.duration_text or size >= MIN_WIDTH_FOR_BAR:
         wordings = _loss_words(verdict)
-    words = next((w for w in wordings if width(w) + 3 <= room), [])
+    words = next((w for w in wordings if width(w) + 5 <= room), [])
     return justify([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
 
 

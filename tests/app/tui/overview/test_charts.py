@@ -136,6 +136,20 @@ def test_clocks_have_the_width_and_the_height_of_the_screen() -> None:
     assert (narrow.has_causes, narrow.has_title, narrow.clock_rows) == (False, False, 2)
 
 
+def test_all_clocks_have_one_scale() -> None:
+    """A slow core of another type has a lower chart than a fast one."""
+    hello, frames = simulated("hybrid", 100)
+    session = session_of(Session(hello, History(hello)), frames)
+    cores = Cores(session)
+    page = ChartPage(session, cores)
+    assert page.choose_layout(50, 160)
+    order, settings = [*range(len(cores.rows))], ViewSettings(cpu=0, window_s=60.0)
+    page.make_lines(session.take_interval(), order, settings, "colour")
+    unit_charts = page._unit_charts
+    assert len({core.type for core in cores.rows}) == 2
+    assert {(chart.low_hz, chart.high_hz) for chart in unit_charts} == {(1e9, 4e9)}
+
+
 def test_an_offline_unit_has_no_numbers() -> None:
     values = UnitValues("CPU 0", "", {"busy": 0.85, "user": 0.7}, is_online=False)
     assert strips.text(title_runs(values, 80, colour=True)).split() == ["CPU", "0", "off"]
@@ -151,7 +165,7 @@ def test_the_ceiling_the_clock_and_the_loss_have_lines_of_their_own(
 ) -> None:
     """The ceiling is above the clock, at any height of the chart."""
     for hz in (2.0e9, 2.88e9, 3.4e9):
-        values = UnitValues("core 0", "0,4", {}, tasks=["xhpl 4000 100"], hz=hz, ceiling_hz=3.5e9,
+        values = UnitValues("core 0", "0,4", {}, tasks=["xhpl 4000 100 %"], hz=hz, ceiling_hz=3.5e9,
                             drop_marker=("▼", "alarm"), ipc=2.6)  # fmt: skip
         lines = numbers_beside_clock(values, (2e9, 4e9), rows, 17, has_title=has_title)
         texts = [strips.text(runs) for runs in lines]
@@ -172,11 +186,11 @@ def test_a_title_names_the_queue_before_shares_that_do_not_fit(
     waiting: float, size: int, place: int
 ) -> None:
     shares = {"busy": 0.85, "user": 0.7, "kernel": 0.15, "steal": 0.0, "idle": 0.15}
-    values = UnitValues("CPU 0", "", shares, tasks=["cc1plus 4000 42"], waiting_tasks=waiting)
+    values = UnitValues("CPU 0", "", shares, tasks=["cc1plus 4000 42 %"], waiting_tasks=waiting)
     text = strips.text(title_runs(values, size, colour=True))
     assert ("queue 0.9" in text) == (place > 0)
     assert text.find("queue") >= place - 1
-    before, task, _ = text.partition("cc1plus 4000 42")
+    before, task, _ = text.partition("cc1plus 4000 42 %")
     assert task
     assert before.endswith(("  ", "─ "))  # not as close to a number as the number's unit
     assert len(text) <= size
@@ -185,7 +199,7 @@ def test_a_title_names_the_queue_before_shares_that_do_not_fit(
 # --- drawing
 
 
-@pytest.mark.parametrize(("share", "names"), [(0.08, ["not seen 92 %"]), (0.6, ["sh 8 60"])])
+@pytest.mark.parametrize(("share", "names"), [(0.08, ["not seen 92 %"]), (0.6, ["sh 8 60 %"])])
 def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     share: float, names: list[str]
 ) -> None:

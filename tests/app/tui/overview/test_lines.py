@@ -8,6 +8,8 @@ import pytest
 from fakes import CpuLoad, Machine, guest, observe, task_records, with_suspect_counter
 from nightly import cases_by_day
 from played_apps import Run, running_app
+from sessions import session_of
+from sim_streams import messages_lasting
 from textual import events
 
 from perfprobe.wire import Cpu
@@ -15,6 +17,7 @@ from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED_SIGN, total_width
 from perftop.draw.columns import Run as TextRun
 from perftop.model.kinds import Episode
+from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.selection import parse_filter
 from perftop.session.session import Session
@@ -48,12 +51,12 @@ def lines(p: GridData) -> list[str]:
     return [strips.text(row(p, i)[0]) for i in range(len(p.cores.rows))]
 
 
-def package_line(p: GridData, size: int) -> list[TextRun]:
+def package_line(p: GridData, size: int, package: int = 0) -> list[TextRun]:
     row_numbers = p.row_numbers
     lines = PackageLines(
         row_numbers.reader.session, row_numbers.interval, p.cores, p.episodes, p.clock
     )
-    return lines.line(0, size)
+    return lines.line(package, size)
 
 
 def grid_with_episode(
@@ -96,6 +99,21 @@ def test_victims_and_culprits_are_kept_before_metrics_in_narrow_rows() -> None:
     text = strips.text(package_line(p, 76))
     assert "2 of 4 cores lose" in text
     assert " W" not in text
+
+
+def test_lines_of_packages_have_the_same_columns() -> None:
+    """A loss may replace columns at the end of its own line, but moves no other number."""
+    hello, frames = messages_lasting("throttle,cpus=64,packages=2", 10)
+    session = session_of(Session(hello, History(hello)), frames)
+    interval = session.take_interval()
+    assert session.running  # heat stops package 0
+    p = of_session(session, interval, 120)
+    for size in (44, 60, 80, 100, 120, 160):
+        texts = [strips.text(package_line(p, size, package)) for package in (0, 1)]
+        assert {len(text) for text in texts} == {size}
+        for word in ("busy", "clock"):
+            places = {text.find(word) for text in texts} - {-1}
+            assert len(places) <= 1, (word, texts)
 
 
 def test_ranges_are_shown_without_a_split() -> None:
