@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import math
 import os
@@ -26,7 +27,7 @@ import numpy as np
 import perfprobe
 import perftop
 from perfprobe import wire
-from perftop.base import files
+from perftop.base import GC_THRESHOLD, KEPT_BYTES, files
 from perftop.base.errors import DAMAGED, Failed
 from perftop.base.files import OwnDirectory
 from perftop.model import confidence
@@ -312,8 +313,10 @@ def _index_process(path: Path) -> Iterator[int]:
     its output."""
     # -P: a directory perftop/ in the working directory must not be imported.
     argv = sys.executable, "-P", "-m", __name__, os.path.abspath(path)  # noqa: PTH100
-    devnull = subprocess.DEVNULL
-    with subprocess.Popen(argv, stdin=devnull, stdout=subprocess.PIPE, stderr=devnull) as process:
+    devnull, environment = subprocess.DEVNULL, {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        argv, stdin=devnull, stdout=subprocess.PIPE, stderr=devnull, env=environment
+    ) as process:
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         try:
@@ -515,6 +518,9 @@ def _fits_type(value: Any, hint: Any) -> bool:
 
 def main() -> None:
     os.nice(NICENESS)
+    bytes(KEPT_BYTES)
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
     with contextlib.suppress(BrokenPipeError):
         write_index(Path(sys.argv[1]), sys.stdout.buffer)
 

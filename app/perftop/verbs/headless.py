@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
-from perftop.base import files
+from perftop.base import KEPT_BYTES, files
 from perftop.base.errors import USAGE, Failed, discard_writes, output_failure
 from perftop.base.text import player_time, running_time
 from perftop.process.command_window import CommandWindow
@@ -103,9 +103,6 @@ def open_output(
 QUIET_START_S = 1.0
 REDRAW_S = 0.2
 CLEAR_LINE = "\r\x1b[K"
-KEPT_BYTES = 1 << 22
-"""Size in bytes of a block that is allocated and freed once: malloc then keeps as much freed memory
-for the next samples, instead of returning it to the kernel."""
 
 
 @contextlib.contextmanager

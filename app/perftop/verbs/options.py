@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from perfprobe import stream_options
+from perftop.base import GC_THRESHOLD
 from perftop.base.errors import UNAVAILABLE, USAGE, Failed, print_error
 from perftop.base.text import is_full_terminal
 from perftop.process.signals import ExitSignals
@@ -361,12 +362,6 @@ _THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"
 MIN_MEMORY = (resource.RLIMIT_AS, 128, "-v"), (resource.RLIMIT_DATA, 80, "-d")
 """Limits of memory, the minimum in MB with which numpy can be loaded, and the option of ulimit that
 sets it. With less, OpenBLAS ends the process with a message of its own."""
-
-
-GC_THRESHOLD = 10_000
-"""Number of new objects after which the garbage collector runs. With Python's default of 700 it
-would run at each refresh of a screen and for each record of a big machine's tasks, and take 5 % of
-the time."""
 
 
 @contextmanager
