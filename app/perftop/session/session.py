@@ -514,7 +514,9 @@ class Session:
     @property
     def has_smt(self) -> bool:
         """Whether a selected CPU has siblings. SMT states of a single thread only repeat `util`."""
-        return any(len(self.cores[core]) > 1 for core in self.selected_cores())
+        rows = {*self.selected}
+        cores = (core for core in self.cores if len(core) > 1)
+        return any(self.position[cpu] in rows for core in cores for cpu in core)
 
     def selected_cores(self) -> list[int]:
         """Returns the indexes of the cores with a selected CPU."""
