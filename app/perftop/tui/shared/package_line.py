@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from math import isnan
 
 import numpy as np
@@ -47,8 +48,8 @@ class PackageLines:
     ) -> None:  # fmt: skip
         self._session, self._interval, self._clock = session, interval, clock
         self._cores, self._episodes = cores, episodes
-        self._pieces_by_size: dict[tuple[int | None, int], list[Piece]] = {}
-        """The parts of the line of a package, by package and size of the line."""
+        self._layouts: dict[int, tuple[dict[int | None, list[Piece]], list[tuple[int, int]]]] = {}
+        """By size of the lines: the parts of each package, and the columns that all share."""
 
     @cached_property
     def victims(self) -> Mapping[int, RowEpisode]:
@@ -59,15 +60,17 @@ class PackageLines:
         """Returns the line in `size` cells, with the same columns as those of other packages; a
         loss replaces the least important ones if there is no other room. The line ends with a rule
         or, for a folded package without rows, with a bar of SMT states."""
-        gap = GAP if size >= MIN_WIDTH_FOR_CEILING else NARROW_GAP
-        pieces = dict(self._pieces(package, size))
+        if size not in self._layouts:
+            self._layouts[size] = self._layout(size)
+        pieces_by_package, shared_columns = self._layouts[size]
+        pieces = dict(pieces_by_package[package])
         columns: list[Piece] = []
-        for rank, cells in self._columns(size, gap):
+        for rank, cells in shared_columns:
             runs = pieces.get(rank, [])
             columns.append((rank, [*runs, (" " * (cells - width(runs)), "text")]))
         if loss := pieces.get(_LOSS_RANK):
             columns.append((0, loss))
-        runs = cut_runs(fit_line(columns, size - 2, gap), 0, size - 2)
+        runs = cut_runs(fit_line(columns, size - 2, _gap(size)), 0, size - 2)
         room = size - width(runs) - 2
         if is_folded and room >= MIN_BAR_WIDTH:
             _, _, cores = self._cores.package_rows(package)
@@ -75,25 +78,21 @@ class PackageLines:
                 return [*runs, ("  ", "text"), *bar, (" ", "text")]
         return [*runs, (" " + theme.RULE * room, "rule"), (" ", "text")]
 
-    def _columns(self, size: int, gap: int) -> list[tuple[int, int]]:
-        """Returns the rank and the width of each column that fits; a column holds a part of every
-        line."""
+    def _layout(self, size: int) -> tuple[dict[int | None, list[Piece]], list[tuple[int, int]]]:
+        """Returns the parts of each package, and the rank and the width of each column that fits.
+        A column holds a part of every line."""
+        packages = dict.fromkeys(package for package, _ in self._cores.rows_by_group)
+        pieces = {package: self._pieces(package, size) for package in packages}
         widths = dict.fromkeys(range(_LOSS_RANK), 0)
-        for package in dict.fromkeys(package for package, _ in self._cores.rows_by_group):
-            for rank, runs in self._pieces(package, size):
-                if rank != _LOSS_RANK:
-                    widths[rank] = max(widths[rank], width(runs))
+        for rank, runs in chain.from_iterable(pieces.values()):
+            if rank != _LOSS_RANK:
+                widths[rank] = max(widths[rank], width(runs))
+        gap = _gap(size)
         parts: list[Piece] = [(rank, [(" " * n, "text")]) for rank, n in widths.items() if n]
         fitting = pieces_that_fit(parts, size - 2 + gap, gap)
-        return [(rank, width(runs)) for rank, runs in fitting]
+        return pieces, [(rank, width(runs)) for rank, runs in fitting]
 
     def _pieces(self, package: int | None, size: int) -> list[Piece]:
-        key = package, size
-        if key not in self._pieces_by_size:
-            self._pieces_by_size[key] = self._make_pieces(package, size)
-        return self._pieces_by_size[key]
-
-    def _make_pieces(self, package: int | None, size: int) -> list[Piece]:
         interval = self._interval
         rows, cpus, cores = self._cores.package_rows(package)
         found, package_wide = self._episodes.package_episodes(package)
@@ -178,3 +177,7 @@ class PackageLines:
         states = self._interval.split.states[cores]
         known_states = states[~np.isnan(states[:, 3])]
         return smt_bar(known_states.mean(axis=0).tolist(), size) if len(known_states) else []
+
+
+def _gap(size: int) -> int:
+    return GAP if size >= MIN_WIDTH_FOR_CEILING else NARROW_GAP
