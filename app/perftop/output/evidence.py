@@ -64,6 +64,8 @@ def evidence_piece(key: str, value: object) -> str:
     """Returns an item of the evidence as text. The unit of a number is the end of `key`."""
     if key == "changes with it":
         return f"IPC changed at {value} starts and stops"
+    if key == "text":
+        return str(value)
     name = _LABELS.get(key)
     for suffix, as_text in _UNITS.items():
         if key.endswith(suffix) and isinstance(value, int | float):

@@ -99,7 +99,7 @@ class WaitEpisodes:
 def _describe(episode: Episode, finding: Finding) -> None:
     episode.cpus, episode.depth = finding.cpus, finding.victim_share
     episode.confidence = finding.confidence
-    episode.evidence = {"label": finding.headline, "measured": " · ".join(finding.evidence),
+    episode.evidence = {"label": finding.headline, "text": " · ".join(finding.evidence),
                         "loser": finding.culprit}  # fmt: skip
     if finding.takers:
         episode.evidence["who"] = [*finding.takers]
