@@ -465,6 +465,8 @@ def test_the_loss_to_a_memory_limit_matches_the_kernels_count(stage: Stage) -> N
 def test_a_job_that_waits_for_the_disk_loses_nothing_to_others(stage: Stage) -> None:
     line = stage.why(f"dd if=/dev/zero of={stage.data} bs=64k count=2000 oflag=sync 2> /dev/null")
     assert {*causes(line, 0.2)} <= {"scheduler"}  # other load of the machine
+    if Path("/proc/pressure/io").exists():
+        assert line["spent"]["disk_s"] > 2 * line["spent"]["blocked_s"]
 
 
 @nightly

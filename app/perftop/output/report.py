@@ -148,6 +148,14 @@ class Report:
         return times.disk_s / sum(times) if times is not None and sum(times) > 0 else 0.0
 
     @property
+    def blocked_share(self) -> float:
+        """Share of the time for which the job's threads waited for the disk or were blocked in the
+        kernel for an unknown reason; 0 if unknown."""
+        times = self.job_time
+        blocked_s = 0.0 if times is None else times.disk_s + times.blocked_s
+        return blocked_s / sum(times) if times is not None and blocked_s > 0 else 0.0
+
+    @property
     def lost_ratio(self) -> float:
         """Share of the wanted time that all causes took; NaN where unknown."""
         return nan if self.is_too_short else self.sums.lost_ratio

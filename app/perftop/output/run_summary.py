@@ -380,6 +380,7 @@ TIME_USES = (
     _TimeUse("waited for a CPU", "waited", "▓", "w"),
     _TimeUse("stopped by a quota", "quota", "▒", "q"),
     _TimeUse("was blocked (disk)", "disk", "░", "d"),
+    _TimeUse("was blocked (unknown)", "blocked", "▚", "b"),
     _TimeUse("was stopped", "stopped", "╳", "x"),
     _TimeUse("slept", "slept", "·", "."),
 )
@@ -396,7 +397,7 @@ def spent_text(times: JobTime) -> str:
 def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     """Returns the bar with its legend, and a table if there are several phases; [] if it is unknown
     how the threads spent their time, or if they only slept in a run without marks."""
-    no_time = JobTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    no_time = JobTime(*[0.0] * len(TIME_USES))
     spent_s = [phase.times.job_time() or no_time for phase in phases]
     awake_s = sum(sum(times) - times.slept_s for times in spent_s)
     if (len(phases) < 2 and awake_s < MIN_SHOWN_S) or not any(map(sum, spent_s)):

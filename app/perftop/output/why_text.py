@@ -38,7 +38,8 @@ MIN_WANTED_SHARE = 0.5
 """Minimum share of the elapsed time that a job must have run or waited for its losses to be given
 as shares of its time. With less, it mostly slept, and the answer must say so."""
 MIN_DISK_SHARE = 0.5
-"""Minimum share of its time that a job must have waited for the disk for the answer to say so."""
+"""Minimum share of its time that a job must have waited for the disk, or have been blocked in the
+kernel, for the answer to say so."""
 SHORT_TASKS = "Tasks that live for less than 0.1 s can be missed."
 MAX_EVIDENCE_LINES = 3
 MAX_UNMEASURED_LOSSES = 4
@@ -76,7 +77,7 @@ class _Answer:
         report = self.report
         if report.job and not report.totals.times.threads:
             return self.job_not_seen()
-        if report.disk_share >= MIN_DISK_SHARE and not report.named_findings:
+        if report.blocked_share >= MIN_DISK_SHARE and not report.named_findings:
             return [f"{self.disk_wait()}."]
         if not isfinite(report.sums.lost_ratio):
             return self.no_work()
@@ -105,8 +106,11 @@ class _Answer:
         return [f"{text}, so nothing is known about it."]
 
     def disk_wait(self) -> str:
-        share = _share_text(self.report.disk_share)
-        return f"{self.subject} {self.verb('waits', 'waited')} for the disk {share} of its time"
+        if (share := self.report.disk_share) >= MIN_DISK_SHARE:
+            waits = self.verb("waits", "waited")
+            return f"{self.subject} {waits} for the disk {_share_text(share)} of its time"
+        start = f"{self.subject} {self.verb('is', 'was')} blocked in the kernel (cause unknown)"
+        return f"{start} {_share_text(self.report.blocked_share)} of its time"
 
     def no_work(self) -> list[str]:
         """Returns the answer if no CPU time was used, or if it is unknown whether any was."""
@@ -160,7 +164,7 @@ class _Answer:
             for seconds in (report.sums.whole_s, report.totals.elapsed_s)
         )
         start = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
-        if report.disk_share >= MIN_DISK_SHARE:
+        if report.blocked_share >= MIN_DISK_SHARE:
             return [f"{self.disk_wait()}; it {start} of {wanted_text} to {culprit}.",
                     f"{self.disk_wait()}."]  # fmt: skip
         wants = f"{self.subject} {self.verb('wants', 'wanted')}"
@@ -302,7 +306,7 @@ def _healthy_lines(report: Report) -> list[list[Run]]:
             rows.append([(f"{share}  {check.loss_name:<28}{check.result}", "text")])
     if works := _working_sentence(report):
         rows += [[], [(works, "text")]]
-    is_own = report.totals.times.has_waits and report.disk_share < MIN_DISK_SHARE
+    is_own = report.totals.times.has_waits and report.blocked_share < MIN_DISK_SHARE
     if isfinite(report.sums.lost_ratio) and is_own:
         rows.append([("If a program is still slow, the cause is in its own code: ", "text"),
                       ("perf record -g", "try"), (".", "text")])  # fmt: skip

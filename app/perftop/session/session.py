@@ -22,6 +22,7 @@ from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
 from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
+from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
 from perftop.model.smt import Calibration
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
@@ -408,12 +409,23 @@ class Session:
         run_s, part = None, slice(first, last)
         if watched_job.name is not None:
             run_s, waited_s = self.run_times.add_job_record(watched_job, now_ns)
+            self.run_times.io_stall_s += self._io_stall_s(batch, part)
             losses.add_wait(waited_s)
             if watched_job.time_ns == now_ns and self._tracks_run:
                 self._moments.add_moment(now_ns, self.run_times)
         losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
         if (oldest_ns := losses.oldest_due_ns(now_ns)) is not None:
             losses.settle(self._causes_since(oldest_ns), now_ns)
+
+    def _io_stall_s(self, batch: SampleBatch, part: slice) -> float:
+        """Returns an upper bound of the seconds for which one task waited for a disk in these
+        samples; 0 if unknown. The kernel averages I/O pressure over the CPUs that are not idle,
+        which include those whose tasks wait for a disk."""
+        stalls_s = self.counters.increments(batch.delta[part], MACHINE["pressure_io"].counter)
+        if stalls_s is None:
+            return 0.0
+        active_cpus = np.minimum(1 + np.nansum(batch.values["util"][part], 1), len(self.position))
+        return float(np.nansum(stalls_s[:, 0] * active_cpus))
 
     def totals(self) -> Totals:
         """Returns the totals since the start. Requires `track_losses` at the start."""

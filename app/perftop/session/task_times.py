@@ -123,9 +123,9 @@ class TaskTimes:
 
     @property
     def blocked_s(self) -> float:
-        """Seconds of uninterruptible sleep (state D), mostly for a disk: the time for which the
-        task slept, multiplied by the share of D among readings that found it asleep. Too many
-        readings find it awake, because a task cannot fall asleep while the probe runs on its
+        """Seconds of uninterruptible sleep (state D), for a disk or in the kernel: the time for
+        which the task slept, multiplied by the share of D among readings that found it asleep. Too
+        many readings find it awake, because a task cannot fall asleep while the probe runs on its
         CPU."""
         awake = {"R", *STOP_REASONS}
         asleep_s = sum(s for state, s in self.by_state.items() if state not in awake)
@@ -175,6 +175,8 @@ class JobTime(NamedTuple):
     waited_s: float
     quota_s: float
     disk_s: float
+    blocked_s: float
+    """Uninterruptible sleep (state D) that cannot have been for a disk: its cause is unknown."""
     stopped_s: float
     slept_s: float
 
@@ -280,6 +282,8 @@ class RunTimes:
         self._quotas = Quotas() if quotas is None else quotas
         self._quotas_before = self._quotas.copy()
         self.job_has_waits = False
+        self.io_stall_s = 0.0
+        """Upper bound of the seconds for which one task waited for a disk; 0 if unknown."""
         self._snapshot_ns = 0
         self.covered_s = 0.0
         """Seconds covered by all snapshots of tasks."""
@@ -335,6 +339,7 @@ class RunTimes:
         difference.threads = _times_since(self.threads, earlier.threads)
         difference.tasks = _times_since(self.tasks, earlier.tasks)
         difference._quotas = self.quotas.since(earlier.quotas)  # noqa: SLF001 - our class
+        difference.io_stall_s -= earlier.io_stall_s
         difference.covered_s -= earlier.covered_s
         difference.waiting_s -= earlier.waiting_s
         difference.wait_snapshots -= earlier.wait_snapshots
@@ -408,19 +413,24 @@ class RunTimes:
         return cpu_run_s, cpu_wait_s
 
     def job_time(self) -> JobTime | None:
-        """Returns the times of the job's threads by use; None if their states are unknown."""
+        """Returns the times of the job's threads by use; None if their states are unknown. Unless
+        the kernel counts each task's waits for a disk, state D counts as one up to the time that
+        I/O pressure allows."""
         threads = [times for times in self.threads.values() if times.elapsed_s > 0]
         if not threads:
             return None
         quota_s = sum(throttled.wait_s for throttled in self.throttled_tasks(self.threads))
         waited_s = sum(times.wait_s for times in self.threads.values()) - quota_s
         keys = "rest_s", "stopped_s", "blocked_s"
-        rest_s, stopped_s, disk_s = (sum(getattr(times, key) for times in threads) for key in keys)
-        if self.job.disk_s is not None:
+        rest_s, stopped_s, d_s = (sum(getattr(times, key) for times in threads) for key in keys)
+        if self.job.disk_s is None:
+            disk_s = sum(min(times.blocked_s, self.io_stall_s) for times in threads)
+        else:
             disk_s = min(self.job.disk_s, rest_s - stopped_s)
         ran_s = sum(times.run_s for times in self.threads.values())
-        slept_s = max(0.0, rest_s - stopped_s - disk_s)
-        return JobTime(ran_s, waited_s, quota_s, disk_s, stopped_s, slept_s)
+        blocked_s = max(0.0, d_s - disk_s)
+        slept_s = max(0.0, rest_s - stopped_s - disk_s - blocked_s)
+        return JobTime(ran_s, waited_s, quota_s, disk_s, blocked_s, stopped_s, slept_s)
 
     @property
     def longest_wait_s(self) -> float:

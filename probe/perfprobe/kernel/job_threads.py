@@ -60,6 +60,8 @@ FROZEN_NS = 1_000_000_000
 """Time in ns between two checks whether a thread's control group is frozen."""
 MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
 THREAD_FILES = ("stat", "schedstat", "status")
+VFORK_FUNCTIONS = frozenset({"kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done"})
+"""Kernel functions in which a thread waits until the child of its vfork has called exec."""
 Processes = Iterable[tuple[str, TaskStat]]
 
 
@@ -302,7 +304,7 @@ class _Thread:
         """Time in ns for which the thread had waited for a disk at the last read."""
         self.state = ""
         """The thread's state at the last read, as proc(5) names it; "F": its group is frozen."""
-        self._cgroup = f"{path}/cgroup"
+        self._cgroup, self._wchan = f"{path}/cgroup", f"{path}/wchan"
         self._last_switches: tuple[int | None, int | None] | None = None
         """The thread's context switches at the last read."""
         self._frozen, self._frozen_ns = False, -FROZEN_NS
@@ -330,6 +332,9 @@ class _Thread:
                 self._frozen_ns = now_ns
                 self._frozen = is_frozen(freezer, files.read_text(self._cgroup))
             self.state = "F" if self._frozen else self.state
+        # A wait for a child is a sleep, although after vfork the kernel shows it as D.
+        if self.state == "D" and files.read_text(self._wchan) in VFORK_FUNCTIONS:
+            self.state = "S"
         return [self.pid, stat.comm, stat.last_cpu, run_ns, wait_ns, *switched]
 
     def close(self) -> None:

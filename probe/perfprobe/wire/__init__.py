@@ -249,7 +249,7 @@ msgpack value:
   `more` is the number of threads beyond those that can be followed. Where the kernel accounts for
   it, `disk` maps the same thread ids to the time in ns that each has waited for a disk. `states`
   maps them to the state in which each was read, as proc(5) names it (R, S, D, T, t ...); "F": its
-  control group is frozen.
+  control group is frozen. A wait for the child of a vfork is S where the kernel shows it.
 - `command`: the same for a command that perftop has started to measure it, with its children, where
   hello's `watch` is another job.
 - `l3_groups`: {group: [[l3, bytes], ...]}: the traffic of each group of resctrl from and to memory

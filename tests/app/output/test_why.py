@@ -472,6 +472,7 @@ def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
 ) -> None:
     """The kernel counts the wait for a file that is read again as one for the disk."""
     session = session_of_job(TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"D": 0.4, "R": 0.1}))
+    session.run_times.io_stall_s = 0.4
     for _ in range(2):
         session.hints.read_records(
             {"memory": {"stalled_us": 0, "counts": {}, "groups": groups, "pids": pids}}
@@ -481,6 +482,13 @@ def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
     first, *rest = printed_report(result)
     assert first == "job waited for the disk 80 % of its time."
     assert not any("perf record" in line for line in rest), "its own code is not the cause"
+
+
+def test_a_job_that_is_blocked_without_io_pressure_waits_for_no_disk() -> None:
+    session = session_of_job(TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"D": 0.4, "R": 0.1}))
+    first, *rest = printed_report(report(session, ["job"]))
+    assert first == "job was blocked in the kernel (cause unknown) 80 % of its time."
+    assert not any("disk" in line or "perf record" in line for line in rest)
 
 
 def test_few_groups_at_their_memory_limit_and_few_processes_are_kept() -> None:

@@ -99,8 +99,8 @@ def times_in_states(*letters: str, ran: float = 0.0, waited: float = 0.0) -> Run
     ("R" * 21, {"ran_s": 1.0, "waited_s": 0.5, "slept_s": 0.5}),
     ("R" * 11 + "T" * 10, {"ran_s": 0.5, "waited_s": 0.25, "slept_s": 0.25, "stopped_s": 1.0}),
     ("S" * 6 + "t" * 5 + "F" * 5, {"slept_s": 0.5, "stopped_s": 1.0}),
-    ("S" * 11 + "D" * 10, {"slept_s": 1.0, "disk_s": 1.0}),
-    ("R" * 15 + "D" * 5 + "R", {"ran_s": 0.75, "waited_s": 0.375, "disk_s": 0.875}),
+    ("S" * 11 + "D" * 10, {"slept_s": 1.0, "blocked_s": 1.0}),
+    ("R" * 15 + "D" * 5 + "R", {"ran_s": 0.75, "waited_s": 0.375, "blocked_s": 0.875}),
     ("S" * 11 + "Z" * 10, {"slept_s": 1.0}),
 ])  # fmt: skip
 def test_the_time_of_a_job_is_split_by_the_states_of_its_threads(
@@ -109,6 +109,34 @@ def test_the_time_of_a_job_is_split_by_the_states_of_its_threads(
     times = times_in_states(*letters, ran=0.5, waited=0.25).job_time()
     assert times is not None
     assert times._asdict() == pytest.approx(dict.fromkeys(times._fields, 0.0) | seconds, abs=0.06)
+
+
+@pytest.mark.parametrize(("counted_s", "stalled_s", "disk_s"), [
+    (None, 5.0, 1.0), (None, 0.25, 0.25), (0.25, 5.0, 0.25), (1.5, 0.0, 1.5), (None, 0.0, 0.0),
+])  # fmt: skip
+def test_a_blocked_thread_waited_for_a_disk_only_as_long_as_io_pressure_allows(
+    counted_s: float | None, stalled_s: float, disk_s: float
+) -> None:
+    """The kernel's own count of the thread's waits, if there is one, replaces this bound."""
+    times = times_in_states(*"S" * 11, *"D" * 10)
+    times.job.disk_s, times.io_stall_s = counted_s, stalled_s
+    job_time = times.job_time()
+    assert job_time is not None
+    assert (job_time.disk_s, job_time.blocked_s) == pytest.approx((disk_s, max(0, 1 - disk_s)))
+    assert sum(job_time) == pytest.approx(2.0)
+
+
+def test_io_pressure_bounds_the_waits_of_one_task() -> None:
+    """The kernel averages it over the CPUs in use: at least one, and at most all eight."""
+    hello, messages = messages_lasting("sim:guest,cpus=8,seed=2", 30)
+    session = Session(hello)
+    session.track_losses()
+    session.neighbours.watched_job.name = "job"
+    session_of(session, messages)
+    stalled_s = session.run_interval().machine["pressure_io"] * session.totals().elapsed_s
+    assert 0 < 1.05 * stalled_s < session.run_times.io_stall_s < 8 * stalled_s
+    later = session.run_times.since(session.run_times.copy())
+    assert later.io_stall_s == 0
 
 
 def test_sleep_is_unknown_without_states() -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
+import sys
+import time
+from collections import deque
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -109,6 +113,31 @@ def test_states_match_the_kernel_and_a_frozen_group_is_not_a_disk_wait(tmp_path:
     with closing(scan(WatchedJob(tmp_path, "7"), tmp_path)) as watched:
         record = watched.read_due_threads(S)["watched"]
     assert record["states"] == {"7": "T", "8": "F", "9": "D"}
+
+
+def test_a_wait_for_the_child_of_a_vfork_is_a_sleep(tmp_path: Path) -> None:
+    """The kernel shows it as D. Here the child cannot call exec before the FIFO has a writer."""
+    os.mkfifo(fifo := tmp_path / "fifo")
+    code = (
+        f"import os; actions = [(os.POSIX_SPAWN_OPEN, 3, {str(fifo)!r}, os.O_RDONLY, 0)]; "
+        "os.posix_spawn('/bin/true', ['true'], {}, file_actions=actions); os.wait()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as spawner:
+        directory = Path(f"/proc/{spawner.pid}")
+        try:
+            while task_files.parse_state((directory / "stat").read_bytes()) != "D":
+                assert spawner.poll() is None
+                time.sleep(0.001)
+            if (directory / "wchan").read_text() == "0":
+                pytest.skip("the kernel does not show where a task waits")
+            with closing(WatchedJob(Path("/"), str(spawner.pid))) as watched:
+                stat = task_files.parse_stat((directory / "stat").read_bytes())
+                assert stat is not None
+                deque(watched.find_threads([(str(spawner.pid), stat)]), maxlen=0)
+                record = watched.read_due_threads(S)["watched"]
+        finally:
+            fifo.write_bytes(b"")
+    assert record["states"] == {str(spawner.pid): "S"}
 
 
 def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
