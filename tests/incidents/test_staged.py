@@ -7,7 +7,7 @@ case of each cause runs each day, beside other tests. Those that disturb other t
 longer, or that have the same cause as another run at night, alone.
 
 A share of the time may differ from the true one by three percentage points of 4 s. `why` reads the
-threads of a job and whether it joined a group with a quota every 0.1 s, so a count may be that much
+threads of a job every 0.1 s, so a count may be that much
 older at the start and at the end: two and a half points of 4 s. By day, most victims run for 2 s,
 with twice the tolerance. Tests of values that it reads once a second (interrupts, memory, the
 kernel's log) have longer jobs."""

@@ -180,9 +180,13 @@ class Quotas:
         """The groups of each PID in the last record."""
 
     def record(self, pids: Iterable[int]) -> dict[str, dict[str, object]]:
-        """Returns the usage of the quotas that apply to these processes, as a frame's record
-        "quotas"; empty if none applies."""
+        """Returns the usage of the quotas that apply to these processes, and last applied to others
+        that may have ended, as a frame's record "quotas"; empty if none applies."""
+        last_groups = self._recorded_groups
         usages, self._recorded_groups = self.read_usages(pids)
+        for group in chain.from_iterable(last_groups.values()):
+            if group not in usages and (usage := self._usage(group)):
+                usages[group] = usage
         return {"groups": {**usages}, "pids": {**self._recorded_groups}} if usages else {}
 
     def record_again(self) -> dict[str, dict[str, object]]:

@@ -93,7 +93,7 @@ class WatchedJob:
         """By thread id; the thread that is read next is first."""
         self._unread_count = 0
         self._recorded_ns = 0
-        self._thread_has_ended = False
+        self._thread_has_ended = self._scan_missed_thread = False
 
     def find_threads(self, processes: Processes) -> Iterator[None]:
         """Finds the job's threads among these processes (pairs of PID and TaskStat), to read them
@@ -134,7 +134,7 @@ class WatchedJob:
         return records
 
     def record(self, now_ns: int) -> dict[str, Any] | None:
-        self._thread_has_ended = False
+        self._thread_has_ended, self._scan_missed_thread = self._scan_missed_thread, False
         due = round((now_ns - self._recorded_ns) / READ_INTERVAL_NS)
         if self._threads and not due:
             return None
@@ -155,7 +155,8 @@ class WatchedJob:
 
     @property
     def thread_has_ended(self) -> bool:
-        """Whether a thread was found to have ended when the last record was made."""
+        """Whether a thread was found to have ended when the last record was made, or by a scan
+        before it."""
         second = self._second
         return self._thread_has_ended or (second is not None and second.thread_has_ended)
 
@@ -184,6 +185,7 @@ class WatchedJob:
     def _open_threads(self, pid_by_tid: dict[str, str]) -> None:
         for tid in self._threads.keys() - pid_by_tid.keys():
             self._threads.pop(tid).close()
+            self._scan_missed_thread = True
         for tid, pid in pid_by_tid.items():
             self._open_thread(tid, pid)
 

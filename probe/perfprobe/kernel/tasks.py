@@ -60,10 +60,11 @@ TASKS_PER_CPU = 3
 MAX_WAITS in total: among tasks that share a CPU, those that ran least waited most."""
 MAX_PARENTS = 8
 """Maximum number of processes, those with the most time, whose ended children are reported."""
-CHECK_SPAN_NS, CHECK_INTERVAL_NS = 3_000_000_000, 100_000_000
+CHECK_SPAN_NS, MIN_CHECK_NS, MAX_CHECK_NS = 3_000_000_000, 20_000_000, 100_000_000
 """Time in ns after the first scan that finds a watched process, for which perfprobe checks whether
-watched processes have new children or have moved to another control group; and time between two
-checks."""
+watched processes have new children or have moved to another control group; and bounds of the time
+between two checks. It is a fifth of the time since that scan, because a process usually joins a
+group at its start, and stops by the group's quota are missed until the next check."""
 MAX_CHECKED = 8
 """Maximum number of watched processes in such a check, which takes some 15 us for each."""
 POWER_MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
@@ -228,7 +229,9 @@ class TaskScanner:
         now_ns = self._now_ns()
         if now_ns < self._check_due_ns:
             return False
-        self._check_due_ns = now_ns + CHECK_INTERVAL_NS if now_ns < self._checks_end_ns else inf
+        watched_ns = now_ns - self._checks_end_ns + CHECK_SPAN_NS
+        pause_ns = min(max(watched_ns // 5, MIN_CHECK_NS), MAX_CHECK_NS)
+        self._check_due_ns = now_ns + pause_ns if watched_ns < CHECK_SPAN_NS else inf
         if self._watch is not None and self._scan is None:
             self._watch.find_children()
         if not self._joined_quotas and self._quotas.has_moved(self._watched_pids()[:MAX_CHECKED]):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from perfprobe.errors import Unavailable
 from perfprobe.kernel import job_threads, task_files
 from perfprobe.kernel.job_threads import MAX_NEW_CHILDREN, MAX_THREADS, WatchedJob
-from perfprobe.kernel.tasks import CHECK_INTERVAL_NS, TaskScanner
+from perfprobe.kernel.tasks import MIN_CHECK_NS, TaskScanner
 
 MS = 1_000_000
 S = 1000 * MS
@@ -338,10 +338,25 @@ def test_children_that_a_command_starts_between_two_scans_are_found(tmp_path: Pa
     assert tasks.check_watched_processes()
     threads = watched.read_due_threads(S)["command"]["threads"]
     assert [*threads] == [str(tid) for tid in range(20, 21 + MAX_NEW_CHILDREN)]
-    now_ns = CHECK_INTERVAL_NS
+    now_ns = MIN_CHECK_NS
     assert tasks.check_watched_processes()
     assert len(watched.read_due_threads(2 * S)["command"]["threads"]) == 1 + 2 * MAX_NEW_CHILDREN
     watched.close()
+
+
+def test_a_thread_whose_end_a_scan_noticed_first_has_ended(tmp_path: Path) -> None:
+    write_process(tmp_path, 7)
+    write_thread(tmp_path, 7, 7)
+    with closing(scan(WatchedJob(tmp_path, "7"), tmp_path)) as watched:
+        assert tids(watched, S) == ["7"]
+        assert not watched.thread_has_ended
+        shutil.rmtree(tmp_path / "proc/7")
+        scan(watched, tmp_path)
+        ends = []
+        for second in (2, 3):
+            assert tids(watched, second * S) == []
+            ends.append(watched.thread_has_ended)
+    assert ends == [True, False]
 
 
 def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import trees
 
 from perfprobe.kernel import cgroups
 from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, hierarchy, read_cpuset
-from perfprobe.kernel.tasks import CHECK_INTERVAL_NS, CHECK_SPAN_NS, TaskScanner
+from perfprobe.kernel.tasks import CHECK_SPAN_NS, MAX_CHECK_NS, MIN_CHECK_NS, TaskScanner
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "41 31 0:38 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -118,7 +118,20 @@ def test_a_process_that_is_moved_after_its_start_is_found_at_the_next_scan(unifi
     results = [quotas.record([7])["pids"] for _ in range(11 * REREAD_SCANS)]
     assert results == [{"7": ["/job"]}] * len(results)
     add_member(unified, 7, "/")
-    assert [quotas.record([7]) for _ in range(REREAD_SCANS)][-1] == {}
+    last_record = [quotas.record([7]) for _ in range(REREAD_SCANS)][-1]
+    assert last_record["pids"] == {}, "the counts of the time before the move, once more"
+    assert [*last_record["groups"]] == ["/job"]
+    assert quotas.record([7]) == {}
+
+
+def test_the_scan_after_a_process_has_ended_reads_its_group_once_more(unified: Path) -> None:
+    write_quota(unified, "job", "50000 100000")
+    add_member(unified, 7, "/job")
+    quotas = Quotas(unified)
+    quotas.record([7])
+    write_quota(unified, "job", "50000 100000", THROTTLED.replace("2500000", "2580000"))
+    assert quotas.record([]) == {"groups": {"/job": [0.5, 40, 30, 2_580_000]}, "pids": {}}
+    assert quotas.record([]) == {}
 
 
 def test_the_groups_of_a_scan_and_the_memory_of_all_scans_are_bounded(
@@ -187,10 +200,10 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     assert tasks.next_check_s() == 0
     assert tasks.check_watched_processes()
     assert tasks.take_joined_quotas() == {}
-    assert tasks.next_check_s() == CHECK_INTERVAL_NS / 1e9
+    assert tasks.next_check_s() == MIN_CHECK_NS / 1e9
     assert not tasks.check_watched_processes()
     add_member(unified, 7, "/job")
-    now_ns[0] = CHECK_INTERVAL_NS
+    now_ns[0] = MIN_CHECK_NS
     assert tasks.check_watched_processes()
     add_member(unified, 7, "/unlimited")
     now_ns[0] *= 2
@@ -207,6 +220,9 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     (unified / GROUPS / "job/cpu.max").unlink()
     assert tasks.final_quotas() == {}
     add_member(unified, 7, "/job")
-    now_ns[0] = CHECK_SPAN_NS
+    now_ns[0] = CHECK_SPAN_NS - 1
+    assert tasks.check_watched_processes()
+    assert tasks.next_check_s() == (now_ns[0] + MAX_CHECK_NS) / 1e9
+    now_ns[0] = CHECK_SPAN_NS + MAX_CHECK_NS
     assert tasks.check_watched_processes()
     assert tasks.next_check_s() == inf
