@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 import synth
 from examples import output
-from fakes import Machine, observe
+from fakes import Machine, observe, with_suspect_counter
 from hypothesis import given
 from hypothesis import strategies as st
 from sim_streams import messages
@@ -204,6 +204,12 @@ NO_DISK, NO_COUNTS = {"disk_s": None}, dict.fromkeys(
     ("waits", {"job": JOB | NO_DISK}, "13.20 s for a CPU, all tasks together"),
     ("waits", {"job": JOB | NO_DISK | {"longest_wait_s": 1.09}},
      "13.20 s for a CPU (once 1.09 s or longer), all tasks together"),
+    ("waits", {"job": JOB | NO_DISK | {"stopped_s": 3.0, "slept_s": 0.01}},
+     "13.20 s for a CPU, stopped 3.00 s, all tasks together"),
+    ("waits", {"job": JOB | NO_DISK | {"waited_s": None, "slept_s": 2.0}},
+     "slept 2.00 s, all tasks together"),
+    ("CPUs 1-3", {"run": RUN | {"missed": [1, 2, 3]}},
+     "were off or unreadable at its start or end"),
     ("others", {}, "at least 0.3 CPUs on average; most: chrome[812], 21.0 s on CPU 3"),
     ("others", {"others": None}, ""),
     ("energy", {}, "6.40 kJ, 76.0 W   own cost 0.4 % of one CPU"),
@@ -216,6 +222,48 @@ def test_the_report_on_a_build_has_all_known_values(
     name: str, changes: dict[str, Any], text: str
 ) -> None:
     assert report_line(name, **changes) == text
+
+
+def test_after_the_lines_on_a_command_a_brief_summary_ends() -> None:
+    session, line = example()
+    line["job"] |= line["machine"]
+    brief, whole = (
+        stat_text.ending_lines(session, EpisodeTally(), line, ["make"], brief=brief)
+        for brief in (True, False)
+    )
+    assert brief[-1] == command_lines(session, ["make"], line)[-1]
+    assert whole[: len(brief)] == brief
+    covered = "job on CPUs 0-1: task records cover 810.00 of its 816.60 s; "
+    assert [text for text in whole if text.startswith(covered)] != []
+
+
+@pytest.mark.parametrize(("changes", "text"), [
+    ({"packages": {"power_dram_w": [7.26]}}, "package 0: 7.3 W for memory"),
+    ({"packages": {"power_w": [50.0], "power_limit_w": [65.0], "power_dram_w": [7.26]}},
+     "package 0: 50.0 of 65 W and 7.3 W for memory"),
+])  # fmt: skip
+def test_lines_above_a_table_show_known_numbers(changes: dict[str, Any], text: str) -> None:
+    session, interval = observe(Machine(cores=2))
+    for name, value in changes.items():
+        vars(interval)[name] = value
+    assert text in StatTable(session).lines(interval)
+
+
+def test_the_line_with_the_time_counts_cpus_with_suspect_samples() -> None:
+    session, interval = observe(Machine(cores=2))
+    for cpu in (0, 3):
+        interval = with_suspect_counter(interval, cpu, "cycles")
+    assert (
+        StatTable(session).lines(interval)[1].endswith("  ~ 2 CPUs with suspect samples, left out")
+    )
+
+
+def test_a_job_without_threads_is_not_said_to_have_run() -> None:
+    session, interval = observe(Machine(cores=2))
+    session.neighbours.watched_job.name = "lmp"
+    activity = cast("Any", SimpleNamespace(run_s=1.0, wait_s=0.1, involuntary=1))
+    vars(interval)["watched"] = activity
+    assert "job lmp: no running thread found" in StatTable(session).lines(interval)
 
 
 def test_a_doubtful_or_lowered_value_has_its_reason() -> None:

@@ -218,6 +218,29 @@ def test_a_difference_of_many_times_is_printed_as_a_factor() -> None:
         assert change in next(row for row in rows if "run time" in row and "s  4" in row)
 
 
+@pytest.mark.parametrize(("instructions", "ipc", "sentence"), [
+    ((10, 10.01), (1.0, 1.2), "B does the same work in fewer cycles (IPC)"),
+    ((10, 13), (1.0, 1.2), "B does 30.0 % more instructions in fewer cycles (IPC)"),
+    ((10, 8), (1.2, 1.0), "B does 20.0 % fewer instructions in more cycles (IPC)"),
+    ((10, 13), (1.0, 1.0), ""),
+    ((), (1.0, 1.2), ""),
+])  # fmt: skip
+def test_work_and_cycles_are_compared_if_both_are_certain(
+    instructions: tuple[float, ...], ipc: tuple[float, float], sentence: str
+) -> None:
+    sides = []
+    for i in (0, 1):
+        readings = side(random.Random(5 + i))
+        for at, reading in enumerate(readings):
+            reading.numbers.pop("instructions")
+            reading.numbers["ipc"] = ipc[i] * (1 + at / 1e4)
+            if instructions:
+                reading.numbers["instructions"] = instructions[i] * 1e12 * (1 + at / 1e4)
+        sides.append(readings)
+    text = work_sentence(compare_runs(*sides))
+    assert text.startswith(sentence) if sentence else text == ""
+
+
 def test_untrusted_text_cannot_control_a_terminal() -> None:
     draw = random.Random(14)
     evil = {"governor": "\x1b[2J", "odd\x1b]0;": "\x07", "kernel": "5 µ"}
