@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from perftop.session.selection import parse_filter
 from perftop.session.session import Session
 from perftop.tui.overview import columns
 from perftop.tui.overview.overview import Arrangement, FoldMode, arrange_lines
-from perftop.tui.overview.rows import GridData, _victim_and_taker, row_lines
+from perftop.tui.overview.rows import GridData, _RowDrawer, _victim_and_taker, row_lines
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
@@ -90,6 +91,35 @@ def test_columns_do_not_move_when_values_change() -> None:
         for column_a, column_b in zip(a.columns, b.columns, strict=True):
             assert column_a == column_b
         assert {len(text) for text in lines(a) + lines(b)} == {width - 1}
+
+
+def test_a_core_that_is_off_keeps_its_name_and_all_columns() -> None:
+    session, interval = observe(Machine(cores=2))
+    interval.online[session.cores[1]] = False
+    on, off = lines(of_session(session, interval))
+    assert len(off) == len(on)
+    assert off.split() == ["1", "1,3", "off"]
+
+
+@pytest.mark.parametrize(("shares", "at_rest", "drawn"), [
+    ((0.5, 0.25, 0.125), False, "██████▓▓▓▓╳··"),  # the rest was blocked by the back end
+    ((0.5, nan, 0.125), False, "n/a"),
+    ((0.5, 0.25, 0.125), True, "·"),
+])  # fmt: skip
+def test_the_bar_of_issue_slots_is_that_of_the_busiest_cpu(
+    shares: tuple[float, ...], at_rest: bool, drawn: str
+) -> None:
+    hello, frames = messages_lasting("smt-mix,cpus=4,slots=1", 2)
+    session = session_of(Session(hello, History(hello)), frames)
+    interval = session.take_interval()
+    interval.values["util"][:] = 0.2, 0.3, 0.9, 0.3
+    interval.is_at_rest[:] = False, False, at_rest, False
+    for key, share in zip(columns.SLOT_METRICS, shares, strict=True):
+        interval.values[key][:] = [nan, nan, share, nan]
+    grid = of_session(session, interval, 200)
+    (column,) = [column for column in grid.columns if column.key == "slots"]
+    (cell,) = _RowDrawer(grid, [0]).cells(column)
+    assert strips.text(cell).strip() == drawn
 
 
 def test_victims_and_culprits_are_kept_before_metrics_in_narrow_rows() -> None:

@@ -14,9 +14,11 @@ from sessions import session_of
 from perfprobe.wire import Missing
 from perftop.base.text import to_ascii
 from perftop.draw import strips
+from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels, tables
+from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 
 OTHER_TASKS = {
@@ -190,3 +192,46 @@ def test_a_line_gives_the_reason_for_missing_tasks() -> None:
     assert text(observe(guest(idle)), 60, 2)[1] == "  no task has run for a noticeable time"
     assert text(observe(guest(idle)), 36, 4)[1:] == ["  no task has run for a noticeable", "  time"]
     assert text(observe(guest(idle)), 36, 2)[1] == "  no task has run for a noticeable …"
+
+
+# --- two ranges compared
+
+
+@pytest.mark.parametrize(("a", "b", "tasks", "sentence"), [
+    ({"lmp": 0.9}, {"cc1": 0.45, "lmp": 0.4},
+     ["lmp 0.90 0.40 -0.50 CPUs", "cc1 0.00 0.45 +0.45 CPUs"],
+     " cc1 took 0.45, lmp lost 0.50 CPUs"),
+    ({"lmp": 0.5}, {"lmp": 0.8}, ["lmp 0.50 0.80 +0.30 CPUs"], " lmp took 0.30 CPUs"),
+    ({"lmp": 0.5}, {"lmp": 0.508}, ["lmp 0.50 0.51 +0.01 CPUs"], " No task used more or less"),
+])  # fmt: skip
+def test_a_comparison_lists_the_tasks_with_the_largest_differences(
+    a: dict[str, float], b: dict[str, float], tasks: list[str], sentence: str
+) -> None:
+    machine = Machine(cores=2)
+    session = Session(machine.hello, History(machine.hello))
+    session.track_losses()
+    frames = []
+    for seq in range(401):
+        shares = (a if seq <= 200 else b).items()
+        records = {"tasks": {str(i): [10 + i, *task] for i, task in enumerate(sorted(shares))}}
+        frames.append(machine.frame(seq, records={} if seq % 10 else records))
+    session_of(session, frames)
+    first, second = (
+        session.interval_at(session.hello.raw_ns + end_s * 10**9, 10 * 10**9) for end_s in (20, 40)
+    )
+    assert first is not None
+    assert second is not None
+    settings = ViewSettings(held_range=(first, verdict_at(session, first, is_range=True)))
+
+    def panel(height: int) -> list[str]:
+        lines = tables.comparison_panel(session, second, settings, 60, height)
+        return [strips.text(line) for line, _ in lines]
+
+    title, headings, busy, _, waited, *task_lines = panel(20)
+    assert title.split()[:7] == ["B", "against", "A", "10.0", "s", "and", "10.0"]
+    assert headings.split() == ["A", "B", "B", "−", "A"]
+    assert busy.split() == ["busy", "50.0", "50.0", "+0.0", "%"]
+    assert waited.split() == ["waited", "–", "–", "–", "CPUs"]
+    assert [" ".join(line.split()) for line in task_lines[:-2]] == tasks
+    assert task_lines[-2:] == ["", sentence]
+    assert len(panel(8)) == 8
