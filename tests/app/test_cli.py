@@ -166,6 +166,13 @@ def test_a_damaged_recording_is_not_read_as_a_duration(
     assert "--duration" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["run", "=17", "1run=17", "run=", "a=x\ty", f"{'n' * 41}=1"])
+def test_labels_have_a_name_and_a_printable_value(text: str) -> None:
+    assert options.parse_label("run=a=b c") == ("run", "a=b c")
+    with pytest.raises(argparse.ArgumentTypeError, match="invalid label"):
+        options.parse_label(text)
+
+
 def test_a_large_number_without_a_unit_is_questioned(capsys: pytest.CaptureFixture[str]) -> None:
     assert options.parse_interval_ns("100") == 100 * 10**9
     assert "-i 100ms" in capsys.readouterr().err

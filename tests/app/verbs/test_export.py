@@ -89,9 +89,13 @@ def test_metrics_can_be_selected_by_key_or_column(path: Path) -> None:
         *states, "cycles_count", "lost_frames_total", "late_frames_total", "suspect_counters",
         "host", "suspect", "why",
     ]  # fmt: skip
-    with pytest.raises(Failed, match=r"'busy'.*busy_hz") as failure:
-        export(path, metrics=["busy"])
-    assert failure.value.status == 2
+    for name, message in (
+        ("busy", r"'busy'.*busy_hz"),
+        ("e.l1-hits", "no event 'e.l1-hits' here; counted: none .choose them with -e"),
+    ):
+        with pytest.raises(Failed, match=message) as failure:
+            export(path, metrics=[name])
+        assert failure.value.status == 2
 
 
 @pytest.mark.parametrize(("every_ns", "lengths"), [(None, {1.0}), (200_000_000, {0.2}),

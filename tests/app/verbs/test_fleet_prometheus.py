@@ -177,11 +177,13 @@ def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:
     (b'{"data":{}}', "no result"),
     (b"[]", "no result"),
     (b"x" * 2_000_000, "larger"),
+    (b'{"data":{"result":[{},{},{}]}}', "over 2 series: narrow it with --match"),
 ])  # fmt: skip
 def test_invalid_or_large_responses_are_refused(
     body: bytes, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(fleet_sources, "MAX_SERIES", 2)
     with server_address(lambda *_: body) as url, pytest.raises(Failed, match=text):
         PrometheusServer(url).query("up")
 

@@ -294,6 +294,21 @@ def test_events_are_listed_below_their_pmus() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("word", "missing", "lines"), [
+    ("", [], ["no event here"]),
+    ("l3", [], ["no event here with 'l3' in its name or description"]),
+    ("", [{"why": "a guest", "fix": "use the host"}],
+     ["no event here", "", "not here: events of cores - a guest; use the host"]),
+    ("", [{"why": "a guest", "fix": ""}],
+     ["no event here", "", "not here: events of cores - a guest"]),
+])  # fmt: skip
+def test_without_events_the_reason_and_the_fix_are_listed(
+    word: str, missing: list[dict[str, str]], lines: list[str]
+) -> None:
+    answer: dict[str, Any] = {"events": [], "pmus": [], "missing": missing}
+    assert machine.event_lines(answer, word=word) == lines
+
+
 # --- the text output of `perftop wake`, from a response of the probe
 
 

@@ -161,6 +161,9 @@ def test_names_of_machines_are_safe_file_names(tmp_path: Path) -> None:
         assert len(path.name.encode()) < 100
     with pytest.raises(Failed, match="twice"):
         headless.output_paths(tmp_path, ["a", "a"])
+    assert len(headless.output_paths(tmp_path, [f"n{i}" for i in range(64)])) == 64
+    with pytest.raises(Failed, match="65 machines: at most 64 at once"):
+        headless.output_paths(tmp_path, [f"n{i}" for i in range(65)])
     (tmp_path / "file").write_text("", encoding="ascii")
     with pytest.raises(Failed, match="directory"):
         headless.output_paths(tmp_path / "file", ["a", "b"])
