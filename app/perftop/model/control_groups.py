@@ -99,9 +99,9 @@ class Quotas:
                 quota.add_record(float(cpus), (periods, throttled, us))
 
     def copy(self) -> Quotas:
-        return self.since(Quotas())
+        return self.minus(Quotas())
 
-    def since(self, earlier: Quotas) -> Quotas:
+    def minus(self, earlier: Quotas) -> Quotas:
         """Returns the quotas with only the counts after `earlier`."""
         difference = Quotas()
         difference._groups = self._groups.copy()

@@ -290,7 +290,7 @@ class Delta:
             self.skew_ns,
         )  # fmt: skip
 
-    def since(self, earlier: Delta) -> Delta:
+    def minus(self, earlier: Delta) -> Delta:
         """Returns the increments after the end of `earlier`, which must have the same start. Doubts
         and skew cannot be subtracted, so they still include those of `earlier`."""
         sums = self._sums - earlier._sums

@@ -358,13 +358,13 @@ class LiveMachine(Follower):
         self._suspects = session.suspect_samples
         now = interval.time if self._arrival_s is None else self._arrival_s
         losses, past_losses = session.lost_time(), self._losses
-        lost_ratio = losses.since(past_losses[-1][1]).lost_ratio
+        lost_ratio = losses.minus(past_losses[-1][1]).lost_ratio
         numbers = {**read_numbers(session, interval), "lost": lost_ratio}
         machine.add_numbers(now, numbers, suspects)
         past_losses.append((now, losses))
         while len(past_losses) > 2 and past_losses[1][0] <= now - ROW_SPAN_S:
             past_losses.popleft()
-        recent_losses = losses.since(past_losses[0][1])
+        recent_losses = losses.minus(past_losses[0][1])
         machine.numbers = {**machine.numbers, "lost": recent_losses.lost_ratio}
         shares = [pair for pair in recent_losses.shares().items() if pair[1] >= MIN_LOSS]
         machine.largest_loss = shares[0] if shares else None

@@ -146,7 +146,7 @@ class Span:
         trusted_delta = None if self._trusted_delta is None else self._trusted_delta.copy()
         return replace(self, delta=self.delta.copy(), _trusted_delta=trusted_delta)
 
-    def since(self, earlier: Span, start_ns: int) -> Span:
+    def minus(self, earlier: Span, start_ns: int) -> Span:
         """Returns the sums over the samples after `earlier`, an older copy, which ends at
         `start_ns`."""
         trusted_delta, lost_sums, good_sums = self._trusted_delta, self._lost_sums, self._good_sums
@@ -155,9 +155,9 @@ class Span:
         if good_sums is not None:  # unknown if the first suspect sample came later
             good_sums = None if earlier._good_sums is None else good_sums - earlier._good_sums
         if trusted_delta is not None:
-            trusted_delta = trusted_delta.since(earlier._trusted_delta or earlier.delta)
+            trusted_delta = trusted_delta.minus(earlier._trusted_delta or earlier.delta)
         return Span(
-            self.delta.since(earlier.delta), start_ns, self.sample_count - earlier.sample_count,
+            self.delta.minus(earlier.delta), start_ns, self.sample_count - earlier.sample_count,
             lost_sums, good_sums, self._missing_counts - earlier._missing_counts, trusted_delta,
         )  # fmt: skip
 

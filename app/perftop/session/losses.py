@@ -94,7 +94,7 @@ class LossSums(NamedTuple):
     def whole_s(self) -> float:
         return float(self.wanted_s.sum() + self.waited_s.sum())
 
-    def since(self, earlier: LossSums) -> LossSums:
+    def minus(self, earlier: LossSums) -> LossSums:
         """Returns these sums minus those of `earlier`. If samples were attributed to another cause
         in the meantime, the old cause may have a negative sum, and the sum of the new cause is too
         large by the same amount."""
@@ -385,13 +385,13 @@ class Totals(TaskTimeSpan):
     def copy(self) -> Totals:
         return replace(self, times=self.times.copy(), span=self.span.copy())
 
-    def since(self, earlier: Totals) -> Totals:
+    def minus(self, earlier: Totals) -> Totals:
         """Returns the totals after the end of `earlier`, which must have the same start."""
         return Totals(
-            earlier.end_ns, self.end_ns, self.times.since(earlier.times),
-            self.losses.since(earlier.losses), self.sample_count - earlier.sample_count,
+            earlier.end_ns, self.end_ns, self.times.minus(earlier.times),
+            self.losses.minus(earlier.losses), self.sample_count - earlier.sample_count,
             self.suspect_count - earlier.suspect_count,
-            self.span.since(earlier.span, earlier.end_ns),
+            self.span.minus(earlier.span, earlier.end_ns),
         )  # fmt: skip
 
 

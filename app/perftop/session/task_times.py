@@ -86,7 +86,7 @@ class TaskTimes:
         """Seconds for which the task ran or waited for a CPU, in records with waiting times."""
         return self.run_s - self.without_waits_s + self.wait_s
 
-    def since(self, earlier: TaskTimes | None) -> TaskTimes:
+    def minus(self, earlier: TaskTimes | None) -> TaskTimes:
         # the earlier times have been dropped in the meantime
         if earlier is None or earlier.wanted_s > self.wanted_s:
             return self
@@ -317,7 +317,7 @@ class RunTimes:
     @property
     def quotas(self) -> Quotas:
         """The stops by quotas since these times began."""
-        return self._quotas.since(self._quotas_before)
+        return self._quotas.minus(self._quotas_before)
 
     def copy(self, *, job_only: bool = False) -> RunTimes:
         """Returns a copy to which no records can be added. `job_only`: without other tasks."""
@@ -333,12 +333,12 @@ class RunTimes:
         """Whether waiting times are known. A single snapshot covers too little time."""
         return self.job_has_waits or self.wait_snapshots >= MIN_WAIT_SNAPSHOTS
 
-    def since(self, earlier: RunTimes) -> RunTimes:
+    def minus(self, earlier: RunTimes) -> RunTimes:
         """Returns the times minus those of `earlier`, without tasks that have been idle since."""
         difference = self.copy(job_only=True)
         difference.threads = _times_since(self.threads, earlier.threads)
         difference.tasks = _times_since(self.tasks, earlier.tasks)
-        difference._quotas = self.quotas.since(earlier.quotas)  # noqa: SLF001 - our class
+        difference._quotas = self.quotas.minus(earlier.quotas)  # noqa: SLF001 - our class
         difference.io_stall_s -= earlier.io_stall_s
         difference.covered_s -= earlier.covered_s
         difference.waiting_s -= earlier.waiting_s
@@ -554,7 +554,7 @@ def _times_since(
 ) -> dict[K, TaskTimes]:
     """Returns the times minus `earlier`, without tasks that have no record since then."""
     pairs = ((key, task, earlier.get(key)) for key, task in times.items())
-    new_times = {key: task.since(old) for key, task, old in pairs if old is not task}
+    new_times = {key: task.minus(old) for key, task, old in pairs if old is not task}
     return {key: task for key, task in new_times.items()
             if task.run_s > 0 or task.wait_s > 0 or task.elapsed_s > 0}  # fmt: skip
 

@@ -175,9 +175,9 @@ def test_the_longest_wait_is_reported_beside_the_sum() -> None:
     )
     assert job.longest_s == pytest.approx(1.1)
     assert job.with_record(0, 0.0, 9.0, None).longest_s == pytest.approx(1.1)
-    assert job.since(TaskTimes("job")).longest_s == pytest.approx(1.1)
+    assert job.minus(TaskTimes("job")).longest_s == pytest.approx(1.1)
     # the wait may have been earlier
-    assert job.with_record(0, 1.0, 0.0, 1).since(job).longest_s == 0.0
+    assert job.with_record(0, 1.0, 0.0, 1).minus(job).longest_s == 0.0
     result = waits({(1, 1): job}, hog(1.3))
     assert result.evidence == ["it waited 1.30 of 3.1 s", "once for 1.1 s or longer"]
     assert "once" not in " ".join(waits(BLOCKED).evidence)
@@ -325,7 +325,7 @@ def test_a_wait_never_exceeds_the_wanted_time() -> None:
 
 def test_a_wait_on_no_cpu_names_nobody() -> None:
     before = task_times("job", 0.4, 0.4)
-    rest = before.with_record(0, 0.0, 4e-17).since(before)
+    rest = before.with_record(0, 0.0, 4e-17).minus(before)
     assert rest.wait_s > 0
     assert not rest.by_cpu
     session: Session = sampled(Machine(cores=2))[0]

@@ -212,7 +212,7 @@ def totals(spec: str, watch: str | None) -> tuple[Totals, Totals]:
     for session in (whole, later):
         session.track_losses()
     earlier = session_of(whole, messages[: first + 1]).totals().copy()
-    difference = session_of(whole, messages[first + 1 :]).totals().since(earlier)
+    difference = session_of(whole, messages[first + 1 :]).totals().minus(earlier)
     return difference, session_of(later, messages[first:]).totals()
 
 

@@ -75,7 +75,7 @@ def test_the_share_of_waiting_is_of_the_time_whose_waits_are_known() -> None:
     task = times.tasks[1, "a", 0]
     assert (task.run_s, task.wait_s, task.wanted_s) == (1.5, 1.0, 2.0)
     assert task.by_cpu == {0: 2.0}
-    later = times.since(RunTimes([0]))
+    later = times.minus(RunTimes([0]))
     assert later.tasks[1, "a", 0].wanted_s == 2.0
 
 
@@ -383,8 +383,8 @@ def test_tasks_missing_from_snapshots_may_wait(count: int, share: float, hidden_
         assert times.has_waits == (second > 1), "one snapshot is too short to tell"
         if second == 1:
             first = times.copy()
-    assert times.since(first).truncated_s.get(0, 0.0) == pytest.approx(hidden_s)
-    assert times.since(first).wait_snapshots == 3
+    assert times.minus(first).truncated_s.get(0, 0.0) == pytest.approx(hidden_s)
+    assert times.minus(first).wait_snapshots == 3
 
 
 def test_tasks_of_an_idle_machine_do_not_wait() -> None:

@@ -212,7 +212,7 @@ class _VerdictCache:
             return totals
         # A busy machine, which draws late, has no time to read the history again.
         if first_ns - VERDICT_SPAN_NS // 2 <= states[0].end_ns <= first_ns + VERDICT_STEP_NS:
-            return totals.since(states[0])
+            return totals.minus(states[0])
         if first_ns <= totals.start_ns + VERDICT_SPAN_NS // 2:
             return totals
         span_ns = min(VERDICT_SPAN_NS, _max_read_ns(session))
@@ -241,9 +241,9 @@ class _VerdictCache:
             state for state in self._recent_totals if state.end_ns <= now_ns - CAUSE_ENDED_AFTER_NS
         ]
         if verdict.level and earlier_totals:
-            recent_losses = totals.losses.since(earlier_totals[-1].losses)
+            recent_losses = totals.losses.minus(earlier_totals[-1].losses)
             if not recent_losses.share(verdict.cause) >= MIN_WARNING_SHARE:
-                verdict = _verdict(session, totals.since(earlier_totals[-1]), tasks)
+                verdict = _verdict(session, totals.minus(earlier_totals[-1]), tasks)
         if verdict.level and verdict.report is not None:
             start_ns = self._waits.start_ns(verdict.report.named_findings[0])
             has_episodes = verdict.has_episodes or start_ns is not None
@@ -283,7 +283,7 @@ class _VerdictCache:
         worst_share = worst.report.named_findings[0].share
         min_share = min(MIN_WARNING_SHARE, MIN_PAST_SHARE * worst_share)
         for state in reversed(self._recent_totals):
-            is_lost = totals.losses.since(state.losses).share(worst.cause) >= min_share
+            is_lost = totals.losses.minus(state.losses).share(worst.cause) >= min_share
             # After a pause of the screen, it is unknown when the loss ended in that time.
             if is_lost and end_ns - state.end_ns <= VERDICT_SPAN_NS:
                 break
