@@ -88,7 +88,7 @@ def serve(
     poller.register(stdout, 0)  # poll reports POLLERR once the reader has closed its end
     parser = OrderParser()
     while True:
-        due_s = source.due()
+        due_s = source.due_s()
         # a simulation with speed=max runs as fast as its reader
         is_unpaced = due_s is None and not outbox
         for fd, event in poller.poll(_wait_ms(due_s, blocked=bool(outbox), is_unpaced=is_unpaced)):

@@ -38,7 +38,7 @@ def run(hz: int, parts: Sequence[Part], rows: Sequence[Cpu]) -> tuple[float, flo
         tsc_us = tsc_rate.calibrate().hz / 1e6
         for _ in range(SAMPLES):
             while sampler.drain() is None:
-                time.sleep(max(0, sampler.due() - time.monotonic()))
+                time.sleep(max(0, sampler.due_s() - time.monotonic()))
             frame = sampler.frame.cast("Q")
             for n in range(len(rows)):
                 before, after, lateness = frame[n * wire.HEAD : n * wire.HEAD + 3]

@@ -37,7 +37,7 @@ class FakeSource(synth.Source):
         self._frames = frames
         self._pad = bytes(size)
 
-    def due(self) -> float | None:
+    def due_s(self) -> float | None:
         return time.monotonic() + (3600 if self.sent_frames >= self._frames else 0)
 
     def poll(self) -> list[Frame | Note]:

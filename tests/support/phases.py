@@ -58,7 +58,7 @@ def episodes(phases: Phases, seconds: int) -> list[Episode]:
             records = {"tasks": tasks} if phases.has_tasks and seq % SECOND == 0 else {}
             frames.append(machine.frame(seq, records=records))
         session_of(session, frames)
-        news, cursor = session.log.since(cursor)
+        news, cursor = session.log.ended_since(cursor)
         result += news
     every = [*result, *session.detector.running]
     return [e for e in every if e.kind == "neighbour" and e.cause == "sibling" and 0 in e.cpus]

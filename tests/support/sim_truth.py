@@ -54,7 +54,7 @@ def play_episodes(
         more = len(matching_messages) == len(messages)
         for _ in session.parts(matching_messages):
             # ended episodes are removed, because a session keeps a limited number
-            news, cursor = session.log.since(cursor)
+            news, cursor = session.log.ended_since(cursor)
             over += news
     source.close()
     return session, [*over, *session.detector.running]

@@ -27,7 +27,7 @@ class Clock:
 class Source:
     """The base of fake sources, which implement `hello` and `poll`."""
 
-    def due(self) -> float | None:
+    def due_s(self) -> float | None:
         return None
 
     def set_batch_length(self, batch_ns: int) -> None:

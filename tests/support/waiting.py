@@ -106,7 +106,7 @@ def at_intervals(times: int, interval_s: float) -> Iterator[None]:
 
 def first_frame(source: Machine, accept: Callable[[wire.Frame], Any]) -> Any:
     """Returns the first true value of `accept` over the frames of the source."""
-    for messages in whenever_due(source.due, source.poll, "an accepted frame"):
+    for messages in whenever_due(source.due_s, source.poll, "an accepted frame"):
         for message in messages:
             if isinstance(message, wire.Frame) and (result := accept(message)):
                 return result

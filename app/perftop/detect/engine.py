@@ -115,7 +115,7 @@ class HighestValues(NamedTuple):
 
     stolen_s: Floats
     steal: Floats
-    busy: Floats
+    util_and_steal: Floats
     """Utilisation plus steal."""
     involuntary: Floats
 

@@ -33,7 +33,7 @@ from perftop.model.evaluation import TRAFFIC_KEYS, Values, memory_traffic
 from perftop.model.kinds import Episode
 from perftop.model.numbers import EVENT_PREFIX
 from perftop.model.sample_reader import SampleBatch, SampleReader
-from perftop.model.smt import Split
+from perftop.model.smt import SmtShares
 from perftop.model.tasks import RunningTasks, Task
 
 LOSS_START, LOSS_END = 0.1, 0.05
@@ -259,7 +259,7 @@ class MemoryLosses:
         return self._work(batch.delta, batch.values, batch.split, batch.cores, counts)
 
     def _work(
-        self, delta: Delta, values: Values, split: Split, cores: Cores, counts: CpuWork
+        self, delta: Delta, values: Values, split: SmtShares, cores: Cores, counts: CpuWork
     ) -> _MemoryWork:
         all_util, (util, counted, cycles, ipc, sums) = values["util"], counts
         with np.errstate(invalid="ignore", divide="ignore"):

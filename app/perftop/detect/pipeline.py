@@ -347,7 +347,7 @@ class Neighbours(Detector):
             busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
             busy &= np.isin(np.arange(len(busy)), rows)
         elif (
-            data.sample.batch.cached(highest_values).busy[data.sample.index] < MIN_BUSY
+            data.sample.batch.cached(highest_values).util_and_steal[data.sample.index] < MIN_BUSY
             and self.siblings.losses.is_quiet
             and self.hypervisor.losses.is_quiet
         ):

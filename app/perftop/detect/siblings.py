@@ -22,7 +22,7 @@ from perftop.model.counters import Cores
 from perftop.model.delta import add_samples, first_true, latest_known_values
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
-from perftop.model.smt import Split
+from perftop.model.smt import SmtShares
 from perftop.model.tasks import RunningTasks, Task
 
 LOSS_START, LOSS_END = 0.1, 0.05
@@ -229,7 +229,7 @@ class SiblingLosses:
     def _work_of_busy_cpus(self, batch: SampleBatch) -> _SiblingWork:
         return self._work(batch.cached(busy_work), batch.split)
 
-    def _work(self, work: CpuWork, split: Split) -> _SiblingWork:
+    def _work(self, work: CpuWork, split: SmtShares) -> _SiblingWork:
         util, counted, cycles, ipc, sums = work
         overlap = np.empty(util.shape)
         overlap[...] = np.where(self._sibling_rows < 0, 0.0, np.nan)

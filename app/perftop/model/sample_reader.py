@@ -33,7 +33,7 @@ from perftop.model.evaluation import (
     write_lost_ratio,
 )
 from perftop.model.plausibility import PlausibilityChecks, SiblingChecks
-from perftop.model.smt import Split, Splitter, core_lists
+from perftop.model.smt import SmtShares, Splitter, core_lists
 from perftop.model.tasks import TaskSnapshot
 from perftop.model.turbo import Ceilings, Turbo
 
@@ -56,7 +56,7 @@ class SampleBatch:
     trusted_delta: Delta
     """Increments without cores whose SMT states are suspect; SMT states use these."""
     values: Values
-    split: Split
+    split: SmtShares
     ceilings: Ceilings
     lost: LostSeconds
     doubted_samples: Ints
@@ -126,7 +126,7 @@ class Sample:
         return self.batch.values.samples(self.index)
 
     @cached_property
-    def split(self) -> Split:
+    def split(self) -> SmtShares:
         return self.batch.split[self.index]
 
     @cached_property

@@ -220,7 +220,7 @@ SINGLE_METHOD, ANY_THREAD, TRACE, BOUNDS = (
 
 
 @dataclass(frozen=True)
-class Split:
+class SmtShares:
     """Shares of the time in each SMT state, by core, or by sample and core; NaN where unknown."""
 
     states: Floats  # (cores, 4)
@@ -250,9 +250,11 @@ class Split:
     def shares(self, core: int) -> dict[str, float]:
         return dict(zip(STATES, self.states[core].tolist(), strict=True))
 
-    def __getitem__(self, samples: int | slice) -> Split:
+    def __getitem__(self, samples: int | slice) -> SmtShares:
         states, low, high = self.states[samples], self.low[samples], self.high[samples]
-        return Split(states, low, high, self.active_threads[samples], self.method_codes[samples])
+        return SmtShares(
+            states, low, high, self.active_threads[samples], self.method_codes[samples]
+        )
 
 
 def exact_states(r0: Floats, r1: Floats, any_running: Floats) -> Floats:
@@ -327,13 +329,13 @@ class Splitter:
             self._groups_by_size = online_bytes, groups
         return self._groups_by_size[1]
 
-    def split(self, delta: Delta, values: Values, online: Bools) -> Split:
+    def split(self, delta: Delta, values: Values, online: Bools) -> SmtShares:
         """Returns the shares of the states over the span, or over each of several samples. Each
         core uses the best method that its counters allow."""
         util = values["util"]
         shape = (*util.shape[:-1], len(self._cores.lists))
         states, low, high = np.full((3, *shape, len(STATES)), np.nan)
-        result = Split(states, low, high, np.full(shape, np.nan), np.zeros(shape, np.int64))
+        result = SmtShares(states, low, high, np.full(shape, np.nan), np.zeros(shape, np.int64))
         for group in self.groups(online):
             if group.threads == 1:
                 cores, r = group.cores, util[..., group.by_thread[0]]
@@ -348,7 +350,7 @@ class Splitter:
                 self._split_large_cores(result, group, util, delta)
         return result
 
-    def _split_pairs(self, split: Split, group: CoreGroup, util: Floats, delta: Delta) -> None:
+    def _split_pairs(self, split: SmtShares, group: CoreGroup, util: Floats, delta: Delta) -> None:
         spans_differ, cores = self.spans_differ(group.by_thread, delta), group.cores
         r0, r1 = (util.take(rows, axis=-1) for rows in group.by_thread)
         if np.count_nonzero(spans_differ):
@@ -451,7 +453,7 @@ class Splitter:
         return share
 
     def _split_large_cores(
-        self, split: Split, group: CoreGroup, util: Floats, delta: Delta
+        self, split: SmtShares, group: CoreGroup, util: Floats, delta: Delta
     ) -> None:
         """Writes the states of cores with more than two threads into `split`. Only the share of
         `neither` is known, exactly or as a range."""

@@ -461,7 +461,7 @@ class CommandMeasurement(Measurement):
         """Processes a message that the session has applied."""
         if self.summary or not isinstance(message, wire.Frame):
             return
-        new_episodes, self._cursor = session.log.since(self._cursor)
+        new_episodes, self._cursor = session.log.ended_since(self._cursor)
         for episode in new_episodes:
             self._count(episode, session.now_ns)
         if self.follow(session, message):

@@ -356,7 +356,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     last_mark: Episode | None = None
     due_s = time.monotonic() + PROGRESS_S
     for _ in session.parts(recording.messages()):
-        ended_episodes, cursor = session.log.since(cursor)
+        ended_episodes, cursor = session.log.ended_since(cursor)
         yield from map(to_note, ended_episodes)
         new_marks: list[Episode] = []
         for mark in reversed(session.marks):

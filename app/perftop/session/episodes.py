@@ -94,7 +94,7 @@ class EpisodeLog:
         marks = {(e.start_ns, str(e.evidence["label"])): e for e in (*detected, *recording.marks)}
         return sorted(marks.values(), key=_start_ns)
 
-    def between(self, since_ns: int, until_ns: int) -> list[Episode]:
+    def in_range(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the episodes that started by `until_ns` and did not end before `since_ns`: first
         the running ones, then the ended ones in the order of their ends."""
         running_episodes = [e for e in self.running if e.start_ns <= until_ns]
@@ -111,7 +111,7 @@ class EpisodeLog:
             ended_episodes.sort(key=lambda e: e.end_ns or 0)
         return [*running_episodes, *ended_episodes]
 
-    def since(self, cursor: int) -> tuple[list[Episode], int]:
+    def ended_since(self, cursor: int) -> tuple[list[Episode], int]:
         """Returns the episodes that ended since the call that returned `cursor` (0: all), and the
         cursor for the next call. Returns at most the newest MAX_ENDED episodes."""
         new_episodes = self._ended[max(0, cursor - self.dropped_count) :]
@@ -124,7 +124,7 @@ class EpisodeLog:
             del self._ended[:-MAX_ENDED]
 
     def add_loss(self, loss: Episode) -> None:
-        """Adds an ended loss that no detector reports. It is listed and drawn, but `between` does
+        """Adds an ended loss that no detector reports. It is listed and drawn, but `in_range` does
         not return it, as losses are not computed from it."""
         self._losses = [*self._losses, loss][-MAX_MARKS:]
         self._merged_episodes = None, []
@@ -135,12 +135,12 @@ class EpisodeLog:
         return [*self.running, *self.running_losses]
 
     def listed_between(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Returns the episodes of `between`, and the losses of `add_loss` that overlap the span."""
+        """Returns the episodes of `in_range`, and the losses of `add_loss` in the same span."""
         losses = (
             e for e in (*self.running_losses, *self._losses)
             if (e.end_ns is None or e.end_ns > since_ns) and e.start_ns <= until_ns
         )  # fmt: skip
-        return [*self.between(since_ns, until_ns), *losses]
+        return [*self.in_range(since_ns, until_ns), *losses]
 
     def add_mark(self, at_ns: int, text: str) -> None:
         self._marks = [*self._marks, new_mark(at_ns, text)][-MAX_MARKS:]

@@ -89,7 +89,7 @@ class Fleet:
             return [*silent_machines, *(answering if not falls else reversed(answering))]
 
         def sort_key(machine: Machine) -> tuple[bool, float]:
-            number = machine.numbers.get(choice.order, now - machine.updated)
+            number = machine.numbers.get(choice.order, now - machine.updated_at)
             return not isfinite(number), -number if falls else number
 
         return [*silent_machines, *sorted(answering, key=sort_key)]

@@ -230,7 +230,7 @@ class Machine:
     """Unix time of the machine's last numbers or, if there are none, of the first attempt to reach
     it."""
     retry_at: float = nan
-    updated: float = nan
+    updated_at: float = nan
     """Unix time at which the newest numbers arrived."""
     numbers: Numbers = field(default_factory=lambda: UNKNOWN_NUMBERS)
     history: LossHistory = field(default_factory=LossHistory)
@@ -265,12 +265,12 @@ class Machine:
         self.numbers = mean_numbers([values for _, values, _ in samples])
         self.suspect_count = sum(count for *_, count in samples)
         self.history.add(now, numbers["lost"])
-        self.is_answering, self.why, self.updated, self.retry_at = True, "", now, nan
+        self.is_answering, self.why, self.updated_at, self.retry_at = True, "", now, nan
         self.silent_since = now
 
     def set_numbers(self, updated: float, numbers: Numbers, suspects: int) -> None:
         """Replaces the numbers. The new ones already cover a whole span."""
-        self.numbers, self.suspect_count, self.updated = numbers, suspects, updated
+        self.numbers, self.suspect_count, self.updated_at = numbers, suspects, updated
         self.is_answering, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, reason: str, retry_at: float = nan) -> None:

@@ -164,7 +164,7 @@ class Follower:
         self._session = self.on_hello(hello)
 
     def _report(self, session: Session) -> None:
-        ended_episodes, self._cursor = session.log.since(self._cursor)
+        ended_episodes, self._cursor = session.log.ended_since(self._cursor)
         for episode in ended_episodes:
             self.on_episode_end(episode)
         previous, self._running = self._running, {id(e): e for e in session.running}

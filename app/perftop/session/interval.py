@@ -17,7 +17,7 @@ from perftop.model.delta import Delta, Doubt, add_samples, doubts_by_cpu
 from perftop.model.evaluation import LOST_RATIO, STATIC_METRICS, Values, resting_cpus
 from perftop.model.numbers import COUNTS, INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader, StackedSamples
-from perftop.model.smt import METHODS, STATES, Split
+from perftop.model.smt import METHODS, STATES, SmtShares
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
@@ -39,7 +39,7 @@ class Interval:
     skew_s: float
     """Maximum spread of wake-ups in any sample, in s."""
     values: Values
-    split: Split
+    split: SmtShares
     counts: dict[str, Floats]
     ceilings: Ceilings
     counted_share: Floats | None
@@ -231,7 +231,7 @@ class Span:
             snapshot=snapshot,
         )
 
-    def _evaluate(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:
+    def _evaluate(self, reader: SampleReader) -> tuple[Values, SmtShares, Ceilings]:
         batch, index, online = self._only_sample or (None, 0, b"")
         is_current = online == reader.online.tobytes()
         if batch is not None and batch.cores is reader.cores and is_current:
@@ -461,9 +461,9 @@ class Distribution:
         lowest = float(np.fmin.reduce(low))
         return {"min": lowest, "p5": max(p5, lowest), "max": float(np.fmax.reduce(high))}
 
-    def split(self, split: Split, core: int) -> tuple[str | None, dict[str, float]]:
+    def split(self, split: SmtShares, core: int) -> tuple[str | None, dict[str, float]]:
         """Returns the method and the mean SMT states of a core in the run; NaN where only bounds
-        are known. `split`: the Split of the whole run. If a sibling was offline for part of the
+        are known. `split`: those of the whole run. If a sibling was offline for part of the
         run, sums of counters do not give the states. They are then the means over the samples, in
         which a single online thread counts as lp0."""
         method, means = split.method[core], split.shares(core)

@@ -500,7 +500,7 @@ class Session:
         return self.log.marks
 
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
-        return self.log.between(since_ns, until_ns)
+        return self.log.in_range(since_ns, until_ns)
 
     @property
     def until_ns(self) -> int:

@@ -346,7 +346,7 @@ def machine_json(machine: Machine, now: float) -> dict[str, Any]:
     kind, cause = machine.cause
     line: dict[str, Any] = {
         "type": "machine", "machine": machine.name, "time": now, "answers": machine.is_answering,
-        "why": machine.why or None, "age_s": json_number(now - machine.updated),
+        "why": machine.why or None, "age_s": json_number(now - machine.updated_at),
         "model": machine.model or None, "cpus": machine.cpu_count or None,
     }  # fmt: skip
     line |= {key: json_number(machine.numbers[key]) for key in FIELDS}

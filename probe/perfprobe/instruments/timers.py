@@ -43,10 +43,10 @@ MAX_CPUS = 64
 
 
 class Exchange(NamedTuple):
-    """TSC values of a message and its reply: `sent` and `back` here, `seen` on the other CPU."""
+    """TSC values of a message and its reply: `sent` and `back` here, `received` there."""
 
     sent: int
-    seen: int
+    received: int
     back: int
 
 
@@ -63,8 +63,8 @@ def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> OffsetBou
     rows = list(exchanges)
     if not rows:
         return None
-    low = max(row.seen - row.back for row in rows) - step
-    high = min(row.seen - row.sent for row in rows) + step
+    low = max(row.received - row.back for row in rows) - step
+    high = min(row.received - row.sent for row in rows) + step
     return OffsetBounds(low, high) if low <= high else None
 
 

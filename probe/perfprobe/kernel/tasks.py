@@ -197,7 +197,7 @@ class TaskScanner:
         """The record "quotas", made just after a watched process joined another control group: the
         baseline of the job's throttling."""
 
-    def due(self) -> float:
+    def due_s(self) -> float:
         """Returns the next time for `scan_slice`, in s of time.monotonic()."""
         return 0.0 if self._scan else self._next_ns / 1e9
 

@@ -187,16 +187,16 @@ class Machine:
             first_delay_ns=min(sample_ns, max(sample_ns // FIRST_ROUND_PART, starting_ns)),
         )
 
-    def due(self) -> float:
+    def due_s(self) -> float:
         wake = min(self._batch_due(), self._tasks.next_check_s())
-        scan = self._tasks.due()
+        scan = self._tasks.due_s()
         # A scan waits for the end of a batch if that is near, so that it needs no wake-up.
         if (early := scan - SCAN_EARLY_NS / 1e9) <= time.monotonic():
             return min(wake, early)
         return min(wake, scan) if scan + MAX_SCAN_DELAY_S < wake else wake
 
     def _batch_due(self) -> float:
-        return self._sampler.due(self._batches.last_round(self._sampler.next_round))
+        return self._sampler.due_s(self._batches.last_round(self._sampler.next_round))
 
     def set_batch_length(self, batch_ns: int) -> None:
         self._batches.set_batch_length(batch_ns)

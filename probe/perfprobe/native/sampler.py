@@ -206,7 +206,7 @@ class Sampler:
             return lib.pp_stamp()
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
-    def due(self, last_round: int | None = None) -> float:
+    def due_s(self, last_round: int | None = None) -> float:
         """Returns the earliest time at which all rounds up to `last_round` (None: the next round)
         can be drained, in s of CLOCK_MONOTONIC."""
         round_ = self.next_round if last_round is None else last_round

@@ -48,14 +48,18 @@ class GroupSum:
     """The sum of the increases of one kind of file in several groups, for one L3."""
 
     total: int = 0
-    last: dict[str, int] = field(default_factory=dict)
+    last_values: dict[str, int] = field(default_factory=dict)
     """By group: the value at the last read."""
 
     def add(self, values: dict[str, int]) -> bool:
         """Adds the increases since the last read, of groups that existed then. Returns False, and
         adds nothing, if a counter stepped back."""
-        steps = [value - self.last[group] for group, value in values.items() if group in self.last]
-        self.last = values
+        steps = [
+            value - self.last_values[group]
+            for group, value in values.items()
+            if group in self.last_values
+        ]
+        self.last_values = values
         if any(step < 0 for step in steps):
             return False
         self.total += sum(steps)

@@ -223,7 +223,7 @@ class RegisterCheck:
         self.warnings: list[str] = []
         """Evidence that other programs have taken counters; the caller clears it."""
 
-    def due(self) -> float:
+    def due_s(self) -> float:
         """Returns the time of the next check in s of CLOCK_MONOTONIC."""
         return time.monotonic() + (self._checked_ns + PERIOD_NS - raw_ns()) / 1e9
 
@@ -303,10 +303,10 @@ class MsrSource:
         tsc_hz = tsc_hz or source.hello.tsc_hz
         self.hello: wire.Hello = replace(source.hello, tsc_hz=tsc_hz)
 
-    def due(self) -> float:
+    def due_s(self) -> float:
         if self._notes:
             return time.monotonic()
-        return min([self._source.due(), *(check.due() for check in self._checks)])
+        return min([self._source.due_s(), *(check.due_s() for check in self._checks)])
 
     def poll(self) -> list[Frame | Note]:
         notes, self._notes = self._notes, []

@@ -13,7 +13,7 @@ class Source(Protocol):
     @property
     def hello(self) -> Hello: ...
 
-    def due(self) -> float | None:
+    def due_s(self) -> float | None:
         """Returns the time in s of CLOCK_MONOTONIC at which `poll` should be called next; None: at
         any time (a simulation that runs as fast as its reader)."""
 

@@ -40,12 +40,12 @@ def test_several_readers_get_all_episodes() -> None:
     for seq in range(12):
         data = {"cpu": seq % 2, "online": seq % 4 > 1}
         session.apply(wire.Note("hotplug", seq, data=data))
-        news, cursor = session.log.since(cursor)
+        news, cursor = session.log.ended_since(cursor)
         read_often += news
         if seq == 6:
-            read_once, slow_cursor = session.log.since(0)
-    assert session.log.since(cursor) == ([], cursor)
-    news, slow_cursor = session.log.since(slow_cursor)
+            read_once, slow_cursor = session.log.ended_since(0)
+    assert session.log.ended_since(cursor) == ([], cursor)
+    news, slow_cursor = session.log.ended_since(slow_cursor)
     assert [*read_once, *news] == read_often == session.ended
     assert len(read_often) == 12
     assert session.running == []
@@ -55,11 +55,11 @@ def test_a_late_reader_gets_the_newest_episodes() -> None:
     session = Session(synth.hello([synth.REF], threads=1))
     for ns in range(3 * MAX_ENDED):
         session.apply(wire.Note("hotplug", ns, data={"cpu": 0, "online": ns % 2 == 1}))
-    news, cursor = session.log.since(MAX_ENDED // 2)
+    news, cursor = session.log.ended_since(MAX_ENDED // 2)
     assert news == session.ended
     assert len(news) == MAX_ENDED
     assert cursor == 3 * MAX_ENDED
-    assert session.log.since(cursor - 1)[0] == news[-1:]
+    assert session.log.ended_since(cursor - 1)[0] == news[-1:]
 
 
 @pytest.mark.parametrize("source", ["live", "pass over a recording", "marks"])
@@ -83,8 +83,8 @@ def test_the_cost_of_an_episode_does_not_depend_on_their_number(source: str) -> 
                     log.recording.add(ended)
                     log.recording.until_ns = start_ns
                 if number % 10 == 0:  # a screen is drawn
-                    log.between(start_ns - 10**9, start_ns)
-                    _, cursor = log.since(cursor)
+                    log.in_range(start_ns - 10**9, start_ns)
+                    _, cursor = log.ended_since(cursor)
         return counted.count
 
     assert calls(4000) < 2.1 * calls(2000)

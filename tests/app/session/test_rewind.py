@@ -16,7 +16,7 @@ from sessions import TICKS, session_of
 from synth import SAMPLE_NS, counter
 
 from perfprobe import wire
-from perftop.model.smt import Split
+from perftop.model.smt import SmtShares
 from perftop.session.history import CHUNK_SAMPLES, History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -135,7 +135,7 @@ def assert_equal(result: Interval | None, live: Interval) -> None:
         name: (getattr(result, name), getattr(live, name)) for name in ("ceiling_hz", "online")
     }
     pairs |= {name: (result.counts[name], live.counts[name]) for name in live.counts}
-    for field in dataclasses.fields(Split):
+    for field in dataclasses.fields(SmtShares):
         pairs[field.name] = getattr(result.split, field.name), getattr(live.split, field.name)
     for name, (a, b) in pairs.items():
         np.testing.assert_array_equal(a, b, name)

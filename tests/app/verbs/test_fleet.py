@@ -214,7 +214,7 @@ async def test_times_are_reached_forwards_and_backwards(night: Path) -> None:
         n1, n2 = source.fleet.machines["n1"], source.fleet.machines["n2"]
         assert n1.numbers["busy"] == pytest.approx(0.75, abs=0.02)
         assert n2.numbers["busy"] == pytest.approx(0.25, abs=0.02)
-        assert source.shown_time_s - 1.1 <= n1.updated <= source.shown_time_s
+        assert source.shown_time_s - 1.1 <= n1.updated_at <= source.shown_time_s
         await time_after(source, 20)
         assert "ends at" in source.fleet.machines["n1"].why
         assert source.fleet.machines["n2"].is_answering

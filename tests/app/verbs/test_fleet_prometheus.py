@@ -129,7 +129,7 @@ def test_machines_have_their_values_and_missing_ones_are_listed() -> None:
         run_until(source, lambda: source.cost_texts() != ["0 kB/s"])
     k1, k2, k3 = (source.fleet.machines[f"k{i}:9917"] for i in (1, 2, 3))
     assert k1.numbers["lost"] == pytest.approx(0.5)
-    assert k1.updated == NOW - 7
+    assert k1.updated_at == NOW - 7
     assert k1.cause == ("turbo-drop", "power-pl1")
     assert k1.running[0].start == pytest.approx(NOW - 300, abs=15)
     assert k1.open_arguments == ("live", "--host", "k1")

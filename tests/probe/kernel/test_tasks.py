@@ -49,7 +49,7 @@ class Machine:
         self.now_ns += after_ns
         while True:
             self.tasks.scan_slice()
-            if self.tasks.due() > 0:
+            if self.tasks.due_s() > 0:
                 return self.tasks.take_records().get("tasks")
 
     def records(self) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def test_processes_vanish_during_a_scan(machine: Machine) -> None:
     machine.now_ns += S
     machine.step_ns = tasks.MAX_SLICE_NS  # every slice ends after its first batch
     machine.tasks.scan_slice()
-    assert machine.tasks.due() == 0
+    assert machine.tasks.due_s() == 0
     for pid in pids:
         shutil.rmtree(machine.root / f"proc/{pid}")
     records = machine.scan(0)
@@ -428,7 +428,7 @@ def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> N
     machine.runs(10, 0)
     machine.spend_ns = 40_000_000  # CPU time of the only slice of a scan; that of the first is free
     machine.scan()
-    assert machine.tasks.due() == (S + SCAN_PERIOD_NS) / 1e9
+    assert machine.tasks.due_s() == (S + SCAN_PERIOD_NS) / 1e9
     machine.spend_ns = 0
     machine.runs(10, 50)
     assert machine.scan(SCAN_PERIOD_NS - 1) is None
@@ -436,7 +436,7 @@ def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> N
     assert machine.tasks.take_records() == {}, "in one frame only"
     machine.spend_ns = 40_000_000
     machine.scan()
-    assert machine.tasks.due() == (machine.now_ns + PAUSE_FACTOR * 40_000_000) / 1e9
+    assert machine.tasks.due_s() == (machine.now_ns + PAUSE_FACTOR * 40_000_000) / 1e9
 
 
 def test_a_slice_is_short(machine: Machine) -> None:
@@ -445,7 +445,7 @@ def test_a_slice_is_short(machine: Machine) -> None:
     machine.step_ns = tasks.MAX_SLICE_NS // (2 * BATCH_ENTRIES)  # two batches in a slice
     machine.now_ns += S
     slices = 0
-    while not slices or machine.tasks.due() == 0:
+    while not slices or machine.tasks.due_s() == 0:
         begun_ns = machine.now_ns
         machine.tasks.scan_slice()
         assert machine.now_ns - begun_ns < 2 * tasks.MAX_SLICE_NS

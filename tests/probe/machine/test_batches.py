@@ -35,7 +35,7 @@ def root(tmp_path: Path) -> Path:
 
 def batches(source: Machine) -> Iterator[list[wire.Frame]]:
     """Returns the frames of each poll that has frames."""
-    for messages in whenever_due(source.due, source.poll, "a batch"):
+    for messages in whenever_due(source.due_s, source.poll, "a batch"):
         if frames := [m for m in messages if isinstance(m, wire.Frame)]:
             yield frames
 
@@ -93,7 +93,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
         count(source._polled_blocks, "read_into", "read_into")
         count(source, "_read_online", "online")
         wakes = []
-        for messages in whenever_due(source.due, source.poll, "two batches"):
+        for messages in whenever_due(source.due_s, source.poll, "two batches"):
             wakes.append(len(messages))
             if sum(wakes) >= 20:
                 break
@@ -112,10 +112,10 @@ def test_a_source_that_is_not_due_does_not_wake(
         for _ in range(2):
             next(report)
         source._tasks._next_ns = 1 << 62
-        batch_s = source.due()
+        batch_s = source.due_s()
         source._tasks._next_ns = int(batch_s * 1e9) - 200 * MS  # a scan is due before the batch
         monkeypatch.setattr(time, "monotonic", lambda: batch_s - 0.4)
-        assert source.due() == batch_s
+        assert source.due_s() == batch_s
 
 
 def test_lost_rounds_are_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_a_cpu_is_offline_from_the_end_of_its_batch(root: Path, tmp_path: Path) 
     trees.machine(tmp_path, 2)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.set_batch_length(100 * MS)
-        ready = whenever_due(source.due, source.poll, "the note")
+        ready = whenever_due(source.due_s, source.poll, "the note")
         trees.put(root, f"{trees.CPU}/online", "0\n")
         for messages in ready:
             if messages and isinstance(messages[-1], wire.Note):
@@ -193,7 +193,7 @@ def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
     """The round that is open when the CPU goes offline may already have its sample."""
     trees.machine(tmp_path, 2)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
-        ready = whenever_due(source.due, source.poll, "the note")
+        ready = whenever_due(source.due_s, source.poll, "the note")
         trees.put(root, f"{trees.CPU}/online", "0\n")
         next(result for result in ready if any(isinstance(m, wire.Note) for m in result))
         drained = source._drain_rounds

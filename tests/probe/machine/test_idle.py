@@ -42,7 +42,7 @@ def measure(seconds: float) -> tuple[Session, Interval]:
     session = Session(source.hello)
     end = time.monotonic() + seconds
     try:
-        for messages in whenever_due(source.due, source.poll, f"{seconds} s"):
+        for messages in whenever_due(source.due_s, source.poll, f"{seconds} s"):
             for message in messages:
                 data = wire.encode(source.hello) + wire.encode(message)
                 session.apply(list(wire.Decoder().feed(data))[1])

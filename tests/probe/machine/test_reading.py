@@ -70,7 +70,7 @@ class Rig:
         self.last: wire.Frame | None = None
 
     def until(self, ready: Callable[[], bool], description: str) -> None:
-        for messages in whenever_due(self.source.due, self.source.poll, description):
+        for messages in whenever_due(self.source.due_s, self.source.poll, description):
             for message in messages:
                 decoder = wire.Decoder()
                 greeting = wire.encode(self.source.hello)

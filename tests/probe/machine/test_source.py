@@ -74,7 +74,7 @@ def drive(
     """Polls until the condition holds and `whole` new frames have arrived in which all CPUs were
     read: on a busy machine some frames lack a CPU, and earlier frames may still arrive."""
     begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-    for messages in whenever_due(source.due, source.poll, what):
+    for messages in whenever_due(source.due_s, source.poll, what):
         for message in messages:
             decoder = wire.Decoder()  # messages are encoded and decoded, as for the app
             data = wire.encode(source.hello) + wire.encode(message)
@@ -260,7 +260,7 @@ def test_no_frame_is_older_than_hello(
     make_hello = Machine._make_hello
 
     def slowly(self: Machine, *about: Any) -> wire.Hello:
-        due_s = self._sampler.due(self._sampler.next_round + 3)
+        due_s = self._sampler.due_s(self._sampler.next_round + 3)
         wait_for(lambda: time.monotonic() >= due_s, "samples are taken")
         return make_hello(self, *about)
 

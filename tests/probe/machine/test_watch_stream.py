@@ -221,7 +221,7 @@ def test_a_sysroot_reports_its_own_processes(
 def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
     source = open_os(tmp_path, 1000 * S, None)
-    assert source.due() < time.monotonic() + 500
+    assert source.due_s() < time.monotonic() + 500
     source.close()
 
 

@@ -51,7 +51,7 @@ def flags(sampler: Sampler, row: int) -> int:
 
 def drain(sampler: Sampler, until: Callable[[DrainedRound], bool] = lambda _: True) -> DrainedRound:
     """Drains like a caller, sleeping until `due`, up to the first round that `until` accepts."""
-    for drained in whenever_due(sampler.due, sampler.drain, "such a round"):
+    for drained in whenever_due(sampler.due_s, sampler.drain, "such a round"):
         if drained is not None and until(drained):
             return drained
     raise AssertionError  # this is never reached, because the wait has raised
@@ -80,7 +80,7 @@ def test_rows_of_two_cpus_are_in_one_frame(fd: int) -> None:
 def test_no_frame_before_the_deadline(fd: int) -> None:
     with Sampler(3600 * 10**9, ROW, check_cpu=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
-        assert sampler.due() > time.monotonic()
+        assert sampler.due_s() > time.monotonic()
         assert sampler.drain() is None
         assert sampler.drain(force=True) is None
 
@@ -140,13 +140,13 @@ def test_late_lanes_are_awaited_and_then_skipped(fd: int, monkeypatch: pytest.Mo
         scripted.now_ns = deadline_ns = lib.pp_start(sampler._sampler)
         scripted.pending, scripted.delivered = 1, 3
         assert sampler.drain() is None
-        assert sampler.due() * 1e9 > scripted.now_ns
+        assert sampler.due_s() * 1e9 > scripted.now_ns
         scripted.now_ns += 50_000_000
         assert sampler.drain() is None
         scripted.now_ns += 60_000_000
         assert sampler.drain() == DrainedRound(0, deadline_ns, delivered_cpus=3, missing_lanes=1)
         assert scripted.calls == [(0, False), (0, False), (0, True)]
-        assert sampler.due() * 1e9 > deadline_ns + 10**9
+        assert sampler.due_s() * 1e9 > deadline_ns + 10**9
         scripted.now_ns = deadline_ns + 10**9
         assert sampler.drain() is None
         assert sampler.drain(force=True) == DrainedRound(1, deadline_ns + 10**9, 3, 1)

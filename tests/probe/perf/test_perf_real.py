@@ -121,7 +121,7 @@ def test_a_real_group_through_the_sampler(group: Group, cpu: int) -> None:
     seen: list[list[int]] = []
     with Sampler(PERIOD_NS, n) as sampler:
         sampler.attach(cpu, [RowPlan(0, wire.HEAD, 1, wire.HEAD + 1, [slot])])
-        for drained in whenever_due(sampler.due, sampler.drain, "four rows that were read"):
+        for drained in whenever_due(sampler.due_s, sampler.drain, "four rows that were read"):
             row = words(sampler, n)
             if drained is not None and row[4] & ~wire.ROW_WIDE == wire.ROW_SAMPLED:
                 seen.append(row)
@@ -209,7 +209,7 @@ def test_from_the_kernel_to_the_session(system: Kernel) -> None:
     session = Session(source.hello)
     usable = os.sched_getaffinity(0)
     read_rows = [row for row, cpu in enumerate(rows) if cpu.online and cpu.cpu in usable]
-    for messages in whenever_due(source.due, source.poll, "12 frames, and 0.1 s of each CPU"):
+    for messages in whenever_due(source.due_s, source.poll, "12 frames, and 0.1 s of each CPU"):
         for message in messages:
             session.apply(message)
         if session.frames >= 12:

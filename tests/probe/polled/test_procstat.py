@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def frames(source: Machine) -> Iterator[wire.Frame]:
-    for messages in whenever_due(source.due, source.poll, "frames"):
+    for messages in whenever_due(source.due_s, source.poll, "frames"):
         yield from (m for m in messages if isinstance(m, wire.Frame))
 
 
@@ -150,7 +150,7 @@ def test_the_lane_is_not_a_cpu(root: Path) -> None:
             sampler.detach(cpu)
         sampler._cpus.add(0)  # the thread of this lane never delivers
         late = sampler.late_rounds
-        for _ in whenever_due(source.due, source.poll, "late rounds"):
+        for _ in whenever_due(source.due_s, source.poll, "late rounds"):
             if sampler.late_rounds > late + 5:
                 break
 
@@ -177,7 +177,7 @@ def test_the_longest_lines_of_1024_cpus_are_read(tmp_path: Path) -> None:
     stat = ProcStat(tmp_path, range(1024))
     with Sampler(SAMPLE_NS, words) as sampler:
         sampler.attach(lib.PP_ANYWHERE, stat.plans(place))
-        for drained in whenever_due(sampler.due, sampler.drain, "a round"):
+        for drained in whenever_due(sampler.due_s, sampler.drain, "a round"):
             if drained is not None and sampler.frame.cast("Q")[place.heads]:
                 break
         result = rows(wire.Frame(0, 0, {"stat": place.rows_in(sampler.frame)}))

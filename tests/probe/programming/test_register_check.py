@@ -54,7 +54,7 @@ def next_note(source: MsrSource, kind: str) -> tuple[wire.Note, set[tuple[int, s
     """Returns the note of this kind, and the invalid counters of the first frame due after it in
     which CPU was read. Earlier frames may have been read before the check of the registers."""
     note: wire.Note | None = None
-    for messages in whenever_due(source.due, source.poll, f"a note {kind}, and a frame"):
+    for messages in whenever_due(source.due_s, source.poll, f"a note {kind}, and a frame"):
         for message in messages:
             if isinstance(message, wire.Note) and message.kind in {"taken", "given-back"}:
                 assert (message.kind, note) == (kind, None)
@@ -96,7 +96,7 @@ def test_exactly_the_taken_counters_are_invalid(root: Path, stale: list[list[int
 def is_quiet(source: MsrSource) -> bool:
     """Whether there is no note for longer than a period."""
     end = time.monotonic() + 2 * PERIOD_S
-    for messages in whenever_due(source.due, source.poll, "the end of the time"):
+    for messages in whenever_due(source.due_s, source.poll, "the end of the time"):
         for message in messages:
             assert isinstance(message, wire.Frame), message
             assert not invalid(source.hello, message)
@@ -107,7 +107,7 @@ def is_quiet(source: MsrSource) -> bool:
 
 def test_one_takeover_is_one_note(root: Path) -> None:
     with FakeKernel(root) as kernel, closing(open_msr(kernel.root, SAMPLE_NS, None)) as source:
-        for messages in whenever_due(source.due, source.poll, "a period"):
+        for messages in whenever_due(source.due_s, source.poll, "a period"):
             if any(isinstance(message, wire.Frame) and message.seq > 10 for message in messages):
                 break
         time.sleep(1.2 * PERIOD_S)  # all CPUs are due
@@ -136,7 +136,7 @@ def test_each_cpu_is_checked_once_in_a_period(
     with FakeKernel(root) as kernel, closing(open_msr(kernel.root, sample_ns, None)) as source:
         start = last = time.monotonic()
         held_s = 0.0  # longest time in s for which other programs delayed a read
-        for _ in whenever_due(source.due, source.poll, "eight periods"):
+        for _ in whenever_due(source.due_s, source.poll, "eight periods"):
             now = time.monotonic()
             held_s += max(0.0, now - last - PERIOD_S)
             last = now

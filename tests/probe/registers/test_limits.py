@@ -48,7 +48,7 @@ def frames(source: MsrSource, n: int, session: Session | None = None) -> list[Fr
     decoder = wire.Decoder()
     list(decoder.feed(wire.encode(source.hello)))
     results: list[Frame] = []
-    for messages in whenever_due(source.due, source.poll, f"{n} whole frames", 100):
+    for messages in whenever_due(source.due_s, source.poll, f"{n} whole frames", 100):
         for message in messages:
             for decoded in decoder.feed(wire.encode(message)):
                 if isinstance(decoded, Frame):

@@ -355,7 +355,7 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     lines.append([sign, (" ", "text"), *fit_line(sentence, size - 2, 2)])
     pieces = _number_pieces(machine.numbers)
     if machine.is_answering:
-        age_text = long_duration(round(1e9 * (state.now - machine.updated)))
+        age_text = long_duration(round(1e9 * (state.now - machine.updated_at)))
         pieces.append((2, [("age ", "dim"), (age_text, "text")]))
     lines.append([("  ", "text"), *fit_line(pieces, size - 2, 2)])
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""

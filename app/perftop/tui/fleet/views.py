@@ -88,7 +88,7 @@ def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Ma
         names = safe_cells(" ".join(m.name for m in machines))
         verdict = [(columns.cut(f"alike: {names}", max(0, room)) + lost_text, "dim")]
         means = mean_numbers([m.numbers for m in machines])
-        machine = replace(machine, name=f"+ {len(machines)} alike", numbers=means, updated=nan)
+        machine = replace(machine, name=f"+ {len(machines)} alike", numbers=means, updated_at=nan)
     cells = [_cell(state, machine, column, verdict) for column in table]
     is_chosen = machine.name == state.selected_name
     return columns.join_columns(table, cells), "chosen" if is_chosen else "calm"
@@ -119,9 +119,9 @@ def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run
             text = time_of_day(since) if isfinite(since) else ""
             return text, "alarm" if machine.cause[0] or not machine.is_answering else "dim"
         case "age":
-            updated = machine.updated if machine.is_answering else machine.silent_since
-            age = max(0.0, state.now - updated)
-            text = "" if not isfinite(updated) else f"{age:.{int(age < 100)}f}"
+            updated_at = machine.updated_at if machine.is_answering else machine.silent_since
+            age = max(0.0, state.now - updated_at)
+            text = "" if not isfinite(updated_at) else f"{age:.{int(age < 100)}f}"
             return text, "warn" if age > MAX_AGE_S + 2 * state.update_s else "dim"
         case "lost":
             text, style = fleet_state.number_cell(machine, column.key)

@@ -111,7 +111,7 @@ class FrameLog:
             names = self._reads_by_block
             if names and all(self._newest_stamp(name) >= stamp for name in names):
                 return
-            due = self._source.due()
+            due = self._source.due_s()
             time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))
 
     def _newest_stamp(self, name: str) -> int:

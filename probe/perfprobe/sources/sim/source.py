@@ -174,7 +174,7 @@ class SimSource:
         self._online = np.ones(machine.cpus, np.bool_)
         self._closed = False
 
-    def due(self) -> float | None:
+    def due_s(self) -> float | None:
         if self._spec.speed is None:
             return None
         number = self._batches.last_round(self._number)

@@ -289,7 +289,7 @@ def test_a_silent_machine_keeps_its_history_but_no_current_values() -> None:
     row = row_after_samples(
         Machine(loads={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)}), 40
     )
-    heard = row.updated
+    heard = row.updated_at
     row.fall_silent(heard + 60, "the link broke", heard + 62)
     assert not row.is_answering
     assert row.numbers == UNKNOWN_NUMBERS

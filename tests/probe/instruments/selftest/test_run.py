@@ -71,7 +71,7 @@ class Machine(synth.Source):
 
     # --- a source ---
 
-    def due(self) -> float:
+    def due_s(self) -> float:
         """Advances time, because the caller is about to wait."""
         self.advance([], SAMPLE)
         return 0.0

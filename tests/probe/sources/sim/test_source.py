@@ -197,13 +197,13 @@ def test_frames_are_due_in_real_time(clock: SimpleNamespace) -> None:
     source = SimSource("sim:idle", SAMPLE_NS)
     assert source.hello.wall_ns == 1_800_000_000_000_000_000
     assert source.hello.raw_ns == 123_456_789_000
-    assert source.due() == 100.0
+    assert source.due_s() == 100.0
     assert [f.time_ns for f in source.poll()] == [123_456_789_000]
-    assert source.due() == pytest.approx(100.1)
+    assert source.due_s() == pytest.approx(100.1)
     assert source.poll() == []
     clock.now = 100.35
     assert [m.seq for m in source.poll() if isinstance(m, Frame)] == [1, 2, 3]
-    assert source.due() == pytest.approx(100.4)
+    assert source.due_s() == pytest.approx(100.4)
 
 
 @pytest.mark.parametrize("seed", cases_by_day(range(5), [0]))
@@ -215,7 +215,7 @@ def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed
     while len(results[0]) < 200:
         if rng.random() < 0.3:
             other.set_batch_length(rng.choice([1, SAMPLE_NS, 2 * SAMPLE_NS, 5 * SAMPLE_NS, 10**12]))
-        clock.now = other.due()
+        clock.now = other.due_s()
         batch = other.poll()
         results[1] += batch
         frames = [m for m in batch if isinstance(m, Frame)]
@@ -241,8 +241,8 @@ def test_simulated_time_may_run_faster(clock: SimpleNamespace) -> None:
     assert source.hello.wall_ns == 1000 * 10**9
     clock.now = 100.1
     assert len(source.poll()) == 11
-    assert source.due() == pytest.approx(100.11)
-    assert SimSource("sim:idle,speed=max", SAMPLE_NS).due() is None
+    assert source.due_s() == pytest.approx(100.11)
+    assert SimSource("sim:idle,speed=max", SAMPLE_NS).due_s() is None
 
 
 def test_a_machine_without_a_reader_pauses(clock: SimpleNamespace) -> None:
@@ -255,7 +255,7 @@ def test_a_machine_without_a_reader_pauses(clock: SimpleNamespace) -> None:
     clock.now = 100 + 3600
     (frame,) = source.poll()
     assert frame.time_ns - source.hello.raw_ns == 10_000_000_000
-    assert source.due() == pytest.approx(3700.1, abs=1e-5)
+    assert source.due_s() == pytest.approx(3700.1, abs=1e-5)
     source.close()
     clock.now += 1
     assert source.poll() == []
