@@ -31,13 +31,13 @@ def delta(counters: Counters, amounts: Amounts, span_s: float = 0.1) -> Delta:
         column = counters.columns[key]
         counter, table = column.counter, result.tables[column.block]
         if counter.kind == "flags":
-            table.increments[:, column.first : column.first + counter.columns] = 0
+            table.increments[:, column.index : column.index + counter.columns] = 0
             for part, times in value.items():
                 bit = 0 if part == "polls" else 1 + counter.parts.index(part)
-                table.increments[:, column.first + bit] = times
+                table.increments[:, column.index + bit] = times
         else:
             weight = table.ticks if counter.kind == "gauge" else span_s
-            table.increments[:, column.first] = np.asarray(value, float) * weight
+            table.increments[:, column.index] = np.asarray(value, float) * weight
     return result
 
 

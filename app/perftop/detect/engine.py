@@ -152,7 +152,7 @@ def counter_advances(counter: BlockCounter, columns: Ints | int | None = None) -
 
     def has_advanced(batch: SampleBatch) -> Bools:
         increments = batch.delta.tables[counter.block].increments
-        has_increment = increments[..., counter.first if columns is None else columns] > 0
+        has_increment = increments[..., counter.index if columns is None else columns] > 0
         return np.asarray(has_increment.any(axis=tuple(range(1, has_increment.ndim))))
 
     return has_advanced
@@ -322,19 +322,19 @@ class SumsWithoutEnds:
 
     sample_count: int = 0
     _first: Floats | float = 0.0
-    _between: Floats | float = 0.0
+    _middle: Floats | float = 0.0
     _latest: Floats | float = 0.0
 
     @property
     def sums(self) -> Floats | float:
-        return self._between if self.sample_count > 2 else self._first + self._latest
+        return self._middle if self.sample_count > 2 else self._first + self._latest
 
     def add_samples(self, sample_sums: Sequence[Floats]) -> None:
         for sums in sample_sums:
             if self.sample_count == 0:
                 self._first = sums
             else:
-                self._between, self._latest = self._between + self._latest, sums
+                self._middle, self._latest = self._middle + self._latest, sums
             self.sample_count += 1
 
     def add_to_latest(self, sums: Floats) -> None:

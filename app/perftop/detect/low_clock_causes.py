@@ -319,7 +319,7 @@ class CounterTally:
 
     def _sums_of_counter(self, entry: _TallyColumn, delta: Delta) -> Floats:
         """Returns the sums of one counter, (rows, width); 0 in all columns of an unknown row."""
-        counter, first = entry.column.counter, entry.column.first
+        counter, first = entry.column.counter, entry.column.index
         table = delta.tables[entry.column.block]
         if counter.kind == "flags":
             increments = table.increments[:, first : first + counter.columns]
@@ -327,7 +327,7 @@ class CounterTally:
             top = self._counters.increments(delta, counter.key)
             assert top is not None
             if entry.base is not None:
-                base = table.increments[:, entry.base.first]
+                base = table.increments[:, entry.base.index]
             elif counter.kind == "gauge":
                 base = table.ticks
             else:

@@ -78,7 +78,7 @@ class Standstill:
         else:
             means |= np.isfinite(idle)
             increments = batch.delta.tables[self._entries.block].increments
-            guessed = IDLE_PERIOD_ERROR_S * increments[..., self._entries.first]
+            guessed = IDLE_PERIOD_ERROR_S * increments[..., self._entries.index]
         unknown = self._exact | ~np.isfinite(guessed)
         idle_error_s = np.where(unknown, 0.0, np.minimum(guessed, idle_s))
         is_known = means & (span_s > 0)
@@ -104,7 +104,7 @@ class ThermalStatus:
     def __init__(self, reader: SampleReader) -> None:
         columns = reader.counters.columns
         self._status = [
-            _StatusBits(column, cause, column.first + 1 + np.array(bits), column.scope == "core")
+            _StatusBits(column, cause, column.index + 1 + np.array(bits), column.scope == "core")
             for key in STATUS_COUNTERS
             if (column := columns.get(key)) is not None
             for cause, names in enumerate(HEAT_BITS.values())
@@ -121,7 +121,7 @@ class ThermalStatus:
         result = np.full((len(batch), len(HEAT_BITS), len(cores.lists)), np.nan)
         for status in self._status:
             increments = batch.delta.tables[status.column.block].increments
-            polls = increments[..., status.column.first]
+            polls = increments[..., status.column.index]
             polls = np.where(polls > 0, polls, np.nan)
             highest_share = increments[..., status.columns].max(axis=-1) / polls
             rows = cores.block_row if status.by_core else cores.package
@@ -147,7 +147,7 @@ class ClockModulation:
             return np.full((len(batch), self._rows), np.nan)
         table = batch.delta.tables[self._column.block]
         with np.errstate(divide="ignore", invalid="ignore"):
-            level = np.rint(table.increments[..., self._column.first] / table.ticks)
+            level = np.rint(table.increments[..., self._column.index] / table.ticks)
         known = np.isfinite(level)
         bits = np.where(known, level, 0).astype(int)
         duty = (bits & 15) / 16
@@ -477,7 +477,7 @@ class KernelThrottling:
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
         ended: list[Episode] = []
         for column in self._columns:
-            booked_s = data.sample.delta.tables[column.block].increments[:, column.first]
+            booked_s = data.sample.delta.tables[column.block].increments[:, column.index]
             groups = self._cpus[column.scope]
             for row in np.flatnonzero(booked_s > 0).tolist():
                 seconds = float(booked_s[row])

@@ -437,7 +437,7 @@ class Smis(Detector):
     def sample(self, data: DetectorInput) -> list[Episode]:
         assert self._column is not None
         table = data.sample.delta.tables[self._column.block]
-        smi_counts = table.increments[:, self._column.first]
+        smi_counts = table.increments[:, self._column.index]
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
         ended = self.step(smi_counts, span_ns, data.since_ns, data.time_ns)
         self.is_calm = self._episode is None

@@ -77,7 +77,7 @@ class BlockCounter:
     counter: wire.Counter
     block: str
     scope: wire.Scope
-    first: int
+    index: int
 
 
 class Counters:
@@ -143,12 +143,12 @@ class Counters:
         column = self.columns.get("tsc")
         if column is None:
             return delta.tables[block].ticks
-        return delta.tables[column.block].increments[..., column.first]
+        return delta.tables[column.block].increments[..., column.index]
 
     def value_indexes(self, column: BlockCounter) -> tuple[Ints, Ints]:
         """Returns, for each row of the counter's block, two indexes into a Delta: of its ticks, and
         of the counter's first column."""
-        return self._layout.delta_indexes(column.block, column.first)
+        return self._layout.delta_indexes(column.block, column.index)
 
     def empty_delta(self, *samples: int) -> Delta:
         """Returns a Delta of zeros. `samples`: the number of samples; without it, the Delta is a
@@ -166,8 +166,8 @@ class Counters:
         is_doubted = (delta.doubts != 0) & (delta.doubts != Doubt.BACKWARDS)
         for index, key in enumerate(self.keys):
             column, rows = self.columns[key], is_doubted[..., index]
-            last = column.first + column.counter.columns
-            delta.tables[column.block].increments[..., column.first : last][rows] = np.nan
+            last = column.index + column.counter.columns
+            delta.tables[column.block].increments[..., column.index : last][rows] = np.nan
 
     def drop_cpus(self, delta: Delta, rows: Ints) -> None:
         """Marks the CPUs in these rows as not read."""
@@ -189,7 +189,7 @@ class Counters:
         if column is None:
             return None
         increments = delta.tables[column.block].increments
-        first, width = column.first, column.counter.columns
+        first, width = column.index, column.counter.columns
         if width == 1:
             return increments[..., first]
         columns = np.ascontiguousarray(increments[..., first : first + width])

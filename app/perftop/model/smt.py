@@ -391,7 +391,7 @@ class Splitter:
             return np.full((len(cores), 4), np.nan)
         table = delta.tables[columns[0].block]
         rows = self._cores.block_row[cores]
-        increments = np.stack([table.increments[..., rows, c.first] for c in columns], axis=-1)
+        increments = np.stack([table.increments[..., rows, c.index] for c in columns], axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
             total = increments.sum(axis=-1)
             elapsed = table.ticks[..., rows] / self._counters.stamp_hz
@@ -447,7 +447,7 @@ class Splitter:
     def shares(self, key: str, delta: Delta) -> Floats:
         """Returns the counter's ticks per TSC tick, by CPU."""
         column = self._counters.columns[key]
-        increments = delta.tables[column.block].increments[..., column.first]
+        increments = delta.tables[column.block].increments[..., column.index]
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = increments / self._counters.tsc_ticks(delta, column.block)
         return share

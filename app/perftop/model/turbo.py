@@ -195,7 +195,7 @@ class Turbo:
             table = delta.tables[column.block]
             with np.errstate(divide="ignore", invalid="ignore"):
                 seconds = table.ticks / counters.stamp_hz
-                share = table.increments[..., column.first] / tsc_hz / seconds
+                share = table.increments[..., column.index] / tsc_hz / seconds
             by_core = with_extra_column(share, np.nan)[..., self._cores.block_row]
             if column.counter.key == "core_c7" and "core_c6" in keys:
                 by_core = np.where(self._is_small_core[self._cores.rows[:, 0]], 0.0, by_core)

@@ -236,7 +236,7 @@ class Seeker:
         end_s = self.clock() + BATCH_S
         next_messages = playback.messages_until(time_ns)
         while messages := list(islice(next_messages, MAX_BATCH)):
-            for _ in playback.session.parts(messages):
+            for _ in playback.session.play_parts(messages):
                 pass
             if low_priority or self.clock() > end_s:
                 self.progress(messages[-1].time_ns)
@@ -355,7 +355,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     session, cursor = Session(recording.hello, summarises=False), 0
     last_mark: Episode | None = None
     due_s = time.monotonic() + PROGRESS_S
-    for _ in session.parts(recording.messages()):
+    for _ in session.play_parts(recording.messages()):
         ended_episodes, cursor = session.log.ended_since(cursor)
         yield from map(to_note, ended_episodes)
         new_marks: list[Episode] = []

@@ -47,7 +47,7 @@ class CounterRows:
 
     def increments(self, batch: SampleBatch) -> Floats:
         """Returns the counter's increments, summed over its columns, (samples, rows)."""
-        first, last = self.column.first, self.column.first + self.column.counter.columns
+        first, last = self.column.index, self.column.index + self.column.counter.columns
         block = batch.delta.tables[self.column.block].increments
         return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
 
@@ -85,7 +85,7 @@ class Trail:
         return sum(array.nbytes for array in arrays)
 
     @property
-    def ends(self) -> Ints:
+    def ends_ns(self) -> Ints:
         """Raw time in ns of the end of each sample."""
         return self._ends[: self.count]
 
@@ -237,8 +237,8 @@ class Chunk:
 
     @property
     def end_ns(self) -> int:
-        return int(self.trail.ends[-1]) if self.trail.count else self.before_ns
+        return int(self.trail.ends_ns[-1]) if self.trail.count else self.before_ns
 
     def moments(self) -> Ints:
         """Returns the raw times at which the chunk's first sample starts and each sample ends."""
-        return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends])
+        return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends_ns])

@@ -204,17 +204,17 @@ class History:
     @property
     def first_ns(self) -> int | None:
         """Raw time of the end of the oldest sample."""
-        return next((int(c.trail.ends[0]) for c in self._chunks if c.trail.count), None)
+        return next((int(c.trail.ends_ns[0]) for c in self._chunks if c.trail.count), None)
 
     @property
     def last_ns(self) -> int | None:
         """Raw time of the end of the newest sample."""
         newest = reversed(self._chunks)
-        return next((int(c.trail.ends[-1]) for c in newest if c.trail.count), None)
+        return next((int(c.trail.ends_ns[-1]) for c in newest if c.trail.count), None)
 
     def times(self) -> Times:
         """Returns the raw times in ns of the ends of all samples, ascending."""
-        return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends for c in self._chunks)])
+        return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends_ns for c in self._chunks)])
 
     # --- Charts: sums over bins of time. A bin reaches from one edge to the next, including the
     # latter. A bin in which no sample ends has the value of the sample that covers it. Unknown
@@ -312,7 +312,7 @@ class History:
         chunks = [c for c in chunks if c.trail.count]
         if not chunks:
             return np.zeros((len(edges_ns) - 1, *shape))
-        ends = np.concatenate([c.trail.ends for c in chunks])
+        ends = np.concatenate([c.trail.ends_ns for c in chunks])
         starts = ends.searchsorted(edges_ns, side="right")
         first, last, sample_count = int(starts[0]), int(starts[-1]) + 1, 0
         parts = []

@@ -202,7 +202,7 @@ class Span:
         totals, rates = reader.totals, reader.totals.rates(self.delta)
         columns = ((key, counters.columns.get(key)) for key in (*COUNTS, *events))
         tables = self.delta.tables
-        counts = {key: tables[c.block].increments[:, c.first] for key, c in columns if c}
+        counts = {key: tables[c.block].increments[:, c.index] for key, c in columns if c}
         shares = ((key, counters.counted_share(self.delta, key)) for key in events)
         if "cpu" in self.delta.tables and counters.has_tsc:
             counts["tsc"] = counters.tsc_ticks(self.delta)

@@ -146,15 +146,15 @@ class Session:
     # --- Applying messages.
 
     def apply(self, message: wire.Message) -> None:
-        deque(self.parts([message]), maxlen=0)
+        deque(self.play_parts([message]), maxlen=0)
 
     def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
         """Applies messages in order, and yields each after it was applied. Consecutive frames are
         computed together, with the same result, so up to MAX_BATCH messages are read ahead."""
-        for (message,) in self.parts(messages, lambda: 0):
+        for (message,) in self.play_parts(messages, lambda: 0):
             yield message
 
-    def parts(
+    def play_parts(
         self, messages: Iterable[wire.Message], due_ns: Callable[[], int] = lambda: sys.maxsize
     ) -> Iterator[Sequence[wire.Message]]:
         """Applies messages in order, and yields them in parts that were applied together. A part is
@@ -445,7 +445,7 @@ class Session:
         episodes known now; None if history lacks the samples."""
         session = Session(self.hello, summarises=False)
         session.track_losses(self.run_times.job.root)
-        deque(session.parts(self.past.frames(start_ns, end_ns)), maxlen=0)
+        deque(session.play_parts(self.past.frames(start_ns, end_ns)), maxlen=0)
         if session.frames < 2:
             return None
         session.log = self.log
@@ -557,4 +557,4 @@ class Session:
         column = self.counters.columns.get("probe_cpu_s")
         if column is None:
             return float("nan")
-        return float(self.run.delta.tables[column.block].increments[0, column.first])
+        return float(self.run.delta.tables[column.block].increments[0, column.index])

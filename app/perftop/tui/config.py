@@ -262,11 +262,11 @@ _HIDE_SEQUENCE = "\x1b[?1049l\x1b[?25h"
 
 
 class StartPicture:
-    on_screen = True
+    is_shown = True
 
     def hand_over(self) -> None:
         """Leaves the alternate screen to the app, which restores the main screen at its end."""
-        self.on_screen = False
+        self.is_shown = False
 
 
 @contextmanager
@@ -290,7 +290,7 @@ def show_picture() -> Iterator[StartPicture]:
             exits.ignore_all()
             with suppress(termios.error):
                 termios.tcsetattr(fd, termios.TCSANOW, saved_modes)
-            if picture.on_screen:
+            if picture.is_shown:
                 _write(fd, _HIDE_SEQUENCE)
 
 

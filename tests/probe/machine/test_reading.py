@@ -95,7 +95,7 @@ class Rig:
     def moved(self, scope: str) -> list[float]:
         column = self.session.counters.columns[COUNTERS[scope]]
         table = self.session.run.delta.tables[column.block].increments
-        return [float(x) for x in table[:, column.first]]
+        return [float(x) for x in table[:, column.index]]
 
     def flags(self, scope: str) -> list[int]:
         if self.last is None:

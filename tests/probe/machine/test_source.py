@@ -105,7 +105,7 @@ def has_values(result: Callable[[], list[float]], expected_values: list[float]) 
 def increments(session: Session, key: str) -> list[float]:
     column = session.counters.columns[key]
     table = session.run.delta.tables[column.block].increments
-    result: list[float] = table[:, column.first : column.first + column.counter.columns].sum(1)
+    result: list[float] = table[:, column.index : column.index + column.counter.columns].sum(1)
     return [round(float(x), 6) for x in result]
 
 

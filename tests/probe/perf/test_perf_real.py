@@ -218,7 +218,7 @@ def test_from_the_kernel_to_the_session(system: Kernel) -> None:
             if (seconds[read_rows] > 0.1).all():
                 break
     source.close()
-    column = {key: session.counters.columns[key].first for key in session.counters.columns}
+    column = {key: session.counters.columns[key].index for key in session.counters.columns}
     for row in read_rows:
         moved = table.increments[row]
         assert moved[column["perf_enabled_s"]] == moved[column["perf_running_s"]]

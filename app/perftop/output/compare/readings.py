@@ -368,7 +368,7 @@ class RunSeries:
             zeros = np.zeros(len(delta.doubts))
             return zeros, zeros
         table = delta.tables[column.block]
-        increments, ticks = table.increments[..., column.first], table.ticks
+        increments, ticks = table.increments[..., column.index], table.ticks
         # Most frames have no reading of the energy.
         is_read = np.isfinite(increments).all(axis=1) & (ticks > 0).all(axis=1)
         seconds = ticks.mean(axis=1) / self._session.counters.stamp_hz

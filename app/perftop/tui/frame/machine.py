@@ -393,7 +393,7 @@ class TileHistory:
         if not columns or history is None:
             return [[] for _ in range(rows)]
         keys, end_ns = [*self._metrics, *self._others], -(-interval.time_ns // step_ns) * step_ns
-        self._bins.read(history, Axis(end_ns, step_ns, size, interval.time_ns))
+        self._bins.update(history, Axis(end_ns, step_ns, size, interval.time_ns))
         table = self._bins["tiles"]
         pasts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
         values, lengths = np.concatenate(pasts), [*map(len, pasts)]

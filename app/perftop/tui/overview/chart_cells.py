@@ -49,7 +49,7 @@ class ColumnHistory:
         self.axis = Axis(0, 1, 0, 0)
         """The time axis of the columns."""
 
-    def read(self, columns: int, window_s: float, now_ns: int, *, is_past: bool) -> bool:
+    def update(self, columns: int, window_s: float, now_ns: int, *, is_past: bool) -> bool:
         """Reads the values of `columns` columns up to `now_ns` (monotonic). Returns whether values
         were read: the newest ones are read only once in REDRAW_PERIOD_NS. `is_past`: whether the
         user has chosen the moment."""
@@ -61,7 +61,7 @@ class ColumnHistory:
             return False
         self.axis = axis
         if history is not None:
-            self._bins.read(history, self.axis)
+            self._bins.update(history, self.axis)
             self._values = {key: np.moveaxis(self._bins[key], 0, -1) for key in self._keys}
         return True
 

@@ -115,7 +115,7 @@ class ChartPage:
             self._lanes = TaskLanes(session, self._units)
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
         history = self._drawer.history
-        has_moved = history.read(
+        has_moved = history.update(
             layout.columns, settings.window_s, now_ns, is_past=is_past(session, interval)
         )
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
@@ -128,7 +128,7 @@ class ChartPage:
         if has_moved or inputs != self._inputs:
             self._inputs = inputs
             self._draw_charts(layout, history.axis, episodes, settings, clock, glyphs)
-        self._episodes.read(interval)
+        self._episodes.update(interval)
         reader = UnitReader(self._reader.read(interval), self._units, clock, self._episodes)
         sides = [self._side_lines(layout, indexes, reader, settings, glyphs)
                  for indexes in self._sides(layout)]  # fmt: skip
@@ -169,7 +169,7 @@ class ChartPage:
         self._unit_charts = self._drawer.draw(causes, *parts, glyphs, span_ns, cuts)
         queues = lanes = [list[list[Run]]()] * len(self._units)
         if layout.lane_rows or self._positions is not None:
-            self.lanes.read(axis, self._drawer.busy_shares(), span_ns, settings.grouping)
+            self.lanes.update(axis, self._drawer.busy_shares(), span_ns, settings.grouping)
         if layout.queue_rows:
             queues = self.lanes.queue_lines(layout.queue_rows, glyphs)
         if layout.lane_rows:

@@ -250,7 +250,7 @@ class RowHistories:
         self._ipc_cells: dict[int, Codes] = {}
         self.top_ipc = 0.0
 
-    def read(self, interval: Interval, visible_rows: list[int], top_ipc: float) -> None:
+    def update(self, interval: Interval, visible_rows: list[int], top_ipc: float) -> None:
         """Reads the histories of the visible rows up to the end of this interval. `top_ipc`:
         minimum upper end of the IPC scale."""
         self._interval, self.top_ipc, rows = interval, top_ipc, visible_rows
@@ -267,7 +267,7 @@ class RowHistories:
         if history is None:
             past = np.full((bins, 2, 2 * len(rows)), np.nan)
         else:
-            self._bins.read(history, history_axis(self._session, interval, bins))
+            self._bins.update(history, history_axis(self._session, interval, bins))
             past = self._bins["past"]
         if busy_width:
             steps = strips.heat_steps(past[-busy_width:, 0].T)

@@ -274,7 +274,7 @@ class CorePage(ChartedView):
         """Returns the drawn histories by key of the number, for numbers that have a history."""
         interval, settings, history = self.interval, self.settings, self._history
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
-        history.read(columns, settings.window_s, now_ns, is_past=is_past(self.session, interval))
+        history.update(columns, settings.window_s, now_ns, is_past=is_past(self.session, interval))
         inputs = history.axis, clock, [*lowering]
         if inputs != self._histories[0]:
             values = self._read_histories()

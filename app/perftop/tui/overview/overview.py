@@ -109,7 +109,7 @@ class Overview(ChartedView, CursorCanvas):
     _grid: GridData | None = None
     """The data of the grid; None while charts are shown."""
     _packages: PackageLines
-    _fold: FoldMode = "needed"
+    _fold_mode: FoldMode = "needed"
     _arrangement = Arrangement([], [], [], [])
     _row_lines: Mapping[int, strips.Line] = {}
     """Lines of the visible rows, by row, without the mark of the selected row."""
@@ -133,7 +133,7 @@ class Overview(ChartedView, CursorCanvas):
         if self._grid is None:
             self.footer_lines = []
             episodes = RowEpisodes(self.session)
-            episodes.read(self.interval)
+            episodes.update(self.interval)
             row_numbers = RowReader(self.session, self.cores).read(self.interval)
             self._grid = GridData(self.cores, row_numbers, [], episodes)
         grid = self._grid
@@ -152,7 +152,7 @@ class Overview(ChartedView, CursorCanvas):
         if self._grid is None:
             self._make_charts()
             return
-        self._grid.episodes.read(self.interval)
+        self._grid.episodes.update(self.interval)
         self._grid.row_numbers = self._grid.row_numbers.reader.read(self.interval)
         self._packages = PackageLines(
             self.session, self.interval, self.cores, self._grid.episodes, self._grid.clock
@@ -205,7 +205,7 @@ class Overview(ChartedView, CursorCanvas):
             order = ordered_rows(self.cores, settings, self.session, self.interval)
         room = self.size.height - (not self.is_tiny)
         arrangement = arrange_lines(
-            self.cores, room, self._fold, settings.cpu, order, bare=self.is_tiny
+            self.cores, room, self._fold_mode, settings.cpu, order, bare=self.is_tiny
         )
         self._arrangement, self.line_count = arrangement, len(arrangement.lines)
         # Without the line of its package above it, a row also names the package.
@@ -216,7 +216,7 @@ class Overview(ChartedView, CursorCanvas):
         visible_rows = [line.row for line in lines if line.kind == "row"]
         if grid.histories is not None:
             top_ipc = max(self._top_ipc, grid.episodes.ipc_alone)
-            grid.histories.read(self.interval, visible_rows, top_ipc)
+            grid.histories.update(self.interval, visible_rows, top_ipc)
             self._top_ipc = grid.histories.top_ipc
         self._row_lines = row_lines(grid, visible_rows)
         self._draw_fixed_lines(grid)
@@ -280,7 +280,7 @@ class Overview(ChartedView, CursorCanvas):
     def action_move(self, steps: int) -> None:
         """Moves the cursor by cores, or, if all packages are folded, by packages."""
         arrangement, row = self._arrangement, self.selected_row
-        if self._fold == "always" and any(line.kind == "folded" for line in arrangement.lines):
+        if self._fold_mode == "always" and any(line.kind == "folded" for line in arrangement.lines):
             super().action_move(steps)
         elif self.line_count:  # the count is 0 if no CPU matches the filter
             index = arrangement.order.index(row) if row in arrangement.order else 0
@@ -303,7 +303,7 @@ class Overview(ChartedView, CursorCanvas):
         return is_available and super().check_action(action, parameters)
 
     def action_fold(self) -> None:
-        self._fold = FOLD_MODES[(FOLD_MODES.index(self._fold) + 1) % len(FOLD_MODES)]
+        self._fold_mode = FOLD_MODES[(FOLD_MODES.index(self._fold_mode) + 1) % len(FOLD_MODES)]
         self.lay_out()
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]

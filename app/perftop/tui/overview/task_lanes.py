@@ -107,7 +107,7 @@ class TaskLanes:
         self.inputs: object = None
         """The axis, span and grouping of the last read."""
 
-    def read(
+    def update(
         self, axis: Axis, util: Floats, span_ns: tuple[int, int], grouping: Grouping = "task"
     ) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).

@@ -57,7 +57,7 @@ class MetricLanes:
         self._areas: dict[tuple[int, int], list[list[Run]]] = {}
         """The lines of tall lanes, by row and lane."""
 
-    def read(self, rows: Sequence[int]) -> None:
+    def update(self, rows: Sequence[int]) -> None:
         """Reads the rows that have not been read yet."""
         rows = [row for row in dict.fromkeys(rows) if row not in self.values]
         history, cores = self._session.past, [self._cores[row] for row in rows]
@@ -134,7 +134,7 @@ def lanes_panel(
         interval.time_ns, settings.window_s, max(1, axis_width), session.past.first_ns
     )
     lanes = MetricLanes(session, field, axis, cores, ascii_=settings.ascii)
-    lanes.read(range(len(cores)))
+    lanes.update(range(len(cores)))
     lanes.choose_scale(displayed_values(field, session, interval)[session.selected])
     unit = value_unit(
         field, session_clock_unit(session, settings.units, ghz_if_unknown=True), lanes.scale.high

@@ -426,7 +426,7 @@ _WIDTH_SHARES = {1: (1,), 2: (5, 4), 3: (5, 6, 4)}
 class PanelRow:
     """Panels side by side in `width` cells. Their widths are proportional to `shares`."""
 
-    kinds: tuple[PanelKind | PanelFunction, ...]
+    panels: tuple[PanelKind | PanelFunction, ...]
     """Kinds of the panels in this module, and functions of a view's own, uncached panels."""
     shares: tuple[int, ...]
     width: int
@@ -470,7 +470,7 @@ class PanelRow:
         lines: list[list[Run]] = [[] for _ in range(self.height)]
         self._targets = []
         x = MARGIN
-        for i, kind in enumerate(self.kinds):
+        for i, kind in enumerate(self.panels):
             size = ends[i + 1] - ends[i]
             panel = self._panel(kind, session, interval, settings, size)
             for line, (runs, _) in zip(lines, panel, strict=True):
@@ -480,7 +480,7 @@ class PanelRow:
         return [[*line, (" " * MARGIN, "text")] for line in lines]
 
     def first_column(self, kind: PanelKind) -> int:
-        return self._targets[self.kinds.index(kind)][0].start
+        return self._targets[self.panels.index(kind)][0].start
 
     def target_at(self, x: int, y: int) -> ClickTarget:
         """Returns the target at column `x` of line `y`; None if there is none."""
@@ -546,13 +546,13 @@ class PaneledView(Canvas):
         """Returns these panels below `gap` blank lines, the last of which may have a note. Clicks
         are looked up in these panels from now on."""
         if self.settings.is_comparing:
-            row.kinds = tuple(
-                tables.comparison_panel if k in {"who", "losses"} else k for k in row.kinds
+            row.panels = tuple(
+                tables.comparison_panel if k in {"who", "losses"} else k for k in row.panels
             )
         lines = self._lines_of_row(row)
         self._panel_rows = [row]
         gap_lines = [BLANK] * gap
-        is_due = EPISODES_NOTE in self.settings.tour_notes and "happened" in row.kinds
+        is_due = EPISODES_NOTE in self.settings.tour_notes and "happened" in row.panels
         if gap and is_due and has_note_rows(self.screen.size):
             x, width = row.first_column("happened"), self.width
             gap_lines[-1] = note_line(self.settings, EPISODES_NOTE, x, width, is_above=True)

@@ -91,7 +91,7 @@ def loss_panel(
 ) -> list[PanelLine]:
     cores = Cores(session, settings.mask, interval.cores.lists)
     episodes = RowEpisodes(session)
-    episodes.read(interval)
+    episodes.update(interval)
     listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
     selected = cores.row_of_cpu.get(-1 if settings.cpu is None else settings.cpu)
     return worst_core_lines(session, interval, cores, listed, selected, width, height)

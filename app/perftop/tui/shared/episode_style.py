@@ -227,7 +227,7 @@ class RowEpisodes:
         """Whether at least half of a package's busy CPUs are affected, by kind and package."""
         self._interval: Interval
 
-    def read(self, interval: Interval) -> None:
+    def update(self, interval: Interval) -> None:
         """Reads the episodes of this interval, and finds those that affect whole packages."""
         self._interval = interval
         self.running = sorted(episodes_during(self._session, interval), key=severity_key)

@@ -315,7 +315,7 @@ def worst_first_keys(cores: Cores, session: Session, interval: Interval) -> list
     """Returns a sort key for each row, for the order "worst first": the share that the core loses,
     then the load of its CPUs. Both have coarse steps, so that small changes move no row."""
     episodes = episode_style.RowEpisodes(session)
-    episodes.read(interval)
+    episodes.update(interval)
     lost_shares = episodes.lost_shares_by_row(cores)
     loads = np.nansum(RowReader(session, cores).read(interval).util, axis=1).tolist()
     return [

@@ -168,7 +168,7 @@ class BinValues:
         """Returns the values of a lookup, (bins, ...); NaN where unknown."""
         return self._values[key]
 
-    def read(self, history: History, axis: Axis) -> int:
+    def update(self, history: History, axis: Axis) -> int:
         """Updates the values for the bins of this axis, whose end is a multiple of the bin length.
         Returns the number of bins that were looked up, which are the newest."""
         stale_bins = self._move_values(history, axis)

@@ -86,7 +86,7 @@ class HeatValues:
         self, session: Session, interval: Interval, settings: ViewSettings, cores: Cores,
         row_episodes: RowEpisodes, previous: HeatValues | None,
     ) -> None:  # fmt: skip
-        row_episodes.read(interval)
+        row_episodes.update(interval)
         self.session, self.interval, self.cores = session, interval, cores
         self.ascii = settings.ascii
         self.clock = session_clock_unit(session, settings.units)

@@ -231,7 +231,7 @@ class Table(PaneledView, CursorCanvas):
 
     def make_lines(self) -> None:
         """Updates the numbers of the visible columns, and the order of lines."""
-        self._row_episodes.read(self.interval)
+        self._row_episodes.update(self.interval)
         self._page.read(self._cpu_columns, self.session, self.interval)
         self._positions_by_line = [*self._ordered_positions(), *self._offline_rows]
         self.line_count = len(self._positions_by_line)

@@ -196,7 +196,7 @@ class Timeline(PaneledView, CursorCanvas):
         self._chart_left = layout.label_width + room - self._axis.columns
         cores = self.cores.rows
         lanes = MetricLanes(session, self._field, self._axis, cores, ascii_=settings.ascii)
-        lanes.read(self._visible_rows())
+        lanes.update(self._visible_rows())
         values = displayed_values(self._field, session, interval)
         lanes.choose_scale(values[session.selected])
         if self._field.is_rate:
@@ -349,7 +349,7 @@ class Timeline(PaneledView, CursorCanvas):
         layout, lanes, row = self._timeline_layout, self._lanes, lane_line.view_line.row
         assert lanes is not None
         if row not in lanes.values:  # the row was scrolled into sight
-            lanes.read([*self._visible_rows(), row])
+            lanes.update([*self._visible_rows(), row])
         if layout.lane_height == 1:
             lane_runs = lanes.flat_lane(row, lane_line.lanes)
         else:

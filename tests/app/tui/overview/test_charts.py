@@ -211,7 +211,7 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     interval, cores = session.take_interval(), Cores(session)
     every = chart_units(cores, range(len(cores.rows)), counted=False)
     episodes = RowEpisodes(session)
-    episodes.read(interval)
+    episodes.update(interval)
     moment = UnitReader(RowReader(session, cores).read(interval), every, GHZ, episodes)
     assert moment.unit_values(every[1]).tasks == names
     unseen = [name for name in names if name.startswith("not seen")]
@@ -233,7 +233,7 @@ def test_the_queue_of_a_core_includes_that_of_a_sibling_outside_the_selection() 
     interval, cores = session.take_interval(), Cores(session)
     (unit,) = chart_units(cores, range(len(cores.rows)), counted=True)
     episodes = RowEpisodes(session)
-    episodes.read(interval)
+    episodes.update(interval)
     moment = UnitReader(RowReader(session, cores).read(interval), [unit], GHZ, episodes)
     waiting = sum(t.wait for cpu in "01" for t in interval.snapshot.activity_on(cpu))
     assert moment.unit_values(unit).waiting_tasks == pytest.approx(waiting)
@@ -376,7 +376,7 @@ def test_few_ticks_do_not_divide_the_busy_time(busy: float, is_shown: bool) -> N
     cores = Cores(session)
     units = chart_units(cores, range(len(cores.rows)), counted=False)
     episodes = RowEpisodes(session)
-    episodes.read(interval)
+    episodes.update(interval)
     values = UnitReader(RowReader(session, cores).read(interval), units, GHZ, episodes)
     title = strips.text(title_runs(values.unit_values(units[0]), 120, colour=True))
     number = r"\d+\.\d" if is_shown else "·"
@@ -423,8 +423,8 @@ def test_a_moved_history_equals_a_new_one(scenario: str) -> None:
             session.take_interval(),
             RowHistories(session, cores, 20, 12, ascii_=False),
         )
-        moved.read(interval, visible_rows, 0.0)
-        new.read(interval, visible_rows, moved.top_ipc)
+        moved.update(interval, visible_rows, 0.0)
+        new.update(interval, visible_rows, moved.top_ipc)
         for row in visible_rows:
             assert moved.busy_runs(row) == new.busy_runs(row)
             assert moved.ipc_runs(row, None) == new.ipc_runs(row, None)

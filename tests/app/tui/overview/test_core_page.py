@@ -65,7 +65,7 @@ def lanes_of(records: Sequence[tuple[list[list[object]], list[list[float]]]]) ->
     cores = Cores(session)
     lanes = TaskLanes(session, chart_units(cores, [0], counted=False))
     axis = Axis(session.now_ns, S // 2, 2 * len(records), session.now_ns)
-    lanes.read(axis, np.ones((1, 2 * len(records))), (axis.start_ns, axis.end_ns))
+    lanes.update(axis, np.ones((1, 2 * len(records))), (axis.start_ns, axis.end_ns))
     table_session.append(session)
     return lanes
 
@@ -202,7 +202,7 @@ def hog_lanes(hog_s: int, whole_s: int = 40) -> TaskLanes:
     lanes = TaskLanes(session, chart_units(cores, range(len(cores.rows)), counted=False))
     axis = Axis(session.now_ns, S // 2, 2 * whole_s, session.now_ns)
     util = np.array([[0.0], [1.0]]).repeat(2 * whole_s, axis=1)
-    lanes.read(axis, util, (axis.start_ns, axis.end_ns))
+    lanes.update(axis, util, (axis.start_ns, axis.end_ns))
     return lanes
 
 
@@ -232,7 +232,7 @@ def test_tasks_of_one_job_share_a_colour_and_a_sum() -> None:
     now_ns, util = lanes._session.now_ns, np.array([[0.0], [1.0]]).repeat(80, axis=1)
     axis, names = Axis(now_ns, S // 2, 80, now_ns), ("hogZ", "build.service", "…uild.service")
     for grouping, name in zip(GROUPINGS, names, strict=True):
-        lanes.read(axis, util, (axis.start_ns, axis.end_ns), grouping)
+        lanes.update(axis, util, (axis.start_ns, axis.end_ns), grouping)
         texts = [strips.text(line) for line in lanes.sum_lines(1, 9, "colour")]
         (line,) = (text for text in texts if name in text)
         expected_s = 20 if grouping == "task" else 20 + 0.08 * 20
@@ -256,7 +256,7 @@ def test_each_waiting_task_fills_one_line_above_the_chart() -> None:
     lanes = TaskLanes(session, chart_units(cores, range(len(cores.rows)), counted=False))
     axis = Axis(session.now_ns, S // 2, 80, session.now_ns)
     util = np.array([[0.0], [1.0]]).repeat(80, axis=1)
-    lanes.read(axis, util, (axis.start_ns, axis.end_ns))
+    lanes.update(axis, util, (axis.start_ns, axis.end_ns))
     second, first = (strips.text(line) for line in lanes.queue_lines(2, "colour")[1])
     assert first == "█" * 80
     assert second[:38].strip() == ""

@@ -34,7 +34,7 @@ from perftop.tui.shared.view_settings import ViewSettings
 
 def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> GridData:
     cores, row_episodes = Cores(session), RowEpisodes(session)
-    row_episodes.read(interval)
+    row_episodes.update(interval)
     row_numbers = RowReader(session, cores).read(interval)
     output = columns.grid_columns(session, cores, width - columns.MARKS_WIDTH - 1)
     return GridData(cores, row_numbers, output, row_episodes, **more)

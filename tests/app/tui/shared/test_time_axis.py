@@ -221,7 +221,7 @@ class EdgeHistory:
         """Returns the number of bins that were read; checks the values of all bins."""
         self.looked_up = 0
         axis = time_axis.Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, bins, now_ns)
-        new_bins = self.bins.read(self, axis)  # type: ignore[arg-type]
+        new_bins = self.bins.update(self, axis)  # type: ignore[arg-type]
         edges = axis.edges
         assert edges[-1] == now_ns
         assert self.bins["edges"].tolist() == np.stack([edges[:-1], edges[1:]], axis=1).tolist()
