@@ -1,5 +1,5 @@
 """Detects turbo drops, in which cores run below the clock that turbo allows, and their causes. Also
-detects cores at a SIMD level without a drop.
+detects cores at a lower SIMD level (licence) without a drop.
 
 The result depends only on the samples so far. Cores are grouped by package and type, because such a
 group shares a ceiling and a power budget. If a whole group drops, that is one episode. Otherwise,

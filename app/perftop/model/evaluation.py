@@ -257,9 +257,9 @@ class LostSeconds(NamedTuple):
     """Seconds that each CPU lost while it had work, for one span or for each of several samples. 0
     for CPUs without enough work, NaN where a counter failed.
 
-    A CPU wants time while the operating system has work for it: wanted = elapsed - idle - polling
-    idle. A sample counts for a CPU that wants at least MIN_WANTED_SHARE of it. Each moment of the
-    wanted time belongs to at most one part, in this order:
+    The wanted time of a CPU is the time in which the operating system has work for it: wanted =
+    elapsed - idle - polling idle. A sample counts for a CPU if at least MIN_WANTED_SHARE of it is
+    wanted time. Each moment of the wanted time belongs to at most one part, in this order:
 
     1. steal: the hypervisor ran something else.
     2. involuntary: the core was halted in the rest of the wanted time.

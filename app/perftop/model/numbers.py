@@ -197,7 +197,7 @@ METRICS: dict[str, Metric] = {
                     lambda q: q.seconds("idle_s"),
                 ),
                 Variant(
-                    ("idle_s", "stat_steal_s"), "1 - cpuidle - steal",  # no polling idle state
+                    ("idle_s", "stat_steal_s"), "1 - cpuidle - steal",  # no POLL idle state
                     lambda q: q.seconds("idle_s")
                     * (1 - q.share("stat_steal_s")) - q["idle_s"],
                     lambda q: q.seconds("idle_s"),

@@ -1,4 +1,4 @@
-"""What a report of `perftop why` consists of: findings on causes, clues, and results of checks."""
+"""The parts of a report of `perftop why`: findings on causes, clues, and results of checks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Finding:
     """Share of their own time that the headline's tasks lose; 0 if they needed little CPU time."""
     waiting_tasks: frozenset[tuple[int, str]] = frozenset()
     takers: tuple[TaskOnCpu, ...] = ()
-    """Of a wait for a CPU: PIDs and names of the tasks that waited, and the tasks that ran."""
+    """PIDs and names of the tasks that waited for a CPU, and the tasks that ran instead."""
     other_waits: tuple[Finding, ...] = ()
     """Waits of further tasks in the same span, the longest first. `share` counts them all."""
 

@@ -388,7 +388,7 @@ TIME_USES = (
 
 
 def spent_text(times: JobTime) -> str:
-    """Returns text on how a job's threads spent their time, without times below MIN_SHOWN_S."""
+    """Describes how a job's threads spent their time, without times below MIN_SHOWN_S."""
     uses = zip(TIME_USES, times, strict=True)
     parts = [f"{use.words} {seconds:.1f} s" for use, seconds in uses if seconds >= MIN_SHOWN_S]
     return f"{', '.join(parts) or 'nothing'} (all threads together)"

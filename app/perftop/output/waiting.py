@@ -245,7 +245,7 @@ def _waiters_among(
     members: Mapping[Any, TaskTimes], name: str, noun: str, pids: set[int]
 ) -> Iterator[_Waiters]:
     """Yields the group of these members if one of them waited."""
-    # Differences of sums can leave waits of some 1e-16 s on no CPU.
+    # Rounding can leave waits of about 1e-16 s on no CPU.
     placed = {key: t for key, t in members.items() if t.by_cpu}
     waiting = {key: t for key, t in placed.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
     if not waiting:

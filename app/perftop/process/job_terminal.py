@@ -124,7 +124,7 @@ class JobTerminal:
         if self._loop is not None:
             self.follow(on_output)
 
-    # --- while there is no screen
+    # --- without a screen
 
     def copy(self, fd: int, first: bytes = b"") -> None:
         """Writes `first`, and then the output until `finish` is called, to descriptor `fd`. Runs in

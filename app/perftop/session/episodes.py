@@ -68,8 +68,8 @@ class EpisodeLog:
 
     @property
     def ended(self) -> list[Episode]:
-        """Ended episodes, newest last: all of a recording, the last MAX_ENDED of a live stream with
-        the losses that only the verdict found."""
+        """Ended episodes, newest last. In a recording: all; in a live stream: the last MAX_ENDED,
+        and the losses that only the verdict found."""
         recording, detected = self.recording, self._ended
         if recording is not None and recording.is_complete:
             return recording.ended

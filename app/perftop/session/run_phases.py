@@ -1,5 +1,5 @@
-"""What only the summary of a run shows: how long all of its CPUs, one or none were busy, and the
-phases of its job."""
+"""Data that only the summary of a run shows: how long all of its CPUs, one or none were busy, and
+the phases of its job."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class TaskTimes:
     def with_state(
         self, letter: str, elapsed_s: float, active_s: float, sleeps: int = 0
     ) -> TaskTimes:
-        """Returns the times plus `elapsed_s`, after which the task was in the state `letter`.
+        """Returns the times plus another `elapsed_s`, at whose end the task was in state `letter`.
         `active_s`: seconds of `elapsed_s` for which the task ran or waited."""
         by_state = {**self.by_state, letter: self.by_state.get(letter, 0.0) + elapsed_s}
         return replace(

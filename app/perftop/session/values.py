@@ -231,13 +231,13 @@ class CpuColumns:
 
 
 MIN_NAMED_UTIL = 0.05
-"""Minimum busy share of a CPU for text on its unaccounted part."""
+"""Minimum busy share of a CPU whose unaccounted part is described."""
 
 
 def unaccounted_text(busy: float, known_share: float) -> str:
-    """Returns text on the busy time that known tasks do not account for; '' if it is less than
-    half. `busy`, `known_share`: shares of the time for which the CPU was busy, and for which known
-    tasks ran."""
+    """Describes the busy time that known tasks do not account for; '' if it is less than half.
+    `busy`, `known_share`: shares of the time for which the CPU was busy, and for which known tasks
+    ran."""
     is_unseen = busy > MIN_NAMED_UTIL and known_share < busy / 2
     return f"not seen {100 * (1 - known_share / busy):.0f} %" if is_unseen else ""
 
@@ -347,7 +347,7 @@ def _as_missing(
 def doubt_texts(
     interval: Interval, row: int, needed_keys: Container[str] | None = None
 ) -> list[str]:
-    """Returns texts on why a CPU's counters are suspect. `needed_keys`: only these counters."""
+    """Returns the reasons why a CPU's counters are suspect. `needed_keys`: only these counters."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # the whole read is suspect
         return [DOUBT_TEXTS[Doubt.BACKWARDS]]

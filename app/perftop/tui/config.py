@@ -226,7 +226,7 @@ def _type_name(value: object) -> str:
 
 
 def _syntax_problem(error: Exception, raw: bytes) -> str:
-    """Returns line and reason of a syntax error, to follow the name of the file."""
+    """Returns the line and reason of a syntax error, to append to the file name."""
     import tomllib
 
     if isinstance(error, UnicodeDecodeError):

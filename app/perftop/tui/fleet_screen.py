@@ -74,7 +74,7 @@ class FleetFeed(Protocol):
         """The displayed time as text; '' for the current time."""
 
     def cost_texts(self) -> Sequence[str]:
-        """Returns texts on the cost of reading the machines."""
+        """Describes the cost of reading the machines."""
 
     async def run(self) -> None:
         """Updates `fleet` until cancelled. Raises Failed if no machine can ever be shown."""

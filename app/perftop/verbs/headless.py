@@ -1,5 +1,5 @@
-"""What verbs without a screen share: the reader of a stream, the output of -o, and a line on stderr
-that shows how much of a recording has been read. `running` runs them on live streams."""
+"""Code shared by verbs without a screen: the reader of a stream, the output of -o, and a line on
+stderr that shows how much of a recording has been read. `running` runs them on live streams."""
 
 from __future__ import annotations
 

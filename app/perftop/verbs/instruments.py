@@ -322,7 +322,7 @@ def selftest_lines(answer: Answer, width: int = 100, *, unicode: bool = True) ->
 def _check_lines(check: Answer, sign: str, width: int) -> list[str]:
     verdict, unit, scale = check["verdict"], check["unit"], check["scale"]
     relative = "" if scale in {None, check["expected"]} else f" of {_amount_text(scale, unit)}"
-    """The amount of which errors are a share, as text; '' if it is the expected amount."""
+    """The amount that errors are relative to, as text; '' if it is the expected amount."""
     parts = []
     if check["measured"] is None:
         parts.append("no sample could be used")

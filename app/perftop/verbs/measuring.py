@@ -1,4 +1,4 @@
-"""What `stat` and `why` do with a stream: print intervals and episodes, a summary or a report."""
+"""How `stat` and `why` process a stream, to print intervals, episodes, a summary or a report."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def parse_groups(text: str) -> list[list[EventRequest]]:
 
 
 def nearest_names(word: str, names: Iterable[str]) -> list[str]:
-    """Returns up to three names that are similar to the word, or of which a part is similar."""
+    """Returns up to three names that are similar to the word, or have a similar part."""
     import difflib  # imported here, because only a wrong name needs it
 
     by_lower = {name.lower(): name for name in names}

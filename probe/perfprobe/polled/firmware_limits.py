@@ -205,7 +205,7 @@ LIMIT_TIMES = Counter(
 WORD_MASK = (1 << 32) - 1
 
 ReadTable = Callable[[int, int], bytes]
-"""Returns so many bytes of a socket's table. Raises OSError."""
+"""Returns this many bytes of a socket's table. Raises OSError."""
 
 
 class HsmpTable:

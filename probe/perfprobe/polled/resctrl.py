@@ -129,7 +129,7 @@ class Resctrl:
 
     def _update_groups(self, groups: Sequence[str]) -> None:
         """Adds up the traffic of each single group, and makes the record. The sums of removed
-        groups are dropped, so a later group with that name starts anew."""
+        groups are dropped, so a later group with that name starts from 0."""
         old_sums, self._group_sums = self._group_sums, {}
         self._record = {}
         if TRAFFIC_FILE not in self._file_names or len(groups) < 2:

@@ -225,7 +225,7 @@ Steps = Iterable[tuple[int, int]]
 
 SEMAPHORE_BIT = 0x80
 """Top bit of each byte of a ratio register. On Ivy Bridge-EP and Haswell-EP the last register uses
-it as a semaphore, so a byte with this bit is no ratio."""
+it as a semaphore, so a byte with this bit is not a ratio."""
 
 
 def turbo_table(

@@ -158,7 +158,7 @@ class RowBlock:
         return np.asarray(np.count_nonzero(doubts, axis=2), float)
 
     def suspects(self) -> Column:
-        """Returns texts on why samples were left out."""
+        """Returns the reasons why samples were left out."""
         doubts = self.doubts()
         if doubts is None:
             return _NO_TEXT

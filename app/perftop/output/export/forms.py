@@ -1,4 +1,4 @@
-"""What all export formats have in common."""
+"""Code shared by all export formats."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ class Page:
         return sum(family.series for family in self.families())
 
     def families(self) -> list[Family]:
-        """Returns the families of the page. The last but one lists missing families and reasons."""
+        """Returns the families of the page. The second-last lists missing families and reasons."""
         families = [family for family in self._all_families() if family.series]
         shown_names, sums = {family.heading.sample for family in families}, self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())

@@ -122,8 +122,8 @@ def key_pieces(
     width: int, *, min_hints: int = 0, replay: bool = False, views: Sequence[str] = VIEW_ORDER,
 ) -> list[KeyPiece]:  # fmt: skip
     """Returns the line of keys: the views, as many keys as fit, help and quit. The views are merged
-    to one entry if otherwise the first `min_hints` hints, the key `back`, or the key that plays a
-    recording would not fit. `views`: ids of the keys that open views."""
+    into one entry if the first `min_hints` hints, the key `back`, or the key that plays a recording
+    would not fit otherwise. `views`: ids of the keys that open views."""
     pair_labels = {**labels, **_PAIR_LABELS}
 
     def pieces(entry: KeyEntry) -> list[KeyPiece]:

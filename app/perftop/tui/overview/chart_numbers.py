@@ -319,7 +319,7 @@ def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
 
 
 def task_runs(names: Sequence[str], room: int) -> list[Run]:
-    """Returns as many of the first three tasks as fit; all but the first are dim."""
+    """Returns the first tasks that fit, at most three; all but the first are dim."""
     runs: list[Run] = []
     for i, name in enumerate(names[:3]):
         text = f"  {name}" if runs else name

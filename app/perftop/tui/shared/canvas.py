@@ -473,7 +473,7 @@ class CursorCanvas(Canvas):
         return self.cpu_of_line(y)
 
     def _cursor_line(self) -> int:
-        """Returns the first line of the selected item, else the first line that is no heading."""
+        """Returns the first line of the selected item, else the first one that is not a heading."""
         selected = self._selected if self.HAS_OWN_ITEMS else self.settings.cpu
         lines = [y for y in range(self.line_count) if self.item_of_line(y) is not None]
         matching_lines = (y for y in lines if self.item_of_line(y) == selected)

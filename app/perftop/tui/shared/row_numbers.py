@@ -192,7 +192,7 @@ def core_values(key: str, values: Floats, busiest: Ints) -> Floats:
 _FIRST_FIELDS = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
 """Keys of the fields that are listed first, in this order."""
 _SCALE_STEPS = {"Hz": 2e8, "1": 0.5}
-"""Steps of which the ends of a scale are multiples, by unit."""
+"""Step by unit: the ends of a scale are multiples of it."""
 _MAX_SCALE_RATIO = 2.5
 """Maximum width of a scale, as a multiple of the needed width. A wider scale is replaced."""
 

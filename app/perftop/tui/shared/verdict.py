@@ -51,7 +51,7 @@ MAX_LAST_CAUSE_NS = 60_000_000_000
 HISTORY_NS, HISTORY_CELLS = 600_000_000_000, 18
 """Time that the history of losses below the verdict covers, in ns, and its width in cells."""
 HISTORY_STEP_NS = 5_000_000_000
-"""Time in ns between two sums for the history of losses, of which a cell covers several."""
+"""Time in ns between two sums for the history of losses. A cell covers several sums."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
@@ -88,7 +88,7 @@ class Verdict:
     loss_history: tuple[float, ...] = ()
     """Lost shares of HISTORY_CELLS parts of the last ten minutes; NaN where unknown."""
     remedy: str = ""
-    """What may help against the cause; '' if that is unknown or nothing is lost."""
+    """A remedy for the cause; '' if that is unknown or nothing is lost."""
     wait_start_ns: int | None = None
     """Monotonic time in ns since which tasks have waited for a CPU, if that is the cause."""
     report: Report | None = field(default=None, compare=False)
@@ -99,7 +99,7 @@ class Verdict:
 
     @property
     def loss(self) -> tuple[object, ...]:
-        """What identifies the loss in later verdicts."""
+        """The key that identifies the loss in later verdicts."""
         return self.cause, self.wait_start_ns
 
     @property
@@ -117,7 +117,7 @@ class Verdict:
         return ("good" if self.marker == CALM_SIGN else "dim", "warn", alarm)[self.level]
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
-        """Returns whether the verdict's cause is no episode and costs more than these groups."""
+        """Returns whether the cause is not an episode and costs more than these groups."""
         worst_group = next((group for group in groups if kind_of(group[0]).is_wrong), None)
         is_unlisted = self.level > 0 and not self.has_episodes
         return is_unlisted and (worst_group is None or self.lost_cpus > total_cost(worst_group))

@@ -63,7 +63,7 @@ class LinePart:
     """Index of the line within the height of the cells; 0 is the top line."""
     label: str = ""
     package: int = -1
-    """Index of the package of which this is the heading; -1: it is not a heading."""
+    """Index of the package if this is its heading, else -1."""
 
 
 @dataclass(slots=True)

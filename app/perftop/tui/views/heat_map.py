@@ -156,8 +156,8 @@ class HeatValues:
         self, cell: CellSize, size: int, losses: Sequence[CoreLoss], *, is_requested: bool
     ) -> list[Run]:
         """Returns the second line: how to read a cell, and the cores that lose most. `losses`: the
-        losing cores, if they are not listed beside the map. `is_requested`: whether the user asked
-        for the worst core although no core loses anything."""
+        cores with losses, if they are not listed beside the map. `is_requested`: whether the user
+        asked for the worst core although no core loses anything."""
         wordings, room = self._cell_explanations(cell), size - LOSSES_WIDTH
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         start: list[Run] = [(" ", "text"), *wording]
@@ -174,8 +174,7 @@ class HeatValues:
         return justify(start, right, size - 1)
 
     def _worst(self, losses: Sequence[CoreLoss], room: int) -> list[Run]:
-        """Returns as many of the losing cores as fit, the worst first, and the number of the
-        others."""
+        """Lists the worst cores that fit, and the number of further cores with losses."""
         runs: list[Run] = []
         kind = "core" if self.cores.has_pairs else "CPU"
         for i, loss in enumerate(losses):
@@ -264,7 +263,7 @@ class HeatMap(PaneledView):
     _is_zoomed = False
     """Whether only the package of the selected core is drawn."""
     _folded_packages: frozenset[int | None] = frozenset()
-    """The packages of which only the heading fits."""
+    """The packages shown only by their heading, for lack of room."""
     _losses: Sequence[CoreLoss] = ()
     _left_markers: dict[int, Run]
     """Markers to the left of cells, by row."""
@@ -323,7 +322,7 @@ class HeatMap(PaneledView):
         )
         cores = self.cores.rows
         if not self._folded_packages.isdisjoint(cores[loss.row].package for loss in self._losses):
-            self.make_layout()  # unfolds a package of which a core now loses something
+            self.make_layout()  # unfolds a package if one of its cores now has a loss
         cell = self._heat_layout.cell
         self._cpu_cells = heat.cpu_cells(cell, theme.letter_styles(self.app.theme))
         self._make_marks(heat)
@@ -340,9 +339,8 @@ class HeatMap(PaneledView):
         self._make_side(selected)
 
     def _make_marks(self, heat: HeatValues) -> None:
-        """Makes the markers beside cells: the marker of suspect values; for a core that loses
-        something, a ring or, if there is no room, the marker of the episode; and the cursor, which
-        replaces all others."""
+        """Makes the markers beside cells: a sign for suspect values; a ring around a core with a
+        loss or, without room, the episode's marker; and the cursor, which replaces all others."""
         left_markers, right_markers = dict[int, Run](), dict[int, Run]()
         for row, core in enumerate(self.cores.rows) if heat.suspect_positions else ():
             if not heat.suspect_positions.isdisjoint(core.positions):

@@ -327,7 +327,7 @@ def hotplug(script: Script) -> None:
     _add_mixed_loads(calm, 0)
     last_cpu = machine.cpus - 1
     offline_stage = script.add_stage(8, like=calm)
-    offline_stage.online[last_cpu] = machine.cpus == 1  # Linux does not take its last CPU offline
+    offline_stage.online[last_cpu] = machine.cpus == 1  # Linux keeps its last CPU online
     if machine.cpus > 1:
         script.add_episode("offline", None, [last_cpu], None)
     script.add_stage(10, like=calm)

@@ -43,7 +43,7 @@ class Row(IntEnum):
     STEAL = 11
     BUSY = 12  # ns in which the OS runs a task on the CPU, halted or not
     SYSTEM = 13  # ns x 1000 of BUSY in the kernel
-    IOWAIT = 14  # ns x 1000 of IDLE with I/O under way
+    IOWAIT = 14  # ns x 1000 of IDLE with I/O pending
     SMI = 15  # number of SMIs
     ONLINE = 16  # ns online
     TRAFFIC = 17  # bytes x 1000 to and from memory
@@ -157,7 +157,7 @@ def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
 
 # --- schedule -------------------------------------------------------------------------------------
 
-PER_MILLE_NS = CELL_NS // 1000
+PER_MILLE_NS = CELL_NS // 1000  # ns in a thousandth of a cell
 WINDOW_CELLS = 20
 POLL_NS = 10_000  # ns for which the idle loop polls before it halts
 SMI_NS = 150_000

@@ -36,7 +36,7 @@ ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # the counter wraps after 6 J
 LINE_BYTES = 64  # bytes of a cache line, the unit of the controllers' counts
 TRAFFIC_BITS = 48
 TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # the counter wraps after 3 GB
-LINES_PER_WRITE = 4  # one in this many lines is written, the others are read
+LINES_PER_WRITE = 4  # one line in this many is a write, the others are reads
 
 
 def package_block(machine: SimMachine) -> Block:
@@ -76,8 +76,8 @@ class PackageCounters:
 
     def values(self, time_ns: int, sample_ns: int, totals: Ints) -> Words:
         if time_ns >= sample_ns:
-            # The polls since the previous sample. A bit is set in as many of ten polls as the
-            # script has.
+            # The polls since the previous sample. The script gives the number of polls, of ten, in
+            # which a bit is set.
             times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
             shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
             turn = (self._polls + np.arange(POLLS)) * 7 % 10
@@ -99,7 +99,7 @@ class PackageCounters:
         traffic = np.zeros(self._machine.packages, np.int64)  # traffic in bytes by package
         np.add.at(traffic, self._package_of_core, totals[Row.TRAFFIC] // 1000)
         lines, written = traffic // LINE_BYTES, traffic // (LINE_BYTES * LINES_PER_WRITE)
-        dram_nj = 3 * time_ns + lines * (LINE_BYTES // 2)  # 3 W, and half a nJ for each byte
+        dram_nj = 3 * time_ns + lines * (LINE_BYTES // 2)  # 3 W, and 0.5 nJ a byte
         out[:, -3] = (dram_nj * 32 // 1_953_125) & (2**32 - 1)
         out[:, -2] = (TRAFFIC_FIRST + lines - written) & (2**TRAFFIC_BITS - 1)
         out[:, -1] = (TRAFFIC_FIRST + written) & (2**TRAFFIC_BITS - 1)

@@ -98,7 +98,7 @@ ROUNDING_NS = 1_000  # tolerance in ns, because due() is a float and may be roun
 MAX_POLL_FRAMES = 16
 TASK_SCAN_NS = 1_000_000_000  # ns between two scans of tasks, as on a real machine
 MIN_SAMPLE_NS = 1_000_000
-STAT_READ_NS = 400_000  # /proc/stat is read this long after the CPUs
+STAT_READ_NS = 400_000  # ns from the read of the CPUs to that of /proc/stat
 STAT_WIDTH_NS = 30_000
 
 
