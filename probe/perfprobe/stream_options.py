@@ -14,8 +14,8 @@ _OPTIONS = (
      "source: auto (default), perf, msr, os, or a simulated machine, sim[:SCENARIO[,cpus=N …]]"),
     (("--sample",), "TIME", "time between two reads of the counters"),
     (("-c", "--cpus"), "LIST",
-     ("read only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P (but filters on the "
-      "screen are pkg:0, core:3)")),
+     ("read only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P (filters on the screen "
+      "use pkg:0, core:3)")),
     (("--smt-method",), "NAME",
      (f"how SMT states are found: {', '.join(SMT_METHODS)} (default: the first that works here; "
       "see perftop help sources)")),
