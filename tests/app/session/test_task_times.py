@@ -135,7 +135,7 @@ def test_io_pressure_bounds_the_waits_of_one_task() -> None:
     session_of(session, messages)
     stalled_s = session.run_interval().machine["pressure_io"] * session.totals().elapsed_s
     assert 0 < 1.05 * stalled_s < session.run_times.io_stall_s < 8 * stalled_s
-    later = session.run_times.since(session.run_times.copy())
+    later = session.run_times.minus(session.run_times.copy())
     assert later.io_stall_s == 0
 
 
