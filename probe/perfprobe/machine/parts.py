@@ -163,8 +163,9 @@ class RowReaders:
             for row, reading_cpu in list(self._reading_cpus[scope].items()):
                 if reading_cpu == cpu:
                     del self._reading_cpus[scope][row]
-                    remaining_cpus = (c for c in self._groups[scope][row] if c in self._plans)
-                    successors |= dict.fromkeys(list(remaining_cpus)[:1])
+                    remaining_cpus = [c for c in self._groups[scope][row] if c in self._plans]
+                    if successors.keys().isdisjoint(remaining_cpus):
+                        successors |= dict.fromkeys(remaining_cpus[:1])
         return [(successor, self._plans_with_shared_rows(successor)) for successor in successors]
 
     def offline_head_offsets(self, cpus: Iterable[int]) -> list[int]:
