@@ -227,6 +227,70 @@ def test_a_disturbed_known_count_is_the_reason() -> None:
     assert "other tasks were running" in row["why"]
 
 
-@pytest.mark.parametrize(("asked", "verdict"), [("auto", "not there"), ("os", "not tried")])
-def test_source_os_does_not_report_perf_as_missing(asked: str, verdict: str) -> None:
-    assert verdicts(source_name=asked)["source perf"]["verdict"] == verdict
+NO_CYCLES = wire.Missing("cycles", "no PMU", "pass it on")
+PERF, MSR = "source perf", "source msr"
+TESTED = ("works", "its counters are tested below", None)
+ONLY_IF_ASKED = ("not tried", "it programs counters, which is done only if asked for",
+                 "perftop selftest --all --source msr")  # fmt: skip
+
+
+@pytest.mark.parametrize(("used", "asked", "missing", "device", "rows"), [
+    ("os", "auto", [NO_CYCLES], False, {
+        PERF: ("not there", "no PMU", "pass it on"),
+        MSR: ("not there", "no /dev/cpu/*/msr", "sudo modprobe msr"),
+    }),
+    ("os", "auto", [NO_CYCLES, wire.Missing("ref", "no ref")], True,
+     {PERF: ("not there", "no ref", None), MSR: ONLY_IF_ASKED}),
+    ("os", "auto", [], True, {
+        PERF: ("not there", "the kernel's perf counts no cycles here", None), MSR: ONLY_IF_ASKED,
+    }),
+    ("os", "os", [], True,
+     {PERF: ("not tried", "asked for: --source os", None), MSR: ONLY_IF_ASKED}),
+    ("perf", "auto", [], True, {PERF: TESTED, MSR: ONLY_IF_ASKED}),
+    ("msr", "msr", [], True,
+     {PERF: ("not tried", "asked for: --source msr", None), MSR: TESTED}),
+])  # fmt: skip
+def test_each_source_has_a_verdict_and_a_reason(
+    monkeypatch: pytest.MonkeyPatch, used: str, asked: str, missing: list[wire.Missing],
+    device: bool, rows: dict[str, tuple[str, str, str | None]],
+) -> None:  # fmt: skip
+    source = Source({"ref": 1.0}, {})
+    source.hello = dataclasses.replace(source.hello, source=used, missing=missing)
+    monkeypatch.setattr(instruments, "Path", lambda _: SimpleNamespace(exists=lambda: device))
+    answer = instruments.report(log_of(source), SPAN, [], [], asked)["instruments"][:3]
+    assert {row["instrument"]: (row["verdict"], row["why"], row["fix"]) for row in answer} == {
+        "source os": TESTED
+    } | rows
+
+
+@pytest.mark.parametrize(("key", "rate", "verdict", "why"), [
+    ("any_thread", 0.5, "wrong", "any_thread takes 2 TSC ticks a tick, 1 were expected"),
+    ("one_thread", 0.5, "undecided",
+     "a sibling may have been at work, which this event does not count"),
+    ("one_thread", 1.5, "wrong", "one_thread takes 0.6667 TSC ticks a tick, 1 were expected"),
+    ("one_thread", 0.0, "undecided", "one_thread was not read in that time"),
+    ("ref", 1.0, "not there", "no SMT event is counted, so there is nothing to calibrate"),
+])  # fmt: skip
+def test_a_factor_that_is_not_confirmed_has_a_reason(
+    key: str, rate: float, verdict: str, why: str
+) -> None:
+    row = verdicts({key: rate})["calibration"]
+    assert (row["verdict"], row["why"]) == (verdict, why)
+    assert row["wrong"] == ([key] if verdict == "wrong" else [])
+
+
+@pytest.mark.parametrize(("moved", "why"), [
+    ([3e8, None, 1e8], "memory_read_bytes: 4e+08 B, but 1e+09 B were copied"), (None, None),
+])  # fmt: skip
+def test_too_little_traffic_is_the_reason(
+    moved: list[float | None] | None, why: str | None
+) -> None:
+    others: list[dict[str, Any]] = [
+        {"counter": "memory_read_bytes", "verdict": "too little" if moved else "counts"},
+        {"counter": "hbm_bytes", "verdict": "too little"},
+    ]
+    others = [row | {"moved": moved, "at_least": 1e9} for row in others]
+    log = log_of(Source({"ref": 1.0}, {"memory_read_bytes": 4 * 10**8}))
+    rows = instruments.report(log, SPAN, [], others, "auto")["instruments"]
+    row = next(row for row in rows if row["instrument"] == "memory traffic")
+    assert (row["why"], row["wrong"]) == (why, ["memory_read_bytes"] if why else [])
