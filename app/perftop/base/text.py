@@ -163,8 +163,8 @@ _CUT_END = re.compile("..…")
 """An ellipsis and the two characters before it: in ASCII, three dots replace all three."""
 _CUT_NAME = re.compile(r"\S\S…")
 """The end of a name that was cut. In a table, the replacement must not be wider."""
-_WIDER_ASCII = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
-"""Longer, more readable ASCII replacements, for lines whose width may change."""
+_WIDER_ASCII = {"±": "+-", "σ": "sd", " · ": ", ", "…": "...", "°C": "C"}
+"""More readable ASCII replacements, for lines whose width may change."""
 _TABLE = str.maketrans(_ASCII_SIGNS)
 _MARKS = {
     "usable": "✓+", "ready": "✓+", "trusted": "✓+", "limited": "~~", "matters": "~~",
@@ -183,6 +183,7 @@ def to_ascii(text: str) -> str:
     """Returns the text in ASCII, at the same width."""
     if "…" in text:
         text = _CUT_END.sub("...", text)
+    text = text.replace(" °C", " C ")
     return text.translate(_TABLE).encode("ascii", "replace").decode()
 
 

@@ -20,7 +20,7 @@ Line = tuple[list[Run], theme.LineState]
 """The runs of a line of the screen, and its state, which decides the background."""
 BLANK: Line = ([], "calm")
 
-_WITH_BACKGROUND = frozenset({"label", "badge", "paused", "lost"})
+_WITH_BACKGROUND = frozenset({"label", "paused", "lost"})
 """Styles with their own background, in addition to all styles of the form `upper/lower`."""
 
 

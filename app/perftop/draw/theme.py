@@ -101,7 +101,7 @@ PALETTES = {
 }  # fmt: skip
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
-_WITH_BACKGROUND = {"label": "bright", "badge": "lp0", "paused": "warn", "lost": "alarm"}
+_WITH_BACKGROUND = {"label": "bright", "paused": "warn", "lost": "alarm"}
 """Style key of the background, for styles that do not use the background of their line."""
 _STALE_SHARE = 0.275
 """Share of the background in the grey text of a stale line."""

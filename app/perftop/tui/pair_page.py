@@ -41,10 +41,7 @@ from perftop.output.compare.comparison import (
 )
 from perftop.output.compare.readings import RecordingReader, format_like, unit_of
 from perftop.output.compare.text import change_text, verdict_word
-from perftop.output.run_summary import (
-    setting_label,
-    value_text,
-)
+from perftop.output.run_summary import setting_label, value_text
 from perftop.session.history import Times
 from perftop.session.losses import Cause
 from perftop.tui.shared import time_axis
@@ -75,10 +72,10 @@ LABEL_WIDTH = 24
 """Width in cells of the names and values to the left of the axis."""
 VERDICT_WIDTH, MIN_WIDTH_WITH_VERDICTS = 26, 110
 """Width in cells of the column of verdicts, and minimum width of the screen to show it."""
-MIN_NUMBER_LINES, MAX_CHART_LINES = 3, 8
+MIN_NUMBER_LINES, MAX_CHART_LINES = 3, 10
 """Minimum lines per number, and maximum lines of one chart."""
 MIN_LINES_WITH_GAP = 6
-"""Minimum lines per number to leave the last one blank."""
+"""Minimum lines per number to keep one of them blank."""
 MIN_HEIGHT_FOR_GAPS = 30
 """Minimum lines of the screen to show blank lines around the verdict."""
 MIN_SCALE_TOP = 0.02
@@ -312,7 +309,9 @@ def pair_page(pair: PairState) -> list[Line]:
 
 
 def _header_line(pair: PairState) -> Line:
-    left_runs: list[Run] = [(" ", "text")]
+    is_wide = pair.width >= MIN_WIDTH_WITH_VERDICTS
+    left_runs: list[Run] = [(" perftop ", "key")] if is_wide else []
+    left_runs.append((" ", "text"))
     for (side, style), track in zip(SIDES, pair.tracks, strict=True):
         name = fit(safe_cells(track.name), MAX_NAME_LENGTH).rstrip()
         seconds = (track.ends_ns[1] - track.ends_ns[0]) / 1e9
@@ -395,10 +394,14 @@ def _chart_lines(pair: PairState, room: int) -> list[Line]:
     if not keys:
         return [([(" nothing read yet", "dim")], "calm")]
     lines_per_number = room // len(keys)
-    has_gaps = lines_per_number >= MIN_LINES_WITH_GAP
-    chart_height = max(1, min(MAX_CHART_LINES, (lines_per_number - 1 - has_gaps) // 2))
-    gap = [BLANK] if has_gaps else []
-    bands = (_chart_band(pair, NUMBERS[key], chart_height) for key in keys)
+    chart_height = (lines_per_number - 1 - (lines_per_number >= MIN_LINES_WITH_GAP)) // 2
+    chart_height = max(1, min(MAX_CHART_LINES, chart_height))
+    left_lines, gap_lines = room - len(keys) * (2 * chart_height + 1), len(keys) - 1
+    gap = [BLANK] if left_lines >= gap_lines else []
+    # The first charts are one line higher if that fills the screen.
+    higher_count = (left_lines - len(gap) * gap_lines) // 2 * (chart_height < MAX_CHART_LINES)
+    bands = (_chart_band(pair, NUMBERS[key], chart_height + (i < higher_count))
+             for i, key in enumerate(keys))  # fmt: skip
     return [line for band in bands for line in (*band, *gap)]
 
 
@@ -456,7 +459,7 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
         return []
     style = "alarm" if row.verdict == "worse" else "bright" if row.is_sure else "dim"
     room = pair.verdict_width - 1
-    change = change_text(row, "+-" if pair.ascii else "±").strip()
+    change = change_text(row, "+-" if pair.ascii else "±").strip().replace("-", "−")
     a, b = (format_like(row.number, value, row.side_a) for value in (row.side_a, row.side_b))
     texts = [f"{change} {verdict_word(row)}", f"{a}, {b} {unit_of(row.number)}"]
     cause = [] if row.cause is None else [

@@ -19,10 +19,7 @@ from textual.binding import BindingType
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import supports_unicode
 from perftop.draw.columns import Run
-from perftop.draw.strips import (
-    Line,
-    safe_cells,
-)
+from perftop.draw.strips import Line, safe_cells
 from perftop.output.compare import text as diff_text
 from perftop.recording.file import Recording
 from perftop.session.session import MAX_BATCH

@@ -80,3 +80,8 @@ def test_a_typing_error_suggests_the_most_similar_word() -> None:
 ])  # fmt: skip
 def test_a_state_has_a_mark_with_and_without_unicode(state: str, marks: str) -> None:
     assert "".join(text.state_mark(state, unicode=unicode) for unicode in (True, False)) == marks
+
+
+def test_degrees_have_one_space_in_ascii() -> None:
+    assert text.to_ascii("51 °C 3 W") == "51 C  3 W", "at the same width"
+    assert text.ascii_line("51 °C, 3 W") == "51 C, 3 W"

@@ -45,7 +45,7 @@ TERMINAL_COLOURS = {
 @pytest.mark.parametrize("mood", get_args(theme.LineState))
 def test_all_themes_have_all_keys(mood: theme.LineState) -> None:
     keys = set(theme.line_styles("perftop-dark", mood))
-    assert {"heat0", f"heat{theme.HEAT_STEPS - 1}", "badge", "mark"} <= keys
+    assert {"heat0", f"heat{theme.HEAT_STEPS - 1}", "label", "mark"} <= keys
     for name in theme.PALETTES:
         styles = theme.line_styles(name, mood)
         assert set(styles) == keys, name
@@ -156,7 +156,7 @@ def test_the_ansi_theme_uses_colours_of_the_terminal_only() -> None:
             assert codes.sub("", drawn) == "x", key
             ground = style.bgcolor
             assert ground
-            assert ground.is_default or key in {"badge", "paused", "lost"}, key
+            assert ground.is_default or key in {"paused", "lost"}, key
 
 
 def test_each_meaning_has_its_own_of_eight_hues() -> None:

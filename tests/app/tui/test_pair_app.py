@@ -17,6 +17,7 @@ from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
 from perftop.tui.pair_page import (
     LABEL_WIDTH,
+    VERDICT_WIDTH,
     Alignment,
     PairState,
     Track,
@@ -167,6 +168,20 @@ def test_the_loss_of_the_headline_has_a_chart(
     styles = [style for chars, style in difference if "▇" in chars]
     assert "hot" in styles, "more waiting in B rises, and is bad"
     assert "ground/hot" not in styles
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50), (240, 70)])
+def test_charts_fill_the_room_above_the_episodes(
+    runs: tuple[Track, Track], size: tuple[int, int]
+) -> None:
+    result = state((runs[1], runs[0]), Alignment(), width=size[0], height=size[1])
+    result.compare()
+    lines = [text(runs) for runs, _ in pair_page(result)]
+    last_chart = max(i for i, line in enumerate(lines) if "B-A" in line)
+    assert next(i for i, line in enumerate(lines) if "episodes" in line) - last_chart <= 2
+    columns = [line[-VERDICT_WIDTH:] for line in lines[4:last_chart]]
+    assert size[0] == 80 or any("−" in column for column in columns)
+    assert not any("-" in column for column in columns if " pt" in column)
 
 
 def test_a_worse_a_is_not_red(runs: tuple[Track, Track]) -> None:

@@ -92,7 +92,7 @@ def header_line(state: FleetState) -> Line:
     machine_count = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent_machines)
     silent_count = len(fleet.silent_machines) - connecting
-    left_runs: list[Run] = [(" perftop ", "badge"), (" fleet", "bright"), ("  ", "text"),
+    left_runs: list[Run] = [(" perftop", "key"), ("  fleet", "bright"), ("  ", "text"),
                        (f"{machine_count} machine{'s' * (machine_count != 1)} ", "text"),
                        (state.origin, "dim"),
                        (f"  {len(fleet.answering_machines)} answer", "text")]  # fmt: skip

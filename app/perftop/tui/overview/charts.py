@@ -19,12 +19,7 @@ from perftop.session.session import Session
 from perftop.tui.overview import chart_numbers
 from perftop.tui.overview.chart_cells import ChartDrawer, UnitCharts
 from perftop.tui.overview.chart_layout import GAP, ChartLayout, chart_layout
-from perftop.tui.overview.chart_numbers import (
-    SELECTION_BAR,
-    ChartUnit,
-    UnitReader,
-    chart_units,
-)
+from perftop.tui.overview.chart_numbers import SELECTION_BAR, ChartUnit, UnitReader, chart_units
 from perftop.tui.overview.task_lanes import SUMS_WIDTH, TaskLanes
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis

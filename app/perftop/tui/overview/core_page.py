@@ -17,14 +17,7 @@ from perftop.base.text import ClockUnit, round_number, short_duration, time_of_d
 from perftop.draw import charts, columns, theme
 from perftop.draw.charts import Glyphs, chart_lines
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit
-from perftop.draw.strips import (
-    Line,
-    join_with_gaps,
-    merge_runs,
-    panel_title,
-    safe_cells,
-    wrap_line,
-)
+from perftop.draw.strips import Line, join_with_gaps, merge_runs, panel_title, safe_cells, wrap_line
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import L3, NUMBERS, SMALL_SHARE_ENDS, Number
@@ -70,8 +63,8 @@ MIN_ORIGIN_WIDTH = 20
 MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH, SCALE_WIDTH = 12, 60, 6
 """Minimum and maximum width of the history of a number, and the width of the number at the upper
 end of its scale, in cells."""
-PANELS_SHARE = 0.55
-"""Minimum share of the page's lines that are below the charts."""
+PANELS_SHARE, MAX_MIN_PANEL_LINES = 0.55, 24
+"""Minimum share of the page's lines that are below the charts, and its upper limit in lines."""
 MIN_STACK_HEIGHT, MIN_TABLE_HEIGHT = 12, 5
 """Minimum lines below the charts for numbers below the table of tasks, and of that table."""
 TABLE_SHARE = 0.62
@@ -124,7 +117,8 @@ class CorePage(ChartedView):
             return
         session, core, height = self.session, self._core, self.size.height
         page_charts = ChartPage(session, self.cores, [core.core_position])
-        if page_charts.choose_layout(height, self.size.width, round(PANELS_SHARE * height)):
+        min_panel_lines = min(MAX_MIN_PANEL_LINES, round(PANELS_SHARE * height))
+        if page_charts.choose_layout(height, self.size.width, min_panel_lines):
             self.shown_charts = page_charts
         self._numbers, self._scale_tops = _counted_numbers(session, self.interval), {}
         self._histories, self._tasks_and_episodes = (None, {}), (None, [])
@@ -461,7 +455,7 @@ def _task_cell(
         case "last" if is_unseen:
             return "", "dim"
         case "command" if is_unseen:
-            return "in no scan of tasks", "dim"
+            return "in no task scan", "dim"
         case "last":
             is_running = task.last_ns == newest_ns
             return "now" if is_running else time_of_day(session.unix(task.last_ns)), "dim"

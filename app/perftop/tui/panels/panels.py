@@ -408,6 +408,7 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 
 
 PanelKind = Literal["who", "happened", "selected", "losses", "lanes"]
+PANEL_KINDS: tuple[PanelKind, ...] = ("who", "happened", "selected")
 PanelFunction = Callable[[Session, Interval, ViewSettings, int, int], list[PanelLine]]
 PanelCache = dict[PanelKind, tuple[object, list[PanelLine]]]
 """Drawn panels, with the inputs from which they were drawn."""
@@ -513,9 +514,11 @@ class PaneledView(Canvas):
     def _panels_width(self) -> int:
         return self.width if self.side_width else self.size.width
 
-    def make_panels(self, room: int, gap: int = 1, first: PanelKind = "who") -> list[Line]:
-        """Returns `room` lines: `gap` blank lines, then panels, beginning with `first`. All lines
-        are blank if no panel fits."""
+    def make_panels(
+        self, room: int, gap: int = 1, kinds: tuple[PanelKind, ...] = PANEL_KINDS
+    ) -> list[Line]:
+        """Returns `room` lines: `gap` blank lines, then those panels of `kinds` that fit. All lines
+        are blank if none fits."""
         lane_height = 0
         if self.HAS_LANES:
             lane_room = room - gap - MIN_HEIGHT_BELOW_LANES - 1
@@ -529,11 +532,11 @@ class PaneledView(Canvas):
         # In a row of few lines, losses replace the tasks, if there are any.
         if self.OMITTED_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             running = episode_style.episodes_during(self.session, self.interval)
-            first = "losses" if any(e.kind == NEIGHBOUR for e in running) else first
-        every: tuple[PanelKind, ...] = (first, "happened", "selected")
+            if any(e.kind == NEIGHBOUR for e in running):
+                kinds = ("losses", *kinds[1:])
         count = 1 + (width >= MIN_WIDTH_OF_TWO)
         count += width >= MIN_WIDTH_OF_THREE and self.OMITTED_PANEL is None
-        kinds = tuple(kind for kind in every if kind != self.OMITTED_PANEL)[:count]
+        kinds = tuple(kind for kind in kinds if kind != self.OMITTED_PANEL)[:count]
         row = PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height)
         lines = self.draw_panels(row, gap)
         if lane_height:

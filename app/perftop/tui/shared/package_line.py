@@ -99,7 +99,7 @@ class PackageLines:
         marker: Run = (episode_style.marker(found[0]), "alarm") if found else (" ", "text")
         unit = "core" if self._cores.has_pairs else "CPU"
         pieces: list[Piece] = [
-            (0, [(" ", "text"), marker, (" ", "text"), (package_name(package), "bright")]),
+            (0, [(" ", "text"), marker, (" ", "text"), (package_name(package), "bright")])
         ]
         util, hz = interval.values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
         if not isnan(util):
@@ -153,12 +153,7 @@ class PackageLines:
         to the most frequent cause."""
         if package_wide:
             worst = package_wide[0]
-            return [
-                (
-                    f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(),
-                    "alarm",
-                )
-            ]
+            return [(f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(), "alarm")]
         members = set(rows) if self.victims else set()
         victim_episodes = [victim.episode for row, victim in self.victims.items() if row in members]
         if not victim_episodes:

@@ -10,13 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from perftop.base.text import (
-    count_noun,
-    long_duration,
-    short_cpu_list,
-    time_of_day,
-    whole_percent,
-)
+from perftop.base.text import count_noun, long_duration, short_cpu_list, time_of_day, whole_percent
 from perftop.draw.strips import safe_cells
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import STEAL_CAUSE, Episode

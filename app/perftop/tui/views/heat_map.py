@@ -28,11 +28,18 @@ from perftop.draw.strips import (
     width,
     wrap_line,
 )
+from perftop.model.kinds import Episode
 from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
-from perftop.tui.panels.panels import PaneledView, PanelKind, core_number_pieces, core_panel
+from perftop.tui.panels.panels import (
+    PANEL_KINDS,
+    PaneledView,
+    core_number_pieces,
+    core_panel,
+    episode_panel,
+)
 from perftop.tui.panels.tables import title_key
 from perftop.tui.panels.worst_cores import CoreLoss, losing_cores, worst_core_lines
 from perftop.tui.shared import episode_style
@@ -333,8 +340,12 @@ class HeatMap(PaneledView):
         ]  # fmt: skip
         selected = self.selected_row
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)
-        first: PanelKind = "losses" if self._losses and not self.side_width else "who"
-        panels = self.make_panels(self.spare_lines - FOOTER_LINES, first=first)
+        kinds = PANEL_KINDS
+        if self._losses and not self.side_width:
+            kinds = ("losses", *PANEL_KINDS[1:])
+        elif self.side_width and not self._losses:
+            kinds = ("who",)  # what happened is beside the map
+        panels = self.make_panels(self.spare_lines - FOOTER_LINES, kinds=kinds)
         self.footer_lines = [*panels, (foot, "chosen")]
         self._make_side(selected)
 
@@ -374,12 +385,17 @@ class HeatMap(PaneledView):
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns
         loss_states = [(loss.row, loss.is_running) for loss in self._losses]
-        inputs = moment, loss_states, selected, size, room, self.session
+        inputs = moment, loss_states, selected, size, room, self.session, self.settings.range_ns
         if self._worst[0] != inputs:
-            self._worst = inputs, worst_core_lines(
+            lines = worst_core_lines(
                 self.session, self.interval, self.cores, self._losses, selected, size, room
-            )  # fmt: skip
-        lines = self._worst[1][:room]
+            )
+            if not self._losses:
+                lines.append(([], None))
+                rest = room - len(lines)
+                lines += episode_panel(self.session, self.interval, self.settings, size, rest)
+            self._worst = inputs, lines[:room]
+        lines = self._worst[1]
         lines = [*lines, *[([], None)] * (room - len(lines)), *numbers]
         self.side_lines = [[(" " * SIDE_GAP, "text"), *runs] for runs, _ in lines]
         self._side_targets = [target for _, target in lines]
@@ -529,8 +545,10 @@ class HeatMap(PaneledView):
     def on_click(self, event: events.Click) -> None:
         row = None
         if self.side_lines and event.x >= self.width and event.y < len(self.side_lines):
-            cpu = self._side_targets[event.y]
-            row = self.cores.row_of_cpu.get(cpu) if isinstance(cpu, int) else None
+            target = self._side_targets[event.y]
+            if isinstance(target, Episode):
+                self.post_message(self.EpisodeClicked(target))
+            row = self.cores.row_of_cpu.get(target) if isinstance(target, int) else None
         elif not self.handle_footer_click(event) and (y := self.line_at(event.y)) is not None:
             for part in self._heat_layout.lines[y]:
                 i = (event.x - part.x) // (self._heat_layout.cell.width + 1)

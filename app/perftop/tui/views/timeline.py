@@ -14,14 +14,7 @@ from typing import ClassVar
 from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import (
-    MAX_QUIET_SHARE,
-    Line,
-    Piece,
-    fit_line,
-    heat_ramp,
-    overlay,
-)
+from perftop.draw.strips import MAX_QUIET_SHARE, Line, Piece, fit_line, heat_ramp, overlay
 from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
 from perftop.session.session import Session

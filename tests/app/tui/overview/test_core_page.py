@@ -265,3 +265,10 @@ def test_each_waiting_task_fills_one_line_above_the_chart() -> None:
     second, first = (strips.text(line) for line in lanes.queue_lines(2, "shapes")[1])
     assert first == "w" * 80
     assert second[42:] == "w" * 38
+
+
+async def test_on_a_large_screen_the_chart_is_higher_than_the_panels() -> None:
+    lines = await opened_page(Machine(cores=8, loads={0: CpuLoad(0.9)}), (240, 70))
+    first_panel_line = next(y for y, line in enumerate(lines) if line.startswith(" tasks "))
+    assert first_panel_line >= 32
+    assert not any("…" in line for line in lines if "not seen" in line)

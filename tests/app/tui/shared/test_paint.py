@@ -28,7 +28,7 @@ CONSOLE = Console(
 RUNS = st.lists(
     st.tuples(
         st.text("ab█▀·1 ", max_size=6),
-        st.sampled_from(["text", "dim", "alarm", "badge", "heat3", "heat1/heat7", "bright"]),
+        st.sampled_from(["text", "dim", "alarm", "label", "heat3", "heat1/heat7", "bright"]),
     ),
     max_size=8,
 )
@@ -86,7 +86,7 @@ def test_strips_are_cropped_like_ordinary_ones(
     )
 
 
-@given(RUNS, st.integers(0, 7), st.integers(0, 7), st.sampled_from(["text", "badge", "dim"]))
+@given(RUNS, st.integers(0, 7), st.integers(0, 7), st.sampled_from(["text", "label", "dim"]))
 def test_a_partly_rewritten_line_looks_as_if_redrawn(
     runs: list[TextRun], first: int, last: int, key: str
 ) -> None:

@@ -211,7 +211,7 @@ async def test_unknown_offline_and_doubtful_cells_differ_from_zero() -> None:
         await run.intervals(3)
         upper = text(run)[4]
         assert "≁" in upper
-        assert upper.split()[-5] == theme.NEITHER
+        assert upper[: view(run).width].split()[-5] == theme.NEITHER
         assert "  0" in upper
         await run.pilot.press("left")
         assert "≁ " in text(run)[-1].split("busy")[1]
@@ -255,3 +255,16 @@ async def test_cores_on_which_one_task_loses_alike_share_a_row_of_the_worst() ->
         lines = app.composed_lines()
         assert any("+10 alike" in line for line in lines)
         assert any(line[103:].startswith("▌ ◐ core 0:24") for line in lines), "the selected core"
+
+
+async def test_a_map_without_losing_cores_has_what_happened_beside_it() -> None:
+    slow = {cpu: CpuLoad(0.9, hz=2.0e9) for cpu in range(128)}
+    async with running_app(Machine(cores=128, loads=slow), (240, 70)) as run:
+        await run.intervals(10)
+        await run.pilot.press("2")
+        lines = [line[view(run).width :] for line in text(run)]
+        row = next(y for y, line in enumerate(lines) if " GHz" in line and ":" in line)
+        assert any("what happened" in line for line in lines[:row])
+        assert sum("what happened" in line for line in text(run)) == 1
+        await run.pilot.click(HeatMap, offset=(view(run).width + 20, row))
+        await run.wait_for_text("5 episodes")
