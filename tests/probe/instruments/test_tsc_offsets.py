@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from math import floor
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe._native import lib
 from perfprobe.instruments import timers
 from perfprobe.instruments.timers import Exchange, offset_bounds
 
@@ -117,20 +118,20 @@ def test_offsets_of_this_machine() -> None:
 def test_obstacles_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = min(os.sched_getaffinity(0))
     (gone,) = timers.measure_offsets([cpu, 65000], 1.0, 2e9)
-    assert (gone.offset_ticks, gone.why) == (
-        None,
-        "it went offline, or this process may not run on it",
-    )
+    reason = "it went offline, or this process may not run on it"
+    assert gone == timers.Offset(65000, cpu, 0, why=reason)
     (none,) = timers.measure_offsets([65000, cpu], 1.0, 2e9)
-    assert str(none.why).startswith("CPU 65000: ")
+    assert none == timers.Offset(cpu, 65000, 0, why="CPU 65000: Invalid argument")
 
-    class SilentLibrary:
-        def pp_exchange_stamps(self, *_: object) -> int:
-            return 0
-
-    monkeypatch.setattr(timers, "lib", SilentLibrary())
-    (silent,) = timers.measure_offsets([cpu, cpu], 1.0, 2e9)
-    assert "did not answer" in str(silent.why)
+    for status, reason in (
+        (0, "it did not answer within 250 ms"),
+        (-errno.EXDEV, "a CPU went offline meanwhile"),
+        (-errno.EAGAIN, "no thread could be started there (EAGAIN)"),
+    ):
+        library = SimpleNamespace(pp_exchange_stamps=lambda *_, status=status: status)
+        monkeypatch.setattr(timers, "lib", library)
+        silent = timers.measure_offsets([cpu, 7], 1.0, 2e9)
+        assert silent == [timers.Offset(7, cpu, 0, why=reason)]
     rows = [
         *readings_of_clocks([(1, 50, 50)], 0, 1.0, (0, 0)),
         *readings_of_clocks([(1, 50, 50)], 5000, 1.0, (0, 0)),
@@ -139,4 +140,6 @@ def test_obstacles_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     (set_,) = timers.measure_offsets([cpu, cpu], 1.0, 2e9)
     assert (set_.exchanges, set_.offset_ticks) == (2, None)
     assert "no constant offset" in str(set_.why)
-    assert lib.pp_current_cpu() >= 0
+    monkeypatch.setattr(timers, "exchange_stamps", lambda *_: [Exchange(1000, 1310, 1600)])
+    (near,) = timers.measure_offsets([cpu, 7], 1.0, 2e9)
+    assert near == timers.Offset(7, cpu, 1, 10.0, 301.0, 5.0, 150.5)

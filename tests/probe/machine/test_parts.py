@@ -145,6 +145,7 @@ def test_the_first_online_cpu_reads_the_rows_of_its_core_and_package() -> None:
     assert machine.unread(3) == ["cpu 3", "events.1 3"]
     without = Machine("core", "package")
     assert without.rows(without.readers.open(1)) == ["cpu 1", "events.1 1"]
+    assert without.unread(0, 1) == ["cpu 0", "events.1 0"]
 
 
 @pytest.mark.parametrize(("closed", "successors", "unread"), [

@@ -90,8 +90,11 @@ def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
     refusing = fakeperf.Kernel(refuse=refuse_beside_slots)
     denying = fakeperf.Kernel(refuse=lambda *_: errno.EACCES)
     silent = fakeperf.Kernel(moved=dict.fromkeys(MOVED, 0))
-    for kernel in (zeros, negative, refusing, denying, silent):
+    less = fakeperf.Kernel(moved=MOVED | {"topdown_backend": 349})
+    more = fakeperf.Kernel(moved=MOVED | {"topdown_backend": 451})
+    for kernel in (zeros, negative, refusing, denying, silent, less, more):
         parts, missing = open_part(tmp_path, kernel)
         assert parts == []
         assert [m.what for m in missing] == ["topdown_retiring_ratio"]
+        assert (missing[0].why == chosen.SLOTS_TROUBLE) == (kernel not in (refusing, denying))
         assert all(group.closed for group in kernel.groups)

@@ -142,7 +142,9 @@ def test_four_events_of_the_power_control_unit_are_counted(tmp_path: Path) -> No
     (0x3F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
     (0x56, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
     (0x8F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
-    (0xAD, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
+    (0xCF, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
+    *((model, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"])
+      for model in (0x4F, 0xAD, 0xAE, 0xAF, 0xDD)),
 ])  # fmt: skip
 def test_each_model_has_its_own_power_control_events(
     model: int, keys: list[str], tmp_path: Path
