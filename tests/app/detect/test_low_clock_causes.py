@@ -271,6 +271,8 @@ def test_prochot_on_a_cool_cpu_is_external(moved: dict[str, Any]) -> None:
     assert subject_of(episode) == "A PROCHOT signal from outside"
     request = evidence(drop_case(**REQUESTED_LIMIT, hwp_epp=200.0), "hwp")
     assert (request["hwp_max"], request["hwp_epp"]) == (ValueWithMax(20, 35), 200)
+    no_limit = evidence(drop_case(hwp_max=35.0, hwp_highest=35.0, hwp_epp=200.0), "hwp")
+    assert "hwp_max" not in no_limit
 
 
 def test_any_of_the_counters_may_be_absent() -> None:
