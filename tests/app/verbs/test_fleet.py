@@ -150,6 +150,8 @@ async def test_a_broken_link_is_reported_immediately_and_restored(
     task = asyncio.create_task(source.run())
     machine = source.fleet.machines["n1"]
     await until_true(lambda: machine.is_answering, "values of n1")
+    machine.probe_share = 0.0123
+    assert source.cost_texts()[0] == "1.23 % there"
     hosts.set("n1", "refused")
     hosts.disconnect("n1")
     await until_true(lambda: "refused" in machine.why, "the reason of the broken link")

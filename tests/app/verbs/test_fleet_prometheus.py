@@ -191,11 +191,17 @@ def test_invalid_or_large_responses_are_refused(
 def test_malformed_series_are_ignored() -> None:
     rows = [{"metric": {"a": 1}, "value": [1, "2"]}, {"metric": {}, "value": ["x"]}, 7,
             {"metric": {}, "values": 3}, {"metric": []},
-            {"metric": {}, "value": [10**400, "2"]}]  # fmt: skip
+            {"metric": {}, "value": [10**400, "2"]},
+            {"metric": {}, "values": [[-1, "2"], [0, "-3"], [1, "1e300"]]}]  # fmt: skip
     body = json.dumps({"data": {"result": rows}}).encode()
     with server_address(lambda *_: body) as url:
         result = PrometheusServer(url).query("up")
-    assert [tuple(one) for one in result] == [({"a": "1"}, [(1.0, 2.0)]), ({}, []), ({}, [])]
+    assert [tuple(one) for one in result] == [
+        ({"a": "1"}, [(1.0, 2.0)]),
+        ({}, []),
+        ({}, []),
+        ({}, [(0.0, -3.0)]),
+    ]
 
 
 def test_a_missing_server_and_an_invalid_url_are_reported() -> None:

@@ -167,6 +167,17 @@ def test_a_slow_first_run_suggests_a_warmup(times: list[float], warmups: int, hi
     assert any("add --warmup 1" in text for text in display) is hint
 
 
+def test_episodes_other_than_ramps_are_counted_by_runs() -> None:
+    for kinds_by_run, expected in (
+        (["steal ramp", "steal halts", ""], ["halts in 1 of 3 runs.", "steal in 2 of 3 runs."]),
+        (["ramp"] * 3, ["No episode was seen in any run."]),
+    ):
+        repeats = [line(41.0, episodes={k: {} for k in kinds.split()}) for kinds in kinds_by_run]
+        text = " ".join(lines(runs(*repeats), ["./job"]))
+        assert all(sentence in text for sentence in expected)
+        assert "ramp in" not in text
+
+
 def test_reasons_of_short_runs_have_enough_digits() -> None:
     short = [line(time, run={"user_s": time - 0.001, "sys_s": 0.0})
              for time in (0.0062, 0.0020, 0.0021, 0.0022, 0.0020)]  # fmt: skip

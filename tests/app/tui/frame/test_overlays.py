@@ -19,6 +19,7 @@ from waiting import until_true
 
 from perftop.draw import strips, theme
 from perftop.session.selection import HELP
+from perftop.session.values import CpuColumns
 from perftop.tui.app import PerfTopApp
 from perftop.tui.frame import overlays
 from perftop.tui.frame.monitor import Monitor
@@ -45,6 +46,19 @@ async def results_after_keys(screen: Callable[[], Menu | Chooser], *keys: str) -
         await run.pilot.press(*keys)
         await until_true(lambda: len(run.app.screen_stack) == 1, "the list to close")
     return result
+
+
+@pytest.mark.parametrize(("previous", "ticked", "order"), [
+    ((), {"util", "ipc"}, ("util", "ipc")),
+    (("ipc", "e.other", "busy_hz", "util"), {"util", "ipc"}, ("ipc", "e.other", "util")),
+    (("ipc",), None, ()),
+])  # fmt: skip
+def test_ticked_columns_keep_their_order_and_unavailable_ones(
+    previous: tuple[str, ...], ticked: set[str] | None, order: tuple[str, ...]
+) -> None:
+    session, _ = observe(Machine())
+    everything = {column.key for column in CpuColumns(session).columns()}
+    assert overlays.column_order(session, previous, ticked or everything) == order
 
 
 @pytest.mark.parametrize(("keys", "marked_items"), [
