@@ -124,7 +124,7 @@ class _Drop(ShareEpisode):
     is_whole: bool  # whether cores of the group that wake up later join the drop
     tally_sums: Floats
     """Sums, over all samples with the drop, of the counters that may show the cause."""
-    blamed: dict[str, list[TaskOnCpu]] = field(default_factory=dict)
+    blamed_tasks: dict[str, list[TaskOnCpu]] = field(default_factory=dict)
     """The tasks whose wide SIMD code was found to lower the clock, as evidence."""
     is_scaled: bool = False
     paused_ns: int = 0
@@ -340,8 +340,8 @@ class TurboDrops(Detector):
             found_tasks = self._simd_tasks.add_record(clocks.tasks)
             for drop in drops:
                 tasks = [(task, cpu) for task, cpu in found_tasks if cpu in drop.episode.cpus]
-                drop.blamed = blamed_tasks(tasks, self._job.pids()) or drop.blamed
-                drop.episode.evidence |= drop.blamed
+                drop.blamed_tasks = blamed_tasks(tasks, self._job.pids()) or drop.blamed_tasks
+                drop.episode.evidence |= drop.blamed_tasks
 
     def _drop_sample(
         self, clocks: SampleClocks, ceiling: Floats, usable: Bools, since_ns: int, time_ns: int
@@ -411,7 +411,7 @@ class TurboDrops(Detector):
             "ceiling_hz": round(allowed / run_s),
         }
         if episode.cause == "license":
-            episode.evidence |= drop.blamed
+            episode.evidence |= drop.blamed_tasks
         limit_w, before_w = episode.evidence.get("power_limit_w", 0.0), self._highest_limit_w
         highest_w = float(before_w[self._cores.package[first]])
         if episode.cause == "power-pl1" and 0 < limit_w < MAX_LOWERED_RATIO * highest_w:

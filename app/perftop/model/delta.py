@@ -239,7 +239,7 @@ class Delta:
         increments = increments.reshape(shape).swapaxes(-1, -2)
         return BlockDelta(sums[..., slices.rows], increments, self._widths[..., slices.rows])
 
-    def take(self, indexes: Ints) -> Floats:
+    def values_at(self, indexes: Ints) -> Floats:
         """Returns the ticks or increments at indexes from `DeltaLayout.delta_indexes`."""
         return self._sums.take(indexes, axis=-1)
 

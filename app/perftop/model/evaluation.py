@@ -483,8 +483,8 @@ class MachineTotals:
 
     def rates(self, delta: Delta) -> Rates:
         """Returns the rates of the stream's counters of the machine, packages, cores and L3s."""
-        increments = delta.take(self._increment_indexes)
-        span = delta.take(self._ticks) / self._units_per_second
+        increments = delta.values_at(self._increment_indexes)
+        span = delta.values_at(self._ticks) / self._units_per_second
         values = np.divide(increments, span, out=np.full(len(span), np.nan), where=span > 0)
         rates = {key: values[rows] for key, rows in self._rows}
         for key in self._machine_keys:

@@ -32,7 +32,7 @@ from perftop.model.smt import (
     TOLERANCE,
     Splitter,
     factor_bounds,
-    mean_known,
+    known_mean,
 )
 
 SLACK_SHARE = 0.01
@@ -370,7 +370,7 @@ def _event_bounds_of_many(
     run_shares: Floats, event_shares: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
     """Returns bounds of an any-thread event's factor, for cores with more than two threads."""
-    share = mean_known(np.ascontiguousarray(event_shares.swapaxes(1, 2)))
+    share = known_mean(np.ascontiguousarray(event_shares.swapaxes(1, 2)))
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s
         lowest, total = run_shares.max(axis=1), np.minimum(1.0, _sum_of_threads(run_shares)[:, 0])

@@ -468,12 +468,12 @@ class Splitter:
             split.high[..., group.cores, 0] = 1 - lower_bound
             return
         split.method_codes[..., group.cores] = ANY_THREAD
-        mean = mean_known(self.shares("any_thread", delta)[..., rows])
+        mean = known_mean(self.shares("any_thread", delta)[..., rows])
         any_running = np.clip(mean * self.factor("any_thread"), lower_bound, upper_bound)
         split.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_running, np.nan)
 
 
-def mean_known(values: Floats) -> Floats:
+def known_mean(values: Floats) -> Floats:
     """Returns the mean of the known values of each core's threads; NaN if none is known."""
     is_known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):

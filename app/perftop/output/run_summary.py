@@ -18,7 +18,7 @@ from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.stat_lines import Line, json_number, table_line
-from perftop.output.waiting import OWN_NAMES, run_times_of_others
+from perftop.output.waiting import OWN_NAMES, other_run_times
 from perftop.process.command_window import CommandWindow, WindowBounds
 from perftop.session.interval import Distribution, Interval
 from perftop.session.run_phases import RunPhase
@@ -263,7 +263,7 @@ def _job_line(
     rows = [row for row in session.selected if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
         return {"job": None, "rest": None}
-    ran_s = run_times_of_others(session.run_times.tasks, cpus, footprint.pids)
+    ran_s = other_run_times(session.run_times.tasks, cpus, footprint.pids)
     neighbours = sorted(ran_s, key=lambda task: -ran_s[task])[:MAX_NEIGHBOURS]
     job_time = session.run_times.job_time()
     job = _group_line(session, interval, extremes, rows) | {

@@ -273,19 +273,19 @@ class _Competitors:
     """The processes that ran between two scans; None if other tasks explain the wait."""
 
     @property
-    def others_explain(self) -> bool:
+    def explains_wait(self) -> bool:
         return sum(self.ran_s.values()) >= self.min_run_s
 
     @property
     def are_unknown(self) -> bool:
-        return not (self.are_members or self.others_explain or self.short_lived is not None)
+        return not (self.are_members or self.explains_wait or self.short_lived is not None)
 
 
 def _find_competitors(
     session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, covered_s: float
 ) -> _Competitors:
     cpus, total = waiters.cpus, waiters.total_times
-    run_times = run_times_of_others(placed_tasks, cpus, waiters.pids)
+    run_times = other_run_times(placed_tasks, cpus, waiters.pids)
     ran_s = dict(sorted(run_times.items(), key=lambda item: -item[1]))
     # One task that always runs on a CPU explains the waits of any number of tasks there.
     wait_s = min(total.wait_s, covered_s * len(cpus))
@@ -382,13 +382,13 @@ def _awaited_tasks(
         culprit, awaited_tasks = "its own threads", [OWN_TASKS]
     for pid, comm in rivals.neighbours[:1]:
         name = _task_name(session, pid, comm)
-        if rivals.others_explain or not rivals.are_members:
+        if rivals.explains_wait or not rivals.are_members:
             culprit = cause_of(cause).name if (cause := _kernel_cause(session, pid, comm)) else name
             culprit += f"[{pid}]" if culprit == waiters.name else ""
         names = [f"{name}[{pid}]"]
         names += [f"{len(rivals.neighbours) - 1} more"] if rivals.neighbours[1:] else []
         awaited_tasks += names if rivals.are_members else [join_words(names)]
-    if not awaited_tasks and rivals.others_explain:  # each ran too little to be named
+    if not awaited_tasks and rivals.explains_wait:  # each ran too little to be named
         return "many other tasks", [f"{len(rivals.ran_s)} other tasks"]
     return culprit, awaited_tasks
 
@@ -539,7 +539,7 @@ def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
     return total
 
 
-def run_times_of_others(
+def other_run_times(
     tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int]
 ) -> dict[tuple[int, str], float]:
     """Returns the seconds that processes not in `excluded_pids` ran on these CPUs."""

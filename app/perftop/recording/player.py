@@ -160,7 +160,7 @@ class PlayClock:
         self._clock_s = clock_s
         return self._at_ns
 
-    def change(self, steps: int) -> None:
+    def change_speed(self, steps: int) -> None:
         index = SPEEDS.index(self.speed) + steps
         self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, index))]
 

@@ -130,8 +130,8 @@ class Trail:
             _write_known(self._parts[0, :, new_columns], top, is_known)
             _write_known(self._parts[1, :, new_columns], bottom, is_known)
 
-            increments = samples.part(lambda batch: batch.delta.take(self._increment_indexes))
-            ticks = samples.part(lambda batch: batch.delta.take(self._ticks))
+            increments = samples.part(lambda batch: batch.delta.values_at(self._increment_indexes))
+            ticks = samples.part(lambda batch: batch.delta.values_at(self._ticks))
             first = 0
             for rows_of in self._counter_rows:
                 last = first + len(rows_of.rows)

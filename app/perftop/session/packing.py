@@ -141,7 +141,7 @@ class Layouts:
             self.nbytes = sum(part.nbytes for arrays in parts for part in arrays)
         return layout
 
-    def words(self, frames: Sequence[wire.Frame]) -> Words:
+    def frame_words(self, frames: Sequence[wire.Frame]) -> Words:
         """Returns the words of frames of the same form, (frames, words)."""
         blocks = (frame.blocks.get(block.name) for frame in frames for block, _ in self._blocks)
         parts = [part for rows in blocks if rows for part in (rows.head, rows.valid, rows.values)]
@@ -206,7 +206,7 @@ class Packer:
 
     def _pack_frames(self, form: bytes, frames: Sequence[wire.Frame]) -> list[bytes]:
         layout = self._layouts.layout(form)
-        words = self._layouts.words(frames).take(layout.order, axis=1)
+        words = self._layouts.frame_words(frames).take(layout.order, axis=1)
         packed = pack(layout, np.concatenate([self._previous_words(form, layout)[None], words]))
         self._keep_last(form, words[-1].copy())
         heads = ((f.seq, f.time_ns, f.lost, f.late, f.records, form) for f in frames)

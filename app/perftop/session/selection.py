@@ -293,7 +293,7 @@ _WORD_TESTS: dict[str, Test] = {
 
 
 def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
-    """Returns a mask of the CPUs whose main task has this text in its name, or such a PID."""
+    """Returns a mask of the CPUs whose main task has this text in its name, or as its PID."""
     tasks = {} if interval is None else interval.tasks
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
     records = [record if isinstance(record, list) else [] for record in by_cpu]

@@ -99,7 +99,7 @@ class Alignment:
     label: str = ""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         names = {"start": "the start", "command": "the start of the command"}
         return names.get(self.kind) or f"mark {self.label}"
 
@@ -316,7 +316,7 @@ def _header_line(pair: PairState) -> Line:
         name = fit(safe_cells(track.name), MAX_NAME_LENGTH).rstrip()
         seconds = (track.ends_ns[1] - track.ends_ns[0]) / 1e9
         left_runs += [(f"{side} ", style), (name, "bright"), (f" {seconds:.0f} s   ", "dim")]
-    status = f"aligned at {safe_cells(pair.alignment.words)}"
+    status = f"aligned at {safe_cells(pair.alignment.text)}"
     if not pair.is_read:
         status = "reading …"
     elif any(track.origin_ns(pair.alignment) is None for track in pair.tracks):

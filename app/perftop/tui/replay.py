@@ -175,7 +175,7 @@ class ReplaySource(StreamSource):
         self.show_new_moment()
 
     def change_speed(self, steps: int) -> None:
-        self._play_clock.change(steps)
+        self._play_clock.change_speed(steps)
         if (interval := self.interval) is not None:
             self._play_clock.begin(interval.time_ns, self.clock())
         self.show()

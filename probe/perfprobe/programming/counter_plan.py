@@ -79,7 +79,7 @@ class Change:
     """The value of a register before perftop programs it, and the value that perftop writes."""
 
     before: int
-    ours: int
+    written: int
 
 
 Changes = dict[int, Change]
@@ -214,8 +214,8 @@ def planned_changes(plan: CounterPlan, values: Mapping[int, int]) -> Changes:
 def program(registers: Registers, changes: Changes) -> None:
     """Writes the changed registers. Raises MsrError if one fails; the caller must restore."""
     for register, change in changes.items():
-        if change.before != change.ours:
-            registers.write(register, change.ours)
+        if change.before != change.written:
+            registers.write(register, change.written)
 
 
 def restore(registers: Registers, changes: Changes) -> Iterator[tuple[int, MsrError]]:
@@ -245,7 +245,7 @@ def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> di
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken_bits, AMD_GLOBAL_CONTROL: taken_bits}
     values = {}
     for register, value in present_values.items():
-        old, new = changes[register].before, changes[register].ours
+        old, new = changes[register].before, changes[register].written
         if register in SHARED_REGISTERS:
             own_bits = (old ^ new) & ~theirs[register]
             values[register] = value & ~own_bits | old & own_bits
@@ -258,7 +258,7 @@ def _taken_bits(changes: Changes, present_values: Mapping[int, int]) -> int:
     """Returns the bits of GLOBAL_CTRL of the counters that another program has taken."""
     bits = 0
     for register, value in present_values.items():
-        old, new = changes[register].before, changes[register].ours
+        old, new = changes[register].before, changes[register].written
         if register == FIXED_CONTROL:
             for n in range(MAX_FIXED):
                 expected = {control_nibble(old, n), control_nibble(new, n)}

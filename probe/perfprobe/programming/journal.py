@@ -158,7 +158,7 @@ class Journal:
         """Replaces the file; when this returns, it is on disk. Raises OSError."""
         table = {
             str(cpu): {
-                f"{reg:#x}": [f"{_restorable_value(reg, c.before):#x}", f"{c.ours:#x}"]
+                f"{reg:#x}": [f"{_restorable_value(reg, c.before):#x}", f"{c.written:#x}"]
                 for reg, c in changes.items()
             }
             for cpu, changes in cpus.items()
@@ -289,7 +289,7 @@ def _parse_entry(path: Path, content: Any, boot_id: str | None, root: Path) -> J
 def is_plausible(register: int, change: Change) -> bool:
     """Returns whether perftop may have made this change: restoring it starts no counter and no
     interrupt. In shared registers perftop only sets, and restores only clear, enabling bits."""
-    old, new = change.before, change.ours
+    old, new = change.before, change.written
     if register in counter_plan.SELECTS:
         fits_select = all(0 <= value < 1 << _SELECT_BITS for value in (old, new))
         is_quiet = old == _restorable_value(register, old) and not new & counter_plan.INTERRUPT

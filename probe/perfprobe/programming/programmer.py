@@ -162,7 +162,7 @@ class Programmer:
         device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
         present = counter_plan.control_values(device, plan)
         before = {
-            register: old[register].before if register in old and old[register].ours == value
+            register: old[register].before if register in old and old[register].written == value
             else value
             for register, value in present.items()
         }  # fmt: skip

@@ -98,7 +98,7 @@ def test_alignments_that_both_have_follow_each_other(tracks: tuple[Track, Track]
     seen = []
     for _ in range(4):
         time_of_a = round(result.cursor_s * 1e9) + result.origins_ns[0] - tracks[0].ends_ns[0]
-        seen.append((result.alignment.words, time_of_a / 1e9))
+        seen.append((result.alignment.text, time_of_a / 1e9))
         result.align_next()
     assert seen == [("the start", 9.0), ("the start of the command", 9.0), ("mark solve", 9.0),
                     ("the start", 9.0)]  # fmt: skip

@@ -180,7 +180,7 @@ FIXED = ["ref", "cycles", "instructions"]
 def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: list[str]) -> None:
     plan = plan_of("Skylake-SP")
     ours = counter_plan.planned_changes(plan, dict.fromkeys(plan.control_registers, 0))
-    held = FakeRegisters({register: change.ours for register, change in ours.items()})
+    held = FakeRegisters({register: change.written for register, change in ours.items()})
     registers = cast("Registers", held)
     assert counter_plan.foreign_changes(registers, plan) == ([], "")
     held.values[register] = value
@@ -223,5 +223,5 @@ OURS = {
 def test_counters_of_another_program_stay_enabled(
     theirs: dict[int, int], after: dict[int, int]
 ) -> None:
-    now = {register: change.ours for register, change in OURS.items()} | theirs
+    now = {register: change.written for register, change in OURS.items()} | theirs
     assert counter_plan.values_to_restore(OURS, now) == dict.fromkeys(OURS, 0) | after

@@ -188,7 +188,7 @@ def test_registers_are_restored_after_a_kill_and_restart(fake: FakeKernel, run_d
     entry = journal.stale_entry(run_dir, boot, fake.root)
     assert entry is not None
     assert entry.pid == process.pid
-    results = {r: (c.before, c.ours) for r, c in entry.cpus[3].items() if c.before != c.ours}
+    results = {r: (c.before, c.written) for r, c in entry.cpus[3].items() if c.before != c.written}
     assert results == changed[3]
     with probe(fake) as (again, messages):
         (note,) = [message for message in messages if isinstance(message, wire.Note)]

@@ -58,7 +58,7 @@ def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
         patch.setattr(Registers, "write", killed)
         programmer.device(3)
     kept = journal_changes(run_dir, fake)[3]
-    assert {r: (c.before, c.ours) for r, c in kept.items() if c.before != c.ours} == ours
+    assert {r: (c.before, c.written) for r, c in kept.items() if c.before != c.written} == ours
     programmer.end()
     assert (programmer.unrestored, programmer.check(0)) == ("", None)
     assert entries_left(fake.root) == []
@@ -74,7 +74,7 @@ def test_restored_registers_are_removed_from_the_journal_at_once(
     forged.write({0: {SELECT: LEFTOVER_CHANGE}} | lasting)
     gone = json.loads(forged.path.read_text()) | {"pid": 2**22 + 1}
     forged.path.write_text(json.dumps(gone))
-    fake.poke(0, SELECT, LEFTOVER_CHANGE.ours)
+    fake.poke(0, SELECT, LEFTOVER_CHANGE.written)
     plain, seen = counter_plan.control_values, []
 
     def observed_values(device: Registers, plan: CounterPlan) -> dict[int, int]:

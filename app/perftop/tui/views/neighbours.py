@@ -300,7 +300,7 @@ class Neighbours(PaneledView, CursorCanvas):
 
     @property
     def remedy(self) -> str:
-        """The remedy against the selected flow; '' if none is known."""
+        """The remedy for the selected flow; '' if none is known."""
         return next((text for label, text in self._details if label == "try"), "")
 
     # --- lines
