@@ -284,6 +284,8 @@ def _unexpected_text(verb: str, arguments: list[str]) -> str:
     text = f"unexpected argument: {shlex.join(arguments)}"
     if first.startswith("-"):
         text = f"no option {first}"
+        if hint := _OPTION_HINTS.get(f"{verb} {first}"):
+            return f"{text}; {hint}"
         verbs: Mapping[str, argparse.ArgumentParser] = _parser().get_default("verbs")
         by_verb = {
             name: [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
@@ -324,7 +326,13 @@ _THREADS_HINT = "--watch takes a process, and follows its threads"
 _ENERGY_HINT = "energy of the whole run is in the summary; power: --metrics power_w"
 _COLUMNS_HINT = "columns: --metrics A,B"
 _ROWS_HINT = "each CPU has a row (with -- CMD: add -i 1s); one row for all: --brief"
+_DURATION_HINT = "duration: --duration 10s; interval: -i 1s"
+_PORT_HINT = "address and port: --listen 127.0.0.1:9917"
 _OPTION_HINTS = {
+    "record -d": _DURATION_HINT,
+    "why -d": _DURATION_HINT,
+    "exporter -p": _PORT_HINT,
+    "exporter --port": _PORT_HINT,
     "-d": "interval: -i 1s; more counters: -e",
     "--delay": "interval: -i 1s",
     "--csv": _TABLE_HINT,
@@ -340,7 +348,7 @@ _OPTION_HINTS = {
     "-A": _ROWS_HINT,
     "--no-aggr": _ROWS_HINT,
 }
-"""Hints for options that perftop lacks or uses differently, by option."""
+"""Hints for options that perftop lacks or uses differently, by option, or by verb and option."""
 
 
 def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
@@ -374,8 +382,8 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
             if {"-B", "-r"}.isdisjoint(remaining):
                 raise Failed(f"-A needs -r N and -B 'CMD'; {_ROWS_HINT}", USAGE)
             words.append(word)
-        elif name in _OPTION_HINTS:
-            raise Failed(f"no option {name}; {_OPTION_HINTS[name]}", USAGE)
+        elif hint := _OPTION_HINTS.get(f"{verb} {name}", _OPTION_HINTS.get(name)):
+            raise Failed(f"no option {name}; {hint}", USAGE)
         elif word not in _IGNORED_OPTIONS:
             words.append(word)
     return words

@@ -401,16 +401,19 @@ SSH_FAILED_STATUS = 255
 MAX_HOST = 255
 
 FAILURE_PATTERNS = (
-    ("name", r"Could not resolve hostname|Name or service not known",
+    ("no such host", r"Could not resolve hostname|Name or service not known",
      "check the spelling, or give it a HostName in ~/.ssh/config"),
-    ("key", r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED|host key is known",
+    ("host key not accepted",
+     r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED|host key is known",
      "check the key and accept it once by hand: ssh {host} true"),
-    ("login", r"Permission denied|Too many authentication failures|No supported authentication",
+    ("login failed",
+     r"Permission denied|Too many authentication failures|No supported authentication",
      "perftop never asks for a password: ssh-copy-id {host}, or load the key with ssh-add"),
-    ("connection", r"refused|timed out|No route|unreachable|reset|[Cc]losed|kex_|pipe|respond",
+    ("connection failed",
+     r"refused|timed out|No route|unreachable|reset|[Cc]losed|kex_|pipe|respond",
      "is it up, and is sshd running there? ssh {host} true"),
 )  # fmt: skip
-"""Steps of a connection: name, pattern of ssh's messages if the step fails, and suggested fix."""
+"""Failures of a connection: what failed, the pattern of ssh's messages, and a suggested fix."""
 START_FILE_FIX = "its shell's startup files must print nothing: ssh {host} true"
 """Suggested fix if the output is not that of the probe."""
 NOT_FOUND_PATTERN = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
@@ -454,9 +457,9 @@ def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -
         return None
     last = next((line for line in reversed(lines) if line.strip()), "").strip()
     if status == SSH_FAILED_STATUS or status < 0:
-        for step, pattern, fix in FAILURE_PATTERNS:
+        for failure, pattern, fix in FAILURE_PATTERNS:
             if line_found := next((line for line in lines if re.search(pattern, line)), None):
-                text = f"{name}: {step}: {line_found.strip().removeprefix('ssh: ')}"
+                text = f"{name}: {failure}: {line_found.strip().removeprefix('ssh: ')}"
                 return BrokenLink(f"{text}; {fix.format(host=name)}", UNAVAILABLE)
         text = f"{name}: the connection ended" + (f": {last}" if last else "")
         return BrokenLink(text, UNAVAILABLE)
@@ -464,7 +467,7 @@ def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -
     if remote_words[0] == "sudo" and SUDO_REFUSED_PATTERN.search(last):
         root = f"--host root@{_without_user(name)}"
         fix = f"let sudo there run {remote_words[3]} without a password, or use {root}"
-        return Failed(f"{name}: privileges: {last}; {fix}", UNAVAILABLE)
+        return Failed(f"{name}: sudo refused: {last}; {fix}", UNAVAILABLE)
     if status in {126, 127} or (remote_words[0] == "sudo" and NOT_FOUND_PATTERN.search(last)):
         if remote_words[0] == "sudo" and status == 127:
             text = f"{name}: no sudo there: {last}; use --host root@{_without_user(name)}"

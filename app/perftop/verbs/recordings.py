@@ -203,6 +203,8 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
     if the file is damaged."""
     from perftop.output.compare.readings import ForeignFile, parse_json_lines
 
+    if path == Path("-"):
+        raise Failed("diff cannot read stdin: save the recording to a file and name it", USAGE)
     if path.is_dir():
         return _recorded_readings(path, damages, by_mark=by_mark)
     try:

@@ -58,11 +58,11 @@ def test_the_remote_shell_expands_the_home_directory() -> None:
 
 
 @pytest.mark.parametrize(("behaviour", "step", "fix"), [
-    ("noname", "n7: name: Could not resolve", "spelling"),
-    ("refused", "n7: connection: .*refused", "ssh n7 true"),
-    ("timeout", "n7: connection: .*timed out", "ssh n7 true"),
-    ("badkey", "n7: key: No ED25519 host key", "by hand: ssh n7 true"),
-    ("nologin", "n7: login: .*Permission denied", "ssh-copy-id n7"),
+    ("noname", "n7: no such host: Could not resolve", "spelling"),
+    ("refused", "n7: connection failed: .*refused", "ssh n7 true"),
+    ("timeout", "n7: connection failed: .*timed out", "ssh n7 true"),
+    ("badkey", "n7: host key not accepted: No ED25519 host key", "by hand: ssh n7 true"),
+    ("nologin", "n7: login failed: .*Permission denied", "ssh-copy-id n7"),
     ("noprobe", "n7: no perfprobe there",
      "install perftop there, or name its path: --remote PATH"),
     ("norights", "n7: --source perf", "perf_event_paranoid"),
@@ -80,7 +80,7 @@ def test_all_failing_steps_have_a_message(
 
 
 @pytest.mark.parametrize(("behaviour", "text"), [
-    ("nosudo", "privileges: sudo: a password is required.*root@n7"),
+    ("nosudo", "sudo refused: sudo: a password is required.*root@n7"),
     ("sudonoprobe", "no perfprobe"),
 ])  # fmt: skip
 def test_sudo_applies_to_the_remote_machine(
@@ -220,7 +220,9 @@ def test_a_missing_remote_file_is_reported(remote_machine: Path) -> None:
 
 def test_a_host_with_an_unknown_key_is_refused(remote_machine: Path) -> None:
     result = run("stat", "--host", "stranger", "-n", "1")
-    assert (result.returncode, "stranger: key" in result.stderr) == (3, True), result.stderr
+    assert (result.returncode, "stranger: host key not accepted" in result.stderr) == (3, True), (
+        result.stderr
+    )
 
 
 def test_a_refused_login_does_not_ask_for_a_password(remote_machine: Path) -> None:

@@ -239,9 +239,9 @@ async def test_a_broken_link_is_shown_until_it_is_restored() -> None:
     link = Link("n7", RemoteFeed(), lambda: 0.0)
 
     async with running_app(Machine(), link=lambda: link) as run:
-        link.set_broken("n7: connection: refused")
+        link.set_broken("n7: connection failed: refused")
         await run.wait_for_text("NO LINK FOR 0 s")
-        assert run.has("n7: connection: refused")
+        assert run.has("n7: connection failed: refused")
         assert run.source.interval is not None, "the last values are kept"
         link.set_connected()
         await until_true(lambda: not run.has("NO LINK"), "the link is restored")

@@ -89,7 +89,7 @@ def test_the_connection_to_a_remote_machine_is_shown() -> None:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_broken_link_is_shown_at_all_widths(width: int) -> None:
-    link = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
+    link = LinkState("n7", 0.01, 4321.0, "n7: connection failed: refused", 12.3, 4.0)
     assert " NO LINK FOR 12 s " in text(STATUS._replace(link=link, silent_s=12.3), width)
 
 
@@ -159,9 +159,9 @@ def test_episodes_that_cost_little_precede_a_calm_verdict() -> None:
 
 def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
     session, interval = observe(Machine())
-    link = LinkState("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
+    link = LinkState("n7", 0.01, 0.0, "n7: connection failed: refused", 12.3, 4.2)
     runs = alert_line(session, interval, AppStatus(0, link=link), 160)[0]
-    assert runs[0] == (" next try in 4 s · n7: connection: refused", "alarm")
+    assert runs[0] == (" next try in 4 s · n7: connection failed: refused", "alarm")
     tried = AppStatus(0, link=replace(link, next_attempt_s=0.0))
     assert alert_text(session, interval, tried).startswith(" trying again · n7")
 
