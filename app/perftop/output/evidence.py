@@ -402,6 +402,8 @@ def measured_losses(report: Report) -> list[Check]:
         waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
         brief = f"waiting for a CPU ({percent(shares.get(WAIT_CAUSE, 0.0))} %)"
         wait_text = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
+        if sums.whole_s < 1:
+            wait_text = f"{short_duration(waited_s)} of {short_duration(sums.whole_s)}"
         if (longest_s := totals.times.longest_wait_s) >= MIN_LONG_WAIT_S:
             wait_text += f", once {short_duration(longest_s)} or longer"
         add("wait", "tasks waiting for a CPU", wait_text, brief, WAIT_CAUSE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, nan
 
 from perfprobe import wire
@@ -25,8 +25,9 @@ from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
 from perftop.output.why_report import report
 from perftop.output.why_text import MIN_WANTED_SHARE, SHORT_TASKS, answer
-from perftop.session.episodes import EpisodeTally, mark_label
+from perftop.session.episodes import RUN_STARTED, EpisodeTally, mark_label
 from perftop.session.follow import Follower
+from perftop.session.run_phases import BEFORE_MARKS
 from perftop.session.session import Session
 
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -147,6 +148,8 @@ class Phases(Follower):
 
 def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     """Returns the lines of the table. `phases`: [] if the recording was not divided."""
+    if len(phases) > 1 and phases[0].line["label"].startswith(RUN_STARTED):
+        phases = [replace(phases[0], line=phases[0].line | {"label": BEFORE_MARKS}), *phases[1:]]
     all_phases = [*phases, whole]
     events = session.evaluator.registry.events
     numbers = [

@@ -130,6 +130,10 @@ class RunPhase(TaskTimeSpan):
         return max(run_s.items(), key=lambda pair: pair[1], default=("", 0.0))
 
 
+BEFORE_MARKS = "before"
+"""Name of the phase of a command before its first mark."""
+
+
 def phases(moments: JobMoments, start: JobMoment, end: JobMoment) -> list[RunPhase]:
     """Returns the phases of the job from `start` or its start mark to `end` or its end mark."""
     named_marks: list[JobMoment] = []
@@ -145,7 +149,7 @@ def phases(moments: JobMoments, start: JobMoment, end: JobMoment) -> list[RunPha
     if named_marks and named_marks[0].time_ns - start.time_ns < MIN_PHASE_NS:
         return _phases_between([start._replace(label=named_marks[0].label), *named_marks[1:], end])
     if named_marks:
-        return _phases_between([start._replace(label="before"), *named_marks, end])
+        return _phases_between([start._replace(label=BEFORE_MARKS), *named_marks, end])
     between = [m for m in moments.periodic if start.time_ns < m.time_ns < end.time_ns]
     return _phases_by_program([start, *between, end])
 

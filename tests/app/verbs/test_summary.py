@@ -138,6 +138,18 @@ def test_all_of_many_phases_have_a_row(tmp_path: Path, capsys: pytest.CaptureFix
     assert sum(line.startswith("step ") for line in lines) >= 5
 
 
+def test_the_time_of_a_command_before_its_first_mark_has_one_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hello, result = messages(SPEC, 100)
+    timed: list[wire.Message] = [wire.Note("run-start", result[0].time_ns, data={"argv": ["sh"]})]
+    timed += [*result[:50], wire.Note("mark", result[49].time_ns, data={"label": "link"})]
+    path = exports.record(tmp_path / "run.perftop", [hello, *timed, *result[50:]])
+    lines = printed_summary(capsys, path, *BY_MARK)
+    assert any(line.split()[:2] == ["before", "link"] for line in lines)
+    assert not any("run: sh" in line for line in lines)
+
+
 def test_a_phase_that_begins_during_an_episode_names_its_culprit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
