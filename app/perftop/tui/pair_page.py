@@ -182,6 +182,8 @@ class PairState:
     """Start and end of the selected range, in seconds on the axis."""
     comparison: Comparison | None = None
     """The result of the comparison; None until both are read, or if one is too short."""
+    has_only_alignment: bool = False
+    """Whether the user asked for another alignment and there was none."""
 
     def compare(self) -> None:
         """Compares the recordings, both of which must have been read, or their selected range."""
@@ -216,6 +218,7 @@ class PairState:
         by_origins = {tuple(track.origin_ns(moment) for track in self.tracks): moment
                       for moment in reversed(moments)}  # fmt: skip
         shared = [moment for origins, moment in reversed(by_origins.items()) if None not in origins]
+        self.has_only_alignment = len(shared) < 2
         later = shared[shared.index(self.alignment) + 1 :] if self.alignment in shared else []
         origin_ns = self.origins_ns[0]
         self.alignment = [*later, *shared][0]
@@ -321,6 +324,8 @@ def _header_line(pair: PairState) -> Line:
         status = "reading …"
     elif any(track.origin_ns(pair.alignment) is None for track in pair.tracks):
         status = "not aligned: one recording lacks this moment"
+    elif pair.has_only_alignment:
+        status = f"{status}: no other moment in both"
     elif any(track.damage for track in pair.tracks):
         status = "damaged: shown up to the damage"
     times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))

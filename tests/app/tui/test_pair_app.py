@@ -104,6 +104,15 @@ def test_alignments_that_both_have_follow_each_other(tracks: tuple[Track, Track]
                     ("the start", 9.0)]  # fmt: skip
 
 
+def test_recordings_without_another_shared_moment_say_so(tracks: tuple[Track, Track]) -> None:
+    result = state((tracks[0], Track("plain", tracks[1].session.hello)), Alignment(), width=160)
+    result.tracks[1].on_end()
+    for track in result.tracks:
+        track.is_read = True
+    result.align_next()
+    assert "aligned at the start: no other moment in both" in text(pair_page(result)[0][0])
+
+
 def test_a_range_is_compared_alone(tracks: tuple[Track, Track]) -> None:
     """From 0.3 to 2.7 s after the mark, only A has the drop."""
     result = state(tracks, Alignment("mark", "solve"), width=160)
