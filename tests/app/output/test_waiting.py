@@ -229,7 +229,7 @@ def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, sentence: st
     session.run_times.job_has_waits = True
     result = report(session, ["job"])
     found = next(check.result for check in result.checks if check.key == "wait")
-    assert found.partition(" s of 0 s")[2] == sentence
+    assert found.partition(" of 0 ms")[2] == sentence
 
 
 def test_tasks_that_share_a_cpu_wait_for_each_other_if_they_were_seen_for_a_part_of_the_time() -> (
@@ -384,7 +384,9 @@ def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint
     assert first.lost_s == pytest.approx(0.2)
     spent = "spent      ran 0.3 s, was stopped 0.2 s (all threads together)"
     assert spent in printed_report(result)
-    assert next(check for check in result.checks if check.key == "wait").result.startswith("0.0 s")
+    assert next(check for check in result.checks if check.key == "wait").result.startswith(
+        "0 ms of "
+    )
 
 
 @pytest.mark.parametrize(("sleeps", "name", "lost_s"), [

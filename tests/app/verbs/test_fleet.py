@@ -78,7 +78,7 @@ def test_all_machines_have_a_line_and_silent_ones_a_reason(
     monkeypatch.setattr(screens, "MAX_FIRST_WAIT_S", MAX_WAIT_S)
     result = command.run_in_process("fleet", "n1", "n2", "--json", "-n", "2", "-i", "100ms")
     assert result.returncode == 1
-    assert result.stderr.startswith("perftop: n2 never answered: connection: ")
+    assert result.stderr.startswith("perftop: n2 never answered: connection failed: ")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["machine"] for line in lines if line["type"] == "machine"] == ["n2", "n1"] * 2
     silent, answers = lines[0], next(line for line in lines if line["machine"] == "n1")
