@@ -10,7 +10,7 @@ are NaN. Times are Unix seconds of the viewer's clock, because the machines' clo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan
 
@@ -48,6 +48,8 @@ _HARMLESS_KINDS = frozenset({"ramp", "online"})
 """Kinds of episodes that are not problems."""
 MIN_TASK_CPUS = 0.05
 """Minimum CPU use of the busiest task, in CPUs, for its name to be shown."""
+MIN_LOSER_SHARE = 0.5
+"""Minimum share of its CPU's time that a task must run to be named as the one that loses."""
 
 Numbers = Mapping[str, float]
 
@@ -155,8 +157,8 @@ class MachineEpisode:
     """Share of the machine's CPUs that the episode affects."""
     taker: str = ""
     loser: str = ""
-    """Names of the task that takes most, according to the episode's evidence, and of the busiest
-    task on the episode's CPUs; '' where unknown."""
+    """Names of the task that takes most, according to the episode's evidence, and of the task that
+    runs most of the time on a CPU of the episode; '' where unknown."""
 
     @property
     def group(self) -> tuple[str, str]:
@@ -388,10 +390,10 @@ class LiveMachine(Follower):
 
     def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
         offset, end_ns, depth = self._offset_s, episode.end_ns, episode.depth
-        who, records = episode.evidence.get("who", ()), map(str, episode.cpus)
+        who = episode.evidence.get("who", ())
         takers = [task for task in who if isinstance(task, TaskOnCpu)]
-        tasks = [t for cpu in records if (t := parse_task(session.tasks.get(cpu))) is not None]
-        loser = max(tasks, key=lambda task: task.share).comm if tasks else ""
+        records = [session.tasks.get(str(cpu)) for cpu in episode.cpus]
+        loser = main_task(records, {task.pid for task in takers})
         return MachineEpisode(
             self.machine.name, episode.kind, episode.cause, episode.start_ns / 1e9 + offset,
             None if end_ns is None else end_ns / 1e9 + offset,
@@ -399,3 +401,11 @@ class LiveMachine(Follower):
             min(1.0, len(episode.cpus) / max(1, len(session.selected))),
             takers[0].comm if takers else "", loser,
         )  # fmt: skip
+
+
+def main_task(records: Iterable[object], taker_pids: Collection[int]) -> str:
+    """Returns the name of the task that runs most according to these untrusted records, except
+    those with `taker_pids`; '' if none runs for MIN_LOSER_SHARE of its CPU's time."""
+    tasks = [task for record in records if (task := parse_task(record)) is not None]
+    losers = [t for t in tasks if t.pid not in taker_pids and t.share >= MIN_LOSER_SHARE]
+    return max(losers, key=lambda task: task.share).comm if losers else ""

@@ -27,6 +27,7 @@ from perftop.session.fleet_machine import (
     LossHistory,
     MachineEpisode,
     lost_share,
+    main_task,
     mean_numbers,
     read_numbers,
 )
@@ -359,3 +360,15 @@ def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:
     assert row.cause == WAIT_CAUSE, "although no episode runs"
     row.fall_silent(NOW, "no answer")
     assert row.cause == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("records", "loser"),
+    [([[1, "stream", 0.9], [2, "lmp", 0.6], None, "bad"], "lmp"),
+     ([[2, "lmp", 0.49], [3, "lmp2", 0.5]], "lmp2"),
+     ([[1, "stream", 0.9], [2, "lmp", 0.4]], ""), ([], "")],
+)  # fmt: skip
+def test_the_task_that_loses_runs_most_and_is_not_the_taker(
+    records: list[object], loser: str
+) -> None:
+    assert main_task(records, {1}) == loser
