@@ -19,7 +19,7 @@ from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.stat_lines import Line, json_number, table_line
 from perftop.output.waiting import OWN_NAMES, other_run_times
-from perftop.process.command_window import CommandWindow, WindowBounds
+from perftop.process.command_window import CommandWindow, WindowBounds, run_fields
 from perftop.session.interval import Distribution, Interval
 from perftop.session.run_phases import RunPhase
 from perftop.session.session import Session
@@ -148,7 +148,7 @@ def run_line(session: Session, command_window: CommandWindow) -> Line | None:
     times = run_time_fields(session, run.start_ns, run.end_ns, command_window.bounds)
     if command_window.is_remote:  # remote times are only known to within the connection's delay
         times |= {"start": None, "end": None}
-    return {**run.fields(), **times, "missed": command_window.missed_cpus}
+    return {**run_fields(run), **times, "missed": command_window.missed_cpus}
 
 
 def run_time_fields(

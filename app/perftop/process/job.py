@@ -76,11 +76,6 @@ class Run:
     def wall_s(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
 
-    def fields(self) -> dict[str, int | float | None]:
-        keys = ("pid", "status", "wall_s", "late_s", "user_s", "sys_s", "switches", "page_faults",
-                "disk_faults", "peak_bytes")  # fmt: skip
-        return {key: getattr(self, key) for key in keys}
-
 
 def _check_program(name: str) -> None:
     """Raises Failed if there is no such program. Called before anything is measured or replaced."""

@@ -13,7 +13,7 @@ from perftop.output.export.fields import MEASURES, Field
 from perftop.output.export.forms import EpisodeCounts, ExportFormat, Output
 from perftop.output.run_summary import run_time_fields
 from perftop.output.stat_lines import Line
-from perftop.process.command_window import WindowBounds
+from perftop.process.command_window import RUN_COUNTS, RUN_TIMES, WindowBounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
@@ -66,11 +66,10 @@ class RecordedCommand:
             return None
         data = end.data
         line: Line = {key: _whole_number(data.get(key)) for key in ("pid", "status")}
-        for key in ("wall_s", "late_s", "user_s", "sys_s"):
+        for key in RUN_TIMES:
             value = data.get(key)
             line[key] = value if type(value) is float and 0 <= value < 1e12 else None
-        for key in ("switches", "page_faults", "disk_faults", "peak_bytes"):
-            line[key] = _whole_number(data.get(key))
+        line |= {key: _whole_number(data.get(key)) for key in RUN_COUNTS}
         ranges = []
         for key in ("first_ns", "last_ns"):
             match data.get(key):
