@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -141,8 +142,9 @@ def halts_involuntarily(share: float) -> Trigger:
     return lambda batch: batch.cached(highest_values).involuntary >= share
 
 
+@cache
 def has_record(name: str) -> Trigger:
-    """Returns a trigger for a record with this name in a frame."""
+    """Returns the trigger for a record with this name in a frame, which several detectors share."""
     return lambda batch: np.array([name in frame.records for frame in batch.frames], bool)
 
 

@@ -260,11 +260,8 @@ def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Sta
 QUOTA_START, QUOTA_END = 0.05, 0.02
 
 
-has_quotas, has_tasks = has_record("quotas"), has_record("tasks")
-
-
 class QuotaStops(Detector):
-    triggers: Sequence[Trigger] = (has_quotas,)
+    triggers: Sequence[Trigger] = (has_record("quotas"),)
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._cpus, self.quotas = [*reader.position], Quotas()
@@ -295,7 +292,7 @@ class QuotaStops(Detector):
             return []
         self.quotas.read_records(records)
         if self.quotas.by_group:  # an episode may also end with a record of tasks alone
-            self.triggers = has_quotas, has_tasks
+            self.triggers = has_record("quotas"), has_record("tasks")
         is_whole = self._stops.begin_record(time_ns)
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
         for group, pids in self.quotas.newest_pids.items() if is_whole else ():

@@ -471,8 +471,9 @@ class RunTimes:
     @property
     def was_throttled(self) -> bool:
         """Whether a quota kept tasks from running."""
-        quotas = self._quotas.by_group and self.quotas.by_group
-        return any(quota.throttled_s > 0 for quota in quotas.values())
+        if not self._quotas.by_group:  # without any, no difference needs to be made
+            return False
+        return any(quota.throttled_s > 0 for quota in self.quotas.by_group.values())
 
     def throttled_tasks(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
         """Returns the tasks that a quota kept from running, the most affected first. `times`:
