@@ -11,15 +11,13 @@ from perftop.model.kinds import Episode
 from perftop.output.report import MIN_VICTIM_SHARE, Finding, Report
 from perftop.output.waiting import MIN_WAIT_SHARE
 from perftop.output.why_report import brief_report
-from perftop.session.losses import WAIT_CAUSE, Totals
+from perftop.session.losses import CAUSE_ENDED_AFTER_NS, WAIT_CAUSE, Totals
 from perftop.session.session import Session
 
 MAX_STEP_NS = 10_000_000_000
 """Maximum time in ns between two totals to know when tasks waited; the screen may have paused."""
 MIN_WAIT_S = 0.005
 """Minimum wait in s between two totals that counts."""
-ENDED_AFTER_NS = 3_000_000_000
-"""Time in ns without a wait after which the episode ends."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +63,7 @@ class WaitEpisodes:
         for finding in waits_of(report):
             start_ns, last_ns = _times_of_wait(finding, recent_totals)
             wait = self._wait_of(finding)
-            if wait is None and now_ns - last_ns < ENDED_AFTER_NS:
+            if wait is None and now_ns - last_ns < CAUSE_ENDED_AFTER_NS:
                 episode = Episode(WAIT_CAUSE[0], [], start_ns, cause=WAIT_CAUSE[1])
                 self._waits.append(_Wait(episode, finding, report.totals, last_ns))
                 described.append(self._waits[-1])
@@ -79,7 +77,7 @@ class WaitEpisodes:
                 wait.last_ns = max(wait.last_ns, last_ns)
                 _describe(wait.episode, finding)
         for wait in self._waits:
-            if now_ns - wait.last_ns >= ENDED_AFTER_NS:
+            if now_ns - wait.last_ns >= CAUSE_ENDED_AFTER_NS:
                 self._end(session, wait)
         self._waits = [wait for wait in self._waits if wait.episode.end_ns is None]
         session.log.running_losses = [wait.episode for wait in self._waits]
@@ -118,7 +116,7 @@ def _times_of_wait(finding: Finding, recent_totals: Sequence[Totals]) -> tuple[i
 
     first = recent_totals[0]
     points = [(totals.end_ns, *times(totals)) for totals in recent_totals]
-    if first.end_ns - first.start_ns <= ENDED_AFTER_NS:
+    if first.end_ns - first.start_ns <= CAUSE_ENDED_AFTER_NS:
         points.insert(0, (first.start_ns, 0.0, 0.0))
     if len(points) < 2:
         return now_ns - round(1e9 * (finding.active_s or 0.0)), now_ns

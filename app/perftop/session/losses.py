@@ -49,6 +49,8 @@ STOPPED_CAUSE: Cause = ("stopped", "stopped")
 SPLIT_LOCK_CAUSE: Cause = ("stopped", "split-lock")
 UNEXPLAINED = "other"
 """Cause of a loss without an episode."""
+CAUSE_ENDED_AFTER_NS = 3_000_000_000
+"""Time in ns without a loss after which a cause has ended."""
 _NAMING_KINDS: dict[str, tuple[str, ...]] = {
     "involuntary": ("throttle", "involuntary-halt"),
     "clock": ("turbo-drop", "throttle", "license", "ramp"),

@@ -25,6 +25,7 @@ from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
 from perftop.model.kinds import KINDS, Episode, cause_of, kind_of
 from perftop.output.sentences import group_key, total_cost
+from perftop.session.losses import CAUSE_ENDED_AFTER_NS
 
 if TYPE_CHECKING:
     from perftop.model.tasks import TaskSnapshot
@@ -44,8 +45,6 @@ MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
 """Minimum share of their time that victims lose for the line to be orange or red."""
 MIN_PAST_SHARE = 0.2
 """Minimum share of the worst loss to a cause for a span to include a part of that loss."""
-CAUSE_ENDED_AFTER_NS = 3_000_000_000
-"""Time in ns without a loss after which a cause has ended."""
 MAX_LAST_CAUSE_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
 HISTORY_NS, HISTORY_CELLS = 600_000_000_000, 18
