@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import floor, isfinite, log10, nan
@@ -377,36 +378,34 @@ class RunSeries:
     def estimates(self) -> dict[str, Estimate]:
         """Returns estimates of the counted numbers, by key; without those for which the session was
         too short."""
-        slices = {
-            key: (np.diff(amounts), np.diff(sizes))
-            for key, (_, amounts, sizes) in self.sums().items() if not number_of(key).is_unbounded
-        }  # fmt: skip
+        parts = self._counted_parts(0, sys.maxsize)
         if self._session.reader.turbo.cpus.any():
-            ran_s, _ = slices["util"]
-            slices["below_ceiling"] = np.minimum(self._below_ceiling_s(), ran_s), ran_s
-        return {
-            key: estimate_of_series(amounts.tolist(), sizes.tolist())
-            for key, (amounts, sizes) in slices.items()
-            if len(sizes) >= MIN_BLOCKS and sizes.sum() > 0
-        }
+            ran_s, _ = parts["util"]
+            parts["below_ceiling"] = np.minimum(self._below_ceiling_s(), ran_s), ran_s
+        return _estimates(parts)
 
     def reading_between(self, whole: Reading, since_ns: int, until_ns: int) -> Reading:
         """Returns the reading of a part of the run: its means, without numbers that grow with time
         and without causes of losses, which have no slices. `whole`: the reading of the run."""
-        means: dict[str, object] = {}
-        estimates: dict[str, Estimate] = {}
-        for key, (times_ns, *sums) in self.sums().items():
-            is_inside = (times_ns >= since_ns) & (times_ns <= until_ns)
-            amounts, sizes = (np.diff(part[is_inside]) for part in sums)
-            if number_of(key).is_unbounded or not sizes.sum() > 0:
-                continue
-            means[key] = float(amounts.sum() / sizes.sum())
-            if len(sizes) >= MIN_BLOCKS:
-                estimates[key] = estimate_of_series(amounts.tolist(), sizes.tolist())
+        parts = self._counted_parts(since_ns, until_ns)
+        means: dict[str, object] = {
+            key: float(amounts.sum() / sizes.sum())
+            for key, (amounts, sizes) in parts.items() if sizes.sum() > 0
+        }  # fmt: skip
         return replace(
-            whole, numbers=_finite_numbers(means), lost_shares={}, series_estimates=estimates,
-            samples={},
+            whole, numbers=_finite_numbers(means), lost_shares={},
+            series_estimates=_estimates(parts), samples={},
         )  # fmt: skip
+
+    def _counted_parts(self, since_ns: int, until_ns: int) -> dict[str, tuple[Floats, Floats]]:
+        """Returns the amounts and sizes of the slices between these raw times, by key, without
+        numbers that grow with time."""
+        parts: dict[str, tuple[Floats, Floats]] = {}
+        for key, (times_ns, amounts, sizes) in self.sums().items():
+            if not number_of(key).is_unbounded:
+                is_inside = (times_ns >= since_ns) & (times_ns <= until_ns)
+                parts[key] = np.diff(amounts[is_inside]), np.diff(sizes[is_inside])
+        return parts
 
     def sums(self) -> dict[str, Sums]:
         times_ns, table = self._slices.table()
@@ -433,6 +432,15 @@ class RunSeries:
                 span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, episode.start_ns)
                 low_s += np.maximum(span_ns, 0) / 1e9 * mean_busy_cpus(session, interval, episode)
         return low_s
+
+
+def _estimates(parts: Mapping[str, tuple[Floats, Floats]]) -> dict[str, Estimate]:
+    """Returns estimates from amounts and sizes, by key; without those of too few slices."""
+    return {
+        key: estimate_of_series(amounts.tolist(), sizes.tolist())
+        for key, (amounts, sizes) in parts.items()
+        if len(sizes) >= MIN_BLOCKS and sizes.sum() > 0
+    }
 
 
 class RecordingReader(Phases):
