@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from attempts import up_to_three_attempts
 from nightly import cases_by_day
+from sessions import one_by_one
 
 from perfprobe import wire
 from perftop.recording.file import Recording
@@ -39,7 +40,7 @@ def test_a_recording_has_proc_stat_in_each_sample(sample: str, tmp_path: Path) -
         session = Session(recording.hello)
         on = [i for i, row in enumerate(recording.hello.topology) if row.online]
         messages = list(recording.messages())
-    for frame in session.play(messages):
+    for frame in one_by_one(session, messages):
         values = session.take_interval().values
         if not isinstance(frame, wire.Frame) or frame.time_ns < messages[0].time_ns + START_NS:
             continue

@@ -8,6 +8,7 @@ from prometheus_client import parser
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as of_openmetrics
 from prometheus_client.samples import Sample, Timestamp
+from sessions import one_by_one
 
 from perfprobe import wire
 from perftop.output.exporter.page import Detail, Page
@@ -29,7 +30,7 @@ def fed_page(
     assert isinstance(messages[0], wire.Hello)
     session = Session(messages[0])
     page, since_ns = Page(session, detail), -1
-    for message in session.play(messages[1:]):
+    for message in one_by_one(session, messages[1:]):
         if isinstance(message, wire.Frame):
             if since_ns >= 0:
                 page.add_sample(since_ns)

@@ -1,6 +1,6 @@
 """The state of one stream: hello, online CPUs, sums over the interval and the run, and episodes.
 
-`apply` and `play` process messages in order. The session never waits, performs no I/O and draws
+`apply` and `play_parts` process messages in order. The session never waits, does no I/O and draws
 nothing. Live streams, files and tests use the same code.
 """
 
@@ -147,12 +147,6 @@ class Session:
 
     def apply(self, message: wire.Message) -> None:
         deque(self.play_parts([message]), maxlen=0)
-
-    def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
-        """Applies messages in order, and yields each after it was applied. Consecutive frames are
-        computed together, with the same result, so up to MAX_BATCH messages are read ahead."""
-        for (message,) in self.play_parts(messages, lambda: 0):
-            yield message
 
     def play_parts(
         self, messages: Iterable[wire.Message], due_ns: Callable[[], int] = lambda: sys.maxsize

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nightly import cases_by_day
+from sessions import one_by_one
 from sim_streams import messages_lasting
 from sim_truth import PLAYED_S, SECOND, SMALL, cores_of, found_episodes, scripted
 
@@ -235,7 +236,7 @@ def test_shares_match_the_schedule(cpus: int) -> None:
     spec, seconds = f"sim:guest,cpus={cpus},seed=5", 40
     hello, *frames = messages(spec, seconds)
     session = Session(hello)
-    for _ in session.play(frames):
+    for _ in one_by_one(session, frames):
         if session.now_ns - hello.raw_ns == seconds * SECOND:
             break
     values = session.run_interval().values
@@ -254,7 +255,7 @@ def test_tasks_wait_for_a_cpu_as_scripted() -> None:
     """A task waits 39 % of the time during the build, and 56 % while there is steal."""
     hello, *frames = messages("sim:guest", 34)
     session, result = Session(hello), {}
-    for _ in session.play(frames):
+    for _ in one_by_one(session, frames):
         if (session.now_ns - hello.raw_ns) % SECOND == 0:
             result[(session.now_ns - hello.raw_ns) // SECOND] = session.take_interval().machine
     results = [(result[s]["pressure_cpu"], result[s]["pressure_io"]) for s in (6, 26, 33)]

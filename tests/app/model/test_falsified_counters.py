@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nightly import nightly_case
 from roots import DATA
+from sessions import one_by_one
 from synth import counter
 
 from perfprobe import wire
@@ -220,7 +221,7 @@ def play(messages: Iterator[wire.Message]) -> tuple[Session, list[Interval]]:
     hello = next(messages)
     assert isinstance(hello, wire.Hello)
     session = Session(hello)
-    taken = session.play([*messages])
+    taken = one_by_one(session, [*messages])
     return session, [session.take_interval() for m in taken if isinstance(m, wire.Frame) and m.seq]
 
 

@@ -15,7 +15,7 @@ from disturbances import with_disturbances
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nightly import cases_by_day, nightly_case
-from sessions import session_of
+from sessions import one_by_one, session_of
 from sim_streams import SAMPLE_NS, bin_edges, messages
 from sim_streams import messages as simulated
 
@@ -180,7 +180,7 @@ def test_a_stopped_iteration_has_applied_exactly_its_messages() -> None:
     hello, messages = simulated("sim:steady,cpus=8", SAMPLES)
     frames = [message for message in messages if isinstance(message, wire.Frame)]
     session = Session(hello)
-    for message in session.play(frames[:20]):
+    for message in one_by_one(session, frames[:20]):
         if message is frames[6]:
             break
     assert session.frames == 7
@@ -208,7 +208,7 @@ def test_a_factor_that_settles_within_a_batch_applies_from_that_sample_on() -> N
     assert outcome(hello, messages, [16], history=False) == expected
     session = Session(hello)
     factors = []
-    for _ in session.play(messages[:30]):
+    for _ in one_by_one(session, messages[:30]):
         factors += [c.factor for c in session.calibrations.values()]
     assert wrong.factor in factors
     assert factors[-1] == first.factor

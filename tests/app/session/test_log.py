@@ -14,7 +14,7 @@ import synth
 from calls import count_calls
 from exports import hello as greeting
 from exports import messages
-from sessions import TICKS
+from sessions import TICKS, one_by_one
 from sim_streams import SAMPLE_NS
 
 from perfprobe import wire
@@ -133,7 +133,7 @@ def frames(spans: list[tuple[float, int]]) -> list[wire.Frame]:
 
 def test_a_changed_factor_is_reported_once() -> None:
     session, report = Session(HELLO), []
-    for _ in session.play(frames([(24.0, 10), (96.0, 60)])):
+    for _ in one_by_one(session, frames([(24.0, 10), (96.0, 60)])):
         report.append((session.calibrations["one_thread"].factor, len(session.warnings)))
         if len(report) == 11:
             assert factor_of_session(session) == {"factor": 24.0, "state": "settled"}
@@ -198,7 +198,7 @@ def test_a_suspend_is_marked_and_affects_no_value(split: int) -> None:
     assert hello.tsc_hz is not None
     session = Session(hello, History(hello))
     utils, times = [], []
-    for _ in session.play([*with_suspend(result[1:], hello.tsc_hz.hz, split)]):
+    for _ in one_by_one(session, [*with_suspend(result[1:], hello.tsc_hz.hz, split)]):
         if session.span_ns >= 1_000_000_000:
             interval = session.take_interval()
             utils.append(interval.values["util"].tolist())

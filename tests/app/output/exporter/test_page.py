@@ -9,6 +9,7 @@ import edge_cases
 import pytest
 from exporter_page import families, fed_page, series, series_named, shown_series
 from exports import messages
+from sessions import one_by_one
 
 from perfprobe import wire
 from perftop.output.exporter.page import Detail, Page
@@ -170,7 +171,7 @@ def test_owners_are_exported_on_request() -> None:
     assert isinstance(greeting, wire.Hello)
     session = Session(greeting)
     page = Page(session, owners=True)
-    for _ in session.play(rest):
+    for _ in one_by_one(session, rest):
         page.add_sample(session.now_ns)
     owner_s = {k[1:]: s for k, s in series(page.text(openmetrics=True)).items()
                if k[0] == "perftop_owner_cpu_seconds_total"}  # fmt: skip
