@@ -323,7 +323,7 @@ def test_the_scan_finds_new_threads(tmp_path: Path) -> None:
 
 
 def test_children_that_a_command_starts_between_two_scans_are_found(tmp_path: Path) -> None:
-    """A scan takes place once a second; what stops a child before it was not seen."""
+    """Scans take place once a second, and a child that was stopped before the first was missed."""
     now_ns = 0
     write_process(tmp_path, 20, "command")
     write_thread(tmp_path, 20, 20)
