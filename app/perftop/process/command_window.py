@@ -125,6 +125,8 @@ class CommandWindow:
         """Number of frames since the current phase began: before the command's start, or after its
         end."""
         self.is_closed = False
+        self.signal: int | None = None
+        """The last signal that was meant for the command."""
         self.missed_cpus: list[int] = []
         """CPUs without a sample before the start or after the end: offline, or not readable."""
 
@@ -201,9 +203,11 @@ class CommandWindow:
             return False
         if self._start.running.done():
             is_late = self.run is None or raw_ns() - self.run.end_ns >= LATE_SIGNAL_NS
-            return not is_late and number not in FORWARDED_SIGNALS
-        if number in FORWARDED_SIGNALS:
+            if is_late or number in FORWARDED_SIGNALS:
+                return False
+        elif number in FORWARDED_SIGNALS:
             self.job.kill(number)
+        self.signal = number
         return True
 
     async def wait_for_end(self) -> Run | None:

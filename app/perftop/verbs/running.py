@@ -13,27 +13,31 @@ from perftop.base import END_SIGNALS
 from perftop.base.errors import Failed, expected_failure, print_error
 from perftop.process.command_window import HANDLED_SIGNALS
 from perftop.process.launch import start_probe
-from perftop.process.signals import ignore, on_signal
+from perftop.process.signals import hold_signals, ignore, on_signal
 from perftop.process.streams import ProbeStream, open_stream
 from perftop.verbs.headless import Consumer
 
 
-async def run_consumer(consumer: Consumer, argv: list[str], max_s: float = inf) -> int:
+async def run_consumer(
+    consumer: Consumer, argv: list[str], max_s: float = inf, *, holds_signals: bool = False
+) -> int:
     """Runs one consumer on the stream of a probe. Returns the exit status. Raises Failed if the
     consumer failed, with the command's exit status unless that is 0."""
-    status, (failed,) = await run_consumers([(consumer, argv)], max_s)
+    status, (failed,) = await run_consumers([(consumer, argv)], max_s, holds_signals=holds_signals)
     if failed is not None:
         raise Failed(str(failed), consumer.command_status or failed.status)
     return status
 
 
 async def run_consumers(
-    consumers: Sequence[tuple[Consumer, list[str]]], max_s: float = inf
-) -> tuple[int, list[Failed | None]]:
+    consumers: Sequence[tuple[Consumer, list[str]]], max_s: float = inf, *,
+    holds_signals: bool = False,
+) -> tuple[int, list[Failed | None]]:  # fmt: skip
     """Runs consumers concurrently, each on the stream of the probe with its command line. A failure
     does not stop the others. Returns the exit status (the command's; else 128 + the number of the
     signal that ended perftop; else 0), and each consumer's failure or None. `max_s`: seconds after
-    which a broken connection is not retried. Signals stay ignored after the return."""
+    which a broken connection is not retried. After the return, signals stay ignored or, with
+    `holds_signals`, wait for the next run."""
 
     tasks: list[asyncio.Task[None]] = []
     command_window = consumers[0][0].command_window
@@ -55,7 +59,10 @@ async def run_consumers(
         runs = (_run_one(*pair, max_s, tasks, caught_signals) for pair in consumers)
         results = await asyncio.gather(*runs, return_exceptions=True)
     finally:
-        ignore(numbers)
+        if holds_signals:
+            hold_signals()
+        else:
+            ignore(numbers)
     failed: list[Failed | None] = []
     for result in results:
         failure = None if result is None else expected_failure(result)

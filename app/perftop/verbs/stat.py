@@ -166,7 +166,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         from perftop.output.compare.repeated import RepeatedRun
         from perftop.process.command_window import HANDLED_SIGNALS
         from perftop.process.job import Job
-        from perftop.process.signals import run_loop
+        from perftop.process.signals import hold_signals, ignore, run_loop
         from perftop.verbs.headless import STDOUT
         from perftop.verbs.measuring import Stat
         from perftop.verbs.running import run_consumer
@@ -177,25 +177,27 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         for side in (args.commands if turn % 2 == 0 else reversed(args.commands))
     ]  # A B B A: a steady drift of the machine affects both equally
     common = vars(args) | {"json": True, "metrics": None, "brief": False}
-    handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
+    ignored = [n for n in HANDLED_SIGNALS if signal.getsignal(n) is signal.SIG_IGN]
+    hold_signals()
     hello = ""
     repeats: list[RepeatedRun] = []
     for index, (turn, side) in enumerate(order):
         single_args = argparse.Namespace(**common | {"command": args.commands[side]})
-        for number, handler in handlers.items():
-            signal.signal(number, handler)  # the previous run left them ignored
+        ignore(ignored)  # as in the first run: the command inherits it
         with Job(single_args.command, stdout_to_stderr=args.output == STDOUT) as job:
             argv = options.stream_command(single_args, sample_ns, sample_ns, job)
             stat, out = Stat(single_args, job), io.StringIO()
             stat.out = out
-            status = run_loop(run_consumer, stat, argv)
-        printed_lines = out.getvalue().splitlines()
-        if stat.measurement.command_window is None or stat.measurement.command_window.run is None:
+            status = run_loop(run_consumer, stat, argv, holds_signals=True)
+        printed_lines, window = out.getvalue().splitlines(), stat.measurement.command_window
+        if window is None or window.run is None:
             return repeats, hello, status
-        # a signal that ended this run ends the series
+        if window.signal is not None:  # the command may have ended with any status
+            status = 128 + window.signal
         was_ended = status - 128 in HANDLED_SIGNALS
         if was_ended and repeats:
-            print_error(f"run {index + 1} was ended by signal {status - 128} and is not counted")
+            text = f"signal {status - 128} ended the series: run {index + 1} is not counted"
+            print_error(text)
             return repeats, hello, status
         hello = hello or printed_lines[0]
         line, warmup = json.loads(printed_lines[-1]), turn < args.warmup

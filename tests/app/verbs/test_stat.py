@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import synth
@@ -18,6 +21,8 @@ from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perftop import cli
+from perftop.output.compare import repeated
+from perftop.verbs import options
 from perftop.verbs.measuring import Stat, Why
 
 MS = 1_000_000
@@ -189,3 +194,35 @@ def test_a_signal_that_ended_the_command_ends_the_series(
     runs = json.loads(out.read_text().splitlines()[-1])
     assert (runs["runs"], runs["status"]) == (1, 0)
     assert "signal 15" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("moment", ["fork", "end", "command"])
+def test_a_ctrl_c_at_any_moment_ends_the_series_and_keeps_its_runs(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It arrives when the second command waits for its start, when the first run has been read, or
+    while the second command runs, which survives it."""
+    calls: list[object] = []
+    number = signal.SIGINT
+
+    def interrupting(function: Any, call: int) -> Any:
+        def interrupt(*arguments: Any, **values: Any) -> Any:
+            calls.append(arguments)
+            if len(calls) == call:
+                signal.raise_signal(number)
+            return function(*arguments, **values)
+
+        return interrupt
+
+    code, out = f"printf x >>{tmp_path}/seen", tmp_path / "runs.json"
+    if moment == "fork":
+        monkeypatch.setattr(options, "stream_command", interrupting(options.stream_command, 2))
+    elif moment == "end":
+        monkeypatch.setattr(repeated, "RepeatedRun", interrupting(repeated.RepeatedRun, 1))
+    else:
+        code += f"; if grep -q xx {tmp_path}/seen; then kill -INT {os.getpid()}; sleep .2; fi"
+    line = ["stat", "-r", "4", SOURCE, "--json", "-o", str(out), "--", "sh", "-c", code]
+    assert cli.main(line) == 130
+    assert (tmp_path / "seen").read_text() == ("xx" if moment == "command" else "x")
+    runs = json.loads(out.read_text().splitlines()[-1])
+    assert (runs["runs"], runs["status"]) == (1, 0)
