@@ -58,7 +58,7 @@ def _handle_end_signals(
 
 def _end(number: int, frame: FrameType | None) -> None:
     """Raises an exception for a signal. While a module is loaded, the exception could be lost or
-    replaced, so perftop ends at once."""
+    replaced, so perftop ends immediately."""
     while frame is not None:
         if (frame.f_code.co_filename, frame.f_code.co_name) == LOADER:
             os._exit(128 + number)

@@ -25,7 +25,7 @@ struct table {
 static const uint64_t OVER = UINT64_MAX;
 static const uint64_t PLACING = UINT64_MAX - 1; /* the answerer is not on its CPU yet */
 
-/* Spins until it is this turn. False: the exchanges are over, or the time is up. */
+/* Spins until this turn begins. False: the exchanges are over, or the time is up. */
 static bool wait_for_turn(struct table *table, uint64_t turn)
 {
     for (;;) {

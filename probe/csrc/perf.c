@@ -15,7 +15,7 @@
 enum {
     SPIN_TURNS = 1000,         /* turns of a spin between two reads of the clock */
     TRIAL_LIMIT_NS = 100000000, /* maximum elapsed time of a trial, if other tasks have the CPU */
-    SAMPLE_DEPTH = 8            /* number of functions of the kernel's stack in a sample */
+    SAMPLE_DEPTH = 8            /* maximum number of kernel stack frames in a sample */
 };
 
 /* --- operations of this machine --------------------------------------------------------------- */

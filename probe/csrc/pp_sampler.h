@@ -135,8 +135,8 @@ void pp_free(pp_sampler *s); /* `s` may be NULL. */
 uint64_t pp_start(const pp_sampler *s);
 
 /* 
- * Starts the lane of a CPU. `flags` are added to each row until it was delivered once with data of
- * its own CPU. -EEXIST: the CPU has a lane. It is no error if the lane cannot be pinned.
+ * Starts the lane of a CPU. `flags` are added to each row until it has been delivered once with
+ * data of its own CPU. -EEXIST: the CPU has a lane. A lane that cannot be pinned is not an error.
  *
  * The lane PP_ANYWHERE is not pinned. It reads all its rows between the same two stamps. */
 int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, uint32_t n_rows,

@@ -9,7 +9,7 @@
 
 enum { CAPABILITIES = 64 }; /* maximum number of capabilities of a kernel */
 
-/* Prevents that a program which this thread executes gets more rights than the thread, by a
+/* Keeps a program that this thread executes from getting more rights than the thread, by a
  * set-user-ID file or because it runs as root. Errors are ignored, because old kernels lack these
  * calls, and capset suffices for the thread itself. */
 static void prevent_regaining(uint64_t keep)

@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
     stream.add_argument(
         "--batch", type=float, metavar="SECONDS",
-        help="seconds between writes, at most 1 (default: write each sample at once)",
+        help="seconds between writes, at most 1 (default: write each sample immediately)",
     )  # fmt: skip
     stream.set_defaults(verb=_stream, sample=0.1)
 

@@ -91,7 +91,7 @@ def _open_sim(options: argparse.Namespace) -> Source:
 def open_os(
     root: Path, sample_ns: int, cpus: str | None, watch: WatchedJob | None = None
 ) -> Machine:
-    """Opens the source `os`: only times and states that the operating system records. Raises
+    """Opens the `os` source: only times and states that the operating system records. Raises
     Unavailable if no CPU is found, and ValueError for a bad list of CPUs."""
     from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS
     from perfprobe.machine.source import Machine, os_parts, read_rows
@@ -114,10 +114,10 @@ def open_perf(
     *,
     multiplex: bool = True,
 ) -> Machine:
-    """Opens the source `perf` or `auto`: perf events, MSRs that are only read, and times and states
-    that the operating system records. `events` is the argument of --events. If neither reference
-    cycles nor cycles can be counted, `perf` raises Unavailable; `auto` continues without them, and
-    hello has the reason. Raises ValueError for unknown events."""
+    """Opens the `perf` or the `auto` source: perf events, MSRs that are only read, and times and
+    states that the operating system records. `events` is the argument of --events. If neither
+    reference cycles nor cycles can be counted, `perf` raises Unavailable; `auto` continues without
+    them, and hello has the reason. Raises ValueError for unknown events."""
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
     from perfprobe.perf import chosen, cores

@@ -399,7 +399,7 @@ WRITING_CALLS = re.compile(
     r"|^os\.(replace|remove|open)$|^shutil\.(copy|move)|\bopen$|FileIO$"
 )
 WRITING_WORDS = re.compile(WRITING_CALLS.pattern.replace("$", r"\(").replace("^", ""))
-"""The same as in the source, so that most files need not be parsed."""
+"""Pattern of these words in source text. Files without a match need not be parsed."""
 READING = re.compile(r"O_RDONLY|O_PATH|_DIRECTORY|_INODE|os\.devnull|_NO_?FOLLOW")
 WRITERS = {
     "base/files.py": "what all others call",

@@ -37,10 +37,11 @@ BATCH = 5
 """Messages between two refreshes: samples of 0.1 s in an interval of 0.5 s."""
 KEYS = [(), ("w",), ("5",), ("n",), ("6",),
         ("n", "w"), ("5", "down"), ("5", "enter"), ("n", "n"), ("N", "N"), ("n", "5")]  # fmt: skip
-"""What a person tries, in this order."""
+"""Keys that a user tries, in this order."""
 GOALS = {"running": 0, "just over": 1, "a minute ago": 2}
 RUNNING_S, OVER_S, MINUTE_S = 5.0, 4.0, 60.0
-"""Seconds after the start, and two times after the end, at which the screen is read."""
+"""Times at which the screen is read, in s: one after the start and two after the end of an
+incident."""
 MAX_START_ERROR_S = 1.6
 MAX_DISTANCE = 3
 """Maximum number of lines between the start of an incident and its other facts."""

@@ -82,7 +82,7 @@ class FakeKernel:
 
     def regs(self) -> dict[int, dict[int, tuple[int, int]]]:
         """All registers that were ever written, by CPU: the value before the first write, and the
-        present value."""
+        current value."""
         cpus = self.ask("regs")["cpus"]
         return {
             int(cpu): {int(reg, 16): (v["initial"], v["now"]) for reg, v in regs.items()}
@@ -90,7 +90,7 @@ class FakeKernel:
         }
 
     def changed(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """The registers whose present value differs from that before the first write."""
+        """The registers whose current value differs from that before the first write."""
         found = {
             cpu: {reg: pair for reg, pair in regs.items() if pair[0] != pair[1]}
             for cpu, regs in self.regs().items()

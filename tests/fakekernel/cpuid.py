@@ -11,7 +11,7 @@ Regs = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Place:
-    """The position of an LP, and the size of its package."""
+    """The position of an LP, and the numbers of cores and threads of its package."""
 
     package: int
     core: int

@@ -66,7 +66,7 @@ def mount(path: Path) -> int:
 
 
 def unmount(path: Path) -> None:
-    """Unmounts at once, even if files are open."""
+    """Unmounts immediately, even if files are open."""
     _checked(_libc.umount2(os.fsencode(path), MNT_DETACH), path)
 
 

@@ -33,7 +33,7 @@ class Bench:
         return self.read(cpu, reg) - before
 
     def lane(self, core: int, name: str, us: int = 130_000, lp: int = 0) -> npt.NDArray[Any]:
-        """Returns modes, ipc or hz in each of the last `us` microseconds."""
+        """Returns the modes, the IPC or the clock in each of the last `us` microseconds."""
         plan = self.machine.plans[core]
         index = (np.arange(us) + (self.ns // 1000 - us)) % 100_000
         if name == "hz":

@@ -94,7 +94,7 @@ class Counter:
         self.write(t, (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000)
 
     def settle(self, t: int) -> None:
-        """Adds the count up to now."""
+        """Adds the events since the last call to the count."""
         if self.source is not None:
             now = self.source(t)
             total = self.value + now - self.mark

@@ -36,7 +36,7 @@ from roots import TESTS
 
 PACKAGES = ("perftop", "perfprobe")
 FAKE_KERNEL = ("fakekernel.fuse", "fakekernel.machine", "fakekernel.tree")
-"""What its server imports; the path of tests is in PYTHONPATH."""
+"""The module with its server; PYTHONPATH contains the directory of tests."""
 PROGRAMS = (*PACKAGES, "fakekernel.server")
 SYS_CLONE, CLONE_PARENT = 56, 0x8000
 """Number of the system call on x86-64, and its flag that makes the new process a child of the

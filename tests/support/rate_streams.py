@@ -25,7 +25,7 @@ Rate = float | Sequence[float]
 
 
 def spans(episodes: Sequence[Episode]) -> list[tuple[float, float | None]]:
-    """Returns start and end of episodes in samples; the end is None while the episode runs."""
+    """Returns the start and the end of each episode, in samples; the end is None while it runs."""
     return [(e.start_ns / S, None if e.end_ns is None else e.end_ns / S) for e in episodes]
 
 

@@ -33,7 +33,7 @@ class RunningExporter:
         self.kind, self.where, self.series = result[1], result[2].decode(), int(result[3])
 
     def get(self, path: str = "/metrics", accept: str = "*/*") -> tuple[int, str, bytes]:
-        """Returns status, content type and body."""
+        """Returns the status, the content type and the body."""
         address = "localhost" if self.kind == b"unix:" else self.where.partition("/")[0]
         connection = http.client.HTTPConnection(address, timeout=MAX_WAIT_S)
         if self.kind == b"unix:":

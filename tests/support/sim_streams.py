@@ -48,7 +48,7 @@ def poll_all(source: SimSource) -> Iterator[Timed]:
 def run(
     spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, list[Frame], list[Note]]:
-    """Returns hello, frames and notes of `seconds` simulated seconds."""
+    """Returns the hello, the frames and the notes of `seconds` simulated seconds."""
     hello, result = messages_lasting(spec, seconds, sample_ns, **asked)
     frames = [message for message in result if isinstance(message, Frame)]
     return hello, frames, [message for message in result if isinstance(message, Note)]

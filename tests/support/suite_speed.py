@@ -17,7 +17,7 @@ gc.disable()  # the collected tests are a million objects, which live to the end
 
 MEMORY = "/dev/shm"  # noqa: S108
 MIN_ROOM_BYTES = 4 << 30
-"""Free memory that temporary files need: those of a whole run take some 100 MB."""
+"""Free memory that temporary files need: those of a whole run take about 100 MB."""
 
 
 def keep_temporary_files_in_memory() -> None:

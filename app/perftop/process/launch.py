@@ -162,7 +162,7 @@ class Probe:
         self._send_order(b"batch %d\n" % batch_ns)
 
     def request_echo(self, number: int) -> None:
-        """Asks the probe to send a note with this number at once."""
+        """Asks the probe to send a note with this number immediately."""
         self._send_order(b"echo %d\n" % number)
 
     def read_to_end(self) -> bytes:
@@ -379,7 +379,7 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
 
 
 # --- Probes of remote machines: the ssh command, and why it may fail. Compression reduces frames to
-# a third, for some 3 ms of CPU time a second at 256 CPUs. ssh never asks for a password or about a
+# a third, for about 3 ms of CPU time a second at 256 CPUs. ssh never asks for a password or about a
 # host key, because the screen uses the terminal. It ends after three unanswered tests of the
 # connection, one every SSH_ALIVE_S seconds.
 

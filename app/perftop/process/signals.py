@@ -142,8 +142,8 @@ def on_signal(
     numbers: Iterable[int], handler: Callable[[Any], None],
     on_arrival: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """When a signal arrives, calls `on_arrival` at once, and then `handler(number)` in the running
-    loop. After the loop has closed, only `on_arrival` is called."""
+    """When a signal arrives, calls `on_arrival` immediately, and then `handler(number)` in the
+    running loop. After the loop has closed, only `on_arrival` is called."""
     import asyncio  # imported late, so that the probe starts earlier
 
     loop = asyncio.get_running_loop()

@@ -57,9 +57,9 @@ class Writer:
     """Writes a recording. After it has raised Failed it writes nothing more; earlier messages are
     safe.
 
-    Each message is written at once in its form on the wire, so a sudden end loses at most the last
-    one. When a block is complete, its messages are packed and replace these bytes. This takes far
-    less CPU time than packing each message on arrival."""
+    Each message is written immediately in its form on the wire, so a sudden end loses at most the
+    last one. When a block is complete, its messages are packed and replace these bytes. This takes
+    far less CPU time than packing each message on arrival."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None

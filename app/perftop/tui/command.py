@@ -147,7 +147,7 @@ class CommandSource(LiveSource):
     @property
     def _may_read_late(self) -> bool:
         """Whether samples may be read late, which saves CPU time: while the command runs, and after
-        it has been measured completely. At its start and end, samples are needed at once."""
+        it has been measured completely. At its start and end, samples are needed without delay."""
         measurement = self.measurement
         return measurement is not None and (measurement.running or bool(measurement.summary))
 

@@ -132,8 +132,8 @@ class FleetPage(PageWidget, can_focus=True):
         return [*fleet_page_lines(state), (key_runs, "calm")]
 
     def _ordered_machines(self, state: FleetState) -> list[Machine]:
-        """Returns the machines in display order, which is updated every SORT_PERIOD_S, and at once
-        if the sort key, the filter or the set of answering machines has changed."""
+        """Returns the machines in display order, which is updated every SORT_PERIOD_S, and
+        immediately if the sort key, the filter or the set of answering machines has changed."""
         rows = state.fleet.rows(state.choice, state.now)
         basis = state.choice, frozenset((machine.name, machine.is_answering) for machine in rows)
         if basis != self._order_inputs or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:

@@ -291,7 +291,7 @@ def stream_command(
     args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
 ) -> list[str]:
     """Returns the command line of a probe that streams, or the address of a served stream. With a
-    command, the probe writes each sample at once, because samples start the command and end its
+    command, the probe writes each sample immediately, because samples start the command and end its
     measurement."""
     if (address := getattr(args, "attach", None)) is not None:
         from perftop.process import launch

@@ -40,7 +40,7 @@ INDENT = 12
 MAX_SAME_DIFFERENCE = 0.001
 MAX_CHAIN_DEVIATION = 0.01
 """Maximum relative difference between the clock from counted cycles and the clock from the chain
-(of dependent instructions of known latency). The latter is off by some 0.1 %, because only the
+(of dependent instructions of known latency). The latter is off by about 0.1 %, because only the
 minimum cost of a time stamp is subtracted."""
 
 

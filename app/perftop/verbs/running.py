@@ -78,7 +78,8 @@ async def _run_one(
     caught_signals: Sequence[int],
 ) -> None:  # fmt: skip
     """Runs one consumer as a task, which is added to `tasks` so that it can be cancelled.
-    `caught_signals`: signals that have arrived; if any, the task is cancelled at once."""
+    `caught_signals`: signals that have arrived; if there are any, the task is cancelled
+    immediately."""
 
     command_window = consumer.command_window
     try:

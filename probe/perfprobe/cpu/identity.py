@@ -1,4 +1,4 @@
-"""Names of the machine below `root`, of its kernel, CPU model and hypervisor."""
+"""Reads the names of the host, its kernel, CPU model and hypervisor, below `root`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read_identity(root: Path = Path("/")) -> Identity:
 
 
 def machine_names(root: Path = Path("/")) -> dict[str, str | None]:
-    """Returns the names with which the JSON output of several commands begins."""
+    """Returns the names at the beginning of the JSON output of several commands."""
     return {
         "host": hostname(root),
         "model": read_identity(root).name or None,

@@ -79,7 +79,7 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class LimitRegister:
-    """The MSR with the limit reasons of a package. Bit i is the present state of `bit_names[i]`.
+    """The MSR with the limit reasons of a package. Bit i is the current state of `bit_names[i]`.
     Bit i+16 is its sticky log, which perfprobe never clears."""
 
     msr: int

@@ -24,7 +24,8 @@ _MAX_CAPACITY_RATIO = 0.9
 
 
 def read_cpus(root: Path = Path("/")) -> list[Cpu]:
-    """Returns a row for each present CPU, ascending; none if the files below `root` name no CPU."""
+    """Returns a row for each CPU that is present, ascending; none if the files below `root` name no
+    CPU."""
     base = f"{root}/{files.CPU_DIRECTORY}"
     lists = (files.read_cpu_list(f"{base}/{name}") for name in ("present", "possible", "online"))
     present = (

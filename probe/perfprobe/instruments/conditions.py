@@ -28,11 +28,11 @@ class ConditionItem:
     what: str
     state: Readiness
     now: str
-    """The present state, in words."""
+    """The current state, in words."""
     effect: str | None = None
     change: str | None = None
     value: str = ""
-    """The present state as a word that `doctor --check` compares; '' if unknown."""
+    """The current state as a word that `doctor --check` compares; '' if unknown."""
 
 
 def hypervisor_item(root: Path) -> ConditionItem:

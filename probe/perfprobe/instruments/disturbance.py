@@ -102,8 +102,8 @@ def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int])
 def changes_during(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> dict[str, float | None]:
-    """Returns idle and stolen seconds, interrupts and context switches of a CPU between two
-    readings, and the summed idle seconds of `siblings`, the core's other CPUs; None if unknown."""
+    """Returns a CPU's idle and stolen seconds, interrupts and context switches between two
+    readings, and the total idle seconds of `siblings`, the core's other CPUs; None if unknown."""
     idle = [
         seconds_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS) for sibling in siblings
     ]

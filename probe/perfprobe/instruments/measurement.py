@@ -114,7 +114,7 @@ def histogram(counts: Counts, step: float | None = None) -> Histogram:
 # --- clock step -----------------------------------------------------------------------------------
 
 MIN_DISTINCT = 4
-"""Minimum number of distinct differences from which a clock's step is found; fewer differences are
+"""Minimum number of distinct differences needed to find a clock's step; fewer differences are
 multiples of many numbers."""
 MAX_DIFFERENCES = 500
 MIN_FRACTIONAL_STEP = 3.0
@@ -277,8 +277,8 @@ def weighted_mean(rounds: Sequence[tuple[int, float]]) -> float:
 
 def standard_error(rounds: Sequence[tuple[int, float]]) -> float | None:
     """Returns the error of the weighted mean, from the differences between rounds, so that it
-    includes changes of clock and load; None for one round. `rounds` are pairs of number of samples
-    and mean, assumed to be independent."""
+    includes changes of the clock and the load; None for one round. `rounds` are pairs of number of
+    samples and mean, assumed to be independent."""
     if len(rounds) < 2:
         return None
     mean = weighted_mean(rounds)

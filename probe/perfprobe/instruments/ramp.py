@@ -37,12 +37,12 @@ STEP_CYCLES = 3
 """Cycles of a multiplication on most cores, from which the length of a piece is computed."""
 PIECE_S = 5e-6
 """Length of a piece in s at the TSC's rate; real clocks are 0.3 to 2 times as fast. The shortest
-known halt for a change of clock takes 6 us."""
+known halt for a change of the clock takes 6 us."""
 GROWTH, MAX_PIECES_S = 100, 1e-3
 """Upper bounds of a chunk's length: the time so far divided by GROWTH, and MAX_PIECES_S in s."""
 MAX_STAMP_SHARE = 0.05
 """Maximum share of a piece's time for a stamp and a read of the cycle counter, because it is
-subtracted only roughly. RDPMC takes some 40 ns, ten times as long if a hypervisor emulates it."""
+subtracted only roughly. RDPMC takes about 40 ns, ten times as long if a hypervisor emulates it."""
 MAX_UNCOUNTED_SHARE = 1e-3
 """Maximum share of a run for which the kernel may have switched the cycle counter off; the measured
 clock would be too low by that share."""
@@ -50,7 +50,7 @@ COUNTER_TAKEN = Trouble(
     "the kernel gave the counter to other programs while it was needed", "stop the other tool"
 )
 STAMP_KEYS = ("begin", "end", "longest_at")
-"""Keys of a chunk's TSC stamps, in ticks since the first; COUNT_KEYS are the other values."""
+"""Keys of a chunk's TSC stamps, in ticks since the first stamp. COUNT_KEYS are its other values."""
 COUNT_KEYS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
 UNCOUNTED: dict[str, None] = {"cycles": None, "longest_cycles": None}
 _MAX_CLOCK_RATIO = 8

@@ -155,7 +155,7 @@ PASSES = 5
 WARM_UP_S = 0.01
 """Time in s for which a method runs before it is measured, so that the core reaches its clock."""
 LIMITS = RepeatLimits(max_s=0.03, max_samples=1_000_000, max_round_s=0.004, min_s=0.012)
-"""Limits of a method in one pass; all methods and passes then take some 2 s. `min_s` is three
+"""Limits of a method in one pass; all methods and passes then take about 2 s. `min_s` is three
 ticks of a 250 Hz timer."""
 
 

@@ -141,7 +141,7 @@ def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
 
 
 def measure(requested_cpu: int | None) -> dict[str, Any]:
-    """Returns the JSON output of `timers`, after measuring for some 2 s. Raises ValueError for a
+    """Returns the JSON output of `timers`, after measuring for about 2 s. Raises ValueError for a
     CPU that does not exist, and Unavailable for a CPU that cannot be measured."""
     start = time.monotonic()
     rows = topology.read_cpus()

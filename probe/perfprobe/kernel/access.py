@@ -19,7 +19,7 @@ from perfprobe.errors import check_result
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """The machine's first PID namespace, as /proc/PID/ns/pid names it."""
-MAX_MOUNTS_BYTES = 1 << 20  # maximum size of mountinfo in bytes: some thousand mounts
+MAX_MOUNTS_BYTES = 1 << 20  # maximum size of mountinfo in bytes: a few thousand mounts
 MAX_STATUS_BYTES = 1 << 14
 """Maximum size of /proc/self/status in bytes; it lists the user's groups and allowed CPUs."""
 

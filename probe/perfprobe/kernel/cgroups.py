@@ -155,7 +155,7 @@ def _unescape(text: str) -> str:
 # the group are stopped (throttled) until the next period. The quotas of its ancestors also apply.
 
 MAX_GROUPS = 128
-"""Maximum number of groups whose quotas are read in a scan; each takes some 15 us."""
+"""Maximum number of groups whose quotas are read in a scan; each takes about 15 us."""
 MAX_DEPTH = 16
 """Maximum number of groups, from a process's own outwards, whose quotas are read."""
 REREAD_SCANS = 5
@@ -181,7 +181,7 @@ class Quotas:
 
     def record(self, pids: Iterable[int]) -> dict[str, dict[str, object]]:
         """Returns the usage of the quotas that apply to these processes, and last applied to others
-        that may have ended, as a frame's record "quotas"; empty if none applies."""
+        that may have ended, as a frame's "quotas" record; empty if none applies."""
         last_groups = self._recorded_groups
         usages, self._recorded_groups = self.read_usages(pids)
         for group in chain.from_iterable(last_groups.values()):
@@ -190,7 +190,7 @@ class Quotas:
         return {"groups": {**usages}, "pids": {**self._recorded_groups}} if usages else {}
 
     def record_again(self) -> dict[str, dict[str, object]]:
-        """Returns the last record's groups with their present counts, even if their processes have
+        """Returns the last record's groups with their current counts, even if their processes have
         ended; empty if there are none."""
         names = dict.fromkeys(chain.from_iterable(self._recorded_groups.values()))
         usages = {name: usage for name in names if (usage := self._usage(name))}

@@ -148,7 +148,7 @@ def _costly_mitigations(root: Path) -> str:
 
 
 def _deepest_idle_state(root: Path) -> str:
-    """Returns name and exit latency of the enabled idle state that takes longest to leave."""
+    """Returns the name and exit latency of the enabled idle state that takes longest to leave."""
     latencies = [(read_number(f"{path}/latency") or 0, read_word(f"{path}/name"))
                  for path in idle_state_paths(root, 0)
                  if not read_number(f"{path}/disable")]  # fmt: skip
@@ -185,7 +185,7 @@ class KernelLog:
             os.lseek(self._fd, 0, os.SEEK_END)
 
     def record(self) -> list[list[str | int]]:
-        """Returns kind, name and number of the messages since the last call."""
+        """Returns the kind, name and number of the messages since the last call."""
         counts: dict[tuple[str, str], int] = {}
         for _ in range(MAX_MESSAGES if self._fd >= 0 else 0):
             try:

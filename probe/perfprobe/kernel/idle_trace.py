@@ -54,7 +54,7 @@ class IdleTrace:
     def __init__(self, core_map: Mapping[int, tuple[int, int]], *, learn: bool = True) -> None:
         """`core_map` has, by CPU, the number of its core (any numbering) and its LP, 0 or 1. A CPU
         of a core that does not have exactly two threads must be LP 0 of a core of its own. With
-        `learn`, the states of all CPUs are made known at once.
+        `learn`, the states of all CPUs become known immediately.
 
         Raises OSError with the reason, and with the verifier's log, if there is one, as a note.
         """

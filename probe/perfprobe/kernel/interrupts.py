@@ -15,7 +15,7 @@ from perfprobe.cpu import files
 from perfprobe.kernel.task_files import TICK_NS
 
 MIN_INTERRUPT_SHARE = 0.03
-"""Minimum share of a CPU's time in interrupts and softirqs from which they are recorded."""
+"""A CPU's interrupts and softirqs are recorded if they use at least this share of its time."""
 MAX_LINES = 4
 """Maximum number of interrupts, and of kinds of softirqs, recorded for a CPU."""
 COLUMN_WIDTH = 11
@@ -45,7 +45,7 @@ class Interrupts:
         its time in interrupts and softirqs."""
 
     def record(self) -> dict[str, Any]:
-        """Returns the frame's record "interrupts" for the time since the last call; empty at the
+        """Returns the "interrupts" record of a frame for the time since the last call; empty at the
         first call, and if no CPU spent MIN_INTERRUPT_SHARE of that time in them."""
         last_ticks, before_ns = self._last_ticks, self._read_ns
         text = self._stat.read(MAX_STAT_BYTES)

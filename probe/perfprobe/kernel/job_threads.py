@@ -51,11 +51,11 @@ from perfprobe.wire import Missing
 MAX_THREADS = 256
 """Maximum number of threads that are read; further threads are only counted."""
 READ_INTERVAL_NS = 3_125_000
-"""Minimum time in ns between the reads of two threads. A read takes some 20 us, so reads cost at
+"""Minimum time in ns between the reads of two threads. A read takes about 20 us, so reads cost at
 most 0.6 % of a CPU. Each of 32 threads is read every 100 ms, each of MAX_THREADS once a second."""
 MAX_PARENTS, MAX_NEW_CHILDREN = 8, 16
-"""Maximum number of processes whose children are searched for between two scans, each in some
-15 us; and of children that are then added, each in some 100 us."""
+"""Maximum number of processes whose children are searched for between two scans, which takes about
+15 us for each; and of children that are then added, about 100 us for each."""
 FROZEN_NS = 1_000_000_000
 """Time in ns between two checks whether a thread's control group is frozen."""
 MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
@@ -67,7 +67,7 @@ Processes = Iterable[tuple[str, TaskStat]]
 
 class WatchedJob:
     """The watched job, as given with --watch (`text`), and its threads. `second` is another job,
-    which is scanned and closed together with this one and has the record "command". Raises
+    which is scanned and closed together with this one and has its own record, "command". Raises
     ValueError for text that cannot be a name, and Unavailable for a PID that does not exist."""
 
     def __init__(
@@ -155,8 +155,8 @@ class WatchedJob:
 
     @property
     def thread_has_ended(self) -> bool:
-        """Whether a thread was found to have ended when the last record was made, or by a scan
-        before it."""
+        """Whether a thread was found to have ended, when the last record was made or by a scan
+        before that."""
         second = self._second
         return self._thread_has_ended or (second is not None and second.thread_has_ended)
 

@@ -1,9 +1,8 @@
 """Reports how long tasks were stalled for lack of memory, and how much memory the kernel reclaimed,
 from /proc and the files of control groups.
 
-The time for which at least one task was stalled is the kernel's memory pressure (PSI). The files of
-control groups are read only while that time of the whole machine increases.
-"""
+The kernel's memory pressure (PSI) is the time for which at least one task was stalled. The files of
+control groups are read only while the pressure of the whole machine increases."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ VMSTAT_KEYS = (
 )  # fmt: skip
 """Keys of /proc/vmstat whose increases are recorded."""
 MIN_STALL_US = 2_000
-"""Minimum stall time in us since the last scan from which the files of control groups are read."""
+"""Stall time in us since the last scan at which the files of control groups start to be read."""
 MAX_GROUPS = 32
 MAX_STAT_BYTES = 1 << 14
 _COUNT = re.compile(rf"^({'|'.join(VMSTAT_KEYS)}) (\d{{1,18}})$", re.MULTILINE | re.ASCII)
@@ -42,9 +41,9 @@ class MemoryStalls:
         """By control group: limit, hits, pages and stall time at the last read."""
 
     def record(self, watched: Iterable[int], pids: Iterable[int] = ()) -> dict[str, Any]:
-        """Returns the frame's record "memory" for the time since the last call; empty if no count
-        increased. The control groups of watched processes are always read, those of `pids` only if
-        tasks were stalled for MIN_STALL_US."""
+        """Returns the "memory" record of a frame for the time since the last call; empty if no
+        count increased. The control groups of watched processes are always read, those of `pids`
+        only if tasks were stalled for MIN_STALL_US."""
         text = self._vmstat.read(MAX_STAT_BYTES)
         last = self._last_counts
         self._last_counts = {key: int(n) for key, n in _COUNT.findall(text)}

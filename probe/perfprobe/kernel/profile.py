@@ -27,9 +27,10 @@ from perfprobe.cpu import files
 from perfprobe.errors import check_result
 
 MIN_KERNEL_SHARE = 0.15
-"""Minimum share of time in the kernel, without interrupts, from which a CPU is sampled."""
+"""A CPU is sampled if it spends at least this share of its time in the kernel, without
+interrupts."""
 MAX_CPUS = 16
-"""Maximum number of CPUs that are sampled at once: those that spend most time in the kernel."""
+"""Maximum number of CPUs sampled at the same time: those that spend the most time in the kernel."""
 MIN_PERIOD_NS, PERIOD_PER_CPU_NS = 4_000_037, 1_000_003
 """Minimum time in ns between two samples of a CPU, and the additional time for each sampled CPU, so
 that all CPUs have at most 1000 samples a second. Primes do not stay in step with a timer."""
@@ -176,9 +177,9 @@ class KernelProfile:
         self._is_refused = False
 
     def record(self, kernel_shares: Mapping[int, float], now_ns: int) -> dict[str, Any]:
-        """Returns the frame's record "kernel" for the time since the last call; empty if no CPU was
-        sampled. `kernel_shares` has, by CPU, the share of time in the kernel; it decides which CPUs
-        are sampled until the next call."""
+        """Returns the "kernel" record of a frame for the time since the last call; empty if no CPU
+        was sampled. `kernel_shares` has, by CPU, the share of time in the kernel; it decides which
+        CPUs are sampled until the next call."""
         counts = Counter[tuple[str, str, int]]()
         for samples in self._samples.values():
             for (pid, stack), count in Counter(parse_samples(samples.read_records())).items():

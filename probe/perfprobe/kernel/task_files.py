@@ -184,7 +184,7 @@ def parse_times(schedstat: bytes) -> tuple[int, int] | None:
 
 
 def parse_switches(status: bytes) -> tuple[int | None, int | None]:
-    """Returns voluntary and involuntary context switches from a status file, usually its last two
+    """Returns the voluntary and involuntary context switches in a status file, usually its last two
     lines; None if they are missing."""
     _, separator, counts_text = status.rpartition(b"\nvoluntary_ctxt_switches:")
     voluntary, _, forced = counts_text.partition(b"\nnonvoluntary_ctxt_switches:")
@@ -199,7 +199,7 @@ def parse_switches(status: bytes) -> tuple[int | None, int | None]:
 MAX_COMMAND = 200
 RESEND_NS = 60_000_000_000
 """Time in ns after which a process's details, which may be lost or change, are sent again."""
-MAX_DETAILS = 32  # maximum number of processes with details in one record; each takes some 0.1 ms
+MAX_DETAILS = 32  # maximum number of processes with details in one record; each takes about 0.1 ms
 
 ProcessId = tuple[int, int, str]
 """PID, start ticks and name of a process; another program has another name."""
@@ -222,8 +222,8 @@ class SentDetails:
 
 
 def process_details(pid: int) -> dict[str, str | int]:
-    """Returns user, command line, number of threads and affinity of a process, without unknown
-    ones. Kernel threads have no command line."""
+    """Returns a process's user, command line, number of threads and affinity, as far as they are
+    known. Kernel threads have no command line."""
     import psutil
 
     troubles = (psutil.Error, OSError, ValueError, LookupError)
@@ -254,8 +254,8 @@ def _user_name(uid: int) -> str:
 
 def control_group_of(text: str) -> str:
     """Returns the control group of a process, from the text of its /proc/PID/cgroup; '' for the
-    root group. Of several hierarchies, the last line with a group below the root counts; the
-    unified hierarchy is the last line."""
+    root group. If there are several hierarchies, the last line with a group below the root is used;
+    the unified hierarchy is in the last line."""
     paths = [line.split(":", 2)[-1] for line in text.splitlines()]
     return next((path[-MAX_COMMAND:] for path in reversed(paths) if path != "/"), "")
 

@@ -66,11 +66,11 @@ watched processes have new children or have moved to another control group; and 
 between two checks. It is a fifth of the time since that scan, because a process usually joins a
 group at its start, and stops by the group's quota are missed until the next check."""
 MAX_CHECKED = 8
-"""Maximum number of watched processes in such a check, which takes some 15 us for each."""
+"""Maximum number of watched processes in such a check, which takes about 15 us for each."""
 POWER_MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
 """Names of programs that may lower limits of power and clock while the machine runs."""
 MAX_WAITS = 64
-"""Maximum number of tasks, the busiest, whose waits are reported; each takes some 20 us."""
+"""Maximum number of tasks, the busiest, whose waits are reported; each takes about 20 us."""
 
 
 @dataclass(slots=True, eq=False)
@@ -194,7 +194,7 @@ class TaskScanner:
         """Times in ns of the next check of watched processes' control groups, and of the end of
         these checks (0 before a watched process is found)."""
         self._joined_quotas: dict[str, Any] = {}
-        """The record "quotas", made just after a watched process joined another control group: the
+        """The "quotas" record made just after a watched process joined another control group: the
         baseline of the job's throttling."""
 
     def due_s(self) -> float:

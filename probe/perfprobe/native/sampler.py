@@ -214,7 +214,7 @@ class Sampler:
 
     def drain(self, force: bool = False) -> DrainedRound | None:
         """Copies the next round into the frame if all lanes have pushed it, or if the wait for late
-        lanes is over; with `force`, at once. Returns None if the round is not complete."""
+        lanes is over; with `force`, immediately. Returns None if the round is not complete."""
         sampler = self._open()
         now_ns = time.monotonic_ns()
         self._skip(now_ns)
@@ -255,7 +255,7 @@ class Sampler:
         return self._start_ns + round_ * self._period_ns
 
     def _skip(self, now_ns: int) -> None:
-        """Skips to the present round if the rings are full after a stall of the main thread: a full
+        """Skips to the current round if the rings are full after a stall of the main thread: a full
         ring accepts no newer rounds."""
         current = (now_ns - self._start_ns) // self._period_ns
         if current - self.next_round >= self._ring_rounds:

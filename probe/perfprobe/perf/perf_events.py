@@ -172,7 +172,7 @@ that needs a general counter, because no other tool shows it."""
 SPIN_NS = 2_000_000
 """Duration in ns of a trial that checks whether events count."""
 FIT_NS = 100_000
-"""Duration in ns of a trial of a pinned group, which is on the counters at once or never."""
+"""Duration in ns of a trial of a pinned group, which is on the counters immediately or never."""
 MAX_TRIALS = 3
 """Number of trials; implausible counts in all of them are a failure."""
 MAY_NOT_ADVANCE = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})

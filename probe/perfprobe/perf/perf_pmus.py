@@ -173,7 +173,7 @@ def open_core_event(
 
 
 def no_counters_trouble(root: Path) -> Trouble:
-    """Returns why the source `os` has no counters of cores."""
+    """Returns why the `os` source has no counters of cores."""
     if core_pmus(root):
         return Trouble("the os source does not read the core's counters", "--source perf")
     return access.no_pmu_trouble(root)

@@ -23,7 +23,7 @@ from perfprobe.polled.polling import ReadPace, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 # --- AMD HSMP -------------------------------------------------------------------------------------
-# The firmware takes some 10 us to 1 ms to answer a message.
+# The firmware takes 10 us to 1 ms to answer a message.
 
 # From Linux's arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message, packed to 4 bytes, and the
 # ioctl request _IOWR(0xF8, 0, struct hsmp_message).
@@ -402,7 +402,8 @@ class LimitStatus:
                     )
 
     def _parse_lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
-        """Yields package and names of bits of each line; a die is in the package of its CPUs."""
+        """Yields the package of each line and the names of its bits; a die is in the package of its
+        CPUs."""
         lines = [line.split() for line in text.splitlines() if line.strip()]
         numbers = [match for words in lines if (match := _CPU.fullmatch(words[0]))]
         first = next((self._package.get(int(number[1])) for number in numbers), None)

@@ -1,4 +1,4 @@
-"""Blocks that the main thread reads, once a batch, because any CPU can read them."""
+"""Blocks of a frame that the main thread reads once per batch, because any CPU can read them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Counts in /proc. The block "stat": times of each CPU (user, system, idle …) in /proc/stat, which
-an unpinned thread reads in each sample for all CPUs. The block "machine": perfprobe's own CPU time,
-whether turbo is off, pressure (PSI), load averages, interrupts and context switches."""
+"""Counters in /proc. The "stat" block has the times of each CPU (user, system, idle …) in
+/proc/stat, which an unpinned thread reads in each sample for all CPUs. The "machine" block has
+perfprobe's own CPU time, whether turbo is off, pressure (PSI), load averages, interrupts and
+context switches."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def proc_mount_remedy(root: Path) -> str | None:
 
 
 class ProcStat:
-    """The block "stat". The row of an offline CPU, which has no line, has no valid column."""
+    """The "stat" block. An offline CPU has no line in /proc/stat, so no column of its row is
+    valid."""
 
     def __init__(self, root: Path, cpus: Sequence[int]) -> None:
         self._cpus = cpus
@@ -102,7 +104,7 @@ Parse = Callable[[str], list[int | None]]
 
 
 class MachineCounts:
-    """The block "machine", which has one row."""
+    """The "machine" block, which has one row."""
 
     rows = 1
 
@@ -164,14 +166,16 @@ def parse_pressure(text: str) -> list[int | None]:
 
 
 def parse_loads(text: str) -> list[int | None]:
-    """Returns the load averages in /proc/loadavg (`0.20 0.18 0.12 1/80 11206`), in hundredths."""
+    """Returns the load averages in the text of /proc/loadavg (`0.20 0.18 0.12 1/80 11206`), in
+    hundredths."""
     if (match := _LOADS.match(text)) is None:
         return [None] * len(LOAD_MINUTES)
     return [int(n.replace(".", "")) for n in match.groups()]
 
 
 def parse_totals(text: str) -> list[int | None]:
-    """Returns the first number of the lines TOTAL_KEYS in /proc/stat, whose end may be cut."""
+    """Returns the first number of each TOTAL_KEYS line in the text of /proc/stat, whose end may be
+    cut off."""
     lines = "\n" + text.rpartition("\n")[0]
     rests = [lines.rpartition(f"\n{name} ")[2] for name in TOTAL_KEYS]
     return [files.parse_natural(rest.partition("\n")[0].partition(" ")[0]) for rest in rests]
@@ -182,6 +186,6 @@ def parse_number(text: str) -> list[int | None]:
 
 
 def parse_is_off(text: str) -> list[int | None]:
-    """Returns 1 if the file has 0 (cpufreq's boost is off), else 0."""
+    """Returns 1 if the file contains 0 (cpufreq's boost is off), else 0."""
     on = files.parse_natural(text)
     return [None if on is None else int(on == 0)]

@@ -67,7 +67,7 @@ class GroupSum:
 
 
 class Resctrl:
-    """The block "l3", and the record of groups."""
+    """The "l3" block, and the record of groups."""
 
     def __init__(
         self, root: Path, rows: Sequence[Cpu], clock: Callable[[], float] = time.monotonic
@@ -78,7 +78,7 @@ class Resctrl:
         """Limits reads, because each interrupts a CPU of the L3."""
         self.rows = len(rows)
         self._totals: dict[tuple[str, int], int | str | None] = {}
-        """By group and L3: values of TRAFFIC_FILE that were read for the present frame."""
+        """By group and L3: values of TRAFFIC_FILE that were read for the current frame."""
         self._row_by_l3: dict[int, int] = {}
         """By L3: its row in the block, which is that of its first online CPU."""
         for number, row in enumerate(rows):

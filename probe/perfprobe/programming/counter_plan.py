@@ -91,8 +91,8 @@ Changes = dict[int, Change]
 
 def make_plan(uarch: Uarch, *, any_thread: bool) -> CounterPlan | None:
     """Returns how to program a CPU's counters; None if nothing can be counted. `any_thread`:
-    whether the AnyThread bit works, by CPUID. Of too few general counters, the SMT event gets the
-    first, then kernel cycles, kernel instructions and SMIs."""
+    whether the AnyThread bit works, by CPUID. If there are too few general counters, the SMT event
+    gets the first, then come kernel cycles, kernel instructions and SMIs."""
     bank, budget, events = uarch.counter_registers, uarch.budget, uarch.events
     if bank is None or budget is None:
         return None
@@ -191,7 +191,7 @@ def register_evidence(registers: Registers) -> str:
 
 
 def planned_changes(plan: CounterPlan, values: Mapping[int, int]) -> Changes:
-    """Returns the register changes that the plan needs, given the present values, in the order of
+    """Returns the register changes that the plan needs, given the current values, in the order of
     writing: selects before the bits that enable them."""
     wanted = dict(plan.select_values)
     if plan.fixed_control:
@@ -237,7 +237,7 @@ def restore(registers: Registers, changes: Changes) -> Iterator[tuple[int, MsrEr
 
 
 def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> dict[int, int]:
-    """Returns the values to restore, by register; `present_values` has the present values. If
+    """Returns the values to restore, by register; `present_values` has the current values. If
     another program has taken a counter meanwhile, its registers and enabling bits stay
     unchanged."""
     taken_bits = _taken_bits(changes, present_values)

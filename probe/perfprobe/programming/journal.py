@@ -2,10 +2,9 @@
 killed, its next start restores them from the journal.
 
 The file is on disk before the first register is written, in a directory to which no other user may
-write. Its content is checked nevertheless: it must be from this boot and this machine, and have
-only registers that perftop programs, with possible values. Whether the process that wrote it still
-runs is read from /proc.
-"""
+write. Its content is checked before use: it must be from this boot and this machine, and have only
+registers that perftop programs, with possible values. Whether the process that wrote it still runs
+is read from /proc."""
 
 from __future__ import annotations
 

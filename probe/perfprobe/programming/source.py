@@ -1,4 +1,4 @@
-"""The source `msr`: counters that perftop programs itself through /dev/cpu/N/msr, and a check that
+"""The `msr` source: counters that perftop programs itself through /dev/cpu/N/msr, and a check that
 they stay programmed.
 
 The control registers are read back at least once a second. If another program has changed one, its
@@ -103,7 +103,7 @@ def open_msr(
     method: str | None = None,
     watch: WatchedJob | None = None,
 ) -> MsrSource:
-    """Opens the source `msr`. Raises Unavailable if another program counts or nothing can be read,
+    """Opens the `msr` source. Raises Unavailable if another program counts or nothing can be read,
     and ValueError for a bad list of CPUs."""
     rows, selected = read_rows(root, cpus)
     cpus_to_read = with_siblings(selected, rows)
@@ -288,7 +288,8 @@ class RegisterCheck:
 
 
 class MsrSource:
-    """The source `msr`: a machine with programmed counters, and the check that they stay so."""
+    """The `msr` source: a machine with programmed counters, and the check that they stay
+    programmed."""
 
     def __init__(
         self, source: Machine, parts: Sequence[Part], notes: Sequence[str], tsc_hz: Rate | None

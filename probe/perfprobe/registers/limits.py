@@ -1,6 +1,6 @@
-"""The MSRs that are read of a CPU, a core and a package: clocks, idle states and limits; and tables
-of turbo ratios. Of status registers only the present state is read, not the sticky bits, which the
-kernel clears."""
+"""The MSRs that are read for a CPU, a core and a package: clocks, idle states and limits; and
+tables of turbo ratios. Only the current state of status registers is read, not their sticky bits,
+which the kernel clears."""
 
 from __future__ import annotations
 

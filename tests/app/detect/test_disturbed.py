@@ -150,7 +150,8 @@ TAKEN_DOUBTS = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 
 
 def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Episode]]:
-    """Returns running and ended episodes. Clean samples are appended to end all episodes."""
+    """Returns the running and the ended episodes. Clean samples are appended to end all
+    episodes."""
     detector, ended = RunningEpisodes(), []
     suspects = SuspectCounters(SampleReader(synth.hello()), detector)
     for seq, result in enumerate((*samples, *[{}] * max(3, 1_000_000_000 // every_ns))):
@@ -159,7 +160,7 @@ def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Epi
 
 
 def times_in_samples(episode: Episode) -> tuple[list[int], int, int | None]:
-    """Returns CPUs, start and end; times in samples."""
+    """Returns the CPUs, the start and the end; times are in samples."""
     return episode.cpus, episode.start_ns // S, episode.end_ns and episode.end_ns // S
 
 
@@ -179,7 +180,8 @@ def test_a_failed_read_is_not_a_takeover() -> None:
 
 
 def test_each_cpu_may_show_a_takeover_in_a_different_sample() -> None:
-    """Some CPUs show it only at times: the episode lasts until no CPU has shown it for a second."""
+    """Some CPUs show it only now and then: the episode lasts until no CPU has shown it for a
+    second."""
     results = [{cpu % 48: TAKEN_DOUBTS} for cpu in range(0, 96 * 5, 5)]
     _, (one,) = play({}, *results)
     assert times_in_samples(one) == (sorted({cpu % 48 for cpu in range(0, 96 * 5, 5)}), 1, 97)

@@ -1,4 +1,4 @@
-"""The start and end of episodes of shares and losses, sample by sample."""
+"""When episodes of shares and of losses start and end, sample by sample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = [[0, 3], [1, 4], [2, 5]]
 
 
 class SteppedShares(SteppedDetector):
-    """A detector of shares at three positions, two of which are in one group."""
+    """Detects shares at three positions, two of which are in one group."""
 
     def __init__(self, *, min_samples: int = 1, pause: int = 0) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ def test_a_smaller_loss_or_a_short_pause_does_not_end_an_episode() -> None:
 
 
 def test_single_ticks_are_not_a_loss() -> None:
-    """A tick of 10 ms in each second sample is 5 %, which is below the start threshold."""
+    """A tick of 10 ms in every second sample is 5 %, which is below the start threshold."""
     steps = SteppedLosses(min_share=0.03)
     for _ in range(100):
         steps.step(0.1, weight=0.1)

@@ -182,7 +182,7 @@ def test_a_sign_explains_at_most_the_whole_loss() -> None:
 
 
 def test_short_samples_are_evaluated_together() -> None:
-    """Samples take 10 ms, and each third one has a packet."""
+    """Samples take 10 ms, and every third one has a packet."""
     ns = S // 10
     machine = busy_stream().advance(10, ns=ns)
     for _ in range(20):

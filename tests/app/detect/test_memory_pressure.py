@@ -1,4 +1,4 @@
-"""Losses to programs that saturate memory bandwidth, and similar patterns of other causes."""
+"""Losses to programs that saturate memory bandwidth, and similar patterns with other causes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Play:
         self.machine.loads |= {int(cpu[1:]): does for cpu, does in cpus.items()}
 
     def run(self, samples: int, *, frames_per_record: int = 10, **records: Any) -> None:
-        """Plays samples. Each tenth frame has records, as a probe sends them."""
+        """Plays samples. Every tenth frame has records, as from a probe."""
         seqs = range(self.seq, self.seq + samples)
         records_of = {seq: {} if seq % frames_per_record else records for seq in seqs}
         session_of(self.session, [self.machine.frame(s, records=r) for s, r in records_of.items()])

@@ -40,8 +40,8 @@ class RecordStream:
         last_records: dict[str, Any],
         make_frame_records: Callable[[], dict[str, Any]] = dict[str, Any],
     ) -> None:
-        """Plays a second. `make_frame_records` makes the records of each frame; the last frame also
-        has `last_records`."""
+        """Plays one second. `make_frame_records` makes the records of each frame; the last frame
+        also has `last_records`."""
         frames = []
         for _ in range(PER_S):
             self.seq += 1
@@ -279,7 +279,7 @@ AT_LIMIT = {
 
 
 def episodes(*memory: object) -> tuple[Session, list[Episode]]:
-    """Returns the episodes of a stream with this record of memory each second, while process 4000
+    """Returns the episodes of a stream with this record of memory every second, while process 4000
     runs on CPU 1."""
     stream = RecordStream()
     for record in memory:

@@ -381,7 +381,7 @@ def with_raised_limit(hello: wire.Hello, message: Any, factor: float) -> Any:
 @pytest.mark.parametrize("noise", [nightly_case(0.002), 0.02])
 def test_a_noisy_clock_must_drop_by_more_than_its_noise(noise: float) -> None:
     """In each of 8 rounds the clock is steady for 15 s, then 6 % lower for 5 s. With noise of 2 %,
-    a clock is 5 % low by chance some 200 times an hour."""
+    a clock is 5 % low by chance about 200 times an hour."""
     rng, machine = np.random.default_rng(3), CoreClocks(cores=2)
     for depth in ([0.0] * 150 + [0.06] * 50) * 8:
         machine.advance((depth + rng.normal(0, noise, 2)).tolist())

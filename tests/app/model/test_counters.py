@@ -243,7 +243,7 @@ def test_a_block_without_counters_is_valid() -> None:
 
 @pytest.mark.parametrize("sizes", [[7], [2, 3, 2], [3, 3, 1]])
 def test_a_batch_of_incomplete_frames_equals_single_frames(sizes: list[int]) -> None:
-    """One block is in each third frame only, and one value sometimes cannot be read."""
+    """One block is only in every third frame, and one value sometimes cannot be read."""
     stat = [synth.counter("ticks", "1", bits=64)]
     greeting = synth.hello([synth.CYCLES], cores=2, threads=1, stat=stat)
     frames = []

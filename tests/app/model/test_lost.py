@@ -185,7 +185,7 @@ def test_carried_ticks_are_neither_lost_nor_counted_twice(
 
 
 def test_a_tick_in_a_short_sample_counts_fully() -> None:
-    """In 60 samples of 10 ms, the CPU wants 42 of each 60 ms; the hypervisor takes 10 ms of them,
+    """In 60 samples of 10 ms, the CPU wants 42 of every 60 ms; the hypervisor takes 10 ms of them,
     in one tick."""
     wanted = np.array([[0.007]] * 60)
     stolen = np.array([[0.010 if sample % 6 == 5 else 0.0] for sample in range(60)])

@@ -70,7 +70,7 @@ def test_traffic_matches_the_simulation_and_its_share_refers_to_the_highest_so_f
 
 
 def memory_frames(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Frame]]:
-    """A package with two controllers for each direction; one row of values each 0.1 s."""
+    """A package with two controllers for each direction; one row of values every 0.1 s."""
     counters = [
         wire.Counter(key, key, "B", "made", scale=64, columns=2, parts=["imc 0", "imc 1"])
         for key in TRAFFIC_KEYS

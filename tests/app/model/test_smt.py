@@ -20,7 +20,7 @@ from perftop.model.smt import exact_states, state_bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-TICK = 84  # TSC ticks a crystal tick: the quantum of the reference clock
+TICK = 84  # TSC ticks per crystal tick: the resolution of the reference clock
 
 shares = st.lists(st.integers(min_value=0, max_value=1000), min_size=4, max_size=4).filter(sum)
 

@@ -1,4 +1,4 @@
-"""What `why` reports of waits for a CPU, of stopped threads and of CPU quotas."""
+"""Reports of `why` about waits for a CPU, stopped threads and CPU quotas."""
 
 from __future__ import annotations
 

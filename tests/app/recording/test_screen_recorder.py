@@ -296,7 +296,7 @@ async def test_marks_have_names(working_directory: Path) -> None:
 
 
 async def test_a_mark_has_the_time_that_is_shown() -> None:
-    """This also holds for an earlier time, and if typing the name takes long."""
+    """The time may be an earlier one, and typing the name may take long."""
 
     async with running_app(Machine()) as run:
         await run.intervals(10)

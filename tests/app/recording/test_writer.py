@@ -243,7 +243,7 @@ def test_a_killed_recording_is_readable_up_to_its_last_complete_message(tmp_path
 
 
 def test_a_recording_ends_when_its_probe_ends(tmp_path: Path) -> None:
-    """The reason of the probe's end is the last message."""
+    """The last message is the reason why the probe ended."""
     path = tmp_path / "a"
     with recording(path) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()

@@ -72,7 +72,7 @@ def frames(*times_ms: float) -> Iterator[wire.Frame]:
     ({"interval_ns": 200 * MS, "duration_ns": 300 * MS}, [200, 100], 3),
 ])  # fmt: skip
 def test_intervals_end_on_time(options: dict[str, Any], intervals: list[int], last: int) -> None:
-    """Samples of 100 ms; each second one is 1 us early and still counts as on time."""
+    """Samples of 100 ms; every second one is 1 us early and still counts as on time."""
     log = Log(**options)
     over = log.process([HELLO, *frames(50, 149.999, 250, 349.999, 450, 549.999)])
     assert [int(x.split()[1]) for x in log.lines if x.startswith("interval")] == intervals

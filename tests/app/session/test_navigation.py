@@ -25,7 +25,7 @@ SessionAndInterval = tuple[Session, Interval]
 
 @pytest.fixture
 def live_session() -> SessionAndInterval:
-    """A machine of 5 s, shown at its end; episodes from 1 to 4 s."""
+    """A session of 5 s, shown at its end, with episodes from 1 to 4 s."""
     session, interval = session_of_core(Machine(cores=2, ceiling_hz=3.0e9))
     session.ended.extend([episode(20, 32, 1), episode(10, 11, 0), episode(30, 30, 3)])
     session.detector.running.append(episode(48, None, 0))

@@ -53,7 +53,7 @@ def test_metrics_are_computed_from_counters() -> None:
             "instructions": [seq * TICKS * 3 // 10],
             "kernel_cycles": [seq * TICKS * 3 // 50],
             "kernel_instructions": [seq * TICKS * 3 // 200],
-            "idle_s": [seq * 50_000],  # the CPU is busy for half of each 0.1 s
+            "idle_s": [seq * 50_000],  # the CPU is busy for half of every 0.1 s
             "stat_idle_s": [seq * 5],
             "stat_iowait_s": [seq // 2],
             "stat_steal_s": [seq // 2],

@@ -80,8 +80,8 @@ def test_the_share_of_waiting_is_of_the_time_whose_waits_are_known() -> None:
 
 
 def times_in_states(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
-    """A thread that is read each 100 ms, in one of these states each time; `ran` and `waited` are
-    shares of the time that ends in R."""
+    """A thread that is read every 100 ms, each time in one of these states. `ran` and `waited` are
+    shares of the time that ends in state R."""
     job, times = WatchedJob(str(ROOT)), RunTimes([0, 1])
     run_ns = wait_ns = 0
     for at, letter in enumerate(letters):

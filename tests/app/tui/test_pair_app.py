@@ -158,7 +158,7 @@ def read(path: Path) -> Track:
 
 @pytest.fixture(scope="module")
 def runs() -> tuple[Track, Track]:
-    """The same job, alone and beside a backup for which it waits."""
+    """Two recordings of one job: alone, and beside a backup that it waits for."""
     return read(SHIPPED / "good-run.perftop"), read(SHIPPED / "bad-run.perftop")
 
 

@@ -64,7 +64,7 @@ def differing_line(app: ScriptedApp) -> str:
 @cache
 def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
     """Returns the number of calls of Python and C functions while the screen shows a new interval
-    of this many samples. The median is used, since the first intervals fill caches, and each tenth
+    of this many samples. The median is used, since the first intervals fill caches, and every tenth
     sample has task records."""
     feed = messages(cpus, samples + 13, scenario)
 

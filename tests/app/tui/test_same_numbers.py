@@ -48,7 +48,7 @@ _MAXIMUM = {"invol %": ("involuntary", 100), "steal %": ("steal", 100)}
 
 
 class DrawnTable:
-    """Lines of a view, and the columns named in its title line."""
+    """The lines of a view, and the columns that its title line names."""
 
     def __init__(self, lines: list[str], title: str) -> None:
         at = next(i for i, line in enumerate(lines) if title in line)
@@ -89,7 +89,7 @@ def overview_errors(lines: list[str], message: Line) -> Iterator[str]:
 def expected_values(
     table: DrawnTable, values_by_title: list[Line]
 ) -> Iterator[tuple[str, list[float | None], float]]:
-    """Titles of a row, with the values that are right there."""
+    """The correct values of a row, by title."""
     for thread, row in enumerate(values_by_title):
         for title, (key, factor) in _PER_CPU.items():
             if table.has(title.format(thread)):

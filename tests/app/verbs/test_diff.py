@@ -247,7 +247,7 @@ def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A mark each second; those of B are during the drop."""
+    """A mark every second; those of B are during the drop."""
     a = exports.marked_recording(tmp_path / "a", DROP, 70, {i + 1.95: "step" for i in range(5)})
     b = exports.marked_recording(tmp_path / "b", DROP, 120, {i + 8.15: "step" for i in range(4)})
     assert diff_status(a, b, "--by", "mark", "--json") == 0

@@ -29,7 +29,7 @@ MS = 1_000_000
 
 
 def test_slightly_early_samples_end_their_interval() -> None:
-    """Intervals of 200 ms, two of them, and samples of 100 ms: each second one is 1 us early."""
+    """Two intervals of 200 ms with samples of 100 ms, every second one of which is 1 us early."""
     hello = synth.hello([synth.REF])
     times = [50 * MS, 150 * MS, 250 * MS - 1000, 350 * MS, 450 * MS - 1000]
 

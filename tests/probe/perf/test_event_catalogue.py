@@ -25,7 +25,7 @@ OFFCORE = "cpu/event=0xb7,umask=0x1,offcore_rsp=0x3fbfc00001/"
 
 
 def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
-    """Returns type, config and config1 by PMU."""
+    """Returns the type, config and config1 of the event, by PMU."""
     result = Catalogue(root).find(parse_groups(text)[0][0])
     return {pmu: (e.type, e.config, e.config1) for pmu, e in result.events.items()}
 

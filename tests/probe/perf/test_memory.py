@@ -56,7 +56,7 @@ def memory_part(root: Path, kernel: fakeperf.Kernel) -> Part:
 
 
 def codes(kernel: fakeperf.Kernel, group: fakeperf.Group) -> list[tuple[int, int]]:
-    """Returns type and config of each event of a group."""
+    """Returns the type and the config of each event in a group."""
     return [(e.type, e.config) for e, *_ in (kernel.opened[fd] for fd in group.fds)]
 
 

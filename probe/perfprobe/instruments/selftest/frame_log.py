@@ -207,7 +207,7 @@ class FrameLog:
         self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
     ) -> float:
         """Returns the share of the time for which the counter's perf group was counting; 1 for a
-        counter that is not of a perf group."""
+        counter that is not in a perf group."""
         times = [self.counters.get(key) for key in GROUP_TIME_KEYS]
         own = [time for time in times if time is not None and time.block == column.block]
         if not column.counter.origin.startswith("perf") or len(own) < len(times):

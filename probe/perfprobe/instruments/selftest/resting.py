@@ -33,8 +33,8 @@ CHECKS = (*CPU_CHECKS, *TRACED_CHECKS.values(), *TICK_CHECKS.values())
 
 @dataclass(frozen=True, slots=True)
 class PatternTicks:
-    """TSC ticks of the time between two reads (`total`), of the first and the second pattern's work
-    in it, and of the time in which both worked."""
+    """TSC ticks between two reads: of the whole time (`total`), of the time in which the first or
+    the second pattern worked, and of the time in which both worked."""
 
     total: int
     first: int
@@ -50,7 +50,8 @@ class PatternTicks:
 def pattern_ticks(
     first: Sequence[WorkSpan], second: Sequence[WorkSpan], advance: CounterAdvance
 ) -> PatternTicks:
-    """Returns the times of work of two patterns between the reads of `advance`."""
+    """Returns how long each of two patterns worked, and both together, between the reads of
+    `advance`."""
     on0, on1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
     pairs = product(first, second)
     both = sum(max(0, min(a.end, b.end) - max(a.begin, b.begin)) for a, b in pairs)

@@ -35,7 +35,8 @@ class Outcome:
     expected: float
     measured: float
     scale: float
-    """The value to which errors are relative: the expected value; the whole span if it is 0."""
+    """The value to which errors are relative: the expected value or, if that is 0, the whole
+    span."""
     max_loss: float = 0.0
     """Upper bound of the loss that other tasks or the hypervisor may have caused."""
     max_gain: float = 0.0

@@ -103,7 +103,7 @@ def _thousandth(row: Row) -> Callable[[Ints], Any]:
 
 
 def stat_columns() -> list[SimCounter]:
-    """Returns the counters of the block "stat"; interrupts have a fixed share of kernel time."""
+    """Returns the counters of the "stat" block; interrupts have a fixed share of kernel time."""
 
     def ticks(ns: Ints) -> Ints:
         return ns // STAT_NS
@@ -208,7 +208,8 @@ class CounterTable:
 # Each event is a fixed share of the CPUs' work, so that its true count over any span is known.
 
 FREE_COUNTERS = 3
-"""Number of a core's counters that are free for chosen events; more events take turns."""
+"""Number of a core's counters that are free for chosen events; if there are more events, they take
+turns."""
 _KERNEL = {Row.CYCLES: Row.KERNEL_CYCLES, Row.INSTRUCTIONS: Row.KERNEL_INSTRUCTIONS}
 
 

@@ -108,7 +108,7 @@ def demo(script: Script) -> None:
 
 
 def _start_job(script: Script, calm: Stage, cpus: list[int]) -> Stage:
-    """Adds a job's start (clocks rise for some 60 ms) and run; returns the stage of the run."""
+    """Adds a job's start (clocks rise for about 60 ms) and run; returns the stage of the run."""
     goal = copy.deepcopy(calm)
     goal.run(cpus, LAMMPS)
     script.add_climb(goal, [cpu for cpu in cpus if not calm.tasks[cpu]])

@@ -307,7 +307,7 @@ class SimSource:
             is_same = [a == b for a, b in zip(names, last_names, strict=True)]
             base = np.where(is_same[: self._machine.cpus], base, self._last)
         span_ns = time_ns - since_ns
-        if since_ns and span_ns < TASK_SCAN_NS:  # the first record is sent at once
+        if since_ns and span_ns < TASK_SCAN_NS:  # the first record is sent immediately
             self._last_scan = since_ns, stage, base
             return {}
         self._last_scan = time_ns, stage, totals

@@ -94,7 +94,7 @@ class SimTasks:
 
 
 def _wait_entry(share: float, sleeps: float) -> list[float]:
-    """Returns the entry of a task in the record "waits": its share of waiting, and its context
+    """Returns the entry of a task in the "waits" record: its share of waiting, and its context
     switches per second, by sleeps and by losing the CPU to another task."""
     return [round(share, 4), round(sleeps + share * 1e9 / SLICE_NS, 1)]
 

@@ -31,7 +31,7 @@ PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 )
-"""The Accept header of Prometheus in Debian 12."""
+"""The Accept header that Prometheus sends in Debian 12."""
 
 
 @asynccontextmanager

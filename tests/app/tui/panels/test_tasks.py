@@ -158,7 +158,7 @@ def test_tasks_of_one_owner_can_be_grouped() -> None:
 
 
 def test_running_totals_are_the_seconds_since_the_start() -> None:
-    """Samples are 100 ms apart, and tasks are reported with each tenth one."""
+    """Samples are 100 ms apart, and every tenth one has a report of tasks."""
     machine = guest()
     session = Session(machine.hello)
     session.track_losses()

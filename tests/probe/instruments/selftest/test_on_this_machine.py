@@ -15,7 +15,7 @@ from perfprobe.opening import open_os
 
 
 def assert_no_counter_is_wrong(answer: dict[str, Any]) -> None:
-    """Whatever else runs on this machine."""
+    """No verdict is `unusable`, whatever else runs on this machine."""
     assert answer["wrong"] == [], answer
     verdicts = {(c["counter"], c["what"]): c["verdict"] for c in answer["checks"]}
     assert set(verdicts.values()) <= {*verdict.VERDICT_RANK, "not there"}
