@@ -86,6 +86,8 @@ class Session:
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
+        self._known_log = self.log
+        """The log with the causes of losses. For a past span, it is that of the whole session."""
         self._detection = Detection(self.reader, self.detector, kinds, is_shown=history is not None)
         self.neighbours, self.ramps = self._detection.neighbours, self._detection.ramps
         self.quotas = self._detection.quotas.quotas
@@ -439,10 +441,10 @@ class Session:
         episodes known now; None if history lacks the samples."""
         session = Session(self.hello, summarises=False)
         session.track_losses(self.run_times.job.root)
+        session._known_log = self.log  # losses are attributed while the samples are added
         deque(session.play_parts(self.past.frames(start_ns, end_ns)), maxlen=0)
         if session.frames < 2:
             return None
-        session.log = self.log
         return replace(session.totals(), start_ns=max(start_ns, self.past.begin_ns or 0))
 
     def lost_time(self) -> LossSums:
@@ -494,7 +496,7 @@ class Session:
         return self.log.marks
 
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
-        return self.log.in_range(since_ns, until_ns)
+        return self._known_log.in_range(since_ns, until_ns)
 
     @property
     def until_ns(self) -> int:

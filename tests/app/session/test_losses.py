@@ -18,6 +18,7 @@ from sim_truth import PLAYED_S, SMALL, found_episodes
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS
+from perftop.session.history import History
 from perftop.session.losses import (
     MAX_UNSETTLED,
     UNEXPLAINED,
@@ -232,6 +233,21 @@ def test_sums_since_a_moment_are_those_of_a_later_start(spec: str, watch: str | 
     assert difference.span.delta.skew_ns >= later.span.delta.skew_ns
     for name, table in later.span.delta.tables.items():
         np.testing.assert_allclose(difference.span.delta.tables[name].increments, table.increments)
+
+
+def test_a_long_past_span_has_the_causes_that_the_session_knows() -> None:
+    """The span starts in the middle of an episode, and most of its samples are settled before its
+    end. A session that starts there learns of the episode too late."""
+    hello, messages = sim_streams.messages_lasting(f"neighbour,{SMALL}", 37.0, SAMPLE_NS)
+    middle = next(i for i, m in enumerate(messages) if m.time_ns >= hello.raw_ns + 12 * 10**9)
+    session = Session(hello, History(hello))
+    session.track_losses()
+    earlier = session_of(session, messages[:middle]).totals().copy()
+    live = session_of(session, messages[middle:]).totals().minus(earlier).losses
+    past = session.totals_between(earlier.end_ns, session.now_ns)
+    assert past is not None
+    assert live.share(("neighbour", "sibling")) > 0.02
+    assert past.losses.shares() == pytest.approx(live.shares(), abs=0.005)
 
 
 @pytest.mark.parametrize(("spec", "watch"), STREAMS)
