@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.worker import Worker
 
 from perftop.base.errors import Failed
 from perftop.base.text import duration, safe_text, supports_unicode
@@ -269,7 +270,9 @@ class FleetScreen(DirectScreen):
         machine = self.page.state.selected_machine
         if machine is not None and machine.open_arguments:
             arguments = verb or machine.open_arguments[0], *machine.open_arguments[1:]
-            self.run_worker(self._run_perftop(arguments), group="open", exclusive=True)
+            # A coroutine would be left over if the worker were replaced before it starts.
+            work = partial(self._run_perftop, arguments)
+            _: Worker[None] = self.run_worker(work, group="open", exclusive=True)
 
     async def _run_perftop(self, arguments: Sequence[str]) -> None:
         await self._opener(arguments)

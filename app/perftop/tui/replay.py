@@ -316,7 +316,8 @@ class ReplaySource(StreamSource):
         is_done = last_playback is playback and last_since_ns <= since_ns
         if not is_done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:
             self._extended_playback = playback, since_ns
-            self.app.run_worker(self._read_past(playback, since_ns), group="deepen", exclusive=True)
+            read = partial(self._read_past, playback, since_ns)
+            _: Worker[None] = self.app.run_worker(read, group="deepen", exclusive=True)
 
     async def _read_past(self, playback: Playback, since_ns: int) -> None:
         search = Seeker(self._recording, self._episodes, self.clock, lambda _: None)

@@ -240,6 +240,22 @@ async def test_enter_opens_the_selected_machine() -> None:
         assert started_commands == [("live", "--host", name), ("why", "--host", name)]
 
 
+async def test_a_machine_that_is_opened_twice_at_once_is_opened_once() -> None:
+    started_commands: list[Sequence[str]] = []
+
+    async def opener(arguments: Sequence[str]) -> None:
+        started_commands.append(arguments)
+
+    source = FleetSource(fleets.Made(fleets.small(), "over ssh"), opener=opener)
+    app = PerfTopApp(source)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await pilot.pause()
+        for _ in range(2):
+            await app.screen.run_action("screen.open")
+        await pilot.pause()
+        assert len(started_commands) == 1
+
+
 async def test_names_and_reasons_from_outside_do_not_control_the_terminal() -> None:
     hostile_machine = Machine("evil\x1b[2J\u202e")
     hostile_machine.fall_silent(fleets.NOW, "\x1b]0;x\x07\n\u200b", nan)
