@@ -60,9 +60,9 @@ def open_source(options: argparse.Namespace) -> Source:
 def _raise_descriptor_limit() -> None:
     """Raises this process's limit of open files to the hard limit: each CPU needs up to a dozen
     descriptors and each watched thread three, but the default limit is 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def _open_watch(options: argparse.Namespace) -> WatchedJob | None:
@@ -157,6 +157,6 @@ def open_perf(
     source_name = "os" if why_not is not None else "perf"
     info = SourceInfo(source_name, cores.smt_methods(keys), rates, survey.turbo, aliases)
     parts += [*registers, *os_parts(root, rows)]
-    lacking = survey.missing + no_slots
+    all_missing = survey.missing + no_slots
     extra += slots
-    return Machine(root, sample_ns, rows, selected, parts, lacking, info, watch, extra)
+    return Machine(root, sample_ns, rows, selected, parts, all_missing, info, watch, extra)

@@ -126,12 +126,12 @@ def _matching_cpus(
 ) -> list[Cpu]:
     matches = [row for row in rows if id_of(row) == wanted_id]
     if not matches:
-        idents = {value for row in rows if (value := id_of(row)) is not None}
-        if not idents:
+        ids = {value for row in rows if (value := id_of(row)) is not None}
+        if not ids:
             raise UsageError(
                 f"{noun} {wanted_id}: the kernel does not report {noun}s{scope_text} here"
             )
-        raise UsageError(_no_match_text(f"{noun} {wanted_id}{scope_text}", format(idents)))
+        raise UsageError(_no_match_text(f"{noun} {wanted_id}{scope_text}", format(ids)))
     return matches
 
 

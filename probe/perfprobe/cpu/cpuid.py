@@ -151,10 +151,10 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
         and has_feature(leaves, "hypervisor") is False
     ):
         fixed = ASSUMED_FIXED_COUNTERS
-    gp, fixed = _counter_numbers_in_leaf_23(leaves) or (eax >> 8 & 0xFF, fixed)
+    general, fixed = _counter_numbers_in_leaf_23(leaves) or (eax >> 8 & 0xFF, fixed)
     pmu = Perfmon(
         version,
-        gp,
+        general,
         eax >> 16 & 0xFF,
         fixed,
         edx >> 5 & 0xFF if fixed else 0,

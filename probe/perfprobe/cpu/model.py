@@ -45,8 +45,8 @@ def find_uarch(
     row_type = None if core_type is None else "P" if core_type == "P" else "E"
     if row_type is None and is_bare_metal and cpuid.has_feature(leaves, "hybrid") is False:
         row_type = "P"
-    announced = cpuid.has_feature(leaves, "amd-perfmon-v2")
-    v2 = announced if announced or is_bare_metal else None
+    has_perfmon_v2 = cpuid.has_feature(leaves, "amd-perfmon-v2")
+    v2 = has_perfmon_v2 if has_perfmon_v2 or is_bare_metal else None
     for row in MODEL_ROWS:
         if row.uarch.vendor == vendor and row.family == family and model in row.models:
             has_stepping = row.steppings is None or stepping is None or stepping in row.steppings
@@ -111,8 +111,8 @@ def _unknown_uarch(vendor: str, family: int | None, model: int | None, leaves: L
 def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     is_amd, budget, pmu = row.vendor in AMD, row.budget, cpuid.perfmon(leaves)
     if is_amd:
-        gp = cpuid.amd_counter_count(leaves)
-        budget = replace(budget, general_count=gp) if budget and gp else budget
+        count = cpuid.amd_counter_count(leaves)
+        budget = replace(budget, general_count=count) if budget and count else budget
     elif pmu is not None:
         microcode_mask = 1 << cpuid.TSX_COUNTER if cpuid.lends_counter_to_tsx(leaves) else 0
         budget = CounterBudget(

@@ -76,10 +76,10 @@ def _why_unknown(root: Path) -> str:
 
 
 def turbo_item(root: Path) -> ConditionItem:
-    on = clues.is_turbo_on(root)
-    if on is None:
+    is_on = clues.is_turbo_on(root)
+    if is_on is None:
         return ConditionItem("turbo", "unknown", _why_unknown(root))
-    if not on:
+    if not is_on:
         state_text = "off: only heat and power limits lower the clock"
         return ConditionItem("turbo", "ready", state_text, value="off")
     by_hand = f"echo 0 | sudo tee /{CPU_DIRECTORY}/cpufreq/boost"

@@ -47,8 +47,8 @@ def describe_spread(counts: Counts) -> Spread:
     variance = math.fsum(n * (value - mean) ** 2 for value, n in trimmed) / sum(
         n for _, n in trimmed
     )
-    far = sum(n for value, n in ordered if value > DISTURBED_FACTOR * median) / total
-    return Spread(total, ordered[0][0], median, mean, math.sqrt(variance), _mean(ordered), far)
+    share = sum(n for value, n in ordered if value > DISTURBED_FACTOR * median) / total
+    return Spread(total, ordered[0][0], median, mean, math.sqrt(variance), _mean(ordered), share)
 
 
 def trimmed_mean(values: Iterable[int]) -> float:
@@ -144,12 +144,12 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
     multiples of that step; otherwise None."""
     low, high = (distinct[0] - 1) / parts, (distinct[0] + 1) / parts
     for difference in distinct[1:]:
-        fewest = math.floor((difference - 1) / high) + 1
-        max_parts = math.ceil((difference + 1) / low) - 1 if low > 0 else fewest + 1
-        if fewest == max_parts:  # otherwise the number of steps would be ambiguous
-            low = max(low, (difference - 1) / fewest)
-            high = min(high, (difference + 1) / fewest)
-        if fewest > max_parts or low >= high:
+        min_parts = math.floor((difference - 1) / high) + 1
+        max_parts = math.ceil((difference + 1) / low) - 1 if low > 0 else min_parts + 1
+        if min_parts == max_parts:  # otherwise the number of steps would be ambiguous
+            low = max(low, (difference - 1) / min_parts)
+            high = min(high, (difference + 1) / min_parts)
+        if min_parts > max_parts or low >= high:
             return None
     middle = (low + high) / 2
     is_step = middle >= MIN_FRACTIONAL_STEP and _is_multiple_of(distinct, middle, high - middle)
@@ -159,15 +159,15 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
 def _is_multiple_of(distinct: list[int], step: float, error: float) -> bool:
     """Returns whether the differences are multiples of `step`, which is known with this error.
     Differences whose error exceeds half a step do not count; MIN_DISTINCT others must agree."""
-    agreeing = 0
+    agreement_count = 0
     for difference in distinct:
         multiple = round(difference / step)
         tolerance = 1 + multiple * error
         if tolerance < step / 2:
-            agreeing += 1
+            agreement_count += 1
             if abs(difference - multiple * step) >= tolerance:
                 return False
-    return agreeing >= MIN_DISTINCT
+    return agreement_count >= MIN_DISTINCT
 
 
 # --- repetition -----------------------------------------------------------------------------------

@@ -251,14 +251,14 @@ def _measure(run: MethodRun) -> None:
 
     def measure(size: int) -> float:
         run_samples(size)
-        took: Any = ffi.unpack(ticks, size)
-        run.sample_ticks.update(took)
+        ticks_by_sample: Any = ffi.unpack(ticks, size)
+        run.sample_ticks.update(ticks_by_sample)
         if run.method.value_unit == "ns":
             answers: Any = ffi.unpack(values, size)
             run.clock_steps.update(map(sub, answers[1:], answers))
-        return trimmed_mean(took)
+        return trimmed_mean(ticks_by_sample)
 
-    warm = time.monotonic() + WARM_UP_S
-    while time.monotonic() < warm:
+    warm_s = time.monotonic() + WARM_UP_S
+    while time.monotonic() < warm_s:
         run_samples(LIMITS.first_round_samples)
     run.pass_means.append(repeat_until_stable(measure, EPSILON, LIMITS))

@@ -264,7 +264,7 @@ def _step_report(run: MethodRun, stamp: bool, measurement: Measurement) -> dict[
         return {"step_ns": _round_scaled(ns), "step_from": "the TSC's"}
     if run.method.value_unit != "ns":
         return {"step_from": "a count: it has no time of its own"}
-    seen = common_step(run.clock_steps)
-    if seen is not None:
-        return {"step_ns": seen, "step_from": "its answers"}
+    found_step = common_step(run.clock_steps)
+    if found_step is not None:
+        return {"step_ns": found_step, "step_from": "its answers"}
     return {"step_ns": time.clock_getres(run.method.clock_id) * 1e9, "step_from": "clock_getres"}

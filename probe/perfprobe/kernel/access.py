@@ -99,11 +99,11 @@ def perf_open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
 def _permission_trouble(errno_value: int, root: Path) -> Trouble:
     """Returns why perf_event_open is forbidden. The kernel's own check fails with EACCES, a
     container's seccomp filter with EPERM."""
-    filtered = is_seccomp_filtered(root)
+    is_filtered = is_seccomp_filtered(root)
     refused = perf_trouble(root)
-    if refused is not None and not (filtered and errno_value == errno.EPERM):
+    if refused is not None and not (is_filtered and errno_value == errno.EPERM):
         return refused
-    if filtered:
+    if is_filtered:
         return Trouble(
             "perf_event_open is refused, it seems by the container's seccomp filter",
             "run outside the container, or allow perf_event_open and add CAP_PERFMON",
@@ -116,8 +116,8 @@ def root_remedy(root: Path, *capabilities: str) -> str:
     if identity.is_in_user_namespace(root):
         return "start perftop outside this user namespace, as root"
     if os.geteuid() == 0:
-        lacking = " and ".join(capabilities)
-        return f"give root {lacking} here, or start perftop outside the container"
+        names = " and ".join(capabilities)
+        return f"give root {names} here, or start perftop outside the container"
     return "perftop --sudo"
 
 

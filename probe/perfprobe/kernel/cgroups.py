@@ -225,14 +225,14 @@ class Quotas:
             for group in enclosing:
                 if group not in usage_by_group and len(usage_by_group) < MAX_GROUPS:
                     usage_by_group[group] = self._usage(group)
-            limited = {
+            limited_groups = {
                 group: usage
                 for group in enclosing
                 if (usage := usage_by_group.get(group)) is not None
             }
-            if limited:
-                usages |= limited
-                groups[str(pid)] = [*limited]
+            if limited_groups:
+                usages |= limited_groups
+                groups[str(pid)] = [*limited_groups]
         if len(self._groups) > MAX_GROUPS * MAX_DEPTH:
             known_groups = sorted(self._groups.items(), key=lambda pair: pair[1][0])
             self._groups = dict(known_groups[-MAX_GROUPS * MAX_DEPTH :])

@@ -62,8 +62,8 @@ def read_settings(root: Path) -> dict[str, str]:
     for name, file in POLICY_FILES.items():
         values = {_read_value(f"{directory}/policy{n}/{file}") for n in policies}
         values_by_name[name] = ", ".join(sorted(values - {""}))
-    if (on := is_turbo_on(root)) is not None:
-        values_by_name["turbo"] = "on" if on else "off"
+    if (is_on := is_turbo_on(root)) is not None:
+        values_by_name["turbo"] = "on" if is_on else "off"
     values_by_name |= {"vulnerable_to": _vulnerabilities(root), "memory": _memory_setting(root)}
     values_by_name["bandwidth_caps"] = _bandwidth_caps(root)
     values_by_name["costly_mitigations"] = _costly_mitigations(root)

@@ -164,16 +164,16 @@ def _is_permitted() -> bool:
 def _forbidden_reason() -> str:
     if _is_permitted():
         is_filtered = access.is_seccomp_filtered(ROOT)
-        refuser = "the container's seccomp filter" if is_filtered else "a security module"
-        return f"bpf is refused, it seems by {refuser}"
+        refused_by = "the container's seccomp filter" if is_filtered else "a security module"
+        return f"bpf is refused, it seems by {refused_by}"
     try:
         limit = (
             f" (kernel.unprivileged_bpf_disabled={UNPRIVILEGED_BPF_DISABLED.read_text().strip()})"
         )
     except OSError:
         limit = ""
-    who = "outside this user namespace" if identity.is_in_user_namespace() else f"or root{limit}"
-    return f"needs CAP_BPF and CAP_PERFMON, {who}"
+    user = "outside this user namespace" if identity.is_in_user_namespace() else f"or root{limit}"
+    return f"needs CAP_BPF and CAP_PERFMON, {user}"
 
 
 def trouble_text(errno_value: int, call: str) -> str:

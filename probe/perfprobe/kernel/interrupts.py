@@ -69,8 +69,8 @@ class Interrupts:
             return {}
         names = [self._largest_rises(name, busy) for name in ("interrupts", "softirqs")]
         return {
-            str(cpu): [worked, irq, softirq, names[0].get(cpu, []), names[1].get(cpu, [])]
-            for cpu, (worked, _, irq, softirq, _) in busy.items()
+            str(cpu): [tasks_share, irq, softirq, names[0].get(cpu, []), names[1].get(cpu, [])]
+            for cpu, (tasks_share, _, irq, softirq, _) in busy.items()
         }
 
     def close(self) -> None:

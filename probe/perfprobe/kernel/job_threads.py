@@ -222,8 +222,8 @@ class WatchedJob:
         if self.text in names:
             return ""
         similar = difflib.get_close_matches(self.text, sorted(names), 1)
-        meant = f"; did you mean {similar[0]}?" if similar else ""
-        return f"no process is named {self.text} now; one that starts will be followed{meant}"
+        suggestion = f"; did you mean {similar[0]}?" if similar else ""
+        return f"no process is named {self.text} now; one that starts will be followed{suggestion}"
 
     def _missing_files(self, root: Path) -> list[Missing]:
         missing = []
@@ -285,15 +285,15 @@ class ProcessFamily:
     def find_children(self, proc: str) -> list[str]:
         """Adds the children of the first MAX_PARENTS members to the members, at most
         MAX_NEW_CHILDREN. Returns their PIDs."""
-        found: list[str] = []
+        new_pids: list[str] = []
         for parent in list(self._members)[:MAX_PARENTS]:
             children = files.read_text(f"{proc}/{parent}/task/{parent}/children").split()
             for pid in [pid for pid in children if pid not in self._members]:
                 stat = parse_stat(files.read_text(f"{proc}/{pid}/stat", MAX_STAT_BYTES).encode())
-                if stat is not None and len(found) < MAX_NEW_CHILDREN:
+                if stat is not None and len(new_pids) < MAX_NEW_CHILDREN:
                     self._members[pid] = stat.start_ticks
-                    found.append(pid)
-        return found
+                    new_pids.append(pid)
+        return new_pids
 
 
 class _Thread:

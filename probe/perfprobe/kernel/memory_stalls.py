@@ -86,9 +86,9 @@ class MemoryStalls:
         if group not in groups:
             if len(groups) >= MAX_GROUPS:
                 return
-            own, stalled = self._unified.group_in(text), None
-            if own is not None and own != "/":
-                path = f"{self._unified.path(own)}/memory.pressure"
+            group_path, stalled = self._unified.group_in(text), None
+            if group_path is not None and group_path != "/":
+                path = f"{self._unified.path(group_path)}/memory.pressure"
                 stalled = parse_stalled_us(files.read_text(path, MAX_FILE_BYTES))
             groups[group] = [*memory_events(self._limits, group), stalled]
         members[str(pid)] = group

@@ -187,8 +187,8 @@ def parse_switches(status: bytes) -> tuple[int | None, int | None]:
     """Returns the voluntary and involuntary context switches in a status file, usually its last two
     lines; None if they are missing."""
     _, separator, counts_text = status.rpartition(b"\nvoluntary_ctxt_switches:")
-    voluntary, _, forced = counts_text.partition(b"\nnonvoluntary_ctxt_switches:")
-    numbers = [word.strip() for word in (voluntary, forced.partition(b"\n")[0])]
+    voluntary, _, involuntary = counts_text.partition(b"\nnonvoluntary_ctxt_switches:")
+    numbers = [word.strip() for word in (voluntary, involuntary.partition(b"\n")[0])]
     if not separator or not all(map(bytes.isdigit, numbers)):
         return None, None
     return int(numbers[0]), int(numbers[1])

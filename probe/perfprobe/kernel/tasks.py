@@ -329,24 +329,24 @@ class TaskScanner:
         for runner in busiest:
             runner.reading.sums = read_sums(runner.path, self._now_ns)
             yield
-        noticed = {runner for runner in chain(*by_cpu.values()) if runner.compute_rates()}
+        noticeable = {runner for runner in chain(*by_cpu.values()) if runner.compute_rates()}
         by_cpu = {cpu: listed for cpu, runners in by_cpu.items()
-               if (listed := [runner for runner in runners if runner in noticed])}  # fmt: skip
-        busiest = [runner for runner in busiest if runner in noticed]
+               if (listed := [runner for runner in runners if runner in noticeable])}  # fmt: skip
+        busiest = [runner for runner in busiest if runner in noticeable]
         for runners in by_cpu.values():
             runners.sort(key=lambda runner: -runner.share())
         details: dict[str, Any] = {}
         if self._is_own_namespace:
-            firsts = [runners[0] for runners in by_cpu.values()]
-            yield from self._add_details([*firsts, *busiest], details)
-        others, waits = {}, {}
+            top_runners = [runners[0] for runners in by_cpu.values()]
+            yield from self._add_details([*top_runners, *busiest], details)
+        other_counts, waits = {}, {}
         for cpu, runners in by_cpu.items():
-            others[str(cpu)] = [[task.pid, task.stat.comm, task.share()] for task in runners]
+            other_counts[str(cpu)] = [[task.pid, task.stat.comm, task.share()] for task in runners]
             waits[str(cpu)] = [[*task.rates[1:]] for task in runners]
-        tasks = {cpu: records[0] for cpu, records in others.items()}
+        tasks = {cpu: records[0] for cpu, records in other_counts.items()}
         pids = [*self._watched_pids(), *(runner.pid for runner in busiest)]
         quotas, memory = self._quotas.record(pids), self._memory.record(self._watched_pids(), pids)
-        self._ready = {"tasks": tasks, "others": others, "waits": waits}
+        self._ready = {"tasks": tasks, "others": other_counts, "waits": waits}
         self._ready |= _non_empty(details=details, quotas=quotas, memory=memory)
 
     def _ended_children(self, old: dict[str, _TaskReading]) -> dict[str, list[object]]:

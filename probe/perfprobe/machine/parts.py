@@ -57,8 +57,8 @@ def drop_duplicate_counters(parts: Iterable[Part]) -> list[Part]:
 
 def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
     """Returns `missing` without keys that one of the counters provides on all CPUs."""
-    everywhere = {counter.key for counter in counters if counter.cpus is None}
-    return [item for item in missing if item.what not in everywhere]
+    keys_on_all_cpus = {counter.key for counter in counters if counter.cpus is None}
+    return [item for item in missing if item.what not in keys_on_all_cpus]
 
 
 def restrict_to_cpus(counter: Counter, cpus: Sequence[int], cpu_count: int) -> Counter:
@@ -203,7 +203,7 @@ class RowReaders:
         first = 0
         for part in self._parts:
             if part.scope == scope:
-                own = part.open(cpu)
-                slots += [replace(slot, column=slot.column + first) for slot in own]
+                part_slots = part.open(cpu)
+                slots += [replace(slot, column=slot.column + first) for slot in part_slots]
                 first += sum(counter.columns for counter in part.counters)
         return self._offsets[scope].row_plan(row, slots)

@@ -188,12 +188,12 @@ class Machine:
         )
 
     def due_s(self) -> float:
-        wake = min(self._batch_due(), self._tasks.next_check_s())
+        wake_s = min(self._batch_due(), self._tasks.next_check_s())
         scan = self._tasks.due_s()
         # A scan waits for the end of a batch if that is near, so that it needs no wake-up.
-        if (early := scan - SCAN_EARLY_NS / 1e9) <= time.monotonic():
-            return min(wake, early)
-        return min(wake, scan) if scan + MAX_SCAN_DELAY_S < wake else wake
+        if (early_s := scan - SCAN_EARLY_NS / 1e9) <= time.monotonic():
+            return min(wake_s, early_s)
+        return min(wake_s, scan) if scan + MAX_SCAN_DELAY_S < wake_s else wake_s
 
     def _batch_due(self) -> float:
         return self._sampler.due_s(self._batches.last_round(self._sampler.next_round))
@@ -318,8 +318,8 @@ class Machine:
         if frames and joined_quotas:
             frames[0] = replace(frames[0], records=records | joined_quotas)
         self._polled_blocks.read_into(memoryview(last.data), self._offsets, self._sampler.now)
-        own = joined_quotas if joined_quotas and not frames else self._tasks.take_records()
-        records = own | self._take_group_record() | records
+        own_records = joined_quotas if joined_quotas and not frames else self._tasks.take_records()
+        records = own_records | self._take_group_record() | records
         if self._watch is not None:
             records |= self._watch.read_due_threads(last.drained.deadline_ns)
             if self._watch.thread_has_ended and "quotas" not in records:
@@ -368,7 +368,7 @@ class Machine:
         counters = [counter for block in blocks for counter in block.counters]
         counters_of_parts = [counter for part in self._parts for counter in part.counters]
         missing = [*missing, *self._stat.missing, *([] if turbo else no_turbo)]
-        missing += [lacking for part in self._parts for lacking in part.missing]
+        missing += [part_missing for part in self._parts for part_missing in part.missing]
         missing = drop_served_keys([*missing, *self._polled_blocks.missing], counters)
         if unpinned := self._unpinned_cpus():
             reason = "outside the CPU set of perftop: no thread of it may run there"
@@ -433,11 +433,11 @@ class Machine:
             return []
         end_s = time.monotonic() + MAX_PINNING_S
         codes = {cpu: self._sampler.stats(cpu).pin_errno for cpu in sorted(self._attached_cpus)}
-        while (late := [c for c, e in codes.items() if e == errno.EINPROGRESS]) and (
+        while (unpinned := [c for c, e in codes.items() if e == errno.EINPROGRESS]) and (
             time.monotonic() < end_s
         ):
             time.sleep(0.001)
-            codes |= {cpu: self._sampler.stats(cpu).pin_errno for cpu in late}
+            codes |= {cpu: self._sampler.stats(cpu).pin_errno for cpu in unpinned}
         return [cpu for cpu, code in codes.items() if code not in {0, errno.EINPROGRESS}]
 
 

@@ -120,9 +120,9 @@ def open_chosen(
     parts = [
         opener.open_part(group) for group in opener.arrange_groups(groups, multiplex=multiplex)
     ]
-    lacking = [missing for part in parts for missing in part.missing]
+    part_missing = [missing for part in parts for missing in part.missing]
     if not any(part.counters[0].cpus is None or part.counters[0].cpus for part in parts):
-        why = next(iter(lacking), Missing("events", "no CPU is read"))
+        why = next(iter(part_missing), Missing("events", "no CPU is read"))
         for part in parts:
             part.close()
         fix = f"; {why.fix}" if why.fix else ""
@@ -149,17 +149,17 @@ class GroupOpener:
         group, since they always count. Single events of cores become one group if it fits;
         otherwise each is a group, and the groups take turns. Without `multiplex`, raises
         Unavailable for the first group that does not fit together with the groups before it."""
-        singles = [group[0] for group in chosen_groups if len(group) == 1]
-        software = [c for c in singles if not any(e.is_core for e in c.events.values())]
-        cores = [chosen for chosen in singles if chosen not in software]
-        braced = [group for group in chosen_groups if len(group) > 1]
+        single_events = [group[0] for group in chosen_groups if len(group) == 1]
+        software = [c for c in single_events if not any(e.is_core for e in c.events.values())]
+        cores = [chosen for chosen in single_events if chosen not in software]
+        braced_groups = [group for group in chosen_groups if len(group) > 1]
         hardware_groups = (
             [cores] if 1 < len(cores) <= MAX_IN_GROUP else [[chosen] for chosen in cores]
         )
-        if len(hardware_groups) == 1 and not self._groups_fit([*braced, *hardware_groups]):
+        if len(hardware_groups) == 1 and not self._groups_fit([*braced_groups, *hardware_groups]):
             hardware_groups = [[chosen] for chosen in cores]
-        for i in range(0 if multiplex else len(braced) + len(hardware_groups)):
-            groups = [*braced, *hardware_groups][: i + 1]
+        for i in range(0 if multiplex else len(braced_groups) + len(hardware_groups)):
+            groups = [*braced_groups, *hardware_groups][: i + 1]
             if not self._groups_fit(groups):
                 names = ",".join(chosen.request.name for chosen in groups[-1])
                 raise Unavailable(
@@ -169,7 +169,7 @@ class GroupOpener:
         software_groups = [
             software[i : i + MAX_IN_GROUP] for i in range(0, len(software), MAX_IN_GROUP)
         ]
-        return [*software_groups, *braced, *hardware_groups]
+        return [*software_groups, *braced_groups, *hardware_groups]
 
     def _groups_fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
         """Returns whether all groups fit at the same time, by trials on one CPU of each PMU."""
@@ -223,20 +223,20 @@ class GroupOpener:
     # --- opening the groups
 
     def open_part(self, group: Sequence[ChosenEvent]) -> PerfPart:
-        planned = {row.cpu: self._events_on(group, row.cpu) for row in self._rows}
-        online_events = {row.cpu: planned[row.cpu] for row in self._online}
+        planned_events = {row.cpu: self._events_on(group, row.cpu) for row in self._rows}
+        online_events = {row.cpu: planned_events[row.cpu] for row in self._online}
         opened = open_events(self._kernel, online_events, timed=True, mapped=False, root=self._root)
         opened = dict(zip(opened, run_in_threads(self._drop_if_unfit, opened.items()), strict=True))
-        lacking = [
+        cpus_without_group = [
             (cpu, key, opened_events.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
             for cpu, opened_events in opened.items()
             for chosen in group
             if (key := chosen.request.key) not in {event.key for event in opened_events.events}
         ]
         return cpu_part(
-            self._kernel, self._rows, planned, opened,
+            self._kernel, self._rows, planned_events, opened,
             [_event_counter(chosen) for chosen in group],
-            timed=True, mapped=False, missing=join_missing(lacking, len(opened)),
+            timed=True, mapped=False, missing=join_missing(cpus_without_group, len(opened)),
         )  # fmt: skip
 
     def _drop_if_unfit(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
@@ -248,8 +248,8 @@ class GroupOpener:
         if group_fits(self._kernel, opened_events.events, cpu, self._root):
             return opened_events
         opened_events.group.close()
-        watched = files.read_number(f"{self._root}/proc/sys/kernel/nmi_watchdog") == 1
-        why = WATCHDOG_TROUBLE if watched else NO_ROOM_TROUBLE
+        has_watchdog = files.read_number(f"{self._root}/proc/sys/kernel/nmi_watchdog") == 1
+        why = WATCHDOG_TROUBLE if has_watchdog else NO_ROOM_TROUBLE
         missing = {event.key: why for event in opened_events.events}
         return OpenedEvents(missing=opened_events.missing | missing)
 

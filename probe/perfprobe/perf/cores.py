@@ -191,13 +191,13 @@ def open_parts(
     counters for it. `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or Kernel()
-    leading = planner.core_events if other_group is None else _pinned_plan(planner.core_events)
+    plan = planner.core_events if other_group is None else _pinned_plan(planner.core_events)
     core = _part(
-        kernel, root, rows, online, leading, planner.counters(), timed=True, other_group=other_group
+        kernel, root, rows, online, plan, planner.counters(), timed=True, other_group=other_group
     )
     if not planner.pmus:
-        none = perf_pmus.no_counters_trouble(root)
-        core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE_COUNTERS[:5]]
+        trouble = perf_pmus.no_counters_trouble(root)
+        core.missing = [Missing(c.key, trouble.why, trouble.fix) for c in CORE_COUNTERS[:5]]
     msr_part = _part(kernel, root, rows, online, planner.msr_events, MSR_COUNTERS, timed=False)
     controllers = uncore.memory_part(root, rows, online, kernel)
     return [core, msr_part, controllers, *uncore.uncore_parts(root, rows, online, kernel)]
@@ -226,10 +226,10 @@ def _part(
     """Opens the part with the planned events on all CPUs in `online`, without events that do not
     count. `table` has the counters of all events that a plan may have."""
     planned_events = {row.cpu: plan(row) for row in rows}
-    others = None if other_group is None else {row.cpu: other_group(row.cpu) for row in online}
+    other = None if other_group is None else {row.cpu: other_group(row.cpu) for row in online}
     opened = open_events(
         kernel, {row.cpu: planned_events[row.cpu] for row in online}, timed=timed, with_trial=True,
-        other_group=others, root=root,
+        other_group=other, root=root,
     )  # fmt: skip
     counting = {event.key for opened_events in opened.values() for event in opened_events.events}
     counters = [counter for counter in table if counter.key in counting]

@@ -339,8 +339,8 @@ def list_events(
     )
     rows = [*software, *_hardware_rows(root, catalogue)]
     if word is not None:
-        needle = word.casefold()
-        rows = [e for e in rows if needle in f"{e['name']} {e['about']}".casefold()]
+        lower_word = word.casefold()
+        rows = [e for e in rows if lower_word in f"{e['name']} {e['about']}".casefold()]
     pmus = catalogue.cores
     refused = access.perf_trouble(root)
     missing = [] if pmus else [access.no_pmu_trouble(root)]

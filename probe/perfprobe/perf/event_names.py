@@ -47,9 +47,9 @@ def parse_groups(text: str) -> list[list[EventRequest]]:
     names = [event.name for group in groups for event in group]
     if len(names) > MAX_EVENTS:
         raise UsageError(f"-e: {len(names)} events; at most {MAX_EVENTS}")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"-e: {twice} is listed twice")
+    repeated_name = next((name for name in names if names.count(name) > 1), None)
+    if repeated_name is not None:
+        raise UsageError(f"-e: {repeated_name} is listed twice")
     return groups
 
 

@@ -115,8 +115,8 @@ def cpu_part(
         return restrict_to_cpus(counter, cpus, len(rows))
 
     def plan_groups(cpu: int) -> list[GroupPlan]:
-        own = [(event, column[event.key]) for event in events(cpu)]
-        return [GroupPlan(cpu, own)] if own else []
+        columns_by_event = [(event, column[event.key]) for event in events(cpu)]
+        return [GroupPlan(cpu, columns_by_event)] if columns_by_event else []
 
     column = {counter.key: i for i, counter in enumerate(table)}
     times = TIME_COUNTERS if timed and table else ()

@@ -229,9 +229,9 @@ def open_events(
             ]
             group = open_wanted(events)
             if group.group is None or group_fits(kernel, other_events, cpu, root):
-                yielded = (event.key for event in wanted[cpu] if event not in events)
+                yielded_keys = (event.key for event in wanted[cpu] if event not in events)
                 return replace(
-                    group, missing=dict.fromkeys(yielded, YIELDED_TO_CHOSEN) | group.missing
+                    group, missing=dict.fromkeys(yielded_keys, YIELDED_TO_CHOSEN) | group.missing
                 )
             group.group.close()
         return open_wanted(wanted[cpu])
@@ -272,8 +272,8 @@ def open_group(
         elif implausible:
             group.close()
             missing |= implausible
-            dead = [event for event in attempt.events if event.key in implausible]
-            events = [event for event in events if event not in dead]
+            dead_events = [event for event in attempt.events if event.key in implausible]
+            events = [event for event in events if event not in dead_events]
         else:
             missing |= _drop_reasons(dropped, sum(event.is_core for event in attempt.events), root)
             lacking = _unserved_keys(missing, attempt.events, wanted)
@@ -432,10 +432,10 @@ def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trou
         return {}
     pairs = zip(events, trial.counts, strict=True)
     counts = {event.key: count / trial.counted_share for event, count in pairs}
-    stopped = {key for key, n in counts.items() if n <= 0}
-    if counts.keys() - MAY_NOT_ADVANCE <= stopped:  # no counter of this CPU counts at all
-        return dict.fromkeys(stopped, NOT_COUNTING)
-    troubles = dict.fromkeys(stopped - MAY_NOT_ADVANCE, NOT_COUNTING)
+    stopped_keys = {key for key, n in counts.items() if n <= 0}
+    if counts.keys() - MAY_NOT_ADVANCE <= stopped_keys:  # no counter of this CPU counts at all
+        return dict.fromkeys(stopped_keys, NOT_COUNTING)
+    troubles = dict.fromkeys(stopped_keys - MAY_NOT_ADVANCE, NOT_COUNTING)
     ref = counts.get("ref", 0)
     share = ref / trial.tsc_ticks if trial.tsc_ticks else 0.0
     if share and not 0.2 * trial.ran_share <= share <= 1.05:

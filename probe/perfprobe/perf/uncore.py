@@ -261,8 +261,8 @@ def memory_controllers(root: Path) -> list[Controller]:
 def _pmus(root: Path, stem: str) -> Iterator[Pmu]:
     names = files.file_names(f"{root}/{perf_pmus.PMU_DIRECTORY}")
     number = re.compile(re.escape(stem) + "(?:_([0-9]{1,4}))?")
-    matched = {name: match for name in names if (match := number.fullmatch(name))}
-    for name in sorted(matched, key=lambda name: int(matched[name][1] or -1)):
+    matches = {name: match for name in names if (match := number.fullmatch(name))}
+    for name in sorted(matches, key=lambda name: int(matches[name][1] or -1)):
         pmu = perf_pmus.find_pmu(root, name)
         if pmu is not None:
             yield pmu
@@ -276,8 +276,8 @@ def _named_controller(pmu: Pmu) -> Controller | None:
     for names in NAMED_EVENTS:
         codes = [[perf_pmus.event_config(pmu, name) for name in side] for side in names]
         scales = {unit_bytes(name) for side in names for name in side}
-        (scale, *others) = scales
-        if others or scale is None or any(None in side for side in codes):
+        (scale, *other_scales) = scales
+        if other_scales or scale is None or any(None in side for side in codes):
             continue
         reads, writes = (
             tuple(Event(key, pmu.type, config or 0, is_core=False) for config in side)
@@ -329,7 +329,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: 
     packages = [group for group in topology.packages(rows) if not online_cpus.isdisjoint(group)]
     reading = {row.cpu for row in online}
     package_readers = [_package_readers(all_controllers, group) for group in packages]
-    wrong = (
+    scale_trouble = (
         missing_controller_trouble(root)
         if not all_controllers
         else _scale_trouble(all_controllers, package_readers)
@@ -344,8 +344,8 @@ def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: 
             None,
         )
     )  # fmt: skip
-    if wrong is not None:
-        missing_keys = [Missing(key, wrong.why, wrong.fix) for key in TRAFFIC_KEYS]
+    if scale_trouble is not None:
+        missing_keys = [Missing(key, scale_trouble.why, scale_trouble.fix) for key in TRAFFIC_KEYS]
         return PerfPart(kernel, "package", [], lambda _: [], missing=missing_keys)
     channels = max(len(events) for controller in all_controllers for events in controller.events)
     controller_count = max(map(len, package_readers))

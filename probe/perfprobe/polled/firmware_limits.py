@@ -149,8 +149,8 @@ class Hsmp:
             )
             return False
         if min(took_s) > MAX_ANSWER_S:
-            took = f"{1e6 * min(took_s):.0f} µs"
-            reason = f"HSMP message {message:02X}h takes {took}: too slow to repeat"
+            took_text = f"{1e6 * min(took_s):.0f} µs"
+            reason = f"HSMP message {message:02X}h takes {took_text}: too slow to repeat"
             self._note_missing([message], reason)
             return False
         return True
@@ -288,10 +288,10 @@ class HsmpTable:
         words = [*struct.unpack_from("=I", table, CYCLES_OFFSET),
                  *struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_OFFSET)]  # fmt: skip
         old_words, self._last_words[row] = self._last_words[row] or words, words
-        added = [(now - then) & WORD_MASK for now, then in zip(words, old_words, strict=True)]
-        if max(added) > added[0]:  # no limit can apply for longer than the elapsed time
+        steps = [(now - then) & WORD_MASK for now, then in zip(words, old_words, strict=True)]
+        if max(steps) > steps[0]:  # no limit can apply for longer than the elapsed time
             return unknown
-        self._sums[row] = [total + more for total, more in zip(self._sums[row], added, strict=True)]
+        self._sums[row] = [total + step for total, step in zip(self._sums[row], steps, strict=True)]
         return self._sums[row]
 
 

@@ -177,8 +177,8 @@ def parse_totals(text: str) -> list[int | None]:
     """Returns the first number of each TOTAL_KEYS line in the text of /proc/stat, whose end may be
     cut off."""
     lines = "\n" + text.rpartition("\n")[0]
-    rests = [lines.rpartition(f"\n{name} ")[2] for name in TOTAL_KEYS]
-    return [files.parse_natural(rest.partition("\n")[0].partition(" ")[0]) for rest in rests]
+    texts_after = [lines.rpartition(f"\n{name} ")[2] for name in TOTAL_KEYS]
+    return [files.parse_natural(rest.partition("\n")[0].partition(" ")[0]) for rest in texts_after]
 
 
 def parse_number(text: str) -> list[int | None]:
@@ -187,5 +187,5 @@ def parse_number(text: str) -> list[int | None]:
 
 def parse_is_off(text: str) -> list[int | None]:
     """Returns 1 if the file contains 0 (cpufreq's boost is off), else 0."""
-    on = files.parse_natural(text)
-    return [None if on is None else int(on == 0)]
+    switch = files.parse_natural(text)
+    return [None if switch is None else int(switch == 0)]

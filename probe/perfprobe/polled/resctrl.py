@@ -180,10 +180,10 @@ class Resctrl:
         """Yields the monitoring groups in these control groups, as paths below the mount point."""
         count = 0
         for group in groups:
-            inner = f"{group}/mon_groups"
-            for name in files.file_names(self._directory + inner)[: MAX_GROUPS - count]:
+            mon_directory = f"{group}/mon_groups"
+            for name in files.file_names(self._directory + mon_directory)[: MAX_GROUPS - count]:
                 count += 1
-                yield f"{inner}/{name}"
+                yield f"{mon_directory}/{name}"
 
     def _l3_numbers(self) -> list[int]:
         return files.numbered_entries(f"{self._directory}/mon_data", "mon_L3_")

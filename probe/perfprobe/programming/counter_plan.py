@@ -165,11 +165,11 @@ def counters_in_use(plan: CounterPlan, values: Mapping[int, int]) -> str | None:
     counter is in use if both its select (or nibble) and its bit of GLOBAL_CTRL enable it."""
     control = plan.bank.enable_msr
     enabled = -1 if control is None else values[control]
-    also = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
+    suffix = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
     selects = [register for register in plan.control_registers if register in SELECTS]
     for number, register in enumerate(selects):
         if values[register] & ENABLE and enabled >> number & 1:
-            return f"{register_name(register)} = {values[register]:X}H{also}"
+            return f"{register_name(register)} = {values[register]:X}H{suffix}"
     fixed = values.get(FIXED_CONTROL, 0)
     evidence = f"{register_name(FIXED_CONTROL)} = {fixed:X}H"
     for number in range(plan.budget.fixed_count):
@@ -177,7 +177,7 @@ def counters_in_use(plan: CounterPlan, values: Mapping[int, int]) -> str | None:
         if nibble & FIXED_PMI:
             return f"{evidence}: fixed counter {number} interrupts for another program"
         if nibble & FIXED_RINGS and enabled >> 32 + number & 1:
-            return f"{evidence}{also}"
+            return f"{evidence}{suffix}"
     return None
 
 
@@ -242,12 +242,12 @@ def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> di
     unchanged."""
     taken_bits = _taken_bits(changes, present_values)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken_bits >> 32 + n & 1)
-    theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken_bits, AMD_GLOBAL_CONTROL: taken_bits}
+    taken = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken_bits, AMD_GLOBAL_CONTROL: taken_bits}
     values = {}
     for register, value in present_values.items():
         old, new = changes[register].before, changes[register].written
         if register in SHARED_REGISTERS:
-            own_bits = (old ^ new) & ~theirs[register]
+            own_bits = (old ^ new) & ~taken[register]
             values[register] = value & ~own_bits | old & own_bits
         else:
             values[register] = value if taken_bits & enable_bit(register) else old

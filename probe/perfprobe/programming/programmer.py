@@ -126,19 +126,19 @@ class Programmer:
         for cpu, changes in entry.cpus.items():
             try:
                 with Registers(self._root, cpu, writable=True) as device:
-                    troubled = [register for register, _ in counter_plan.restore(device, changes)]
+                    failed = [register for register, _ in counter_plan.restore(device, changes)]
             except MsrError:
-                troubled = list(changes)
-            if troubled:
-                unrestored[cpu] = {register: changes[register] for register in troubled}
-        who = f"perftop (pid {entry.pid}, killed)"
+                failed = list(changes)
+            if failed:
+                unrestored[cpu] = {register: changes[register] for register in failed}
+        name = f"perftop (pid {entry.pid}, killed)"
         items = sorted(set(entry.cpus) - set(unrestored))
         if items:
             cpus = cpu_sets.format(items)
-            self.notes.append(f"restored the counter registers that {who} had left, CPUs {cpus}")
+            self.notes.append(f"restored the counter registers that {name} had left, CPUs {cpus}")
         if unrestored:
             cpus = cpu_sets.format(sorted(unrestored))
-            self.notes.append(f"registers that {who} had left cannot be restored now, CPUs {cpus}")
+            self.notes.append(f"registers that {name} had left cannot be restored now, CPUs {cpus}")
         self._changes.update(unrestored)
 
     # --- checks while counting ----------------------------------------------------------------

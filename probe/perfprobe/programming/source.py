@@ -118,8 +118,8 @@ def open_msr(
         _require_counters(parts)
         rates = (survey.multipliers, survey.base_hz)
         info = SourceInfo("msr", methods, lambda _: rates, survey.turbo)
-        everything = [*parts, *os_parts(root, rows)]
-        source = Machine(root, sample_ns, rows, selected, everything, survey.missing, info, watch)
+        all_parts = [*parts, *os_parts(root, rows)]
+        source = Machine(root, sample_ns, rows, selected, all_parts, survey.missing, info, watch)
     except BaseException as error:
         close_parts(parts)
         if not isinstance(error, MsrError):

@@ -129,9 +129,9 @@ class Registers:
             if error.errno in {errno.EPERM, errno.EACCES, errno.EBADF}:
                 raise _write_trouble(self._root, error) from None
             raise self._trouble("written", register, error) from None
-        held = self.read(register)
-        if held != value:
-            outcome = f"holds {held:X}H after {value:X}H was written"
+        value_after = self.read(register)
+        if value_after != value:
+            outcome = f"holds {value_after:X}H after {value:X}H was written"
             cause = f"CPU {self.cpu}: {register_name(register)} {outcome}"
             raise MsrError(cause, "writes are dropped here, so nothing can be programmed")
 

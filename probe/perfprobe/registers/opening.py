@@ -102,8 +102,8 @@ class RegisterSurvey:
         without registers is None."""
 
         def clock_registers(kind: CpuKind, _: Registers) -> Readings:
-            own = [] if self.root == Path("/") else [tsc_reading()]
-            return [*own, *replacements(kind)]
+            tsc_readings = [] if self.root == Path("/") else [tsc_reading()]
+            return [*tsc_readings, *replacements(kind)]
 
         return [
             self._part("cpu", clock_registers),

@@ -149,7 +149,7 @@ def check_depth(value: object) -> None:
         if types.isdisjoint(_CONTAINERS):
             return
         if types != {list}:
-            containers = (inner for inner in level if type(inner) in _CONTAINERS)
+            containers = (nested for nested in level if type(nested) in _CONTAINERS)
             level = [each.values() if type(each) is dict else each for each in containers]
         level = [*chain.from_iterable(level)]
     raise WireError("a message whose lists and maps are nested too deeply")
@@ -179,7 +179,7 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
     if not isinstance(given, dict) or not isinstance(records, dict):
         raise WireError(f"frame {seq}: blocks and records must be maps")
     blocks: dict[str, Rows] = {}
-    for name, heads, others in announced:
+    for name, heads, allowed_sizes in announced:
         data = given.get(name)
         if data is None:
             continue
@@ -187,7 +187,7 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
         head, valid, values = named.get("head"), named.get("valid"), named.get("values")
         if type(head) is not bytes or type(valid) is not bytes or type(values) is not bytes:
             raise WireError(f"frame {seq}: block {name} is not head, valid and values")
-        if len(head) not in heads or (len(valid), len(values)) != others:
+        if len(head) not in heads or (len(valid), len(values)) != allowed_sizes:
             raise WireError(f"frame {seq}: block {name} does not have the size that hello gave")
         blocks[name] = Rows(head, valid, values)
     frame = Frame(seq, time_ns, blocks, lost_count, late_count, records)  # type: ignore[arg-type]

@@ -105,7 +105,7 @@ _TEXT = 0xD9
 def _check_count(data: bytes, limit: int) -> None:
     """Raises WireError if the bytes have more than `limit` elements, claim more, or have more than
     MAX_TEXT bytes of text. Ignores nesting, because this must be fast."""
-    offset, end, claimed, text, sizes = 0, len(data), 1, 0, _SIZES
+    offset, end, claimed_count, text, sizes = 0, len(data), 1, 0, _SIZES
     for _ in range(limit):
         if offset >= end:
             return
@@ -113,19 +113,19 @@ def _check_count(data: bytes, limit: int) -> None:
         if size := sizes[first]:
             offset += size
         elif first < 0xA0:
-            claimed += first & 15 if first >= 0x90 else 2 * (first & 15)
+            claimed_count += first & 15 if first >= 0x90 else 2 * (first & 15)
             offset += 1
         else:
-            width, each = _WIDTHS[first]
+            width, elements_per_unit = _WIDTHS[first]
             number = int.from_bytes(data[offset + 1 : offset + 1 + width], "big")
             offset += 1 + width
-            claimed += each * number
-            if not each:
+            claimed_count += elements_per_unit * number
+            if not elements_per_unit:
                 offset += number
                 text += number if first >= _TEXT else 0
-            if claimed > limit or text > MAX_TEXT:
+            if claimed_count > limit or text > MAX_TEXT:
                 break
-    if offset < end or claimed > limit:
+    if offset < end or claimed_count > limit:
         raise WireError("a damaged message (too many elements or too much text)")
 
 
@@ -163,9 +163,9 @@ def encode(message: Message) -> bytes:
     else:
         body = {"type": _NAMES[type(message)], **asdict(message)}
         if isinstance(message, Packed):  # a packed message has a checksum of its own
-            whole = msgpack.packb(msgpack.packb(body))
-            assert isinstance(whole, bytes)
-            return whole
+            encoded = msgpack.packb(msgpack.packb(body))
+            assert isinstance(encoded, bytes)
+            return encoded
     body["check"] = _CRC_PLACEHOLDER
     packed = msgpack.packb(body)
     assert isinstance(packed, bytes)

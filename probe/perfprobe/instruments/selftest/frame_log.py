@@ -161,8 +161,8 @@ class FrameLog:
         around them; None if there are fewer than two."""
         reads = self._reads(column, row)
         if inside:
-            fit = [read for read in reads if begin <= read[0] and read[1] <= end]
-            first, last = fit[:1], fit[-1:]
+            inside_reads = [read for read in reads if begin <= read[0] and read[1] <= end]
+            first, last = inside_reads[:1], inside_reads[-1:]
         else:
             first = [read for read in reads if read[1] <= begin][-1:]
             last = [read for read in reads if read[0] >= end][:1]

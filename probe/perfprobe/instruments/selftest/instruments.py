@@ -65,13 +65,13 @@ def copy_memory(log: FrameLog) -> CopyRun:
 
 def counter_rows(log: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
     """Returns a row for each counter of a core, package or L3, and for each missing counter."""
-    absent = [
+    missing_rows = [
         {"counter": missing.what, "verdict": "not there", "why": missing.why}
         for missing in log.hello.missing
         if missing.what.startswith(KEY_STEMS) and missing.what not in log.counters
     ]
     shared = [key for key in log.counters if _scope_text(log, key) in {"core", "package", "L3"}]
-    return [*(_counter_row(log, key, span) for key in shared), *absent]
+    return [*(_counter_row(log, key, span) for key in shared), *missing_rows]
 
 
 def _scope_text(log: FrameLog, key: str) -> str:
@@ -80,12 +80,12 @@ def _scope_text(log: FrameLog, key: str) -> str:
 
 def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
     counter = log.counters[key].counter
-    moved = [
+    advances = [
         None if result is None else float(result.amount)
         for row in rows_with_counter(log, key)
         for result in [log.advance(key, row, span.begin, span.end, inside=False)]
     ]
-    amounts = [amount for amount in moved if amount is not None]
+    amounts = [amount for amount in advances if amount is not None]
     verdict = "counts" if any(amounts) else "stands still" if amounts else "no reading"
     if counter.kind == "gauge" and amounts:
         verdict = "read"
@@ -98,7 +98,7 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
         "unit": counter.unit,
         "columns": counter.columns,
         "verdict": verdict,
-        "moved": moved[:MAX_ROWS],
+        "moved": advances[:MAX_ROWS],
         "at_least": span.copied_bytes if key == READ_KEY else None,
     }
 
@@ -108,8 +108,8 @@ def rows_with_counter(log: FrameLog, key: str) -> list[int]:
     all_rows = range(log.rows(key))
     if not key.startswith("l3_"):
         return [*all_rows]
-    having = log.counters[key].counter.cpus or ()
-    return [row for row in all_rows if log.hello.topology[row].cpu in having]
+    cpus = log.counters[key].counter.cpus or ()
+    return [row for row in all_rows if log.hello.topology[row].cpu in cpus]
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -188,14 +188,14 @@ def report(
     """Returns the additional output of `selftest --all`: the verdicts, and the identity of the
     machine. `requested_source` is the source that the user asked for."""
     hello = log.hello
-    judged = [_judged_row(instrument, log, span, checks, others) for instrument in INSTRUMENTS]
-    plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
+    rows = [_judged_row(instrument, log, span, checks, others) for instrument in INSTRUMENTS]
+    keys = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
     hello_fields = asdict(hello)
-    machine = {key: hello_fields[key] for key in plain}
+    machine = {key: hello_fields[key] for key in keys}
     machine |= {"cpus": len(hello.topology), "packages": len(hello.packages)}
     instruments = [
         *_source_rows(log, requested_source),
-        *judged,
+        *rows,
         _calibration_row(log, span),
         _turbo_row(log),
     ]
@@ -222,12 +222,12 @@ def _row(
 
 
 def _source_rows(log: FrameLog, requested_source: str) -> Iterator[dict[str, Any]]:
-    used_source, lacking = log.hello.source, {m.what: m for m in log.hello.missing}
+    used_source, missing_by_key = log.hello.source, {m.what: m for m in log.hello.missing}
     yield _row("source os", "works", why="its counters are tested below")
     if used_source == "perf":
         yield _row("source perf", "works", why="its counters are tested below")
     elif used_source == "os" and requested_source != "os":
-        missing = lacking.get("ref") or lacking.get("cycles")
+        missing = missing_by_key.get("ref") or missing_by_key.get("cycles")
         reason = "the kernel's perf counts no cycles here" if missing is None else missing.why
         yield _row("source perf", "not there", why=reason, fix=missing.fix if missing else None)
     else:
@@ -251,8 +251,8 @@ def _judged_row(
 ) -> dict[str, Any]:  # fmt: skip
     name = instrument.name
     own_checks = [c for c in checks if c.counter in instrument.keys and c.verdict != "not there"]
-    tested = {check.counter for check in own_checks}
-    present_keys = [key for key in instrument.keys if key in log.counters or key in tested]
+    checked_keys = {check.counter for check in own_checks}
+    present_keys = [key for key in instrument.keys if key in log.counters or key in checked_keys]
     if not present_keys:  # hello may have the reason under one of several keys
         reasons = {missing.what: missing for missing in reversed(log.hello.missing)}
         found_reasons = (reasons.get(key) for key in (*instrument.keys, *instrument.reason_keys))
@@ -379,8 +379,8 @@ def _turbo_row(log: FrameLog) -> dict[str, Any]:
         {"counter": table.origin, "values": [step.hz for step in table.steps], "unit": "Hz"}
         for table in tables
     ]
-    wild = any(not 0.2e9 <= hz <= 10e9 for number in measured for hz in number["values"])
-    if not wild:
+    is_implausible = any(not 0.2e9 <= hz <= 10e9 for number in measured for hz in number["values"])
+    if not is_implausible:
         return _row("turbo ceiling", "works", counters=[key], measured=measured)
     text = "a clock that no CPU has"
     return _row("turbo ceiling", "wrong", counters=[key], why=text, measured=measured, wrong=[key])

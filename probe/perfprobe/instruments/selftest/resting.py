@@ -52,10 +52,10 @@ def pattern_ticks(
 ) -> PatternTicks:
     """Returns how long each of two patterns worked, and both together, between the reads of
     `advance`."""
-    on0, on1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
+    ticks0, ticks1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
     pairs = product(first, second)
     both = sum(max(0, min(a.end, b.end) - max(a.begin, b.begin)) for a, b in pairs)
-    return PatternTicks(advance.end - advance.begin, on0, on1, both)
+    return PatternTicks(advance.end - advance.begin, ticks0, ticks1, both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ def _cpu_outcomes(reads: PatternReads, row: int, cpu: int) -> Iterator[tuple[Che
         advance = reads.advance(check.counter, row)
         if advance is None:
             continue
-        on = pattern_ticks(spans, (), advance)
-        total_s = reads.seconds(on.total)
-        expected = reads.seconds(on.total - on.first if asleep else on.first)
+        ticks = pattern_ticks(spans, (), advance)
+        total_s = reads.seconds(ticks.total)
+        expected = reads.seconds(ticks.total - ticks.first if asleep else ticks.first)
         measured = advance.amount
         if check is STAT_CHECK and (iowait := reads.advance("stat_iowait_s", row)):
             measured += iowait.amount  # time in iowait is also idle time
@@ -105,8 +105,8 @@ def _cpu_outcomes(reads: PatternReads, row: int, cpu: int) -> Iterator[tuple[Che
         conclusive = reads.runs.is_conclusive([cpu], total_s)
         yield check, Outcome(cpu, expected, measured, total_s, max_loss, max_gain, conclusive)
     if (advance := reads.advance("ref", row)) is not None:
-        on = pattern_ticks(spans, (), advance)
-        yield REF_CHECK, _ticking_outcome(reads, [cpu], advance.amount, on.first, on.total)
+        ticks = pattern_ticks(spans, (), advance)
+        yield REF_CHECK, _ticking_outcome(reads, [cpu], advance.amount, ticks.first, ticks.total)
 
 
 def _ticking_outcome(
@@ -127,8 +127,8 @@ def _core_outcomes(
     doubt = reads.runs.disturbed_s(cpus)
     for i, key in enumerate(STATES):
         if (advance := reads.advance(key, row)) is not None:
-            on = pattern_ticks(first, second, advance)
-            expected, total_s = reads.seconds(on.states()[i]), reads.seconds(on.total)
+            ticks = pattern_ticks(first, second, advance)
+            expected, total_s = reads.seconds(ticks.states()[i]), reads.seconds(ticks.total)
             is_clear = reads.runs.is_conclusive(cpus, total_s)
             outcome = Outcome(cpus[0], expected, advance.amount, total_s, doubt, doubt, is_clear)
             yield TRACED_CHECKS[key], outcome
@@ -136,12 +136,12 @@ def _core_outcomes(
     for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
             if (advance := reads.advance(key, position[cpu])) is not None:
-                on = pattern_ticks(first, second, advance)
-                expected = expected_ticks(key, lp, on)
+                ticks = pattern_ticks(first, second, advance)
+                expected = expected_ticks(key, lp, ticks)
                 amounts = (advance.amount * factor for factor in tick_factors(reads.log, key))
                 amount = min(amounts, key=lambda amount: abs(amount - expected))
                 ordered_cpus = (cpu, cpus[1 - lp])
-                yield check, _ticking_outcome(reads, ordered_cpus, amount, expected, on.total)
+                yield check, _ticking_outcome(reads, ordered_cpus, amount, expected, ticks.total)
 
 
 def expected_ticks(key: str, lp: int, ticks: PatternTicks) -> float:

@@ -101,7 +101,7 @@ def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin
     CPUs on which the check was tried."""
     by_cpu = {outcome.cpu: (judge(check, outcome), outcome) for outcome in tries}
     undisturbed = {cpu: result for cpu, result in by_cpu.items() if result[0] != "disturbed"}
-    silent = [cpu for cpu in cpus if cpu not in undisturbed]
+    disturbed_cpus = [cpu for cpu in cpus if cpu not in undisturbed]
     verdict, outcome = max(
         (undisturbed or by_cpu).values(),
         key=lambda result: (VERDICT_RANK[result[0]], abs(result[1].error)),
@@ -111,10 +111,10 @@ def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin
     if outcome is None:
         return Result(
             check.counter, check.workload, "disturbed", origin, unit=check.unit,
-            tolerance=check.tolerance, why=check.tolerance_reason, disturbed=silent,
+            tolerance=check.tolerance, why=check.tolerance_reason, disturbed=disturbed_cpus,
         )  # fmt: skip
     return Result(
         check.counter, check.workload, verdict, origin, outcome.expected, outcome.measured,
         check.unit, outcome.error, check.tolerance, outcome.scale, check.tolerance_reason,
-        outcome.cpu, alike, silent,
+        outcome.cpu, alike, disturbed_cpus,
     )  # fmt: skip

@@ -118,14 +118,14 @@ def _counted_measure(
     can only increase. If `subtracted_key` is given, the count with this key is subtracted."""
 
     def measure(window: LoopWindow) -> Outcome | None:
-        moved, count_per_turn = window.advance(key), per_turn(window)
-        turns = window.turns(moved) if moved else None
+        advance, count_per_turn = window.advance(key), per_turn(window)
+        turns = window.turns(advance) if advance else None
         part = window.advance(subtracted_key) if subtracted_key else CounterAdvance(0, 0, 0.0)
-        if moved is None or part is None or turns is None or count_per_turn is None:
+        if advance is None or part is None or turns is None or count_per_turn is None:
             return None
         expected, max_gain = turns * count_per_turn, window.lost_s * MAX_PER_S
         return Outcome(
-            window.cpu, expected, moved.amount - part.amount, expected, max_gain=max_gain
+            window.cpu, expected, advance.amount - part.amount, expected, max_gain=max_gain
         )
 
     return measure
@@ -145,16 +145,16 @@ def _constant_rate_measure(key: str) -> Measure:
     is compared with the TSC, by the candidate factor that fits best."""
 
     def measure(window: LoopWindow) -> Outcome | None:
-        moved = window.advance(key)
-        if moved is None:
+        advance = window.advance(key)
+        if advance is None:
             return None
-        ticks = moved.end - moved.begin
+        ticks = advance.end - advance.begin
         candidates = (ticks / factor for factor in tick_factors(window.log, key))
-        expected = min(candidates, key=lambda value: abs(value - moved.amount))
+        expected = min(candidates, key=lambda value: abs(value - advance.amount))
         # A hypervisor or a limit on CPU time halts the counter; other tasks do not. All lost time
         # may be due to the hypervisor.
-        max_loss = window.lost_s / window.seconds(moved) * expected
-        return Outcome(window.cpu, expected, moved.amount, expected, max_loss=max_loss)
+        max_loss = window.lost_s / window.seconds(advance) * expected
+        return Outcome(window.cpu, expected, advance.amount, expected, max_loss=max_loss)
 
     return measure
 
@@ -172,12 +172,14 @@ def _time_measure(key: str, *, busy: bool) -> Measure:
     """Returns the measure of a CPU's busy (`busy`) or idle time during work without a pause."""
 
     def measure(window: LoopWindow) -> Outcome | None:
-        moved = window.advance(key)
-        if moved is None:
+        advance = window.advance(key)
+        if advance is None:
             return None
-        whole, lost_s = window.seconds(moved), window.lost_s
+        span_s, lost_s = window.seconds(advance), window.lost_s
         max_loss, max_gain = (lost_s, 0.0) if busy else (0.0, lost_s)
-        return Outcome(window.cpu, whole if busy else 0.0, moved.amount, whole, max_loss, max_gain)
+        return Outcome(
+            window.cpu, span_s if busy else 0.0, advance.amount, span_s, max_loss, max_gain
+        )
 
     return measure
 

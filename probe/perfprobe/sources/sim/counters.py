@@ -262,24 +262,28 @@ class SimEvents:
             for group in event_names.parse_groups(text)
         ]
         pairs = [pair for group in groups for pair in group]
-        hard = [pair for pair in pairs if pair[1].hardware]
-        if guest and len(hard) == len(pairs):
-            raise Unavailable(f"-e {hard[0][0].name}: the hypervisor exposes no PMU")
-        if len(hard) > FREE_COUNTERS and not multiplex:
+        hardware = [pair for pair in pairs if pair[1].hardware]
+        if guest and len(hardware) == len(pairs):
+            raise Unavailable(f"-e {hardware[0][0].name}: the hypervisor exposes no PMU")
+        if len(hardware) > FREE_COUNTERS and not multiplex:
             raise Unavailable(
-                f"-e {hard[FREE_COUNTERS][0].name}: no counter is left for it; without "
+                f"-e {hardware[FREE_COUNTERS][0].name}: no counter is left for it; without "
                 "--no-multiplex the events take turns"
             )
         reason = "the hypervisor exposes no PMU"
-        self.missing = [Missing(request.key, reason) for request, _ in hard] if guest else []
-        soft = [pair for pair in pairs if not pair[1].hardware]
-        alone = len(hard) > FREE_COUNTERS
-        counted = [] if guest else [[pair] for pair in hard] if alone else [hard]
+        self.missing = [Missing(request.key, reason) for request, _ in hardware] if guest else []
+        software = [pair for pair in pairs if not pair[1].hardware]
+        alone = len(hardware) > FREE_COUNTERS
+        counted = [] if guest else [[pair] for pair in hardware] if alone else [hardware]
         self.blocks: list[Block] = []
         self.tables: list[tuple[str, CounterTable]] = []
         """The name of each block, and its counters."""
-        for i, group in enumerate(filter(None, [soft, *counted]), 1):
-            share = (FREE_COUNTERS, len(hard)) if len(counted) > 1 and group is not soft else (1, 1)
+        for i, group in enumerate(filter(None, [software, *counted]), 1):
+            share = (
+                (FREE_COUNTERS, len(hardware))
+                if len(counted) > 1 and group is not software
+                else (1, 1)
+            )
             table = _columns(group, *share)
             self.blocks.append(block(f"events.{i}", table))
             self.tables.append((f"events.{i}", CounterTable(table, cpus)))

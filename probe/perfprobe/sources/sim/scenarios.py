@@ -299,11 +299,11 @@ def halts(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(5)
     calm.run(range(machine.cores), HPL)
-    few = script.add_stage(10, like=calm)
-    _clock_changes(script, few, range(0, machine.cores, 2), 850_000)
+    few_halts = script.add_stage(10, like=calm)
+    _clock_changes(script, few_halts, range(0, machine.cores, 2), 850_000)
     script.add_stage(4, like=calm)
-    many = script.add_stage(6, like=calm)
-    _clock_changes(script, many, range(1, machine.cores, 2) or [0], 425_000)
+    many_halts = script.add_stage(6, like=calm)
+    _clock_changes(script, many_halts, range(1, machine.cores, 2) or [0], 425_000)
     script.add_stage(4, like=calm)
     firmware = script.add_stage(6, like=calm)
     firmware.smi_every = 3

@@ -224,9 +224,9 @@ class Schedule:
             name: np.broadcast_to(a.reshape(-1, *self._shape), shape)
             for name, a in per_slot.items()
         }
-        flat = (count, 1, self.machine.cores)
+        core_shape = (count, 1, self.machine.cores)
         return ScheduleCells(
-            **cube, **{n: np.broadcast_to(a[:, None, :], flat) for n, a in core.items()}
+            **cube, **{n: np.broadcast_to(a[:, None, :], core_shape) for n, a in core.items()}
         )
 
     def _work(self, number: Ints, slot: dict[str, Ints], online: Ints) -> tuple[Ints, Ints]:
@@ -278,8 +278,8 @@ class ScheduleCursor:
     def _load(self, first: int) -> None:
         self._first = first
         self._cells = self._schedule.cells(first, self._schedule.chunk)
-        whole = integrals(self._cells, CELL_NS)
-        self._whole = whole.reshape(len(Row), self._schedule.chunk, -1)
+        whole_cells = integrals(self._cells, CELL_NS)
+        self._whole = whole_cells.reshape(len(Row), self._schedule.chunk, -1)
 
     def at_times(self, earliest_ns: int, times: Ints) -> Ints:
         """Returns the integrals of each slot up to its own time in `times`, with axes (Row, slot).
@@ -337,10 +337,10 @@ class Lateness:
         ns, and the flag ROW_WIDE if the read was interrupted."""
         bits = random_bits(self._seed, 4, np.array([number]), self._cpus)[0]
         late_ns = USUAL_LATE_NS + self._habit + bits % 6_000
-        rare = (bits >> 16) & 0xFF
-        late_ns += np.where(rare == 0, (bits >> 24) % LONG_LATE_NS, 0)
+        rare_bits = (bits >> 16) & 0xFF
+        late_ns += np.where(rare_bits == 0, (bits >> 24) % LONG_LATE_NS, 0)
         if self._late_ns:
             late_ns += (bits >> 24) % self._late_ns
-        wide = ((bits >> 37) & 0x1FF) == 0
-        width = np.where(wide, INTERRUPTED_READ_NS, READ_NS + (bits >> 40) % 250 * 4)
-        return np.minimum(late_ns, self._max_late_ns), width, np.where(wide, ROW_WIDE, 0)
+        is_wide = ((bits >> 37) & 0x1FF) == 0
+        width = np.where(is_wide, INTERRUPTED_READ_NS, READ_NS + (bits >> 40) % 250 * 4)
+        return np.minimum(late_ns, self._max_late_ns), width, np.where(is_wide, ROW_WIDE, 0)

@@ -80,30 +80,30 @@ class PackageCounters:
             # which a bit is set.
             times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
             shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
-            turn = (self._polls + np.arange(POLLS)) * 7 % 10
-            self._seen += (turn[:, None, None] < shares).sum(axis=0)
+            poll_turns = (self._polls + np.arange(POLLS)) * 7 % 10
+            self._seen += (poll_turns[:, None, None] < shares).sum(axis=0)
             self._polls += POLLS
         tables, stage = self._tables, self._tables.stages.index(time_ns)
         stage_s = tables.stages.since_start(time_ns) // CELL_NS / CELLS_PER_S
-        out = np.empty((self._machine.packages, self._columns), np.int64)
+        rows = np.empty((self._machine.packages, self._columns), np.int64)
         # Converts nJ to units of 2^-14 J.
         energies = [energy_nj(time_ns) * 32 // 1_953_125 for energy_nj in self._energies_nj]
-        out[:, 0] = (ENERGY_FIRST + np.array(energies)) & (2**ENERGY_BITS - 1)
-        out[:, 1] = approach_exponentially(tables.first_c[stage], tables.target_c[stage], stage_s)
-        out[:, 2] = self._polls
-        out[:, 3 : 3 + LIMIT_BITS] = self._seen
-        out[:, 3 + LIMIT_BITS] = tables.ceiling_mhz[stage] * 1_000_000
-        out[:, 4 + LIMIT_BITS] = hw.PL1_MW
+        rows[:, 0] = (ENERGY_FIRST + np.array(energies)) & (2**ENERGY_BITS - 1)
+        rows[:, 1] = approach_exponentially(tables.first_c[stage], tables.target_c[stage], stage_s)
+        rows[:, 2] = self._polls
+        rows[:, 3 : 3 + LIMIT_BITS] = self._seen
+        rows[:, 3 + LIMIT_BITS] = tables.ceiling_mhz[stage] * 1_000_000
+        rows[:, 4 + LIMIT_BITS] = hw.PL1_MW
         if self._machine.is_hybrid:
-            out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
+            rows[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
         traffic = np.zeros(self._machine.packages, np.int64)  # traffic in bytes by package
         np.add.at(traffic, self._package_of_core, totals[Row.TRAFFIC] // 1000)
         lines, written = traffic // LINE_BYTES, traffic // (LINE_BYTES * LINES_PER_WRITE)
         dram_nj = 3 * time_ns + lines * (LINE_BYTES // 2)  # 3 W, and 0.5 nJ a byte
-        out[:, -3] = (dram_nj * 32 // 1_953_125) & (2**32 - 1)
-        out[:, -2] = (TRAFFIC_FIRST + lines - written) & (2**TRAFFIC_BITS - 1)
-        out[:, -1] = (TRAFFIC_FIRST + written) & (2**TRAFFIC_BITS - 1)
-        return out.view(np.uint64)
+        rows[:, -3] = (dram_nj * 32 // 1_953_125) & (2**32 - 1)
+        rows[:, -2] = (TRAFFIC_FIRST + lines - written) & (2**TRAFFIC_BITS - 1)
+        rows[:, -1] = (TRAFFIC_FIRST + written) & (2**TRAFFIC_BITS - 1)
+        return rows.view(np.uint64)
 
 
 # --- guest ----------------------------------------------------------------------------------------
@@ -161,10 +161,10 @@ class LoadAverages:
 
     def values_at(self, seconds: float, stage: int) -> Words:
         """Returns the load averages in hundredths. Successive times must not decrease."""
-        passed, self._seconds = seconds - self._seconds, seconds
+        elapsed_s, self._seconds = seconds - self._seconds, seconds
         for i, minutes in enumerate(LOAD_MINUTES):
             distance = self._demand[stage] - self._means[i]
-            self._means[i] += distance * -math.expm1(-passed / (60 * minutes))
+            self._means[i] += distance * -math.expm1(-elapsed_s / (60 * minutes))
         return np.array([round(100 * mean) for mean in self._means], np.uint64)
 
 

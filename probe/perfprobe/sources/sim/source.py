@@ -218,7 +218,7 @@ class SimSource:
         tables = self._schedule.tables
         stage = tables.stages.index(time_ns)
         online = tables.online[stage, : self._machine.cpus] > 0
-        late_ns, width, wide = self._lateness.lateness_of(self._number)
+        late_ns, width, is_wide = self._lateness.lateness_of(self._number)
         times = np.full(self._machine.slots, time_ns, np.int64)
         # Counters have their values at the middle of the read.
         times[: self._machine.cpus] += late_ns + width // 2
@@ -227,12 +227,12 @@ class SimSource:
         totals = self._cursor.at_times(time_ns, times)[:, : self._machine.cpus]
         rebased = online & ~self._online
         notes = self._hotplug(time_ns, online, totals, rebased)
-        flags = np.where(online, ROW_SAMPLED + wide, ROW_OFFLINE) + ROW_REBASED * rebased
+        flags = np.where(online, ROW_SAMPLED + is_wide, ROW_OFFLINE) + ROW_REBASED * rebased
         flags = np.where(self._selected_cpus | ~online, flags, 0)
         cpu_head = self._head(time_ns, late_ns, width, flags).tobytes()
-        sampled, gains = online & self._selected_cpus, totals - self._base
-        own = {
-            name: Rows(cpu_head, bank.valid(sampled).tobytes(), bank.values(gains).tobytes())
+        sampled, counts = online & self._selected_cpus, totals - self._base
+        block_values = {
+            name: Rows(cpu_head, bank.valid(sampled).tobytes(), bank.values(counts).tobytes())
             for name, bank in (("cpu", self._cpu_counters), *self._chosen)
         }
         # The head of all rows that are not read by the threads of CPUs.
@@ -240,7 +240,7 @@ class SimSource:
         stamps = tsc(at_ns), tsc(at_ns + STAT_WIDTH_NS)
         head = np.array([*stamps, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
         stat = Rows(head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes())
-        blocks = {"cpu": own["cpu"], "stat": stat, **own}
+        blocks = {"cpu": block_values["cpu"], "stat": stat, **block_values}
         if self._packages is not None:
             values = self._packages.values(time_ns, self._sample_ns, totals)
             valid = np.full(len(values), np.uint64(2 ** values.shape[1] - 1))

@@ -110,20 +110,20 @@ def _core_truth(
 def _cpu_truth(total: Ints, span_ns: int) -> dict[str, float | None]:
     run, cycles, instructions = (int(total[r]) for r in (Row.RUN, Row.CYCLES, Row.INSTRUCTIONS))
     idle, steal = int(total[Row.IDLE]), int(total[Row.STEAL])
-    on = int(total[Row.ONLINE]) == span_ns
+    is_online = int(total[Row.ONLINE]) == span_ns
     return {
         "online": int(total[Row.ONLINE]) / span_ns,
-        "util": run / span_ns if on else None,
-        "busy_hz": cycles * 1e6 / run if on and run else None,
-        "ipc": instructions / cycles if on and cycles else None,
-        "kernel_cycles": int(total[Row.KERNEL_CYCLES]) / cycles if on and cycles else None,
+        "util": run / span_ns if is_online else None,
+        "busy_hz": cycles * 1e6 / run if is_online and run else None,
+        "ipc": instructions / cycles if is_online and cycles else None,
+        "kernel_cycles": int(total[Row.KERNEL_CYCLES]) / cycles if is_online and cycles else None,
         "kernel_instructions": int(total[Row.KERNEL_INSTRUCTIONS]) / instructions
-        if on and instructions
+        if is_online and instructions
         else None,
-        "halt": (span_ns - run) / span_ns if on else None,
-        "idle": idle / span_ns if on else None,
-        "involuntary": (span_ns - run - idle - steal) / span_ns if on else None,
-        "steal": steal / span_ns if on else None,
+        "halt": (span_ns - run) / span_ns if is_online else None,
+        "idle": idle / span_ns if is_online else None,
+        "involuntary": (span_ns - run - idle - steal) / span_ns if is_online else None,
+        "steal": steal / span_ns if is_online else None,
     }
 
 
