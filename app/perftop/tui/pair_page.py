@@ -12,7 +12,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats
-from perftop.base.text import GHZ, clock_time, percent
+from perftop.base.text import GHZ, clock_time, join_words, percent
 from perftop.draw import charts
 from perftop.draw.charts import Glyphs, chart_lines
 from perftop.draw.columns import Run, cut, fit
@@ -320,14 +320,16 @@ def _header_line(pair: PairState) -> Line:
         seconds = (track.ends_ns[1] - track.ends_ns[0]) / 1e9
         left_runs += [(f"{side} ", style), (name, "bright"), (f" {seconds:.0f} s   ", "dim")]
     status = f"aligned at {safe_cells(pair.alignment.text)}"
+    sides = zip(SIDES, pair.tracks, strict=True)
+    damages = [f"{side} is {t.damage.partition(':')[0]}" for (side, _), t in sides if t.damage]
     if not pair.is_read:
         status = "reading …"
     elif any(track.origin_ns(pair.alignment) is None for track in pair.tracks):
         status = "not aligned: one recording lacks this moment"
+    elif damages:
+        status = join_words(damages)
     elif pair.has_only_alignment:
         status = f"{status}: no other moment in both"
-    elif any(track.damage for track in pair.tracks):
-        status = "damaged: shown up to the damage"
     times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
              for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
     pieces: list[Piece] = [(0, [(status, "dim")]), (1, [(f"A {times[0]}  B {times[1]}", "text")])]

@@ -111,6 +111,8 @@ def test_recordings_without_another_shared_moment_say_so(tracks: tuple[Track, Tr
         track.is_read = True
     result.align_next()
     assert "aligned at the start: no other moment in both" in text(pair_page(result)[0][0])
+    result.tracks[1].damage = "damaged at byte 9: a damaged packed message"
+    assert "B is damaged at byte 9 " in text(pair_page(result)[0][0]), "later samples are shown"
 
 
 def test_a_range_is_compared_alone(tracks: tuple[Track, Track]) -> None:
