@@ -26,6 +26,8 @@ class _Wait:
     worst: Finding
     """The finding with the greatest loss of these tasks."""
     worst_totals: Totals
+    latest: Finding
+    """The latest finding of these tasks: others of their name may come and go."""
     last_ns: int
     """Time up to which the tasks waited."""
 
@@ -52,7 +54,7 @@ class WaitEpisodes:
     def _wait_of(self, finding: Finding) -> _Wait | None:
         if not finding.waiting_tasks:
             return None
-        same = (w for w in self._waits if w.worst.culprit == finding.culprit)
+        same = (w for w in self._waits if _are_same_tasks(w.latest, finding))
         others = (w for w in self._waits if not set(finding.cpus).isdisjoint(w.episode.cpus))
         return next(same, None) or next(others, None)
 
@@ -65,13 +67,14 @@ class WaitEpisodes:
             wait = self._wait_of(finding)
             if wait is None and now_ns - last_ns < CAUSE_ENDED_AFTER_NS:
                 episode = Episode(WAIT_CAUSE[0], [], start_ns, cause=WAIT_CAUSE[1])
-                self._waits.append(_Wait(episode, finding, report.totals, last_ns))
+                self._waits.append(_Wait(episode, finding, report.totals, finding, last_ns))
                 described.append(self._waits[-1])
                 _describe(episode, finding)
-            elif wait in described:  # a smaller group of the same name
+            elif wait in described:
                 continue
-            elif wait is not None and wait.worst.culprit == finding.culprit:
+            elif wait is not None and _are_same_tasks(wait.latest, finding):
                 described.append(wait)
+                wait.latest = finding
                 if finding.victim_share > wait.worst.victim_share:
                     wait.worst, wait.worst_totals = finding, report.totals
                 wait.last_ns = max(wait.last_ns, last_ns)
@@ -89,9 +92,14 @@ class WaitEpisodes:
             return
         interval = session.interval_for(wait.worst_totals, session.snapshot)
         past = brief_report(session, is_past=True, totals=wait.worst_totals, interval=interval)
-        same = (f for f in waits_of(past) if f.culprit == wait.worst.culprit)
+        same = (f for f in waits_of(past) if _are_same_tasks(f, wait.worst))
         _describe(wait.episode, next(same, wait.worst))
         session.log.add_loss(wait.episode)
+
+
+def _are_same_tasks(a: Finding, b: Finding) -> bool:
+    """Returns whether two findings are about one group. Another user's may have the same name."""
+    return a.culprit == b.culprit and not a.waiting_tasks.isdisjoint(b.waiting_tasks)
 
 
 def _describe(episode: Episode, finding: Finding) -> None:

@@ -273,9 +273,32 @@ def test_the_listed_wait_is_that_of_the_verdict_if_two_users_tasks_have_its_name
     }  # fmt: skip
     frames = [machine.frame(s, records={} if s % 10 else record) for s in range(200)]
     session, verdicts = session_and_verdicts([machine.hello, *frames])
-    (wait,) = session.log.listed_running
+    wait, other_wait = session.log.listed_running
     assert wait.evidence["label"] == verdicts[-1][1].text
     assert "50 %" in verdicts[-1][1].text
+    assert (wait.cpus, other_wait.cpus) == ([1], [0])
+
+
+def test_a_wait_does_not_begin_with_that_of_another_users_tasks_of_the_same_name() -> None:
+    """hogA of one user waits on CPU 1; from 20 s on, that of another waits longer on CPU 0."""
+    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
+    details = {"11": {"user": "one"}, "21": {"user": "two"}}
+    waits = {"1": [[0.2, 20], [0.2, 20]]}
+    ran = {"1": [[11, "hogA", 0.5], [12, "hogB", 0.5]]}
+    alone = {"tasks": {"1": [11, "hogA", 0.5]}, "others": ran, "waits": waits, "details": details}
+    both = {
+        "tasks": {"0": [21, "hogA", 0.5], "1": [11, "hogA", 0.5]},
+        "details": details,
+        "others": {"0": [[21, "hogA", 0.5], [22, "restic", 0.5]], **ran},
+        "waits": {"0": [[0.7, 30], [0.0, 30]], **waits},
+    }
+    frames = [machine.frame(s, records={} if s % 10 else both if s > 200 else alone)
+              for s in range(400)]  # fmt: skip
+    session, verdicts = session_and_verdicts([machine.hello, *frames])
+    starts_s = {e.cpus[0]: e.start_ns / SECOND for e in session.log.listed_running}
+    assert starts_s == pytest.approx({0: 20, 1: 0}, abs=1)
+    start_ns = verdicts[-1][1].wait_start_ns
+    assert start_ns == pytest.approx(20 * SECOND, abs=SECOND)
 
 
 def ended_job() -> Iterator[wire.Message]:
