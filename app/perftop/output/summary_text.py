@@ -24,7 +24,7 @@ from perftop.output.report import MAX_CAUSES, MIN_SHARE, Report
 from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
 from perftop.output.why_report import report
-from perftop.output.why_text import MIN_WANTED_SHARE, SHORT_TASKS, answer
+from perftop.output.why_text import SHORT_TASKS, answer
 from perftop.session.episodes import RUN_STARTED, EpisodeTally, mark_label
 from perftop.session.follow import Follower
 from perftop.session.run_phases import BEFORE_MARKS
@@ -173,30 +173,26 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
     bar = time_use_lines(session.run_phases(), unicode=supports_unicode())
     return [
-        *(wrap_text(_sentence(phases), WIDTH) if phases else [whole.line["answer"]]), "",
+        *wrap_text(_sentences(phases, whole), WIDTH), "",
         *bar, *([""] if bar else []), *table, "",
         *_causes(session, phases or [whole]),
         f"{samples}, {session.dropped_frames or 'none'} dropped.",
     ]  # fmt: skip
 
 
-def _sentence(phases: Sequence[Phase]) -> str:
-    """Returns one sentence with each phase's costliest cause, and one with the names of phases that
-    have too little CPU time for a share."""
-    parts = []
-    for phase in phases:
-        if phase.report.is_too_short:
-            continue
-        first = next(iter(phase.report.findings), None)
-        wanted_s = phase.report.sums.whole_s
-        rarely = wanted_s < MIN_WANTED_SHARE * phase.report.totals.elapsed_s
-        if first is None or first.share < MIN_SHARE:
-            loss = "hardly wanted a CPU" if rarely else "lost less than 1 %"
-        else:
-            unit = f"the {wanted_s:.1f} s that it wanted" if rarely else f"its {first.unit}"
-            loss = f"lost {percent(first.share)} % of {unit} to {first.culprit}"
-        parts.append(f"{phase.name} {loss}")
-    sentences = ["; ".join(parts) + "."] if parts else []
+def _sentences(phases: Sequence[Phase], whole: Phase) -> str:
+    """Returns the answer for the whole recording, the phase that lost most of it, and the names of
+    phases with too little CPU time for a share."""
+
+    def lost_s(phase: Phase) -> float:
+        return phase.report.sums.whole_s * phase.report.lost_ratio
+
+    sentences, share = [whole.line["answer"]], whole.report.lost_ratio
+    long_phases = [phase for phase in phases if not phase.report.is_too_short]
+    if phases and long_phases and isfinite(share) and share >= MIN_SHARE:
+        worst = max(long_phases, key=lambda phase: (isfinite(lost_s(phase)), lost_s(phase)))
+        lost_text = f"{lost_s(worst):.1f} of {lost_s(whole):.1f} CPU s"
+        sentences.append(f"Phase {worst.name} lost most: {lost_text}.")
     if names := ", ".join(phase.name for phase in phases if phase.report.is_too_short):
         sentences.append(f"Too little CPU time for a share: {names}. {SHORT_TASKS}")
     return " ".join(sentences)

@@ -190,7 +190,8 @@ def _finding_on(
 def _waiters_text(waiters: _Waiters, *, with_threads: bool) -> str:
     """Returns the waiting tasks as the subject of a sentence, such as "2 of 4 threads of lmp"."""
     waiting, members, name = waiters.waiting_members, waiters.members, waiters.name
-    names = (safe_text(task.comm, MAX_NAME) for task in waiting.values() if task.comm)
+    by_wait = sorted(waiting.values(), key=lambda task: -task.wait_s)
+    names = (safe_text(task.comm, MAX_NAME) for task in by_wait if task.comm)
     comms = [*dict.fromkeys(names)]
     if with_threads and len(comms) > 1:
         name = f"{name} ({', '.join(comms[:2])})"

@@ -318,6 +318,12 @@ def test_a_job_limited_to_few_cpus_gets_its_mask(
     assert result.hint == hint
 
 
+def test_the_threads_that_waited_longest_are_named() -> None:
+    waits_s = {"sh": 0.1, "make": 0.2, "cc1": 0.3}
+    threads = {(1, i): task_times(comm, 0.2, waits_s[comm]) for i, comm in enumerate(waits_s)}
+    assert waits(threads).text.startswith("3 threads of job (cc1, make) wait")
+
+
 def test_a_wait_never_exceeds_the_wanted_time() -> None:
     result = waits({(1, 1): task_times("job", 0.004, 0.012)})
     assert result.evidence[0] == "it waited 0.01 of 0.02 s"
