@@ -271,25 +271,6 @@ int pp_idle_offline(const pp_idle *idle, uint32_t cpu)
     return pp_idle_run(idle, cpu, 0, false);
 }
 
-int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out)
-{
-    uint64_t sums[PP_IDLE_CORE_SUMS];
-    int known;
-    int rc = pp_idle_read_core(idle->base, core, sums, &known);
-
-    if (rc)
-        return rc;
-    memcpy(out->ns, sums, sizeof out->ns);
-    out->unknown_ns = sums[PP_IDLE_CORE_UNKNOWN];
-    out->known = (uint32_t)known;
-    return 0;
-}
-
-int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *out)
-{
-    return pp_idle_value(idle->base, kind, index, out);
-}
-
 const void *pp_idle_base(const pp_idle *idle)
 {
     return idle->base;

@@ -2,6 +2,7 @@
 #include "idle_rows.h"
 
 #include <errno.h>
+#include <stdbool.h>
 
 #include "cpu.h"
 #include "perfprobe.h"
@@ -110,31 +111,14 @@ static int read_cpu(const void *base, uint64_t index, uint64_t *sums, int *known
 int pp_idle_value(const void *base, uint32_t kind, uint64_t index, uint64_t *out)
 {
     uint64_t sums[PP_IDLE_CORE_SUMS];
-    const struct pp_idle_cpu *cpu;
-    int known, rc;
+    bool is_core = kind != PP_IDLE_BUSY;
+    int known = 0;
+    int rc = is_core ? pp_idle_read_core(base, index, sums, &known)
+                     : read_cpu(base, index, sums, &known);
 
-    switch (kind) {
-    case PP_IDLE_NEITHER:
-    case PP_IDLE_LP0:
-    case PP_IDLE_LP1:
-    case PP_IDLE_BOTH:
-        rc = pp_idle_read_core(base, index, sums, &known);
-        break;
-    case PP_IDLE_BUSY:
-        rc = read_cpu(base, index, sums, &known);
-        kind = PP_IDLE_CPU_BUSY;
-        break;
-    case PP_IDLE_ENTRIES:
-        cpu = pp_idle_cpu(base, index);
-        if (cpu)
-            *out = pp_read_once(&cpu->entries);
-        return cpu ? 0 : -ENOENT;
-    default:
-        return -EINVAL;
-    }
     if (rc == 0 && !known)
         rc = -ENODATA;
     if (rc == 0)
-        *out = sums[kind];
+        *out = sums[is_core ? kind : PP_IDLE_CPU_BUSY];
     return rc;
 }

@@ -67,8 +67,8 @@ int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *kno
 
 /* 
  * Reads one value of a PP_IDLE_ kind, without a system call. `index` is the number of a core for
- * the four states, else of a CPU. -ENODATA: the state is not known now. -ENOENT, -EAGAIN: as above.
- * -EINVAL: no such kind. */
+ * the four states, else of a CPU. -ENODATA: the state is not known now. -ENOENT, -EAGAIN: as
+ * above. */
 int pp_idle_value(const void *base, uint32_t kind, uint64_t index, uint64_t *out);
 
 #endif

@@ -19,8 +19,7 @@ enum {
     PP_IDLE_LP0 = 1,
     PP_IDLE_LP1 = 2,
     PP_IDLE_BOTH = 3,
-    PP_IDLE_BUSY = 4,
-    PP_IDLE_ENTRIES = 5 /* number of times that a CPU went idle */
+    PP_IDLE_BUSY = 4
 };
 
 /* The core of a CPU, and which of its two logical processors (LP 0 or 1) the CPU is. The caller
@@ -31,12 +30,6 @@ typedef struct pp_idle_place {
     uint32_t core;
     uint32_t lp;
 } pp_idle_place;
-
-typedef struct pp_idle_states {
-    uint64_t ns[4];      /* ns in each state, by PP_IDLE_NEITHER ... PP_IDLE_BOTH */
-    uint64_t unknown_ns; /* the four and this add up to the time since the start */
-    uint32_t known;      /* 1: the state of both LPs is known now */
-} pp_idle_states;
 
 typedef struct pp_idle pp_idle;
 
@@ -52,13 +45,6 @@ int pp_idle_settle(const pp_idle *idle, uint32_t cpu);
 
 /* Records that a CPU went offline: from now on it counts as idle. */
 int pp_idle_offline(const pp_idle *idle, uint32_t cpu);
-
-/* Reads the times of a core. -ENOENT: not traced. -EAGAIN: a transition never completed. */
-int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out);
-
-/* Reads one value: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the other kinds of a CPU. Errors as
- * above, and -ENODATA: the state is not known now. */
-int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *out);
 
 /* Returns the address of the rows, for slots of kind PP_TRACED; valid until pp_idle_close. */
 const void *pp_idle_base(const pp_idle *idle);

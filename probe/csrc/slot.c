@@ -153,7 +153,7 @@ static bool has_line(const pp_slot *slot)
 
 static bool is_traced(const pp_slot *slot)
 {
-    return slot->kind >= PP_TRACED && slot->kind <= PP_TRACED + PP_IDLE_ENTRIES;
+    return slot->kind >= PP_TRACED && slot->kind <= PP_TRACED + PP_IDLE_BUSY;
 }
 
 /* Returns the number of columns from slot->column to the last that the slot fills. */

@@ -44,11 +44,16 @@ static inline uint64_t now_ns(void)
     return pp_clock_ns(CLOCK_MONOTONIC);
 }
 
-static inline pp_idle_states read_core(const pp_idle *idle)
-{
-    pp_idle_states s;
+struct core_times {
+    uint64_t ns[PP_IDLE_CORE_SUMS]; /* the four states and the unknown */
+    int known;
+};
 
-    CHECK(pp_idle_read(idle, CORE, &s) == 0);
+static inline struct core_times read_core(const pp_idle *idle)
+{
+    struct core_times s;
+
+    CHECK(pp_idle_read_core(idle->base, CORE, s.ns, &s.known) == 0);
     return s;
 }
 
@@ -56,21 +61,18 @@ static inline uint64_t busy(const pp_idle *idle, uint32_t cpu)
 {
     uint64_t ns;
 
-    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, cpu, &ns) == 0);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, cpu, &ns) == 0);
     return ns;
 }
 
 static inline uint64_t entries(const pp_idle *idle, uint32_t cpu)
 {
-    uint64_t n;
-
-    CHECK(pp_idle_get(idle, PP_IDLE_ENTRIES, cpu, &n) == 0);
-    return n;
+    return pp_idle_cpu(idle->base, cpu)->entries;
 }
 
-static inline uint64_t total(const pp_idle_states *s)
+static inline uint64_t total(const struct core_times *s)
 {
-    return s->ns[0] + s->ns[1] + s->ns[2] + s->ns[3] + s->unknown_ns;
+    return s->ns[0] + s->ns[1] + s->ns[2] + s->ns[3] + s->ns[PP_IDLE_CORE_UNKNOWN];
 }
 
 #endif

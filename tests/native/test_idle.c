@@ -46,19 +46,18 @@ static void unknown_until_the_first_transition(void)
     uint64_t value;
 
     CHECK(!read_core(idle).known);
-    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, A, &value) == -ENODATA);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, A, &value) == -ENODATA);
     event(idle, A, RUNS);
     CHECK(!read_core(idle).known && read_core(idle).ns[1] == 0);
-    CHECK(pp_idle_get(idle, PP_IDLE_LP0, CORE, &value) == -ENODATA);
-    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, A, &value) == 0);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_LP0, CORE, &value) == -ENODATA);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, A, &value) == 0);
     event(idle, B, IDLE);
     CHECK(read_core(idle).known);
-    CHECK(pp_idle_get(idle, PP_IDLE_LP0, CORE, &value) == 0);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_LP0, CORE, &value) == 0);
     CHECK(entries(idle, A) == 0 && entries(idle, B) == 1);
-    CHECK(pp_idle_get(idle, PP_IDLE_BOTH, CORE + 1, &value) == -ENOENT);
-    CHECK(pp_idle_get(idle, PP_IDLE_BOTH, CORE - 1, &value) == -ENOENT);
-    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, A + 1, &value) == -ENOENT);
-    CHECK(pp_idle_get(idle, 99, A, &value) == -EINVAL);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BOTH, CORE + 1, &value) == -ENOENT);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BOTH, CORE - 1, &value) == -ENOENT);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, A + 1, &value) == -ENOENT);
     CHECK(pp_idle_offline(idle, A + 1) == -ENOENT);
     pp_idle_close(idle);
 }
@@ -76,7 +75,7 @@ static void each_state_gets_its_time(void)
     };
     pp_idle *idle = make(PP_IDLE_SWAPS);
     uint64_t least[4] = {0}, most[4] = {0}, before, after, last_before, last_after;
-    pp_idle_states s;
+    struct core_times s;
     unsigned state = 0;
 
     event(idle, A, IDLE);
@@ -107,7 +106,7 @@ static void each_state_gets_its_time(void)
 static void an_offline_cpu_is_idle(void)
 {
     pp_idle *idle = make(PP_IDLE_SWAPS);
-    pp_idle_states s;
+    struct core_times s;
 
     event(idle, A, RUNS);
     event(idle, B, RUNS);
@@ -124,7 +123,7 @@ static void a_clock_behind_is_clamped(void)
     uint64_t then, before, after;
     pp_idle *idle = make(PP_IDLE_SWAPS);
     struct pp_idle_core *core;
-    pp_idle_states s, t;
+    struct core_times s, t;
     const struct pp_idle_cpu *cpu;
 
     event(idle, A, RUNS);
@@ -153,14 +152,14 @@ static void a_row_in_the_middle_of_an_update_is_not_read(void)
 {
     pp_idle *idle = make(PP_IDLE_SWAPS);
     struct pp_idle_core *core;
-    pp_idle_states s;
+    struct core_times s;
 
     CHECK(mprotect(idle->base, idle->size, PROT_READ | PROT_WRITE) == 0);
     core = (struct pp_idle_core *)(uintptr_t)pp_idle_core(idle->base, CORE);
     core->word += (uint64_t)5 << PP_IDLE_SHIFT;
-    CHECK(pp_idle_read(idle, CORE, &s) == -EAGAIN);
+    CHECK(pp_idle_read_core(idle->base, CORE, s.ns, &s.known) == -EAGAIN);
     core->sums[PP_IDLE_CORE_UNKNOWN] += 5;
-    CHECK(pp_idle_read(idle, CORE, &s) == 0);
+    CHECK(pp_idle_read_core(idle->base, CORE, s.ns, &s.known) == 0);
     pp_idle_close(idle);
 }
 
@@ -178,7 +177,7 @@ static void go_idle_and_wait(void)
 /* A reader that slept does not add the time after a transition to the state before it. */
 static void a_transition_during_a_read_is_seen(void)
 {
-    pp_idle_states s;
+    struct core_times s;
 
     hooked = make(PP_IDLE_SWAPS);
     event(hooked, B, IDLE);

@@ -106,8 +106,8 @@ static void an_attached_program_counts(void)
     CHECK(pp_idle_open(&here, 1, &idle, text, sizeof text) == 0);
     CHECK(pp_idle_open(far, 1, &other, text, sizeof text) == 0);
     CHECK(pp_idle_settle(idle, here.cpu) == 0);
-    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, here.cpu, &first) == 0);
-    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, here.cpu, &second) == 0);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, here.cpu, &first) == 0);
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, here.cpu, &second) == 0);
     CHECK(second > first); /* this thread runs on it */
     pp_idle_close(other);
     pp_idle_close(idle);

@@ -42,18 +42,18 @@ static uint64_t contend(int32_t swaps, uint64_t rounds)
     struct toggler two[2] = {{.idle = idle, .cpu = A, .stop = &stop},
                              {.idle = idle, .cpu = B, .stop = &stop}};
     uint64_t start = ((const struct pp_idle_head *)idle->base)->start_ns;
-    pp_idle_states s;
+    struct core_times s;
     int64_t off0, off1, slack;
     uint64_t unknown, dropped;
 
     event(idle, A, IDLE);
     event(idle, B, IDLE);
-    unknown = read_core(idle).unknown_ns;
+    unknown = read_core(idle).ns[PP_IDLE_CORE_UNKNOWN];
     for (int i = 0; i < 2; i++)
         CHECK(pthread_create(&two[i].thread, NULL, toggle, &two[i]) == 0);
     while (entries(idle, A) < rounds || entries(idle, B) < rounds) {
         uint64_t before = now_ns();
-        int rc = pp_idle_read(idle, CORE, &s);
+        int rc = pp_idle_read_core(idle->base, CORE, s.ns, &s.known);
 
         CHECK(rc == 0 || rc == -EAGAIN);
         CHECK(rc || start + total(&s) + 1000 >= before); /* its clock may lag slightly */
@@ -67,9 +67,9 @@ static uint64_t contend(int32_t swaps, uint64_t rounds)
     s = read_core(idle);
     dropped = pp_idle_core(idle->base, CORE)->dropped;
     CHECK(dropped == two[0].unknown + two[1].unknown);
-    CHECK(dropped || s.unknown_ns == unknown);
+    CHECK(dropped || s.ns[PP_IDLE_CORE_UNKNOWN] == unknown);
     slack = (int64_t)(pp_idle_cpu(idle->base, A)->clamped_ns +
-                      pp_idle_cpu(idle->base, B)->clamped_ns + s.unknown_ns - unknown);
+                      pp_idle_cpu(idle->base, B)->clamped_ns + s.ns[PP_IDLE_CORE_UNKNOWN] - unknown);
     off0 = (int64_t)(s.ns[1] + s.ns[3] - busy(idle, A));
     off1 = (int64_t)(s.ns[2] + s.ns[3] - busy(idle, B));
     CHECK(llabs(off0) <= slack && llabs(off1) <= slack);

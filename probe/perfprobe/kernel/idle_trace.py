@@ -15,7 +15,6 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,21 +30,6 @@ MAX_CPU_NUMBER = 4096
 """Exclusive upper bound of CPU and core numbers (PP_IDLE_MAX)."""
 ROOT = Path("/")
 UNPRIVILEGED_BPF_DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
-
-
-@dataclass(frozen=True, slots=True)
-class SmtTimes:
-    """Times in ns for which no CPU of a core was busy, only LP 0, only LP 1, or both."""
-
-    neither: int
-    lp0: int
-    lp1: int
-    both: int
-    unknown: int
-    """Time in ns for which the state of one of the CPUs was unknown. The five times add up to the
-    time since the trace was started."""
-    states_known: bool
-    """Whether the states of both CPUs are known now."""
 
 
 class IdleTrace:
@@ -90,31 +74,6 @@ class IdleTrace:
     def mark_offline(self, cpu: int) -> None:
         """Counts a CPU that went offline as idle; the kernel has no idle transition for that."""
         check_result(lib.pp_idle_offline(self._open(), cpu))
-
-    def smt_times(self, core: int) -> SmtTimes:
-        """Returns the times of a core. Raises OSError: ENOENT for an unknown core, EAGAIN if a CPU
-        was stopped during an update."""
-        states: Any = ffi.new("pp_idle_states *")
-        check_result(lib.pp_idle_read(self._open(), core, states))
-        neither, lp0, lp1, both = states.ns
-        return SmtTimes(neither, lp0, lp1, both, states.unknown_ns, bool(states.known))
-
-    def busy_ns(self, cpu: int) -> int | None:
-        """Returns the busy time of the CPU in ns; None while its state is unknown."""
-        try:
-            return self._value(lib.PP_IDLE_BUSY, cpu)
-        except OSError as error:
-            if error.errno != errno.ENODATA:
-                raise
-            return None
-
-    def idle_entries(self, cpu: int) -> int:
-        return self._value(lib.PP_IDLE_ENTRIES, cpu)
-
-    def _value(self, kind: int, cpu: int) -> int:
-        value: Any = ffi.new("uint64_t *")
-        check_result(lib.pp_idle_get(self._open(), kind, cpu, value))
-        return int(value[0])
 
     def base_address(self) -> int:
         """Returns the address at which the sampler's lanes read the values; valid until `close`."""

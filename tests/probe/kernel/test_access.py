@@ -13,6 +13,7 @@ from capabilities import cannot_drop, needs_fuse
 from command import python, read_some, started_process
 from fakekernel.client import FakeKernel
 from journals import swept_directory
+from roots import TESTS
 from waiting import MAX_WAIT_S
 
 from perfprobe.cpu import identity
@@ -111,11 +112,13 @@ def _paranoid() -> int:
 
 @pytest.mark.usefixtures("_may_trace")
 def test_the_idle_program_is_notified_of_an_offline_cpu() -> None:
-    code = """
+    code = f"""
+sys.path.append({str(TESTS / "support")!r})
+from traced import busy_ns
 from perfprobe.kernel.idle_trace import IdleTrace
-trace = IdleTrace({0: (0, 0)})
+trace = IdleTrace(dict([(0, (0, 0))]))
 access.drop_capabilities(Path("/"), "os")
-trace.mark_offline(0); trace.learn_states([0]); print(trace.busy_ns(0) is not None)
+trace.mark_offline(0); trace.learn_states([0]); print(busy_ns(trace, 0) is not None)
 """
     assert run(code) == "True\n"
 

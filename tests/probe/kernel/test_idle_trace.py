@@ -18,10 +18,21 @@ from pathlib import Path
 import pytest
 from attempts import up_to_three_attempts
 from nightly import cases_by_day
+from roots import TESTS
+from traced import (
+    BUSY,
+    CLAMPED_NS,
+    CORE_UNKNOWN,
+    ENTRIES,
+    busy_ns,
+    read_values,
+    row_word,
+    smt_times,
+)
 from waiting import MAX_WAIT_S, WaitError, at_intervals, wait_for
 
-from perfprobe._native import ffi
-from perfprobe.kernel.idle_trace import IdleTrace, SmtTimes
+from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.machine.idle import STATES
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("_may_trace")]
 
@@ -51,18 +62,20 @@ while start < end:
 print(json.dumps(spans))
 """
 Spans = list[tuple[int, int]]
-BUSY = """
-import json, os, time
+BUSY_PROGRAM = f"""
+import json, os, sys, time
+sys.path.append({str(TESTS / "support")!r})
+from traced import CORE_UNKNOWN, row_word, smt_times
 from perfprobe.kernel.idle_trace import IdleTrace
 cpu = min(os.sched_getaffinity(0))
-os.sched_setaffinity(0, {cpu})
-with IdleTrace({cpu: (0, 0)}) as trace:
-    before, start = trace.smt_times(0), time.monotonic_ns()
+os.sched_setaffinity(0, [cpu])
+with IdleTrace(dict([(cpu, (0, 0))])) as trace:
+    before, start = smt_times(trace, 0), time.monotonic_ns()
     while time.monotonic_ns() < start + 200_000_000:
         pass
-    after, end = trace.smt_times(0), time.monotonic_ns()
-print(json.dumps([after.lp0 - before.lp0, after.neither - before.neither, before.unknown,
-                  end - start]))
+    after, end = smt_times(trace, 0), time.monotonic_ns()
+    print(json.dumps([after[1] - before[1], after[0] - before[0],
+                      row_word(trace, cpu + 2, CORE_UNKNOWN), end - start]))
 """
 
 
@@ -86,7 +99,7 @@ def wait_idle(trace: IdleTrace, cpu: int) -> None:
     time."""
     before = idle_ticks(cpu)
     try:
-        wait_for(lambda: trace.idle_entries(cpu), f"CPU {cpu} goes idle", 5)
+        wait_for(lambda: row_word(trace, 1 + cpu, ENTRIES), f"CPU {cpu} goes idle", 5)
     except WaitError as error:
         assert idle_ticks(cpu) <= before + 1, "idle, and not traced"
         pytest.skip(str(error))
@@ -98,14 +111,6 @@ def idle_ticks(cpu: int) -> int:
         if name == f"cpu{cpu}":
             return int(fields[3]) + int(fields[4])
     raise AssertionError(cpu)
-
-
-def total(s: SmtTimes) -> int:
-    return s.neither + s.lp0 + s.lp1 + s.both + s.unknown
-
-
-def difference(b: SmtTimes, a: SmtTimes) -> list[int]:
-    return [b.neither - a.neither, b.lp0 - a.lp0, b.lp1 - a.lp1, b.both - a.both]
 
 
 def covered_ns(spans: Spans, start: int, end: int) -> Spans:
@@ -147,11 +152,11 @@ class Load:
             time.sleep(max(0.0, (begin - time.monotonic_ns()) / NS))
             stat = [idle_ticks(cpu) for cpu in cpus]
             first_ns = time.monotonic_ns()
-            before = [t.smt_times(0) for t in (plain, swapped, single)]
+            before = [smt_times(t, 0) for t in (plain, swapped, single)]
             self.start = time.monotonic_ns()
             time.sleep(max(0.0, (begin + LOAD_NS - time.monotonic_ns()) / NS))
             last_ns = time.monotonic_ns()
-            after = [t.smt_times(0) for t in (plain, swapped, single)]
+            after = [smt_times(t, 0) for t in (plain, swapped, single)]
             self.end = time.monotonic_ns()
             idle = [TICK_NS * (idle_ticks(cpu) - s) for cpu, s in zip(cpus, stat, strict=True)]
             spans = [json.loads(task.communicate(timeout=MAX_WAIT_S)[0]) for task in tasks]
@@ -159,7 +164,7 @@ class Load:
         self.apart = (self.start - first_ns + self.end - last_ns) / self.length
         """Share of the time in which the traces were read one after the other."""
         self.shares = [
-            [part / self.length for part in difference(y, x)]
+            [(b - a) / self.length for a, b in zip(x, y, strict=True)]
             for y, x in zip(after, before, strict=True)
         ]
         self.expected = expected(spans[0], spans[1], self.start, self.end)
@@ -199,16 +204,10 @@ def test_the_four_states_and_the_unknown_add_up_to_all_time(two_cpus: tuple[int,
     with IdleTrace({a: (7, 0), b: (7, 1)}) as trace:
         opened = time.monotonic_ns()
         for _ in at_intervals(50, 0.005):
-            start, states, end = time.monotonic_ns(), trace.smt_times(7), time.monotonic_ns()
-            assert states.states_known
+            start, states, end = time.monotonic_ns(), smt_times(trace, 7), time.monotonic_ns()
+            total = sum(states) + row_word(trace, 1 + max(two_cpus) + 1 + 7, CORE_UNKNOWN)
             # The kernel's fast clock may differ from ours by nanoseconds, hence 1 µs.
-            assert start - opened - 1000 <= total(states) <= end - before + 1000
-
-
-def clamped_ns(trace: IdleTrace, cpu: int) -> int:
-    """Returns the sum of ns by which the CPU's transitions were behind the core's clock, from the
-    CPU's row."""
-    return int(ffi.cast("uint64_t *", trace.base_address() + (1 + cpu) * 64)[6])
+            assert start - opened - 1000 <= total <= end - before + 1000
 
 
 @up_to_three_attempts
@@ -216,22 +215,24 @@ def test_times_of_a_core_and_its_cpus_agree(two_cpus: tuple[int, int]) -> None:
     """The sum of a CPU is counted separately from its core's; the core is read between two reads of
     the CPU."""
     a, b = two_cpus
+    busy = [(BUSY, cpu) for cpu in two_cpus]
+    slots = [*busy, *((kind, 0) for kind in STATES.values()), *busy]
     with IdleTrace({a: (0, 0), b: (0, 1)}) as trace:
         for cpu in two_cpus:
             wait_idle(trace, cpu)
-        base, base_busy = trace.smt_times(0), [trace.busy_ns(cpu) or 0 for cpu in two_cpus]
-        slack = 100_000  # tolerance in ns, because the base is not read atomically
+        base, unknown_row = read_values(trace, *slots), max(two_cpus) + 2
+        unknown = row_word(trace, unknown_row, CORE_UNKNOWN)
+        slack = 100_000  # tolerance in ns, because the values are not read at once
         for _ in at_intervals(100, 0.005):
-            low = [trace.busy_ns(cpu) for cpu in two_cpus]
-            states = trace.smt_times(0)
-            high = [trace.busy_ns(cpu) for cpu in two_cpus]
-            _, lp0, lp1, both = difference(states, base)
-            margin = slack + sum(clamped_ns(trace, cpu) for cpu in two_cpus)
-            for lp, least, most, at in zip((lp0, lp1), low, high, base_busy, strict=True):
-                assert least is not None
-                assert most is not None
-                assert least - at - margin <= lp + both <= most - at + margin
-            assert states.unknown == base.unknown, "no update was given up"
+            values = read_values(trace, *slots)
+            low0, low1, _, lp0, lp1, both, high0, high1 = (
+                (n or 0) - (at or 0) for n, at in zip(values, base, strict=True)
+            )
+            margin = slack + sum(row_word(trace, 1 + cpu, CLAMPED_NS) for cpu in two_cpus)
+            assert low0 - margin <= lp0 + both <= high0 + margin
+            assert low1 - margin <= lp1 + both <= high1 + margin
+            assert None not in values
+            assert row_word(trace, unknown_row, CORE_UNKNOWN) == unknown, "no update was given up"
 
 
 def cpuidle(cpu: int) -> tuple[int, int]:
@@ -251,10 +252,16 @@ def test_idle_time_agrees_with_cpuidle_and_proc_stat() -> None:
 
     def account(trace: IdleTrace, cpu: int) -> tuple[int, ...]:
         os.sched_setaffinity(0, {cpu})
-        busy = trace.busy_ns(cpu)
+        busy = busy_ns(trace, cpu)
         assert busy is not None
         now = time.monotonic_ns()
-        return now, now - busy, trace.idle_entries(cpu), TICK_NS * idle_ticks(cpu), *cpuidle(cpu)
+        return (
+            now,
+            now - busy,
+            row_word(trace, 1 + cpu, ENTRIES),
+            TICK_NS * idle_ticks(cpu),
+            *cpuidle(cpu),
+        )
 
     try:
         with IdleTrace({cpu: (cpu, 0) for cpu in cpus}) as trace:
@@ -281,10 +288,10 @@ def test_an_always_busy_cpu_is_settled(two_cpus: tuple[int, int]) -> None:
     os.sched_setaffinity(0, {cpu})
     try:
         with IdleTrace({cpu: (0, 0), other: (0, 1)}, learn=False) as trace:
-            unknown = trace.busy_ns(cpu)  # this thread has not slept since then
+            unknown = busy_ns(trace, cpu)  # this thread has not slept since then
             trace.learn_states([cpu])
-            first, second = trace.busy_ns(cpu), trace.busy_ns(cpu)
-            entries = trace.idle_entries(cpu)
+            first, second = read_values(trace, (BUSY, cpu), (BUSY, cpu))
+            entries = row_word(trace, 1 + cpu, ENTRIES)
             trace.learn_states()
             assert os.sched_getaffinity(0) == {cpu}
     finally:
@@ -302,7 +309,7 @@ def test_busy_time_is_right_in_a_time_namespace(offset_s: int) -> None:
     shifted = ["unshare", "--time", "--monotonic", str(offset_s)]
     if subprocess.run([*shifted, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no time namespace can be made here")
-    answer = subprocess.check_output([*shifted, sys.executable, "-c", BUSY], text=True)
+    answer = subprocess.check_output([*shifted, sys.executable, "-c", BUSY_PROGRAM], text=True)
     busy_ns, idle_ns, unknown_ns, elapsed_ns = json.loads(answer)
     assert busy_ns + idle_ns == pytest.approx(elapsed_ns, abs=20_000_000)
     assert busy_ns > 0.8 * elapsed_ns
@@ -311,20 +318,17 @@ def test_busy_time_is_right_in_a_time_namespace(offset_s: int) -> None:
 
 def test_an_offline_mark_lasts_to_the_next_transition() -> None:
     with IdleTrace({0: (0, 0), 4095: (1, 0)}) as trace:
-        assert trace.busy_ns(4095) is None
-        assert not trace.smt_times(1).states_known
-        assert trace.smt_times(1).unknown > 0
+        assert read_values(trace, (BUSY, 4095), (STATES["neither_s"], 1)) == [None, None]
         trace.mark_offline(4095)
-        assert trace.busy_ns(4095) == 0
-        time.sleep(0.01)
-        assert trace.busy_ns(4095) == 0
-        assert trace.smt_times(1).neither > 0
+        for _ in at_intervals(2, 0.01):
+            busy, neither = read_values(trace, (BUSY, 4095), (STATES["neither_s"], 1))
+            assert busy == 0
+        assert neither
 
 
 def test_4096_cpus_can_be_traced() -> None:
     core_map = {cpu: (cpu // 2, cpu % 2) for cpu in range(4096)}
     with IdleTrace(core_map, learn=False) as trace:
-        assert not trace.smt_times(2047).states_known
-        assert trace.idle_entries(4095) == 0
+        assert read_values(trace, (STATES["both_s"], 2047), (BUSY, 4095)) == [None, None]
         trace.learn_states([0])  # a CPU that other tasks keep busy has no transition
-        assert trace.busy_ns(0) is not None
+        assert busy_ns(trace, 0) is not None

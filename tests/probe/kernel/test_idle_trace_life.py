@@ -15,11 +15,13 @@ from pathlib import Path
 import capabilities
 import pytest
 from capabilities import SETGID, SETUID
+from traced import BUSY, read_values
 from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe.cpu import identity
 from perfprobe.kernel import access, idle_trace
 from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.machine.idle import STATES
 
 pytestmark = pytest.mark.usefixtures("_may_trace")
 
@@ -53,12 +55,12 @@ def test_invalid_core_maps_are_refused(
 
 def test_untraced_cpus_and_cores_cannot_be_read() -> None:
     with IdleTrace({0: (0, 0)}) as trace:
-        for read in (trace.smt_times, trace.busy_ns, trace.idle_entries, trace.mark_offline):
-            with pytest.raises(FileNotFoundError):
-                read(1)
+        assert read_values(trace, (BUSY, 1), (STATES["lp0_s"], 1)) == [None, None]
+        with pytest.raises(FileNotFoundError):
+            trace.mark_offline(1)
     trace.close()
     with pytest.raises(ValueError, match="closed"):
-        trace.smt_times(0)
+        trace.base_address()
 
 
 def programs(pid: int | str) -> list[int]:
@@ -117,8 +119,8 @@ def test_nothing_remains_after_a_kill(holder: subprocess.Popen[bytes]) -> None:
 SHOW_PROGRAM = """
 from perfprobe.kernel.idle_trace import IdleTrace
 try:
-    with IdleTrace({0: (0, 0)}) as trace:
-        print(trace.smt_times(0).states_known)
+    with IdleTrace({0: (0, 0)}):
+        print("traced")
 except OSError as error:
     print(error)
 """
@@ -142,7 +144,7 @@ def test_two_capabilities_are_enough() -> None:
     user = f"--reuid={NOBODY}", "--clear-groups"
     needs = (SETUID, SETGID, access.CAP_BPF, access.CAP_PERFMON)
     text = run_without_rights(*user, f"--inh-caps={caps}", f"--ambient-caps={caps}", needs=needs)
-    assert text == "True\n"
+    assert text == "traced\n"
 
 
 @pytest.mark.parametrize(("number", "call", "reason_text"), [

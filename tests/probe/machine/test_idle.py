@@ -13,6 +13,7 @@ from attempts import up_to_three_attempts
 from capabilities import cannot_trace, setpriv
 from command import burning_cpu, python
 from nightly import cases_by_day
+from traced import busy_ns
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -87,9 +88,9 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, closed_first: bool) -> None:
             if closed_first:
                 part.close_cpu(cpu)
             assert part.open(cpu)
-            before_ns, start_ns = part._trace.busy_ns(cpu), time.monotonic_ns()
+            before_ns, start_ns = busy_ns(part._trace, cpu), time.monotonic_ns()
             time.sleep(0.1)
-            after_ns, lasted_ns = part._trace.busy_ns(cpu), time.monotonic_ns() - start_ns
+            after_ns, lasted_ns = busy_ns(part._trace, cpu), time.monotonic_ns() - start_ns
     finally:
         part.close()
     assert before_ns is not None
