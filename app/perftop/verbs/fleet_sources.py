@@ -503,11 +503,11 @@ def _parse_series(answer: bytes) -> list[Series]:
     try:
         parsed = json.loads(answer)
     except (ValueError, RecursionError):
-        raise Failed("the server's answer is not JSON: is it a Prometheus?") from None
+        raise Failed("the server's answer is not JSON: is it a Prometheus server?") from None
     data = parsed.get("data") if isinstance(parsed, dict) else None
     result = data.get("result") if isinstance(data, dict) else None
     if not isinstance(result, list):
-        raise Failed("the server's answer has no result: is it a Prometheus?")
+        raise Failed("the server's answer has no result: is it a Prometheus server?")
     if len(result) > MAX_SERIES:
         raise Failed(f"the server's answer has over {MAX_SERIES} series: narrow it with --match")
     series = []

@@ -9,8 +9,9 @@ and `note`s follow in any order; if the probe ended on purpose, the last message
 stream without a bye was cut.
 
 **Checksums.** The last key of a message is `check`, the CRC-32 of all bytes of the map before this
-value, which is a msgpack uint 32 in 5 bytes. If the hello has one, every message must have one but
-`packed`, which has its own. A stream without them, as older probes wrote it, cannot be checked.
+value, which is a msgpack uint 32 in 5 bytes. If the hello has one, all other messages except
+`packed`, which has its own, must have one. A stream from an older probe has none, so it cannot be
+checked.
 
 **Growth.** Readers skip unknown keys, message types, note kinds, counters of blocks and records;
 adding them does not raise the version. Only a hello with another `wire` number is refused.
@@ -173,7 +174,7 @@ implausible. A counter of 64 bits may also step back a little; a narrower one ha
 The origin has a meaning in two cases:
 - If it begins with `perf`, and the block has perf_enabled_s and perf_running_s, the counter is
   scaled by enabled / running, and unknown where running did not advance.
-- If that of a `turbo` table in hello begins with `cpufreq`, the table is an upper bound.
+- If the origin of a `turbo` table in hello begins with `cpufreq`, the table is an upper bound.
 
 one_thread, any_thread and distributed count slower than the TSC. `multipliers` in hello has the
 candidates for their factor, likeliest first; readers choose one by the frames. `smt_methods` names
@@ -184,12 +185,12 @@ those to use: `one-thread`, `any-thread`, `distributed`, `traced` (neither_s …
 was due), `lost` (frames so far that a slow reader did not get), `late` (deadlines so far that every
 CPU missed), `blocks` and `records`. `blocks` maps a name to `{"head": bin, "valid": bin, "values":
 bin}`, all little-endian u64 in C order:
-- `head`: HEAD words a row: stamp before the read, stamp after it, lateness of the wake-up against
+- `head`: HEAD words per row: stamp before the read, stamp after it, lateness of the wake-up against
   `time_ns` in ns, samples of this row lost so far, ROW_ flags. A single head row applies to all
   rows.
-- `valid`: ceil(columns/64) words a row; bit i is set if column i holds data. Without ROW_SAMPLED
+- `valid`: ceil(columns/64) words per row; bit i is set if column i holds data. Without ROW_SAMPLED
   the row was not read in this frame (its next delta covers the whole span) and nothing is valid.
-- `values`: one word a column and row. Values that are not valid must be ignored.
+- `values`: one word per column and row. Values that are not valid must be ignored.
 
 A frame may lack blocks: what the probe reads once for the whole machine (pressure, power limits) is
 only in the last frame of those that it writes together, and its rows have the stamps of that read.
@@ -197,8 +198,8 @@ As for a row that was not read, the next delta covers the whole span. `records` 
 msgpack value:
 - `tasks`: {CPU as text: [pid, comm, share]}: the task that ran most among those that last ran on
   the CPU, and its share of the elapsed time. Tasks are scanned about once a second; only the frame
-  after a scan has the record, and it replaces the previous one. On a CPU that is not listed no task
-  of the scan ran for a noticeable time. For a thread `pid` is its process and `comm` its own name.
+  after a scan has the record, and it replaces the previous one. On a CPU that is not listed,
+  no task ran for a noticeable time. For a thread, `pid` is its process and `comm` its own name.
 - `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group", "cpuset"}}
   for processes that `tasks` or `others` name: when they first name one, and again now and then.
   Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of the
@@ -226,7 +227,7 @@ msgpack value:
   such CPU.
 - `memory`: {"stalled_us", "counts": {key: count}, "groups"?: {path: [limit, hits, pages, us]},
   "pids"?: {pid as text: path}}: changes since the last scan. `stalled_us`: the time for which some
-  task was stalled for memory (PSI). `counts`: keys of /proc/vmstat that rose. `groups`: memory
+  task was stalled on memory (PSI). `counts`: keys of /proc/vmstat that rose. `groups`: memory
   groups of tasks of this record or of the watched job: the limit in bytes, how often it was
   reached, pages that were read back, and the time for which some task of the group was stalled;
   null where unknown. In frames that have `tasks`; absent if nothing rose.
@@ -255,9 +256,9 @@ msgpack value:
 - `l3_groups`: {group: [[l3, bytes], ...]}: the traffic of each group of resctrl from and to memory
   since it was first read, by L3; null: unknown in this read. A group is named by its path below the
   mount, the default group by the empty text; the traffic of a control group includes that
-  of its monitoring groups. Absent where there is no group but the default one.
+  of its monitoring groups. Absent if the default group is the only one.
 
-**packed**, in recordings only: a frame or note as its difference to the previous one, deflated;
+**packed**, in recordings only: a frame or note as its difference from the previous one, deflated;
 described in the app's `session/packing.py`.
 
 **note**: `kind`, `time_ns`, `author` (`probe` or `recorder`), `data` (a map). Kinds so far:

@@ -74,7 +74,7 @@ def check_hello(hello: Hello) -> None:
 def _check_blocks(hello: Hello) -> None:
     names = [block.name for block in hello.blocks]
     if len(set(names)) != len(names):
-        raise WireError("hello: two blocks of one name")
+        raise WireError("hello: two blocks with one name")
     for block in hello.blocks:
         for c in block.counters:
             if not 0 < c.bits <= 64 or not 0 < c.columns <= 256:
@@ -88,7 +88,7 @@ def _check_blocks(hello: Hello) -> None:
     if frame_bytes(hello) > MAX_MESSAGE:
         raise WireError("hello: a frame of its blocks would not fit into a message")
     if not any(block.name == block.scope == "cpu" for block in hello.blocks):
-        raise WireError("hello: no block cpu")
+        raise WireError("hello: no cpu block")
 
 
 def frame_bytes(hello: Hello) -> int:

@@ -150,7 +150,7 @@ DAMAGE = {
     ),
     "an empty core": (to_bytes(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
     "a CPU in two cores": (to_bytes(RAW_HELLO | {"cores": [[0], [0]]}), "a CPU in two"),
-    "no counters of CPUs": (to_bytes(RAW_HELLO | {"blocks": []}), "no block cpu"),
+    "no counters of CPUs": (to_bytes(RAW_HELLO | {"blocks": []}), "no cpu block"),
     "a flag without a column": (
         to_bytes(RAW_HELLO | {"blocks": [{"name": "cpu", "scope": "cpu", "counters": [
             {"key": "k", "name": "", "unit": "", "origin": "", "kind": "flags", "columns": 3,

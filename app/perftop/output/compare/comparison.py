@@ -422,7 +422,7 @@ def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
             text = f"{name} took as long as A (one run per side)."
         else:
             longer = "longer" if time.side_b > time.side_a else "less time"
-            text = f"{name} took {time.size_text} {longer}, which can be chance: one run per side."
+            text = f"{name} took {time.size_text} {longer}, which may be chance: one run per side."
         if with_noise and not loss:
             text = f"{text[:-1]}; no rate differs by more than the noise."
         return [sentence for sentence in (loss, text) if sentence]

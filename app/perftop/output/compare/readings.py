@@ -251,7 +251,7 @@ def parse_json_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
             return readings, damage
         readings += [reading] if reading is not None and len(readings) < MAX_READINGS else []
     if not readings:
-        raise ForeignFile("it has no line summary, phase or run")
+        raise ForeignFile("it has no summary, phase or run line")
     return readings, None
 
 
