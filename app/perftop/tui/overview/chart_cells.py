@@ -11,13 +11,19 @@ from math import ceil, floor
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
+from perftop.base.text import ClockUnit
 from perftop.draw import charts
 from perftop.draw.charts import IPC_SCALE_ENDS, Glyphs, chart_lines, scale_top
 from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
 from perftop.model.smt import state_bounds
 from perftop.session.session import Session
-from perftop.tui.overview.chart_numbers import ChartUnit, lowered_metric_name
+from perftop.tui.overview.chart_numbers import (
+    SELECTION_BAR,
+    ChartUnit,
+    lowered_metric_name,
+    share_marks,
+)
 from perftop.tui.shared.episode_style import (
     MIN_AWAKE_UTIL,
     find_losing_index,
@@ -103,6 +109,32 @@ class UnitCharts:
     """The CPU seconds by task, or the seconds lost by cause, to the right of the lines."""
     title_end: Sequence[Run] = ()
     """The title of `lines_beside`, at the end of the charts' title."""
+
+    def join_lines(
+        self, unit: ChartUnit, queue_lines: Sequence[list[Run]], lane_lines: Sequence[list[Run]],
+        clock: ClockUnit, left_width: int, *, is_marked: bool,
+    ) -> None:  # fmt: skip
+        """Makes `lines` of the charts, the waiting tasks above them, and the tasks that ran below
+        them. `left_width`: width of the names and scales, in cells."""
+        clock_marks = [""] * len(self.clock_lines)
+        if clock_marks:
+            ends = (f"{hz * clock.per_hz:.4g}" for hz in (self.high_hz, self.low_hz))
+            clock_marks[0], clock_marks[-1] = ends
+        names: list[Run] = [(f"+{task}", "faint") for task in range(len(queue_lines), 0, -1)]
+        names += [(mark, "faint") for mark in clock_marks]
+        ipc = f"IPC{self.top_ipc:>2g}"
+        names += [("" if row else ipc, "dim") for row in range(len(self.rate_lines))]
+        area_rows = len(self.area_lines)
+        area_names: list[Run] = [("", "text")] * area_rows
+        if area_rows and unit.is_pair:
+            area_names[0], area_names[-1] = ("lp0", "lp0"), ("lp1", "lp1")
+        elif area_rows:
+            area_names = [(mark, "faint") for mark in share_marks(area_rows)]
+        names += [*area_names, *(("" if row else "who", "dim") for row in range(len(lane_lines)))]
+        bar: Run = (SELECTION_BAR, "key") if is_marked else (" ", "text")
+        areas = [*queue_lines, *self.clock_lines, *self.rate_lines, *self.area_lines, *lane_lines]
+        self.lines = [[bar, (f"{name:>{left_width - 2}} ", style), *area]
+                      for (name, style), area in zip(names, areas, strict=True)]  # fmt: skip
 
 
 def _lowered_chart(episode: Episode) -> str:

@@ -24,7 +24,6 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns
-from perftop.tui.overview.chart_layout import MIN_WIDTH, ChartLayout, chart_layout
 from perftop.tui.overview.chart_numbers import (
     UnitReader,
     UnitValues,
@@ -32,7 +31,7 @@ from perftop.tui.overview.chart_numbers import (
     numbers_beside_clock,
     title_runs,
 )
-from perftop.tui.overview.charts import ChartPage
+from perftop.tui.overview.charts import MIN_WIDTH, ChartLayout, ChartPage, chart_layout
 from perftop.tui.overview.columns import RowHistories, history_axis
 from perftop.tui.panels.panels import core_panel
 from perftop.tui.shared.cores import Cores
