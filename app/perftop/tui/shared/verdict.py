@@ -126,7 +126,7 @@ class _VerdictCache:
     """The verdict on the shown moment of a session, computed at most every VERDICT_STEP_NS."""
 
     def __init__(self) -> None:
-        from perftop.output.wait_episodes import WaitEpisodes
+        from perftop.output.why_report import WaitEpisodes
 
         self._recent_totals: deque[Totals] = deque()
         """Totals since the session's start, as they were at each of the last ten seconds."""
