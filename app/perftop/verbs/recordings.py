@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perftop.model.kinds import Episode
     from perftop.output.compare.comparison import Comparison
     from perftop.output.compare.readings import Reading
-    from perftop.output.export.forms import ExportFormat
+    from perftop.output.export.fields import ExportFormat
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 

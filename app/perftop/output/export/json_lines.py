@@ -9,8 +9,7 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import is_event_key
 from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary, stat_lines
-from perftop.output.export.fields import MEASURES, Field
-from perftop.output.export.forms import EpisodeCounts, ExportFormat, Output
+from perftop.output.export.fields import MEASURES, EpisodeCounts, ExportFormat, Field, Output
 from perftop.output.run_summary import run_time_fields
 from perftop.output.stat_lines import Line
 from perftop.process.command_window import RUN_COUNTS, RUN_TIMES, WindowBounds

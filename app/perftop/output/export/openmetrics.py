@@ -24,10 +24,11 @@ from perftop.output.export.fields import (
     ELAPSED,
     ONLINE,
     RELIABILITY_FIELDS,
+    BlockFormat,
     Field,
+    Output,
     RowBlock,
 )
-from perftop.output.export.forms import BlockFormat, Output
 from perftop.session.session import Session
 
 # --- Names, labels and headings in that text, which is OpenMetrics or the older format.

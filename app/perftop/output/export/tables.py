@@ -34,11 +34,12 @@ from perftop.output.export.fields import (
     TIME,
     TOPOLOGY_FIELDS,
     UNKNOWN,
+    BlockFormat,
     Column,
     Field,
+    Output,
     RowBlock,
 )
-from perftop.output.export.forms import BlockFormat, Output
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons

@@ -22,7 +22,7 @@ from sim_streams import SAMPLE_NS
 
 from perfprobe import wire
 from perftop import cli
-from perftop.output.export import forms, openmetrics
+from perftop.output.export import fields, openmetrics
 from perftop.output.export.json_lines import RecordedCommand
 from perftop.session.session import Session
 from perftop.verbs import measuring
@@ -269,7 +269,7 @@ def test_openmetrics_is_the_same_in_pieces_of_any_size(
     """Neither series nor blocks of intervals need to fit into memory."""
     path = record(tmp_path / "recording", messages("sim:halts,cpus=4", 40))
     whole = export(path, "openmetrics", every_ns=SAMPLE_NS)
-    monkeypatch.setattr(forms, "MAX_BLOCK_CELLS", 1000)
+    monkeypatch.setattr(fields, "MAX_BLOCK_CELLS", 1000)
     monkeypatch.setattr(openmetrics, "READ_BYTES", 1)
     monkeypatch.setattr(openmetrics, "TEXT_SAMPLES", 7)
     assert export(path, "openmetrics", every_ns=SAMPLE_NS) == whole
