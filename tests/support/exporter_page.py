@@ -11,7 +11,7 @@ from prometheus_client.samples import Sample, Timestamp
 from sessions import one_by_one
 
 from perfprobe import wire
-from perftop.output.exporter.page import Detail, Page
+from perftop.output.export.exporter_page import Detail, Page
 from perftop.session.session import Session
 
 LATE_S = 6.0

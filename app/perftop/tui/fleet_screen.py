@@ -23,11 +23,11 @@ from perftop.model.kinds import cause_of
 from perftop.process.job_terminal import next_key
 from perftop.session.fleet import ORDERS, Fleet, TableSelection
 from perftop.session.fleet_machine import FIELDS, Machine
+from perftop.tui import fleet_state, fleet_views
 from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config
-from perftop.tui.fleet import fleet_state, views
-from perftop.tui.fleet.fleet_state import FleetState
-from perftop.tui.fleet.page import NUMBER_HELP, fleet_page_lines
+from perftop.tui.fleet_page import NUMBER_HELP, fleet_page_lines
+from perftop.tui.fleet_state import FleetState
 from perftop.tui.frame.bottom import KeyPiece, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
@@ -293,7 +293,7 @@ class FleetScreen(DirectScreen):
             if event.chain > 1:
                 await self._run_key_action("open")
             return
-        column = column_at(views.table_columns(state), event.x)
+        column = column_at(fleet_views.table_columns(state), event.x)
         if column is not None and column.key in ORDERS:
             self._sort_by_column(column.key)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from perfprobe import wire
 from perftop.base import files
 from perftop.base.errors import USAGE, Failed, failure_to_write, print_error
-from perftop.output.exporter.page import Detail, Page
+from perftop.output.export.exporter_page import Detail, Page
 from perftop.process.launch import SOCKET_SCHEME, socket_path
 from perftop.process.serving import (
     PageServer,

@@ -224,7 +224,7 @@ def run_exporter(args: argparse.Namespace) -> int:
 def shipped_text(name: str) -> str:
     from importlib import resources
 
-    resource = resources.files("perftop.output.exporter") / "shipped" / SHIPPED_FILES[name]
+    resource = resources.files("perftop.output.export") / "shipped" / SHIPPED_FILES[name]
     return resource.read_text(encoding="utf-8")
 
 

@@ -19,7 +19,6 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
 from perftop.session.values import has_few_ticks, suspect_rows, unaccounted_text
-from perftop.tui.panels.tables import task_ranking
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import (
@@ -29,6 +28,7 @@ from perftop.tui.shared.episode_style import (
     lowered_number,
 )
 from perftop.tui.shared.row_numbers import RowNumbers
+from perftop.tui.shared.tables import task_ranking
 
 _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 """Names of the metrics that have charts, by key."""

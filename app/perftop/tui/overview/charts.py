@@ -30,10 +30,10 @@ from perftop.tui.overview.chart_numbers import (
     chart_units,
 )
 from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
-from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
+from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import RowReader, session_clock_unit
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.verdict import is_past

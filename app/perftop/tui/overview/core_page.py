@@ -35,7 +35,10 @@ from perftop.session.values import (
 from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.charts import ChartedView, ChartPage
 from perftop.tui.overview.task_lanes import LaneTask, TaskLanes, task_char
-from perftop.tui.panels.panels import (
+from perftop.tui.shared.canvas import PanelLine
+from perftop.tui.shared.cores import Core
+from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.panels import (
     GAP,
     MIN_HEIGHT,
     NUMBER_KEYS,
@@ -45,9 +48,6 @@ from perftop.tui.panels.panels import (
     number_line_width,
     worst_by_number,
 )
-from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.cores import Core
-from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.row_numbers import (
     busiest_cpu_indexes,
     core_values,

@@ -24,11 +24,11 @@ from perftop.tui.overview.columns import (
     grid_headings,
 )
 from perftop.tui.overview.rows import GridData, row_lines
-from perftop.tui.panels.panels import MIN_HEIGHT, PanelKind, PanelRow
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.cores import Cores, ViewLine
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
+from perftop.tui.shared.panels import MIN_HEIGHT, PanelKind, PanelRow
 from perftop.tui.shared.row_numbers import RowReader, ordered_rows, session_clock_unit
 
 _FIXED_ORDERS = frozenset({"topology", "CPU number"})

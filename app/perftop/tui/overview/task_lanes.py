@@ -27,7 +27,7 @@ from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import draw_charts
 from perftop.tui.overview.chart_numbers import QUEUE_LETTER, ChartUnit
-from perftop.tui.panels.tables import cut_name, group_name
+from perftop.tui.shared.tables import cut_name, group_name
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.view_settings import Grouping
 

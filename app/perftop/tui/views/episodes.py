@@ -28,9 +28,9 @@ from perftop.output.sentences import (
 from perftop.session.selection import episode_moment, is_reachable
 from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
-from perftop.tui.panels.panels import PaneledView, cause_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
+from perftop.tui.shared.panels import PaneledView, cause_lines
 from perftop.tui.shared.verdict import verdict_at
 
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116

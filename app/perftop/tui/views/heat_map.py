@@ -33,21 +33,19 @@ from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
-from perftop.tui.panels.panels import (
-    PANEL_KINDS,
-    PaneledView,
-    core_number_pieces,
-    core_panel,
-    episode_panel,
-)
-from perftop.tui.panels.tables import title_key
-from perftop.tui.panels.worst_cores import CoreLoss, losing_cores, worst_core_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.cores import Core, Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.package_line import PackageLines
+from perftop.tui.shared.panels import (
+    PANEL_KINDS,
+    PaneledView,
+    core_number_pieces,
+    core_panel,
+    episode_panel,
+)
 from perftop.tui.shared.row_numbers import (
     Scale,
     field_scale,
@@ -55,8 +53,10 @@ from perftop.tui.shared.row_numbers import (
     session_clock_unit,
     value_unit,
 )
+from perftop.tui.shared.tables import title_key
 from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past, verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
+from perftop.tui.shared.worst_cores import CoreLoss, losing_cores, worst_core_lines
 from perftop.tui.views.heat_layout import (
     CellSize,
     HeatLayout,

@@ -29,10 +29,10 @@ from perftop.output.report import Report
 from perftop.output.why_report import with_checks
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels.panels import PaneledView
-from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
+from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import session_clock_unit
+from perftop.tui.shared.tables import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 

@@ -30,10 +30,10 @@ from perftop.model.numbers import Metric, Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, suspect_rows
-from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpisodes
 from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import (
     MAX_IDLE_UTIL,
     number_column_of,

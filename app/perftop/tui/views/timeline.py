@@ -19,11 +19,11 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
 from perftop.session.session import Session
 from perftop.session.values import displayed_values, suspect_rows
-from perftop.tui.panels.lanes import MetricLanes, faded_lane
-from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.cores import Cores, ViewLine, package_name, width_of_names
+from perftop.tui.shared.lanes import MetricLanes, faded_lane
+from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import (
     ordered_rows,
     selected_field,

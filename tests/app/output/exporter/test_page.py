@@ -12,7 +12,7 @@ from exports import messages
 from sessions import one_by_one
 
 from perfprobe import wire
-from perftop.output.exporter.page import Detail, Page
+from perftop.output.export.exporter_page import Detail, Page
 from perftop.session.session import Session
 
 LABELS = {

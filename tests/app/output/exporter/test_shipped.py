@@ -19,7 +19,7 @@ from nightly import cases_by_day
 from waiting import MAX_WAIT_S
 
 from perftop import cli
-from perftop.output.exporter.page import Detail
+from perftop.output.export.exporter_page import Detail
 from perftop.verbs import record
 from perftop.verbs.serve import SHIPPED_FILES, shipped_text
 

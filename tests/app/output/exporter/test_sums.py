@@ -22,8 +22,8 @@ from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
 from perftop.model.counters import Cores
 from perftop.model.kinds import Episode
-from perftop.output.exporter.page import Page
-from perftop.output.exporter.sums import MAX_OWNERS, OTHER_OWNERS, CoreTime, TaskTime
+from perftop.output.export.exporter_page import Page
+from perftop.output.export.exporter_sums import MAX_OWNERS, OTHER_OWNERS, CoreTime, TaskTime
 from perftop.session.session import Session
 
 SECONDS = 20

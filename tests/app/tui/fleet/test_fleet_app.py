@@ -22,11 +22,11 @@ from perftop.model.kinds import CAUSES
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, LiveMachine, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE
+from perftop.tui import fleet_page, fleet_state, fleet_views
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.fleet import fleet_state, page, views
-from perftop.tui.fleet.fleet_state import MIN_LABEL_WIDTH, FleetState
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
+from perftop.tui.fleet_state import MIN_LABEL_WIDTH, FleetState
 from perftop.tui.shared import keys
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
@@ -72,7 +72,7 @@ def test_the_largest_loss_fills_the_chart_of_a_machine() -> None:
     for i in range(30):
         machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02})
     state = FleetState(Fleet([machine]), 1030.0, 80, 24)
-    title, top, *_ = page.loss_chart_lines(state, machine, 60, 8)
+    title, top, *_ = fleet_page.loss_chart_lines(state, machine, 60, 8)
     assert "lost · node" in strips.text(title[0])
     assert strips.text(top[0]).split() == ["2.0", "███"]
 
@@ -151,7 +151,7 @@ def test_a_verdict_without_room_keeps_its_cause_and_its_size(cause: str) -> None
 def test_the_verdict_is_on_the_cause_that_costs_most_on_all_machines() -> None:
     fleet = fleets.small()
     state = FleetState(fleet, fleets.NOW, 160, 50, running=fleet.running())
-    verdict = page.fleet_verdict(state)
+    verdict = fleet_page.fleet_verdict(state)
     assert verdict.text == "Power limit PL1 takes 22.7 % of the time of 4 of 12 machines"
     assert verdict.evidence[:2] == ("since 22:03:09", "0.74 GHz below")
     assert "node03, node04, node05, node06" in verdict.evidence
@@ -165,12 +165,13 @@ def test_a_fleet_that_loses_nothing_is_calm_unless_a_machine_is_silent() -> None
     calm, silent = Machine("calm"), Machine("silent")
     calm.add_numbers(fleets.NOW, {**UNKNOWN_NUMBERS, "lost": 0.002, "busy": 0.5})
     state = FleetState(Fleet([calm]), fleets.NOW, 160, 50)
-    assert page.fleet_verdict(state).text == "No machine is losing time to a known cause"
-    assert (page.fleet_verdict(state).level, page.fleet_verdict(state).marker) == (0, "✓")
+    assert fleet_page.fleet_verdict(state).text == "No machine is losing time to a known cause"
+    calm_verdict = fleet_page.fleet_verdict(state)
+    assert (calm_verdict.level, calm_verdict.marker) == (0, "✓")
     silent.fall_silent(fleets.NOW - 60, "connection: timed out")
     state = FleetState(Fleet([calm, silent]), fleets.NOW, 160, 50)
-    assert page.fleet_verdict(state).text.startswith("silent has not answered since")
-    assert page.fleet_verdict(state).level == 1
+    assert fleet_page.fleet_verdict(state).text.startswith("silent has not answered since")
+    assert fleet_page.fleet_verdict(state).level == 1
 
 
 async def test_rows_move_at_most_every_ten_seconds() -> None:
@@ -275,7 +276,7 @@ def test_racks_have_a_stable_order_if_their_numbers_are_equal() -> None:
     """The racks 2 and 02 are an example. The order of a set of texts differs between processes."""
     numbers = [f"{zeros}{number}" for number in range(1, 6) for zeros in ("", "0", "00")]
     machines = [Machine(f"{rack}-{number}") for rack in ("k1", "k2") for number in numbers]
-    rows = views.arrange_machines(machines, 120, 40).labels
+    rows = fleet_views.arrange_machines(machines, 120, 40).labels
     assert list(rows) == sorted(numbers, key=lambda number: (int(number), number))
 
 
@@ -283,7 +284,7 @@ def test_racks_have_the_widest_cells_that_fit() -> None:
     """Six racks with a cell of 6 and a space need 42 cells beside the labels."""
     machines = [Machine(f"k{rack}-{number}") for rack in range(6) for number in range(3)]
     needed = MIN_LABEL_WIDTH + 1 + 42
-    grids = [views.arrange_machines(machines, width, 40) for width in (needed, needed - 1)]
+    grids = [fleet_views.arrange_machines(machines, width, 40) for width in (needed, needed - 1)]
     assert [(grid.has_racks, grid.size) for grid in grids] == [(True, 6), (True, 4)]
 
 
@@ -291,7 +292,7 @@ async def test_only_the_name_of_the_selected_machine_is_highlighted() -> None:
     fleet = Fleet([Machine(name) for name in ("alpha", "beta", "gamma")])
     async with opened_screen(fleet, keys=["2", "down"]) as (source, _):
         state = source.page.state
-        styles = {text.strip(): style for runs, _ in views.heat_lines(state, 40)
+        styles = {text.strip(): style for runs, _ in fleet_views.heat_lines(state, 40)
                   for text, style in runs}  # fmt: skip
     assert {name for name in fleet.machines if styles[name] == "key"} == {state.selected_name}
 

@@ -33,9 +33,9 @@ from perftop.tui.overview.chart_numbers import (
 )
 from perftop.tui.overview.charts import MIN_WIDTH, ChartLayout, ChartPage, chart_layout
 from perftop.tui.overview.columns import RowHistories, history_axis
-from perftop.tui.panels.panels import core_panel
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
+from perftop.tui.shared.panels import core_panel
 from perftop.tui.shared.row_numbers import RowReader
 from perftop.tui.shared.view_settings import ViewSettings
 

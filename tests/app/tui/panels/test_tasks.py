@@ -17,7 +17,7 @@ from perftop.draw import strips
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import panels, tables
+from perftop.tui.shared import panels, tables
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 

@@ -19,8 +19,7 @@ from waiting import until_true
 from perftop.draw.strips import text
 from perftop.session.history import History
 from perftop.session.values import COLUMNS_BY_KEY
-from perftop.tui.panels import lanes
-from perftop.tui.shared import time_axis
+from perftop.tui.shared import lanes, time_axis
 from perftop.tui.shared.cores import Core, ViewLine
 from perftop.tui.views.timeline import Timeline, timeline_layout
 

@@ -28,8 +28,8 @@ from perftop.draw.strips import (
 )
 from perftop.session.fleet import natural_sort_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
-from perftop.tui.fleet import fleet_state
-from perftop.tui.fleet.fleet_state import (
+from perftop.tui import fleet_state
+from perftop.tui.fleet_state import (
     MIN_LABEL_WIDTH,
     FleetState,
     MachineGrid,

@@ -23,7 +23,6 @@ from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import displayed_values
-from perftop.tui.panels.tables import title_key
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Core, Cores
@@ -34,6 +33,7 @@ from perftop.tui.shared.row_numbers import (
     session_clock_unit,
     value_unit,
 )
+from perftop.tui.shared.tables import title_key
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.view_settings import ViewSettings
 

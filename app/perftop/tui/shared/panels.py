@@ -36,9 +36,7 @@ from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import columns_by_key, cpu_values, has_few_ticks, suspect_rows
-from perftop.tui.panels import lanes, tables, worst_cores
-from perftop.tui.panels.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
-from perftop.tui.shared import episode_style
+from perftop.tui.shared import episode_style, lanes, tables, worst_cores
 from perftop.tui.shared.canvas import (
     EPISODES_NOTE,
     Canvas,
@@ -49,6 +47,7 @@ from perftop.tui.shared.canvas import (
 )
 from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes, lowered_number
 from perftop.tui.shared.row_numbers import number_column_of, session_clock_unit
+from perftop.tui.shared.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared.time_axis import REDRAW_PERIOD_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 from perftop.tui.shared.view_settings import ViewSettings

@@ -27,8 +27,8 @@ from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
 from perftop.session.losses import WAIT_CAUSE, Cause
-from perftop.tui.fleet import fleet_state, views
-from perftop.tui.fleet.fleet_state import (
+from perftop.tui import fleet_state, fleet_views
+from perftop.tui.fleet_state import (
     FleetState,
     MachineRow,
     amount_text,
@@ -245,13 +245,13 @@ def _visible_rows(
 
 def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     """Returns the table and, if there is room, the racks and the selected machine."""
-    table, size = views.table_columns(state), _half_width(state)
+    table, size = fleet_views.table_columns(state), _half_width(state)
     name_room = next(column.room for column in table if column.key == "name")
     names = [machine.name for machine in state.machines]
     state.short_names = fleet_state.distinct_names(names, name_room)
-    lines: list[Line] = [views.heading_line(state, table)]
+    lines: list[Line] = [fleet_views.heading_line(state, table)]
     state.click_targets[first] = ""
-    rack_cells = views.rack_lines(state, size or state.width - 1)
+    rack_cells = fleet_views.rack_lines(state, size or state.width - 1)
     view_height -= 1  # the last line describes the order
     needed_lines = len(rack_cells) + (0 if size else DETAIL_LINES)
     if needed_lines > max(view_height // 4, view_height - len(state.rows) - 1):
@@ -259,9 +259,9 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     visible, hidden_machines = _visible_rows(state, view_height - len(rack_cells))
     for row in visible:
         state.click_targets[first + len(lines)] = row[0].name
-        lines.append(views.machine_line(state, table, *row))
+        lines.append(fleet_views.machine_line(state, table, *row))
     if hidden_machines:
-        lines.append(views.hidden_machines_line(state, hidden_machines, state.width))
+        lines.append(fleet_views.hidden_machines_line(state, hidden_machines, state.width))
     elif not state.machines:
         text = " no machine matches the filter" if state.choice.filter else " no machine yet"
         lines.append(plain_line((text, "dim")))
@@ -281,7 +281,7 @@ def _heat_lines(state: FleetState, view_height: int, _first: int) -> list[Line]:
     detail_lines = 4 * (view_height > 12)
     if view_height >= MIN_HEIGHT_FOR_DETAILS:
         detail_lines = min(MAX_DETAIL_LINES, view_height * 3 // 10)
-    lines = views.heat_lines(state, view_height - detail_lines)
+    lines = fleet_views.heat_lines(state, view_height - detail_lines)
     return [*lines, *_detail_lines(state, [], view_height - len(lines))]
 
 

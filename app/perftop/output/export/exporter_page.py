@@ -20,8 +20,7 @@ from perftop.model.counters import Cores
 from perftop.model.delta import distinct
 from perftop.model.evaluation import TRAFFIC_KEYS
 from perftop.output import stat_lines
-from perftop.output.export.openmetrics import END_LINE, Heading, labels
-from perftop.output.exporter.sums import (
+from perftop.output.export.exporter_sums import (
     CAUSES,
     CORE_STATES,
     COUNT_KEYS,
@@ -32,6 +31,7 @@ from perftop.output.exporter.sums import (
     Sums,
     TaskTime,
 )
+from perftop.output.export.openmetrics import END_LINE, Heading, labels
 from perftop.session.session import Session
 from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, lasting_reasons
 
