@@ -9,9 +9,10 @@ are NaN. Times are Unix seconds of the viewer's clock, because the machines' clo
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf, isfinite, nan
 
 import numpy as np
@@ -249,7 +250,7 @@ class Machine:
     running: list[MachineEpisode] = field(default_factory=list)
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     waiting_task: str = ""
-    """The task that waited most for a CPU in the last second; '' if none did, or if unknown."""
+    """The task that waited most for a CPU in the last ROW_SPAN_S; '' if none did, or if unknown."""
     largest_loss: tuple[Cause, float] | None = None
     """The cause of the largest loss in the last ROW_SPAN_S, even without an episode, and the lost
     share of the time that tasks ran or were ready; None without a loss or without samples."""
@@ -316,8 +317,9 @@ class LiveMachine(Follower):
         self._suspects = 0
         self._ended_episodes: list[Episode] = []
         """Episodes that have ended since the last interval."""
-        self._losses: deque[tuple[float, LossSums]] = deque()
-        """For each interval of the last ROW_SPAN_S: its time, and all losses of the session."""
+        self._losses: deque[tuple[float, LossSums, Counter[str]]] = deque()
+        """For each interval of the last ROW_SPAN_S: its time, all losses of the session, and by
+        name the millionths of the interval for which tasks waited for a CPU."""
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
         """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
@@ -333,7 +335,7 @@ class LiveMachine(Follower):
         session = Session(hello, summarises=False)
         session.track_losses(losses_only=True)
         self._offset_s, self._suspects, self._ended_episodes = inf, 0, []
-        self._losses = deque([(-inf, session.lost_time())])
+        self._losses = deque([(-inf, session.lost_time(), Counter())])
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())
         machine.cpu_count, machine.core_count = len(session.selected), len(session.selected_cores())
@@ -363,7 +365,11 @@ class LiveMachine(Follower):
         lost_ratio = losses.minus(past_losses[-1][1]).lost_ratio
         numbers = {**read_numbers(session, interval), "lost": lost_ratio}
         machine.add_numbers(now, numbers, suspects)
-        past_losses.append((now, losses))
+        past_losses.append((now, losses, Counter[str]()))
+        for cpu in session.tasks:
+            for activity in session.snapshot.activity_on(cpu):
+                if activity.wait > 0:
+                    past_losses[-1][2][activity.task.comm] += round(1e6 * activity.wait)
         while len(past_losses) > 2 and past_losses[1][0] <= now - ROW_SPAN_S:
             past_losses.popleft()
         recent_losses = losses.minus(past_losses[0][1])
@@ -381,9 +387,8 @@ class LiveMachine(Follower):
         name = max(cpus_by_task, key=lambda comm: cpus_by_task[comm], default="")
         is_busy = cpus_by_task.get(name, 0.0) >= MIN_TASK_CPUS
         machine.tasks = f"{name} × {cpus_by_task[name]:.1f} CPUs" if is_busy else ""
-        waits = [(a.wait, a.task.comm) for cpu in session.tasks
-                 for a in session.snapshot.activity_on(cpu) if a.wait > 0]  # fmt: skip
-        machine.waiting_task = max(waits, default=(0.0, ""))[1]
+        waits = sum((waits for *_, waits in islice(past_losses, 1, None)), Counter[str]())
+        machine.waiting_task = max(waits, key=lambda comm: waits[comm], default="")
         machine.running = [self._episode(session, episode) for episode in session.running]
         machine.ended.extend(self._episode(session, episode) for episode in self._ended_episodes)
         self._ended_episodes = []

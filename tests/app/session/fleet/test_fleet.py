@@ -362,6 +362,22 @@ def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:
     assert row.cause == ("", "")
 
 
+def test_the_task_that_waits_most_is_that_of_the_same_ten_seconds_as_the_loss() -> None:
+    """In the last second, lmp has ended, and cron waits hardly at all."""
+    machine = guest({0: CpuLoad(util=1.0, system=0.0), 1: CpuLoad(util=0.0, system=0.0)})
+    row = Row("n1")
+    live = LiveMachine(row, 1.0)
+    live.process([machine.hello])
+    for seq in range(101):
+        name, wait = ("lmp", 0.5) if seq < 90 else ("cron", 0.01)
+        ran = [[1, name, 0.5], [2, "stream", 0.5]]
+        records = {"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": [[wait, 10.0]]}}
+        live.process([machine.frame(seq, records={} if seq % 10 else records)])
+    assert row.largest_loss is not None
+    assert row.largest_loss[0] == WAIT_CAUSE
+    assert row.waiting_task == "lmp"
+
+
 @pytest.mark.parametrize(
     ("records", "loser"),
     [([[1, "stream", 0.9], [2, "lmp", 0.6], None, "bad"], "lmp"),
