@@ -27,6 +27,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import answers
 import fleets
 import make
 import walks
@@ -38,6 +39,7 @@ from perftop import cli
 from perftop.docs.command_line import names_in_table
 from perftop.model.kinds import KINDS
 from perftop.session.packing import Recorder
+from perftop.verbs.instruments import MIN_WIDE_WIDTH
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
@@ -294,8 +296,8 @@ async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str
         return _screen(app)
 
 
-GROUPS = ("colours", "data", "demos", "fleet", "help", "looks", "replay", "sentences", "stream",
-          "wrong",
+GROUPS = ("answers", "colours", "data", "demos", "fleet", "help", "looks", "replay", "sentences",
+          "stream", "wrong",
           *(f"{kind}-{machine}" for machine in MACHINES for kind in ("file", "live", "screen")),
           *(f"walk-{name}" for name in walks.WALKS),
           )  # fmt: skip
@@ -306,6 +308,13 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
     """The outputs of a group, by name."""
     kind, _, machine = group.partition("-")
     match kind:
+        case "answers":
+            for name in (*answers.TEXTS, *answers.RAMPS):
+                yield f"{name}-80", partial(answers.text, name, 80, unicode=True)
+                yield (
+                    f"{name}-wide-ascii",
+                    partial(answers.text, name, MIN_WIDE_WIDTH, unicode=False),
+                )
         case "data":
             os.chdir(DATA)  # so that outputs do not contain this directory
             for name in ("recording-1", "export/recording"):

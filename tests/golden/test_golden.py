@@ -12,8 +12,8 @@ import pytest
 from nightly import cases_by_day
 from roots import ROOT
 
-DAILY = ("colours", "data", "demos", "stream", "help", "wrong", "sentences", "file-small",
-         "file-guest", "live-job")  # fmt: skip
+DAILY = ("answers", "colours", "data", "demos", "stream", "help", "wrong", "sentences",
+         "file-small", "file-guest", "live-job")  # fmt: skip
 BY_NIGHT = {f"walk-{name}" for name in (
     "fleet-160", "fleet-80", "mixed-120", "played-160", "rows-80", "views-80")}  # fmt: skip
 """Walks whose views other walks draw as well, of another size or machine."""

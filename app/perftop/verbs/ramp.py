@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import os
 import shutil
 import sys
 from collections import Counter
@@ -73,10 +74,13 @@ def measure(args: argparse.Namespace, ask: AskProbe) -> int:
         all_results = {"cpus": results, "failed": failures}
         print(json.dumps(all_results if args.cpu == "all" else results[0]))
     else:
-        lines = _report_lines(answer, ramp)
+        unicode, colour = supports_unicode(), supports_colour(sys.stdout)
+        size = shutil.get_terminal_size((80, 24))
+        lines = report_lines(answer, ramp, size, unicode=unicode, colour=colour)
         if args.cpu == "all":
-            lines = [*table_lines(measured, failed), "", *lines]
-        print(*(terminal_text(line, unicode=supports_unicode()) for line in lines), sep="\n")
+            table = table_lines(measured, failed)
+            lines = [*(terminal_text(line, unicode=unicode) for line in table), "", *lines]
+        print(*lines, sep="\n")
     return INTERRUPTED if interrupted else 0
 
 
@@ -136,25 +140,29 @@ def _show_progress(text: str) -> None:
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def _report_lines(answer: Answer, ramp: Ramp) -> list[str]:
+def report_lines(
+    answer: Answer, ramp: Ramp, size: os.terminal_size, *, unicode: bool, colour: bool
+) -> list[str]:
+    """Returns the report on a CPU, for a terminal of this size."""
     from perftop.verbs import ramp_chart
     from perftop.verbs.ramp_runs import median_run, phase_traces
 
-    size = shutil.get_terminal_size((80, 24))
+    def safe(lines: Sequence[str]) -> list[str]:
+        return [terminal_text(line, unicode=unicode) for line in lines]
+
     width = min(size.columns, MAX_WIDTH)
     rows = fact_rows(answer, ramp, width)
     words = wrap_indented(ramp_sentence(answer, ramp), width, 0)
     room = size.lines - len(rows) - len(words) - SCREEN_LINES
     height = max(MIN_CHART_LINES, min(room, MAX_CHART_LINES))
-    lines = [title_line(answer), ""]
+    chart: list[str] = []
     if ramp.climbs:
         shown_run = median_run(ramp)
         phases = phase_traces(answer, answer["runs"][shown_run])
-        lines += ramp_chart.chart_lines(
-            ramp, ramp.climbs[shown_run], phases, width, height,
-            unicode=supports_unicode(), colour=supports_colour(sys.stdout),
-        )  # fmt: skip
-    return [*lines, "", *rows, "", *words]
+        chart = ramp_chart.chart_lines(
+            ramp, ramp.climbs[shown_run], phases, width, height, unicode=unicode, colour=colour
+        )
+    return [*safe([title_line(answer), ""]), *chart, *safe(["", *rows, "", *words])]
 
 
 def _json_object(answer: Answer, ramp: Ramp) -> Answer:

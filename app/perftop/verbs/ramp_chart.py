@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.base.text import brief_duration, with_style
+from perftop.base.text import brief_duration, terminal_text
 from perftop.draw import charts
 from perftop.draw.charts import (
     ASCII_DOTS,
@@ -49,11 +49,12 @@ def chart_lines(
     ramp: Ramp, climb: Climb, phases: Sequence[PhaseTrace], width: int, height: int,
     *, unicode: bool, colour: bool,
 ) -> list[str]:  # fmt: skip
-    """Returns the lines of the chart; none if there is nothing to draw. `phases`: those of the run
-    that `climb` describes."""
+    """Returns the lines of the chart, ready to be printed; none if there is nothing to draw.
+    `phases`: those of the run that `climb` describes."""
 
     def styled(text: str, key: str) -> str:
-        return with_style(text, _COLOURS.get(key, "") if colour and text.strip() else "")
+        code = _COLOURS.get(key, "") if colour and text.strip() else ""
+        return terminal_text(text, code, unicode=unicode)
 
     def column(at_s: float) -> int:
         return max(0, int(np.searchsorted(edges, at_s, side="right")) - 1)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from perftop import cli
 from perftop.base.errors import Failed
-from perftop.base.text import ascii_line, brief_duration
+from perftop.base.text import brief_duration
 from perftop.draw import charts, strips
 from perftop.draw.charts import ChartColumn
 from perftop.verbs import ramp, ramp_chart, ramp_runs
@@ -151,10 +151,9 @@ def chart_lines(
     words = ramp_answer()
     result = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.phase_traces(words, words["runs"][0])
-    lines = ramp_chart.chart_lines(
+    return ramp_chart.chart_lines(
         result, result.climbs[0], parts, width, height, unicode=unicode, colour=colour
-    )  # fmt: skip
-    return lines if unicode else [ascii_line(line) for line in lines]
+    )
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -204,23 +203,6 @@ def ramp_text(words: dict[str, Any]) -> str:
     return ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
 
 
-def fact_text(words: dict[str, Any], width: int = 400) -> str:
-    """Returns the rows of facts on one line, without repeated spaces."""
-    return " ".join(" ".join(ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), width)).split())
-
-
-@pytest.mark.parametrize(("last_run", "settled", "confidence"), [
-    (run(CLOCK, HALTS, preempted=[1]), 5, 83), (run([(0.3, 2e9), (1.0, 3e9)]), 4, 64),
-], ids=["all settled", "one did not settle"])  # fmt: skip
-def test_the_result_is_one_sentence_that_counts_unsettled_runs_as_slower(
-    last_run: dict[str, Any], settled: int, confidence: int
-) -> None:
-    text = ramp_text(answer(*[run(CLOCK, HALTS, preempted=[1])] * 4, last_run))
-    assert text.startswith("Warm up CPU 3 for 4.")
-    assert f"in {settled} of 5 runs it was steady at 3.000 ± 0.001 GHz" in text
-    assert text.endswith(f"{confidence} % confidence that the next run will be no slower.")
-
-
 def test_the_front_page_shows_the_sentence_of_a_ramp() -> None:
     """With other values, since it is from a guest, where runs differ."""
     quick, slow = ([(at, 2.81e9), (1.0, 3.69e9)] for at in (8e-6, 12e-6))
@@ -234,106 +216,6 @@ def test_the_front_page_shows_the_sentence_of_a_ramp() -> None:
 def _masked(text: str) -> str:
     """Returns the text without numbers, units of time and line breaks."""
     return re.sub(r"[0-9.]+( [µm]?s\b)?", "0", " ".join(text.split()))
-
-
-def test_disturbed_runs_give_low_confidence() -> None:
-    words = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
-    assert "low confidence" in ramp_text(words)
-    assert "0 of 5 left out: only 20 % idle before the run (in 5)" in fact_text(words, 100)
-    assert "the hypervisor took 20 ms (in 5)" in fact_text(words, 100)
-
-
-def test_runs_without_a_result_have_a_reason() -> None:
-    words = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
-    assert ramp_text(words) == (
-        "No answer: the clock of CPU 3 did not settle within 500 ms, but went from 2.00 to "
-        "3.00 GHz in any of 5 runs; try longer ones: --seconds."
-    )
-    assert "not steady (in 5)" in fact_text(words, 200)
-    apart = [run([(0.3, low), (1.0, high)]) for low, high in ((2e9, 3e9), (1.8e9, 2.8e9))]
-    assert "went from 1.80 to 3.00 GHz in any of 2" in ramp_text(answer(*apart))
-
-
-@pytest.mark.parametrize("width", [60, 80, 160])
-def test_facts_fit_their_width(width: int) -> None:
-    words = ramp_answer(virtualisation="KVM")
-    lines = ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), width)
-    assert max(map(len, lines)) <= width
-    text = "\n".join(lines)
-    for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "of this VM"):
-        assert part in text
-    assert "?" not in ascii_line(text), "each sign has one that stands for it"
-
-
-@pytest.mark.parametrize("invariant", [True, False, None])
-def test_a_tsc_of_variable_rate_is_reported(invariant: bool | None) -> None:
-    words = ramp_answer()
-    words["tsc"] = words["tsc"] | {"invariant": invariant}
-    assert ("not known to be invariant" in fact_text(words, 100)) is not bool(invariant)
-
-
-def test_no_clock_is_printed_if_the_cycles_of_a_step_are_unknown() -> None:
-    words = ramp_answer(step_cycles=None, uarch="unknown (X)")
-    assert ramp_runs.ramp_of_runs(words).steady_hz == pytest.approx(1e9, rel=1e-3)
-    text = ramp_text(words) + fact_text(words, 200)
-    assert "1.000 ± 0.001 G steps/s (largest deviation)" in text
-    assert "GHz" not in text
-    assert "unknown (X)" in text
-    assert "GHz" not in ramp_text(answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None))
-
-
-def clock_row(counter: float | None, **changes: Any) -> str:
-    """Returns the rows about the method of measuring the clock."""
-    words = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
-    lines = ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), 400)
-    first = next(i for i, line in enumerate(lines) if line.startswith("first"))
-    return "\n".join(" ".join(line.split()) for line in lines[:first])
-
-
-COUNTER, CHAIN = "busy clock cycles counter, read by RDPMC; ", "a chain of multiplications"
-
-
-@pytest.mark.parametrize(("counter", "step_cycles", "text"), [
-    (1.0, 3, f"{COUNTER}{CHAIN}, 3 cycles each, agrees to 0.0 %"),
-    (1.008, 3, f"{COUNTER}{CHAIN}, 3 cycles each, agrees to 0.8 %"),
-    (1.25, 3, (f"{COUNTER}but {CHAIN} shows 3.00 GHz, −20.0 %: its steps do not take 3 cycles here,"
-               " or the counter is wrong")),
-    (1 / 1.02, 3, (f"{COUNTER}but {CHAIN} shows 3.00 GHz, +2.0 %: its steps do not take 3 cycles"
-                   " here, or the counter is wrong")),
-    (4 / 3, None, f"{COUNTER}by it, each step of {CHAIN} takes 4.00 cycles"),
-    (None, 3, f"probe clock {CHAIN}, 3 cycles each, timed by the TSC\nno counter no PMU here"),
-])  # fmt: skip
-def test_the_clock_is_printed_and_compared_with_the_chain(
-    counter: float | None, step_cycles: int | None, text: str
-) -> None:
-    assert clock_row(counter, step_cycles=step_cycles) == text
-
-
-def test_a_counted_clock_is_reported_as_counted() -> None:
-    words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
-    assert "steady at 3.000 ± 0.001 GHz" in ramp_text(words)
-    assert ramp.title_line(words).endswith("· GHz")
-    assert ramp.clock_name(words) == "busy clock (cycles counter)"
-    text = fact_text(words, 100)
-    assert "cold caches" not in text  # which would delay a chain, but not change the clock
-    assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
-    words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
-    assert "; none without cycles" in fact_text(words)
-
-
-@pytest.mark.parametrize(
-    ("scalar_hz", "expected_text"), [(3.0e9, "no different"), (2.7e9, "+11.1 %"), (3.3e9, "−9.1 %")]
-)
-def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, expected_text: str) -> None:
-    clock = [(0.25, 3.0e9), (0.375, scalar_hz), (1.0, 3.0e9)]
-    halts = [(0.2509, 20e-6), (0.3759, 40e-6)]
-    phases = [{"isa": isa, "seconds": 0.1} for isa in ("avx2", "scalar", "avx2")]
-    words = answer(*[run(clock, halts, phases=(0.25, 0.375))] * 3, isa="avx2", phases=phases)
-    text = "\n".join(ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), 400))
-    assert f"scalar code runs at {scalar_hz / 1e9:.3f} GHz: avx2 {expected_text}\n" in text
-    if expected_text == "no different":
-        cost = "40 µs lost from scalar to avx2, 20 µs back, in the first ms each"
-        assert cost in text
 
 
 def test_a_table_lists_all_cpus() -> None:

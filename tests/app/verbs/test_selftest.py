@@ -13,36 +13,14 @@ from typing import Any
 
 import capabilities
 import pytest
+from answers import SELFTEST as ANSWER
+from answers import check, instrument
 from command import python
 from roots import SUPPORT
 
 from perftop import cli
 from perftop.base import files
-from perftop.verbs import doctor, instruments, machine, options
-
-
-def check(counter: str, verdict: str, **more: Any) -> dict[str, Any]:
-    return {
-        "counter": counter, "what": "a loop of known length", "verdict": verdict, "origin": "perf",
-        "expected": 1e9, "measured": 2e9, "unit": "instructions", "error": 1.0, "tolerance": 0.01,
-        "scale": 1e9, "why": "the tick counts too", "cpu": 3, "cpus": [3, 4, 5], "disturbed": [],
-        "fix": None, **more,
-    }  # fmt: skip
-
-
-ANSWER: dict[str, Any] = {
-    "host": "n1", "boot_id": "b-1", "source": "perf", "virtualisation": None, "time": 1.0,
-    "elapsed_s": 2.5, "unchecked": ["smi"], "wrong": ["instructions"],
-    "checks": [
-        check("instructions", "unusable"),
-        check("cycles", "trusted", measured=1e9, error=0.0, disturbed=[7]),
-        check("idle_s", "disturbed", measured=None, expected=None, error=None, scale=None),
-        check("busy_s", "close", unit="s", measured=0.4, expected=0.3, error=0.05, scale=2.0),
-        check("ref", "not there", why="no PMU", fix="get one"),
-        check("mperf", "not there", why="no PMU", fix="get one"),
-    ],
-}  # fmt: skip
-
+from perftop.verbs import options
 
 RIGHT = {**ANSWER, "checks": [check("instructions", "trusted")], "wrong": []}
 DISTURBED = check("instructions", "disturbed")
@@ -55,53 +33,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     files.findings_line.cache_clear()
     yield tmp_path / "perftop" / "selftest.json"
     files.findings_line.cache_clear()
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_all_verdicts_are_printed_on_lines_that_fit(width: int) -> None:
-    lines = instruments.selftest_lines(ANSWER, width)
-    assert max(map(len, lines)) <= width
-    text = " ".join(" ".join(lines).split())
-    for part in (
-        "✗ instructions unusable a loop of known length",
-        "2,000,000,000 instructions for 1,000,000,000 instructions, off by 100.00 %",
-        "1 % allowed: the tick counts too; from perf; on CPUs 3-5",
-        "✓ cycles trusted",
-        "exact; 1 % allowed: the tick counts too; from perf; disturbed on CPU 7",
-        "? idle_s disturbed a loop of known length no sample could be used; 1 % allowed",
-        "ref, mperf: no PMU; fix: get one",
-        "no code changes them by a known amount: smi",
-        "0.4000 s for 0.3000 s, off by 5.00 % of 2.0000 s; 1 % of 2.0000 s allowed",
-        "4 tests in 2.5 s: 1 trusted, 1 close, 1 disturbed, 1 unusable; wrong: instructions",
-    ):
-        assert part in text
-    assert not lines[-1].startswith(" "), "the summary is not indented"
-
-
-def instrument(name: str, verdict: str, **more: Any) -> dict[str, Any]:
-    empty: dict[str, Any] = {
-        "counters": [], "wrong": [], "why": None, "fix": None, "measured": [],
-    }  # fmt: skip
-    return {"instrument": name, "verdict": verdict} | empty | more
-
-
-def test_all_instruments_are_printed_with_their_verdict() -> None:
-    joules = {"counter": "energy_j", "values": [120.0], "unit": "W"}
-    bits = {"counter": "limit_reasons", "values": [50.0], "unit": "polls", "bits": ["PL1"]}
-    rows = [
-        instrument("energy", "works", measured=[joules]),
-        instrument("limit reasons, MSR", "wrong", measured=[bits], why="it stands still"),
-        instrument("HSMP", "not there", why="no /dev/hsmp", fix="get one"),
-    ]
-    text = " ".join(
-        " ".join(instruments.selftest_lines(ANSWER | {"instruments": rows}, 80)).split()
-    )
-    for part in (
-        "✓ energy works energy_j 120 W",
-        "✗ limit reasons, MSR wrong limit_reasons 50 polls, PL1; it stands still",
-        "HSMP not there no /dev/hsmp; fix: get one",
-    ):
-        assert part in text
 
 
 def test_a_working_instrument_removes_its_warning() -> None:
@@ -254,19 +185,3 @@ print(strips.text(top.alert_line(session, None, AppStatus(0), 80)[0]))
     assert "! selftest found counters wrong on this boot: instructions" in result.stdout, (
         result.stderr
     )
-
-
-def test_readiness_is_printed_below_the_checks() -> None:
-    items: list[dict[str, Any]] = [
-        {"what": "turbo", "state": "matters", "now": "on", "effect": "falls", "change": "x"},
-        {"what": "SMT", "state": "unknown", "now": "5 µs", "effect": None, "change": None},
-    ]
-    answer = {"host": "h", "model": None, "virtualisation": None, "kernel": "6", "checks": [],
-              "source": "os", "smt_method": None, "tsc_hz": None, "base_hz": None,
-              "multipliers": [], "missing": [], "readiness": items}  # fmt: skip
-    lines = doctor.doctor_lines(answer)
-    index = lines.index("Benchmarks here:")
-    assert lines[index : index + 5] == ["Benchmarks here:", f"~ {'turbo':<18}on",
-                          " " * 20 + "falls", " " * 20 + "to change: x",
-                         f"? {'SMT':<18}5 µs"]  # fmt: skip
-    assert "\n".join(machine.draw_answer(answer, doctor.doctor_lines, unicode=False)).isascii()
