@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "programming": "wire cpu native kernel machine registers",
     "sources": "wire",
     "sources/sim": "wire cpu native kernel polled perfprobe.perf.event_names",
-    "instruments": "wire cpu native kernel polled perf registers programming",
+    "instruments": "wire cpu native kernel machine polled perf registers programming",
     "instruments/selftest": "wire native polled sources instruments",
     "perfprobe": "wire cpu native kernel machine perf registers programming sources instruments",
 }

@@ -196,7 +196,7 @@ def _topology(options: argparse.Namespace) -> dict[str, Any]:
 
 def _doctor(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.cpu import identity
-    from perfprobe.instruments import conditions, doctor
+    from perfprobe.instruments import disturbance, doctor
 
     root = options.sysroot
     answer: dict[str, Any] = {**identity.machine_names(root), "checks": []}
@@ -215,7 +215,7 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
         failed_check = {"what": "everything", "why": reason, "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [failed_check]}
     answer["checks"] = [asdict(check) for check in checks]
-    answer["readiness"] = [asdict(item) for item in conditions.condition_items(root)]
+    answer["readiness"] = [asdict(item) for item in disturbance.condition_items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
     return answer

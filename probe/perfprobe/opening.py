@@ -121,7 +121,7 @@ def open_perf(
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
     from perfprobe.perf import chosen, cores
-    from perfprobe.registers.opening import open_registers
+    from perfprobe.registers.limits import open_registers
 
     root = Path("/")
     chosen_groups = [] if events is None else chosen.find_events(root, events)

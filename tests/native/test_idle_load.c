@@ -93,7 +93,7 @@ static void the_log_has_the_verifiers_message(void)
     pp_idle_close(idle);
 }
 
-/* tests/probe/kernel/test_idle_trace.py tests that transitions of the kernel arrive. */
+/* tests/probe/machine/test_idle_trace.py tests that transitions of the kernel arrive. */
 static void an_attached_program_counts(void)
 {
     static const pp_idle_place far[] = {{4095, 4095, 1}};

@@ -13,7 +13,7 @@ from fakekernel import client
 
 from perfprobe.cpu import identity
 from perfprobe.kernel import access
-from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.machine.idle import IdleTrace
 
 CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, SETGID, SETUID, SETPCAP, MKNOD = 0, 1, 2, 6, 7, 8, 27
 

@@ -7,8 +7,7 @@ from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe._native import ffi, lib
-from perfprobe.kernel.idle_trace import IdleTrace
-from perfprobe.machine.idle import STATES
+from perfprobe.machine.idle import STATES, IdleTrace
 from perfprobe.native.sampler import RowPlan, Sampler, Slot
 
 BUSY = lib.PP_TRACED + lib.PP_IDLE_BUSY

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity, topology
-from perfprobe.instruments import conditions
-from perfprobe.kernel import access, clues, idle_trace
-from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.instruments import disturbance
+from perfprobe.kernel import access, clues
+from perfprobe.machine import idle
+from perfprobe.machine.idle import IdleTrace
 from perfprobe.perf import perf_pmus, uncore
 from perfprobe.polled import proc_counts
 from perfprobe.programming import journal
@@ -180,7 +181,7 @@ def _trace_check(root: Path) -> Check:
     try:
         IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, learn=False).close()
     except OSError as error:
-        trouble = idle_trace.trace_trouble(error)
+        trouble = idle.trace_trouble(error)
         return Check(name, "not usable", trouble.why, lost, trouble.fix)
     return Check(name, "usable", "counted in the kernel by eBPF on cpu_idle")
 
@@ -213,11 +214,11 @@ def _tasks_check(root: Path) -> Check:
 
 
 def _watchdog_check(root: Path) -> Check:
-    if conditions.nmi_watchdog_item(root).state != "matters":
+    if disturbance.nmi_watchdog_item(root).state != "matters":
         return Check("NMI watchdog", "usable", "off: it uses no counter")
     reason = "on: it uses one counter of every CPU"
     lost = "kernel instructions or the SMT event, where counters are few"
-    return Check("NMI watchdog", "limited", reason, lost, conditions.WATCHDOG_OFF_COMMAND)
+    return Check("NMI watchdog", "limited", reason, lost, disturbance.WATCHDOG_OFF_COMMAND)
 
 
 def _clock_check(root: Path) -> Check:

@@ -1,17 +1,161 @@
-"""Parts with the busy time of each CPU and the times in the SMT states of each core, from the trace
-of the kernel's idle transitions. LP 0 and LP 1 are the two threads of a core."""
+"""Busy times of CPUs and SMT states of cores, counted in the kernel by a BPF program that runs
+whenever a CPU starts or ends being idle (an idle transition), and the parts of a machine with them.
+
+All values are cumulative, in ns of CLOCK_MONOTONIC. A CPU is busy if it is not idle; that includes
+interrupts, wake-ups and time that a hypervisor took. A reader keeps its own CPU busy while it
+reads. LP 0 and LP 1 are the two logical processors (threads) of a core.
+
+A value can step back by nanoseconds if a transition was under way during the read (idle_rows.c
+explains why), so callers must use signed differences and treat negative ones as zero.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import errno
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
 
-from perfprobe._native import lib
-from perfprobe.cpu import topology
-from perfprobe.kernel import idle_trace
-from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe._native import ffi, lib
+from perfprobe.cpu import identity, topology
+from perfprobe.errors import check_result
+from perfprobe.kernel import access
+from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import Part
+from perfprobe.native.affinity import pinned_to
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Cpu, Missing, Scope
+
+LOG_BYTES = 1 << 16  # size of the buffer for the log of the BPF verifier
+MAX_CPU_NUMBER = 4096
+"""Exclusive upper bound of CPU and core numbers (PP_IDLE_MAX)."""
+ROOT = Path("/")
+UNPRIVILEGED_BPF_DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
+
+
+class IdleTrace:
+    """The loaded BPF program; it stays in the kernel until `close` or the end of this process."""
+
+    def __init__(self, core_map: Mapping[int, tuple[int, int]], *, learn: bool = True) -> None:
+        """`core_map` has, by CPU, the number of its core (any numbering) and its LP, 0 or 1. A CPU
+        of a core that does not have exactly two threads must be LP 0 of a core of its own. With
+        `learn`, the states of all CPUs become known immediately.
+
+        Raises OSError with the reason, and with the verifier's log, if there is one, as a note.
+        """
+        places = [(cpu, core, lp) for cpu, (core, lp) in sorted(core_map.items())]
+        if not all(0 <= n < MAX_CPU_NUMBER for place in places for n in place):
+            raise _open_error(errno.EINVAL, "arguments")
+        handle = ffi.new("pp_idle **")
+        log = ffi.new("char[]", LOG_BYTES)
+        c_places = ffi.new("pp_idle_place[]", places)
+        result = lib.pp_idle_open(c_places, len(places), handle, log, LOG_BYTES)
+        if result < 0:
+            words: Any = ffi.string(log)
+            raise _open_error(-result, words.decode(errors="replace"))
+        self._handle: Any = handle[0]
+        self._cpus = [place[0] for place in places]
+        if learn:
+            self.learn_states()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def learn_states(self, cpus: Iterable[int] | None = None) -> None:
+        """Makes the states of these CPUs (None: all) known by running the calling thread on each
+        for a moment. A CPU on which it may not run stays unknown until its next idle transition."""
+        for cpu in self._cpus if cpus is None else cpus:
+            # the CPU may be offline or outside this process's cpuset
+            with suppress(OSError), pinned_to(cpu):
+                check_result(lib.pp_idle_settle(self._open(), cpu))
+
+    def mark_offline(self, cpu: int) -> None:
+        """Counts a CPU that went offline as idle; the kernel has no idle transition for that."""
+        check_result(lib.pp_idle_offline(self._open(), cpu))
+
+    def base_address(self) -> int:
+        """Returns the address at which the sampler's lanes read the values; valid until `close`."""
+        return int(ffi.cast("uintptr_t", lib.pp_idle_base(self._open())))
+
+    def close(self) -> None:
+        if self._handle is not None:
+            lib.pp_idle_close(self._handle)
+            self._handle = None
+
+    def _open(self) -> Any:
+        if self._handle is None:
+            raise ValueError("the trace is closed")
+        return self._handle
+
+
+def trace_trouble(error: OSError) -> Trouble:
+    """Returns why idle transitions cannot be traced, and the remedy."""
+    reason = error.strerror or "idle transitions cannot be traced"
+    if error.errno not in {errno.EPERM, errno.EACCES}:
+        return Trouble(reason)  # no user can trace on this kernel, so there is no remedy
+    if not _is_permitted():
+        return Trouble(reason, access.root_remedy(ROOT, "CAP_BPF", "CAP_PERFMON"))
+    if access.is_seccomp_filtered(ROOT):
+        fix = "start perftop outside the container, or allow bpf in its seccomp profile"
+        return Trouble(reason, fix)
+    return Trouble(reason, "ask its administrator")
+
+
+def _open_error(errno_value: int, log: str) -> OSError:
+    """Returns the error for an errno. `log` is the call that failed, then the verifier's log."""
+    call, _, words = log.partition("\n")
+    error = OSError(errno_value, trouble_text(errno_value, call))
+    if words.strip():
+        error.add_note(words.strip())
+    return error
+
+
+def _is_permitted() -> bool:
+    """Returns whether this process has the capabilities that tracing needs."""
+    return not identity.is_in_user_namespace() and all(
+        access.has_capability(ROOT, capability, access.CAP_SYS_ADMIN)
+        for capability in (access.CAP_BPF, access.CAP_PERFMON)
+    )
+
+
+def _forbidden_reason() -> str:
+    if _is_permitted():
+        is_filtered = access.is_seccomp_filtered(ROOT)
+        refused_by = "the container's seccomp filter" if is_filtered else "a security module"
+        return f"bpf is refused, it seems by {refused_by}"
+    try:
+        limit = (
+            f" (kernel.unprivileged_bpf_disabled={UNPRIVILEGED_BPF_DISABLED.read_text().strip()})"
+        )
+    except OSError:
+        limit = ""
+    user = "outside this user namespace" if identity.is_in_user_namespace() else f"or root{limit}"
+    return f"needs CAP_BPF and CAP_PERFMON, {user}"
+
+
+def trouble_text(errno_value: int, call: str) -> str:
+    """Returns the message for the user if this call failed with this errno."""
+    what = f"idle transitions cannot be traced ({call}): "
+    if errno_value in {errno.EPERM, errno.EACCES}:
+        return what + _forbidden_reason()
+    if errno_value == errno.ENOSYS:
+        return f"{what}this kernel has no bpf(2)"
+    reasons = {
+        (errno.EINVAL, "BPF_MAP_CREATE"): "needs Linux 5.12: no maps to share with user space",
+        (errno.EINVAL, "BPF_PROG_LOAD"): "needs Linux 5.12: no compare-and-swap in BPF",
+        (errno.ENOENT, "BPF_RAW_TRACEPOINT_OPEN"): "this kernel has no tracepoint cpu_idle",
+        (errno.EINVAL, "arguments"): "the core map is empty or out of range",
+        (errno.EEXIST, "mmap"): "the core map has two CPUs in one place",
+    }
+    return what + reasons.get((errno_value, call), os.strerror(errno_value))
+
+
+# --- parts ----------------------------------------------------------------------------------------
 
 NS = 1e-9
 ORIGIN = "idle transitions"
@@ -33,7 +177,7 @@ def open_traced_parts(rows: Sequence[Cpu]) -> list[Part]:
         trace = IdleTrace(core_and_lp)
     except OSError as error:
         empty_part = TracedPart(None, "cpu", [], {})
-        trouble = idle_trace.trace_trouble(error)
+        trouble = trace_trouble(error)
         empty_part.missing = [Missing("traced", trouble.why, trouble.fix)]
         return [empty_part]
     base = trace.base_address()

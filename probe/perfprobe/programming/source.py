@@ -26,8 +26,8 @@ from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import CounterPlan
 from perfprobe.programming.programmer import InUseError, Programmer
 from perfprobe.registers import msr
+from perfprobe.registers.limits import RegisterSurvey
 from perfprobe.registers.msr import MsrError, Registers
-from perfprobe.registers.opening import RegisterSurvey
 from perfprobe.registers.parts import CpuKind, Reading, RegisterPart, msr_counter
 from perfprobe.wire import Frame, Hello, Missing, Note, Rate, with_columns
 

@@ -11,8 +11,8 @@ import fakeperf
 import pytest
 import trees
 
-from perfprobe.instruments import conditions, doctor
-from perfprobe.instruments.conditions import ConditionItem
+from perfprobe.instruments import disturbance, doctor
+from perfprobe.instruments.disturbance import ConditionItem
 from perfprobe.instruments.doctor import Check
 from perfprobe.registers import msr
 from perfprobe.wire import Missing
@@ -203,12 +203,12 @@ CPUS = "sys/devices/system/cpu"
 
 
 def item(root: Path, subject: str) -> ConditionItem:
-    (result,) = [i for i in conditions.condition_items(root) if i.what == subject]
+    (result,) = [i for i in disturbance.condition_items(root) if i.what == subject]
     return result
 
 
 def test_nothing_is_reported_on_an_empty_tree(tmp_path: Path) -> None:
-    states = {i.what: i.state for i in conditions.condition_items(tmp_path)}
+    states = {i.what: i.state for i in disturbance.condition_items(tmp_path)}
     assert states.pop("hypervisor") == "ready"
     assert states.pop("isolated CPUs") == "matters"
     assert set(states.values()) == {"unknown"}

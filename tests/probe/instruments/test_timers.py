@@ -30,7 +30,7 @@ from perfprobe.__main__ import main
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, topology
 from perfprobe.errors import Unavailable
-from perfprobe.instruments import disturbance, timer_runs, timers
+from perfprobe.instruments import disturbance, timers
 from perfprobe.instruments.measurement import (
     HISTOGRAM_TAIL,
     RepeatedMean,
@@ -39,7 +39,7 @@ from perfprobe.instruments.measurement import (
     histogram,
     trimmed_mean,
 )
-from perfprobe.instruments.timer_runs import METHODS, Method
+from perfprobe.instruments.timers import METHODS, Method
 from perfprobe.native import affinity
 from perfprobe.wire import Cpu, Identity, Rate
 
@@ -156,9 +156,9 @@ def test_stamps_follow_each_other_without_a_jump(code: list[str]) -> None:
 # --- a method -------------------------------------------------------------------------------------
 
 
-def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.MethodRun:
+def run_of(calls: int, kind: int, answers: Any = "ticks") -> timers.MethodRun:
     """Returns a run of 100 samples of 180 ticks and one sample of 10 000 times that."""
-    run = timer_runs.MethodRun(Method("m", kind, None, answers, calls))
+    run = timers.MethodRun(Method("m", kind, None, answers, calls))
     run.sample_ticks = Counter({180: 99, 1_800_000: 1})
     run.pass_means = [RepeatedMean(180.0, 2.0, 50, is_stable=True)] * 2
     return run
@@ -177,7 +177,7 @@ def test_the_cost_of_a_call_excludes_its_stamps() -> None:
 
 def test_a_step_is_in_ns_and_has_its_origin() -> None:
     rate = Rate(2e9, "so", 0.0)
-    result = timer_runs.Measurement(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
+    result = timers.Measurement(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
     clock_run = run_of(8, lib.PP_TIMER_CLOCK, "ns")
     assert timers._step_report(clock_run, False, result)["step_from"] == "clock_getres"
     clock_run.clock_steps.update([10, 20, 30, 70, 100])
@@ -204,10 +204,10 @@ def test_answers_of_a_clock_have_steps(monkeypatch: pytest.MonkeyPatch) -> None:
                 ticks[i], values[i] = 20, next(answers) // 40 * 40
             return 0
 
-    monkeypatch.setattr(timer_runs, "lib", SteppedClock())
-    monkeypatch.setattr(timer_runs, "WARM_UP_S", 0)
-    clock_run = timer_runs.MethodRun(Method("clock", lib.PP_TIMER_CLOCK, None, "ns"))
-    timer_runs._measure(clock_run)
+    monkeypatch.setattr(timers, "lib", SteppedClock())
+    monkeypatch.setattr(timers, "WARM_UP_S", 0)
+    clock_run = timers.MethodRun(Method("clock", lib.PP_TIMER_CLOCK, None, "ns"))
+    timers._measure(clock_run)
     assert {*clock_run.clock_steps} == {0, 40}
     assert {*clock_run.sample_ticks} == {20}
 
@@ -217,7 +217,7 @@ def test_an_answer_has_the_rates_costs_and_offsets(monkeypatch: pytest.MonkeyPat
     rate, hello = Rate(2e9, "long", 1e-6), Rate(2.1e9, "short", 1e-4)
     empty, clock_run = run_of(1, lib.PP_TIMER_NOTHING), run_of(8, lib.PP_TIMER_SYSCALL, "count")
     empty.pass_means = [RepeatedMean(20.0, 1.2, 50, is_stable=True)] * 2
-    result = timer_runs.Measurement(empty, [clock_run], hello, rate)
+    result = timers.Measurement(empty, [clock_run], hello, rate)
     offset = timers.Offset(2, 0, 5, 4.0, 1.0, 2.0, 0.5)
     rows = [Cpu(n, True, siblings=[0, 1]) for n in (0, 1)]
     monkeypatch.setattr(topology, "read_cpus", lambda: rows)
@@ -226,7 +226,7 @@ def test_an_answer_has_the_rates_costs_and_offsets(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(identity, "machine_names", lambda: {"host": "h"})
     monkeypatch.setattr(identity, "clocksource", lambda: "tsc")
     monkeypatch.setattr(identity, "read_identity", Identity)
-    monkeypatch.setattr(timer_runs, "measure_methods", lambda *_: result)
+    monkeypatch.setattr(timers, "measure_methods", lambda *_: result)
     offsets = {((0, 1, 2), 1.0, 2e9): [offset]}
     monkeypatch.setattr(
         timers, "measure_offsets", lambda cpus, *given: offsets[(tuple(cpus), *given)]
@@ -260,10 +260,10 @@ def test_an_answer_has_the_rates_costs_and_offsets(monkeypatch: pytest.MonkeyPat
 
 def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
-    monkeypatch.setattr(timer_runs, "PASSES", 1)
+    monkeypatch.setattr(timers, "PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
     # MSR fails, because it has no descriptor.
-    result = timer_runs.measure_methods(cpu, affinity.cpuid_leaves(cpu), wanted)
+    result = timers.measure_methods(cpu, affinity.cpuid_leaves(cpu), wanted)
     good, bad = result.method_runs
     assert good.trouble is None
     assert bad.trouble is not None
@@ -280,10 +280,10 @@ def test_methods_of_a_cpu_that_went_offline_are_unavailable(
         def pp_timer_run(self, *_: object) -> int:
             return -errno.EXDEV
 
-    monkeypatch.setattr(timer_runs, "lib", OfflineLibrary())
+    monkeypatch.setattr(timers, "lib", OfflineLibrary())
     cpu = min(os.sched_getaffinity(0))
     with pytest.raises(Unavailable, match="the CPU went offline meanwhile"):
-        timer_runs.measure_methods(cpu, affinity.cpuid_leaves(cpu))
+        timers.measure_methods(cpu, affinity.cpuid_leaves(cpu))
 
 
 @pytest.mark.parametrize("cpu", ["99999", "-1"])
@@ -299,7 +299,7 @@ def test_amd_needs_a_serializing_lfence() -> None:
             name = (0x80000021, 0x68747541, 0x444D4163, 0x69746E65)  # AuthenticAMD
             return name if leaf in {0, 0x80000000} else (always << 2, 0, 0, 0)
 
-        return {method.name: timer_runs.ordering_guarantees(method, leaves) for method in METHODS}
+        return {method.name: timers.ordering_guarantees(method, leaves) for method in METHODS}
 
     assert "if LFENCE serialises" in str(amd_guarantees(0)["lfence;rdtsc"])
     assert (
@@ -324,7 +324,7 @@ def test_only_a_fence_after_the_stamp_delays_later_instructions() -> None:
 @pytest.fixture(scope="module")
 def answer() -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
-        patch.setattr(timer_runs, "PASSES", 2)
+        patch.setattr(timers, "PASSES", 2)
         assert main(["timers", "--json", f"--cpu={max(os.sched_getaffinity(0))}"]) == 0
     result: dict[str, Any] = json.loads(printed.getvalue())
     return result

@@ -115,7 +115,7 @@ def test_the_idle_program_is_notified_of_an_offline_cpu() -> None:
     code = f"""
 sys.path.append({str(TESTS / "support")!r})
 from traced import busy_ns
-from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.machine.idle import IdleTrace
 trace = IdleTrace(dict([(0, (0, 0))]))
 access.drop_capabilities(Path("/"), "os")
 trace.mark_offline(0); trace.learn_states([0]); print(busy_ns(trace, 0) is not None)

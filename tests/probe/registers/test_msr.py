@@ -20,7 +20,7 @@ from journals import swept_directory
 from perfprobe.cpu import files, identity, topology
 from perfprobe.programming import journal
 from perfprobe.programming.counter_plan import Change, restore
-from perfprobe.registers import msr, opening
+from perfprobe.registers import limits, msr
 from perfprobe.registers.msr import MsrError, Registers
 
 # --- the driver -----------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_registers_of_an_offline_cpu_cannot_be_read(fake: FakeKernel) -> None:
 
 @needs_fuse
 def test_reading_opens_the_device_read_only(fake: FakeKernel) -> None:
-    parts, survey = opening.open_registers(fake.root, topology.read_cpus(fake.root))
+    parts, survey = limits.open_registers(fake.root, topology.read_cpus(fake.root))
     slots = [slot for part in parts for cpu in range(4) for slot in part.open(cpu)]
     flags = [Path(f"/proc/self/fdinfo/{slot.fd}").read_text() for slot in slots]
     assert {int(text.split("flags:")[1].split()[0], 8) & os.O_ACCMODE for text in flags} == {0}
@@ -151,7 +151,7 @@ def test_reading_opens_the_device_read_only(fake: FakeKernel) -> None:
 
 def test_unreadable_registers_are_reported_and_not_raised(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
-    parts, survey = opening.open_registers(tmp_path, topology.read_cpus(tmp_path))
+    parts, survey = limits.open_registers(tmp_path, topology.read_cpus(tmp_path))
     assert parts == []
     assert {m.fix for m in survey.missing} == {"sudo modprobe msr"}
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perfprobe.errors import Unavailable
-from perfprobe.instruments.selftest import resting
+from perfprobe.instruments.selftest import cpu_checks
+from perfprobe.instruments.selftest.cpu_checks import tick_factors
 from perfprobe.instruments.selftest.frame_log import FrameLog, read_instant
 from perfprobe.instruments.selftest.verdict import Result
-from perfprobe.instruments.selftest.working import tick_factors
 from perfprobe.native.affinity import pinned_to
 from perfprobe.wire import Missing
 
@@ -124,7 +124,7 @@ MAX_SLOTS_ERROR = 0.02
 which is a field of 8 bits."""
 MAX_FACTOR_ERROR = 0.03
 """Maximum relative difference between the measured factor of an SMT event and a candidate; the same
-tolerance as in resting.py."""
+tolerance as in cpu_checks.py."""
 PLAUSIBLE_BOUNDS: dict[str, tuple[float, float]] = {
     "energy_j": (0.2, 2000.0), "energy_ram_j": (0.0, 1000.0), "energy_core_j": (0.0, 200.0),
     "temperature_c": (1.0, 125.0), "power_limit_w": (1.0, 5000.0),
@@ -155,8 +155,8 @@ INSTRUMENTS = (
                "kernel_instructions", "aperf", "mperf", "smi")),
     Instrument("SIMD levels", ("license_1", "license_2", "license_3", "license_throttle"),
                reason="Skylake-SP to Ice Lake-SP have these events"),
-    Instrument("SMT events", (*resting.TICK_CHECKS,)),
-    Instrument("SMT tracing", resting.STATES, ("traced",)),
+    Instrument("SMT events", (*cpu_checks.TICK_CHECKS,)),
+    Instrument("SMT tracing", cpu_checks.STATES, ("traced",)),
     Instrument("top-down", ("slots", *PART_KEYS), ("topdown_retiring_ratio",),
                "Ice Lake and later Intel cores have PERF_METRICS"),
     Instrument("slots to sibling", ("smt_contention",), reason="Zen 4 and later have this event"),

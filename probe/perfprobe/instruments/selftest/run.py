@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from perfprobe.errors import Unavailable
-from perfprobe.instruments.selftest import instruments, load, resting, working
+from perfprobe.instruments.selftest import cpu_checks, instruments, load
 from perfprobe.instruments.selftest.frame_log import FrameLog, read_instant
 from perfprobe.instruments.selftest.verdict import (
     Check,
@@ -71,7 +71,7 @@ class CheckResults:
 
     def _cpus_with_counter(self, check: Check) -> Sequence[int]:
         """Returns the CPUs that have the counter; on hybrids some CPUs lack some counters."""
-        if check is working.OFFSET_CHECK:
+        if check is cpu_checks.OFFSET_CHECK:
             return self._cpus[1:]  # offsets are relative to the first CPU
         column = self._log.counters.get(check.counter)
         if column is None or column.counter.cpus is None:
@@ -85,7 +85,7 @@ class CheckResults:
 
 ORIGINS = {"tsc": "RDTSC"}
 """Origins of values that are checked but are not counters of the stream."""
-_ALL_CHECKS = (*chain.from_iterable(working.CHECKS_BY_CODE.values()), *resting.CHECKS)
+_ALL_CHECKS = (*chain.from_iterable(cpu_checks.CHECKS_BY_CODE.values()), *cpu_checks.PATTERN_CHECKS)
 CHECKED_KEYS = tuple(dict.fromkeys(check.counter for check in _ALL_CHECKS))
 
 
@@ -117,7 +117,7 @@ def run(
         results.try_checks(checks, attempt)
     span = instruments.copy_memory(log)
     other_rows = instruments.counter_rows(log, span)
-    results.add(working.RATE_CHECK, working.rate_outcomes(hello, begin, read_instant()))
+    results.add(cpu_checks.RATE_CHECK, cpu_checks.rate_outcomes(hello, begin, read_instant()))
     missing_by_key: dict[str, Missing] = {}
     for missing in hello.missing:
         if missing.what in (*CHECKED_KEYS, "traced") and missing.what not in log.counters:
@@ -151,12 +151,12 @@ def run(
 def _tests(log: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
     hz = log.hello.tsc_hz
     if len(cpus) > 1 and hz is not None:
-        yield [working.OFFSET_CHECK], lambda: working.offset_outcomes(cpus, hz.hz)
-    for kind, measures in working.CHECKS_BY_CODE.items():
+        yield [cpu_checks.OFFSET_CHECK], lambda: cpu_checks.offset_outcomes(cpus, hz.hz)
+    for kind, measures in cpu_checks.CHECKS_BY_CODE.items():
         checks = [check for check in measures if check.counter in log.counters]
         if checks:
             yield checks, partial(_working_outcomes, log, cpus, kind)
-    checks = [check for check in resting.CHECKS if check.counter in log.counters]
+    checks = [check for check in cpu_checks.PATTERN_CHECKS if check.counter in log.counters]
     yield checks, partial(_resting_outcomes, log, cpus)
 
 
@@ -164,7 +164,7 @@ def _working_outcomes(log: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes
     log.restart()
     loads = load.run_chains(cpus, kind)
     log.read_until_after(max((value.run.span.end for value in loads.values()), default=0))
-    yield from working.outcomes(working.CHECKS_BY_CODE[kind], log, loads)
+    yield from cpu_checks.loop_outcomes(cpu_checks.CHECKS_BY_CODE[kind], log, loads)
 
 
 def _resting_outcomes(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
@@ -173,7 +173,7 @@ def _resting_outcomes(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
     if not times.spans:
         return
     log.read_until_after(max(value[-1].end for value in times.spans.values()))
-    yield from resting.outcomes(log, times)
+    yield from cpu_checks.pattern_outcomes(log, times)
 
 
 def paired_cpus(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int]]:

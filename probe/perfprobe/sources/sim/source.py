@@ -12,19 +12,20 @@ import perfprobe
 from perfprobe.cpu import cpu_sets
 from perfprobe.errors import UsageError
 from perfprobe.native.batches import BatchSchedule
+from perfprobe.sources.sim import counters, scenarios
 from perfprobe.sources.sim import machine as hw
-from perfprobe.sources.sim import scenarios, shared_blocks
 from perfprobe.sources.sim.counters import (
     CounterTable,
+    PackageCounters,
     SimEvents,
     block,
     cpu_columns,
+    package_block,
     slot_columns,
     stat_columns,
 )
 from perfprobe.sources.sim.machine import Ints, SimMachine, Spec, parse_spec, tsc
 from perfprobe.sources.sim.schedule import Lateness, Row, Schedule, ScheduleCursor
-from perfprobe.sources.sim.shared_blocks import PackageCounters, package_block
 from perfprobe.sources.sim.tasks import SimTasks, SimWatchedJob
 from perfprobe.wire import (
     HEAD,
@@ -88,7 +89,7 @@ def make_hello(
         selected=selected,
         missing=missing,
     )
-    return shared_blocks.guest_hello(hello) if machine.guest else hello
+    return counters.guest_hello(hello) if machine.guest else hello
 
 
 # --- source ---------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class SimSource:
         )
         probe_time = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
         if machine.guest:
-            columns, shared = shared_blocks.guest_columns(), [shared_blocks.machine_block()]
+            columns, shared = counters.guest_columns(), [counters.machine_block()]
         else:
             columns = cpu_columns(machine, spec.scenario == "license")
             columns += slot_columns() if spec.slots and machine.smt == 2 else []
@@ -144,7 +145,7 @@ class SimSource:
         tables = self._schedule.tables
         self._packages = None if machine.guest else PackageCounters(machine, tables)
         self._pressures_us = tables.integrals(tables.pressure, 1_000_000)
-        self._load = shared_blocks.LoadAverages(tables)
+        self._load = counters.LoadAverages(tables)
         chosen = None
         if events is not None:
             chosen = SimEvents(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
@@ -289,7 +290,7 @@ class SimSource:
         if self._machine.guest:
             load = self._load.values_at(time_ns / 1e9, stage)
             stalls = np.array([pressure(time_ns) for pressure in self._pressures_us], np.uint64)
-            values = np.concatenate((values, stalls, load, shared_blocks.interrupt_totals(totals)))
+            values = np.concatenate((values, stalls, load, counters.interrupt_totals(totals)))
         valid = np.array([2 ** len(values) - 1], np.uint64)
         return Rows(head, valid.tobytes(), values.tobytes())
 

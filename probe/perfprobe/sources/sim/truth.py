@@ -8,10 +8,10 @@ from typing import Any
 
 from perfprobe.errors import UsageError
 from perfprobe.sources.sim import scenarios
+from perfprobe.sources.sim.counters import LINES_PER_WRITE
 from perfprobe.sources.sim.machine import Ints, SimMachine, Spec, parse_spec
 from perfprobe.sources.sim.schedule import Row, Schedule, ScheduleCursor
 from perfprobe.sources.sim.script import ScriptedEpisode
-from perfprobe.sources.sim.shared_blocks import LINES_PER_WRITE
 
 SECOND = 1_000_000_000
 

@@ -10,7 +10,7 @@ from typing import Any
 import command
 import pytest
 
-from perfprobe.instruments.selftest import instruments, load, run, verdict, working
+from perfprobe.instruments.selftest import cpu_checks, instruments, load, run, verdict
 from perfprobe.opening import open_os
 
 
@@ -19,7 +19,7 @@ def assert_no_counter_is_wrong(answer: dict[str, Any]) -> None:
     assert answer["wrong"] == [], answer
     verdicts = {(c["counter"], c["what"]): c["verdict"] for c in answer["checks"]}
     assert set(verdicts.values()) <= {*verdict.VERDICT_RANK, "not there"}
-    assert ("tsc", working.RATE_CHECK.workload) in verdicts
+    assert ("tsc", cpu_checks.RATE_CHECK.workload) in verdicts
     assert answer["elapsed_s"] > 0
     assert answer["source"] == "os"
     assert not set(answer["unchecked"]) & {c["counter"] for c in answer["checks"]}

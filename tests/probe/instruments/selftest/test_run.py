@@ -18,7 +18,7 @@ from nightly import cases_by_day
 from perfprobe import wire
 from perfprobe.__main__ import main as perfprobe
 from perfprobe.errors import Unavailable
-from perfprobe.instruments.selftest import frame_log, instruments, load, run, verdict, working
+from perfprobe.instruments.selftest import cpu_checks, frame_log, instruments, load, run, verdict
 from perfprobe.instruments.selftest.load import ChainRun, LoopRun, PatternRuns, WorkSpan
 from perfprobe.instruments.selftest.run import StopRequested
 from perfprobe.instruments.selftest.verdict import Check, Outcome
@@ -193,9 +193,9 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
         for module in (run, instruments, frame_log):
             monkeypatch.setattr(module, "read_instant", lambda: (machine.now, machine.now))
         monkeypatch.setattr(
-            working,
+            cpu_checks,
             "offset_outcomes",
-            lambda *_: iter([(working.OFFSET_CHECK, Outcome(1, 0, 0, 1))]),
+            lambda *_: iter([(cpu_checks.OFFSET_CHECK, Outcome(1, 0, 0, 1))]),
         )
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
         return run.run(machine)

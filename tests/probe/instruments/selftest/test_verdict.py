@@ -12,7 +12,7 @@ import synth
 
 from perfprobe import wire
 from perfprobe.instruments import timers
-from perfprobe.instruments.selftest import verdict, working
+from perfprobe.instruments.selftest import cpu_checks, verdict
 from perfprobe.instruments.selftest.frame_log import CounterAdvance, FrameLog
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.timers import Exchange
@@ -29,19 +29,19 @@ def test_mperf_may_tick_with_the_tsc_or_the_base_clock() -> None:
     ):
         hello = dataclasses.replace(synth.hello(tsc_hz=Rate(1e9, "made up")), **changes)
         log = FrameLog(cast("Source", SimpleNamespace(hello=hello)))
-        assert working.tick_factors(log, "mperf") == expected
-        assert working.tick_factors(log, "ref") == [1.0]
+        assert cpu_checks.tick_factors(log, "mperf") == expected
+        assert cpu_checks.tick_factors(log, "ref") == [1.0]
 
 
 def test_the_rate_is_compared_over_a_longer_time() -> None:
     hello = synth.hello(tsc_hz=Rate(2.0e9, "made up"))
-    ((check, outcome),) = working.rate_outcomes(
+    ((check, outcome),) = cpu_checks.rate_outcomes(
         hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000)
     )
     assert outcome.expected == pytest.approx(2.0002e9)
     assert outcome.measured == 2.0e9
     assert verdict.judge(check, outcome) == "close"
-    assert not [*working.rate_outcomes(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
+    assert not [*cpu_checks.rate_outcomes(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
 
 
 CHECK = Check("x", "", "", 0.01, "")
@@ -78,7 +78,7 @@ def test_offset_tscs_are_judged_by_their_distance(monkeypatch: pytest.MonkeyPatc
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
         there = [Exchange(i, i + 300 + apart, i + 600) for i in range(10**9, 10**9 + 9000, 900)]
         monkeypatch.setattr(timers, "exchange_stamps", lambda *_, there=there: there)
-        ((check, outcome),) = working.offset_outcomes([home, home + 1], 1e9)
+        ((check, outcome),) = cpu_checks.offset_outcomes([home, home + 1], 1e9)
         assert verdict.judge(check, outcome) == expected
         # the measured offset is a lower bound
         assert abs(outcome.measured * 1e9) <= abs(apart)
@@ -101,6 +101,6 @@ def test_user_time_of_a_nice_process_is_nice_time(
         lost_s=0.0, seconds=lambda _: 0.14,
     )  # fmt: skip
     monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
-    outcome = working._user_outcome(cast("working.LoopWindow", window))
+    outcome = cpu_checks._user_outcome(cast("cpu_checks.LoopWindow", window))
     assert outcome is not None
     assert outcome.measured == pytest.approx(measured)

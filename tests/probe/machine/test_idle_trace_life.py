@@ -19,9 +19,9 @@ from traced import BUSY, read_values
 from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe.cpu import identity
-from perfprobe.kernel import access, idle_trace
-from perfprobe.kernel.idle_trace import IdleTrace
-from perfprobe.machine.idle import STATES
+from perfprobe.kernel import access
+from perfprobe.machine import idle
+from perfprobe.machine.idle import STATES, IdleTrace
 
 pytestmark = pytest.mark.usefixtures("_may_trace")
 
@@ -31,7 +31,7 @@ PROG_GET_FD_BY_ID = 13
 
 HOLD_PROGRAM = """
 import sys, time
-from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.machine.idle import IdleTrace
 trace = IdleTrace({0: (0, 0)})
 print("ready", flush=True)
 time.sleep(600)
@@ -117,7 +117,7 @@ def test_nothing_remains_after_a_kill(holder: subprocess.Popen[bytes]) -> None:
 
 
 SHOW_PROGRAM = """
-from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.machine.idle import IdleTrace
 try:
     with IdleTrace({0: (0, 0)}):
         print("traced")
@@ -134,7 +134,7 @@ def run_without_rights(*options: str, needs: Sequence[int] = ()) -> str:
 
 def test_missing_rights_are_named() -> None:
     text = run_without_rights("--bounding-set=-all", "--inh-caps=-all")
-    value = idle_trace.UNPRIVILEGED_BPF_DISABLED.read_text().strip()
+    value = idle.UNPRIVILEGED_BPF_DISABLED.read_text().strip()
     assert "needs CAP_BPF and CAP_PERFMON, or root" in text
     assert f"kernel.unprivileged_bpf_disabled={value})" in text
 
@@ -158,8 +158,8 @@ def test_two_capabilities_are_enough() -> None:
 def test_each_error_of_a_system_call_has_its_reason(
     number: int, call: str, reason_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle_trace, "_is_permitted", lambda: False)
-    assert reason_text in idle_trace.trouble_text(number, call)
+    monkeypatch.setattr(idle, "_is_permitted", lambda: False)
+    assert reason_text in idle.trouble_text(number, call)
 
 
 @pytest.mark.parametrize(("number", "root", "permitted", "filtered", "why", "fix"), [
@@ -176,11 +176,11 @@ def test_the_remedy_depends_on_the_rights_of_the_user(
 ) -> None:  # fmt: skip
     """Root is never advised to become root, and no rights are suggested on a kernel without
     bpf(2)."""
-    monkeypatch.setattr(idle_trace, "_is_permitted", lambda: permitted)
+    monkeypatch.setattr(idle, "_is_permitted", lambda: permitted)
     monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)
     monkeypatch.setattr(identity, "is_in_user_namespace", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else NOBODY)
-    trouble = idle_trace.trace_trouble(idle_trace._open_error(number, "BPF_MAP_CREATE\n"))
+    trouble = idle.trace_trouble(idle._open_error(number, "BPF_MAP_CREATE\n"))
     assert why in trouble.why
     assert (trouble.fix is None) == (fix is None)
     assert (fix or "") in (trouble.fix or "")
@@ -199,11 +199,11 @@ def test_both_capabilities_outside_a_user_namespace_permit_tracing(
     effective = f"{sum(1 << number for number in capabilities):016x}"
     monkeypatch.setattr(access, "own_status", lambda *_: [effective])
     monkeypatch.setattr(identity, "is_in_user_namespace", lambda *_: namespace)
-    assert idle_trace._is_permitted() == permitted
+    assert idle._is_permitted() == permitted
 
 
 def test_the_verifiers_messages_are_a_note() -> None:
-    error = idle_trace._open_error(errno.EINVAL, "BPF_PROG_LOAD\n0: (bf) r1 = r9\nR9 !read_ok\n")
+    error = idle._open_error(errno.EINVAL, "BPF_PROG_LOAD\n0: (bf) r1 = r9\nR9 !read_ok\n")
     assert error.errno == errno.EINVAL
     assert error.__notes__ == ["0: (bf) r1 = r9\nR9 !read_ok"]
-    assert not hasattr(idle_trace._open_error(errno.EPERM, "BPF_MAP_CREATE\n"), "__notes__")
+    assert not hasattr(idle._open_error(errno.EPERM, "BPF_MAP_CREATE\n"), "__notes__")

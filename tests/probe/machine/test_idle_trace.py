@@ -31,8 +31,7 @@ from traced import (
 )
 from waiting import MAX_WAIT_S, WaitError, at_intervals, wait_for
 
-from perfprobe.kernel.idle_trace import IdleTrace
-from perfprobe.machine.idle import STATES
+from perfprobe.machine.idle import STATES, IdleTrace
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("_may_trace")]
 
@@ -66,7 +65,7 @@ BUSY_PROGRAM = f"""
 import json, os, sys, time
 sys.path.append({str(TESTS / "support")!r})
 from traced import CORE_UNKNOWN, row_word, smt_times
-from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.machine.idle import IdleTrace
 cpu = min(os.sched_getaffinity(0))
 os.sched_setaffinity(0, [cpu])
 with IdleTrace(dict([(cpu, (0, 0))])) as trace:
