@@ -356,6 +356,7 @@ class _Wait:
     """The latest finding of these tasks: others of their name may come and go."""
     last_ns: int
     """Time up to which the tasks waited."""
+    is_listed: bool = False
 
 
 def waits_of(report: Report) -> list[Finding]:
@@ -366,23 +367,25 @@ def waits_of(report: Report) -> list[Finding]:
 
 
 class WaitEpisodes:
-    """The running waits of a session. Tasks that wait on the same CPUs share an episode, which is
-    about the group that waited most when it began."""
+    """The running waits of a session, one for each group of tasks. Of groups that wait on the same
+    CPUs, only the one that began first is listed."""
 
     def __init__(self) -> None:
         self._waits: list[_Wait] = []
 
     def start_ns(self, finding: Finding) -> int | None:
-        """Returns the start of the running episode of a wait; None if there is none."""
+        """Returns the start of the running wait of these tasks; None if there is none."""
         wait = self._wait_of(finding)
         return None if wait is None else wait.episode.start_ns
 
+    def has_ended(self, report: Report) -> bool:
+        """Returns whether the first finding is on tasks that no longer wait, although others do.
+        `report`: that of the last `update`."""
+        first = report.named_findings[:1]
+        return any(f in first and self._wait_of(f) is None for f in waits_of(report))
+
     def _wait_of(self, finding: Finding) -> _Wait | None:
-        if not finding.waiting_tasks:
-            return None
-        same = (w for w in self._waits if _are_same_tasks(w.latest, finding))
-        others = (w for w in self._waits if not set(finding.cpus).isdisjoint(w.episode.cpus))
-        return next(same, None) or next(others, None)
+        return next((w for w in self._waits if _are_same_tasks(w.latest, finding)), None)
 
     def update(self, session: Session, report: Report, recent_totals: Sequence[Totals]) -> None:
         """Begins, describes and ends episodes, and passes them to the session's log. `report`: on
@@ -393,28 +396,30 @@ class WaitEpisodes:
             wait = self._wait_of(finding)
             if wait is None and now_ns - last_ns < CAUSE_ENDED_AFTER_NS:
                 episode = Episode(WAIT_CAUSE[0], [], start_ns, cause=WAIT_CAUSE[1])
-                self._waits.append(_Wait(episode, finding, report.totals, finding, last_ns))
-                described.append(self._waits[-1])
-                _describe(episode, finding)
-            elif wait in described:
+                wait = _Wait(episode, finding, report.totals, finding, last_ns)
+                self._waits.append(wait)
+            if wait is None or wait in described:
                 continue
-            elif wait is not None and _are_same_tasks(wait.latest, finding):
-                described.append(wait)
-                wait.latest = finding
-                if finding.victim_share > wait.worst.victim_share:
-                    wait.worst, wait.worst_totals = finding, report.totals
-                wait.last_ns = max(wait.last_ns, last_ns)
-                _describe(wait.episode, finding)
+            described.append(wait)
+            wait.latest = finding
+            if finding.victim_share > wait.worst.victim_share:
+                wait.worst, wait.worst_totals = finding, report.totals
+            wait.last_ns = max(wait.last_ns, last_ns)
+            _describe(wait.episode, finding)
         for wait in self._waits:
             if now_ns - wait.last_ns >= CAUSE_ENDED_AFTER_NS:
                 self._end(session, wait)
         self._waits = [wait for wait in self._waits if wait.episode.end_ns is None]
-        session.log.running_losses = [wait.episode for wait in self._waits]
+        for wait in self._waits:
+            cpus = set(wait.episode.cpus)
+            rivals = [w for w in self._waits if w.is_listed and not cpus.isdisjoint(w.episode.cpus)]
+            wait.is_listed |= not rivals
+        session.log.running_losses = [wait.episode for wait in self._waits if wait.is_listed]
 
     def _end(self, session: Session, wait: _Wait) -> None:
         """Lists the episode with a sentence on its worst seconds in the past tense."""
         wait.episode.end_ns = wait.last_ns
-        if wait.last_ns <= wait.episode.start_ns:
+        if wait.last_ns <= wait.episode.start_ns or not wait.is_listed:
             return
         interval = session.interval_for(wait.worst_totals, session.snapshot)
         past = brief_report(session, is_past=True, totals=wait.worst_totals, interval=interval)

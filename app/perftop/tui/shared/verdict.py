@@ -241,7 +241,10 @@ class _VerdictCache:
         ]
         if verdict.level and earlier_totals:
             recent_losses = totals.losses.minus(earlier_totals[-1].losses)
-            if not recent_losses.share(verdict.cause) >= MIN_WARNING_SHARE:
+            has_ended = not recent_losses.share(verdict.cause) >= MIN_WARNING_SHARE
+            if verdict.report is not None and now_ns - earlier_totals[-1].end_ns < VERDICT_SPAN_NS:
+                has_ended |= self._waits.has_ended(verdict.report)
+            if has_ended:
                 verdict = _verdict(session, totals.minus(earlier_totals[-1]), tasks)
         if verdict.level and verdict.report is not None:
             start_ns = self._waits.start_ns(verdict.report.named_findings[0])

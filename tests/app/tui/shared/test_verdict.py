@@ -301,6 +301,43 @@ def test_a_wait_does_not_begin_with_that_of_another_users_tasks_of_the_same_name
     assert start_ns == pytest.approx(20 * SECOND, abs=SECOND)
 
 
+def test_tasks_that_no_longer_wait_are_not_named_while_others_still_do() -> None:
+    """hogA and hogB end after 20 s; postgres waits for restic all the time, but for less."""
+    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
+    ran: list[list[object]] = [[21, "postgres", 0.7], [22, "restic", 0.3]]
+    waits: list[object] = [[0.25, 30], [0.0, 30]]
+    rest = {"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": waits}}
+    others = {"others": {"0": ran, **HOGS["others"]}, "waits": {"0": waits, **HOGS["waits"]}}
+    both = {"tasks": {"0": ran[0], "1": [11, "hogA", 0.5]}, **others}
+    frames = [machine.frame(s, records={} if s % 10 else both if s <= 200 else rest)
+              for s in range(300)]  # fmt: skip
+    _, verdicts = session_and_verdicts([machine.hello, *frames])
+    named = [(ns / SECOND, verdict.text.split()[0]) for ns, verdict in verdicts if ns > 11 * SECOND]
+    assert {name for at_s, name in named if at_s < 20} == {"hogA[11]"}
+    assert {name for at_s, name in named if at_s > 24.5} == {"postgres"}
+
+
+def test_a_wait_does_not_begin_with_that_of_other_tasks_on_its_cpu() -> None:
+    """cron waits on CPU 1 all the time; from 20 to 30 s, hogA and hogB wait longer. Only the first
+    is listed. After the end of the hogs, they are not named again."""
+    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
+    cron = [[31, "cron", 0.3], [32, "stream", 0.5]]
+    hogs = [[11, "hogA", 0.35], [12, "hogB", 0.35], [31, "cron", 0.3]]
+    alone = {"tasks": {"1": cron[1]}, "others": {"1": cron}, "waits": {"1": [[0.2, 9], [0.0, 9]]}}
+    crowded = {"tasks": {"1": hogs[0]}, "others": {"1": hogs},
+               "waits": {"1": [[0.6, 20], [0.6, 20], [0.2, 9]]}}  # fmt: skip
+    records = [crowded if 200 < seq <= 300 else alone for seq in range(450)]
+    frames = [machine.frame(s, records={} if s % 10 else r) for s, r in enumerate(records)]
+    session, _ = session_and_verdicts([machine.hello, *frames[:201]])
+    (listed,) = session.log.listed_running
+    assert listed.evidence["loser"] == "cron"
+    session, verdicts = session_and_verdicts([machine.hello, *frames])
+    named = [(ns / SECOND, verdict) for ns, verdict in verdicts if verdict.text.startswith("hog")]
+    assert named[-1][0] < 35
+    assert all(v.wait_start_ns == pytest.approx(20 * SECOND, abs=SECOND) for at_s, v in named)
+    assert not session.ended, "cron still waits"
+
+
 def ended_job() -> Iterator[wire.Message]:
     """A job that waits half of its time for 8 s, and the machine for 30 s after its end."""
     machine = Machine(cores=2, ceiling_hz=3.0e9, changes={"watch": "70"})
