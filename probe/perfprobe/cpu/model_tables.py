@@ -245,7 +245,6 @@ _NEHALEM = replace(
     # Sources disagree on the rate of ref_p: the TSC's, or 133 MHz. Calibration decides. CPUID
     # reports the architectural event as unavailable, but this model has an event of its own.
     events=ANY_THREAD_EVENTS,
-    budget=CounterBudget(4, 3),
     turbo=TURBO,
     residencies=(C3, C6, *PACKAGE_RESIDENCIES),
     bclk_hz=133.33e6,
@@ -281,7 +280,6 @@ _ICE_LAKE = replace(
     _SKYLAKE,
     smt_methods=("one-thread", "distributed", *COUNTERLESS_METHODS),
     events=DISTRIBUTED_EVENTS,
-    budget=CounterBudget(8, 4),
     residencies=(C1, C6, C7, *DEEP_PACKAGE_RESIDENCIES),
     crystals_hz=(38.4e6,),
 )
@@ -301,11 +299,9 @@ _GRACEMONT = replace(
     threads_per_core=1,
     smt_methods=SINGLE_METHOD,
     events=TSC_EVENTS,
-    budget=CounterBudget(6, 3),
     turbo=TURBO_E_CORES,
 )
-_CRESTMONT = replace(_GRACEMONT, budget=CounterBudget(8, 3))
-_LION_COVE = replace(_CRESTMONT, turbo=TURBO)
+_LION_COVE = replace(_GRACEMONT, turbo=TURBO)
 # Panther, Wildcat and Nova Lake: events from Intel's lists; registers assumed to be Lunar Lake's
 # (from turbostat and the cstate PMU).
 _PANTHER_LAKE = replace(
@@ -324,7 +320,6 @@ _SIERRA = replace(
     threads_per_core=1,
     smt_methods=SINGLE_METHOD,
     events=TSC_EVENTS,
-    budget=None,
     turbo=TURBO_MODULES,
     residencies=(C1, C6, *PACKAGE_RESIDENCIES),
     limits=None,
@@ -335,7 +330,6 @@ _PHI = replace(
     threads_per_core=4,
     smt_methods=("any-thread",),  # the other methods need cores of two threads
     events=ANY_THREAD_EVENTS,
-    budget=CounterBudget(2, 3, 40, 40),
     clocks=replace(CLOCKS, unit_shift=10),
     turbo=TURBO_KNIGHTS_LANDING,
     residencies=(C6_KNL, *PACKAGE_RESIDENCIES),
@@ -346,7 +340,6 @@ _GOLDMONT_PLUS = replace(
     threads_per_core=1,
     smt_methods=SINGLE_METHOD,
     events=UNKNOWN_TICK_EVENTS,
-    budget=CounterBudget(4, 3),
     turbo=TURBO,
     # turbostat lists C7 as well, the kernel does not: C6 may include it, as on other small cores.
     residencies=(C1, C3, C6, *DEEP_PACKAGE_RESIDENCIES),
@@ -379,7 +372,6 @@ _BONNELL = replace(
     _INTEL,
     smt_methods=("any-thread", *COUNTERLESS_METHODS),
     events=ANY_THREAD_EVENTS,
-    budget=CounterBudget(2, 3, 40, 40),
     thermal=replace(THERMAL, package_msr=None, tjmax_msr=None),
 )
 
@@ -415,10 +407,10 @@ _INTEL_ROWS = (
     _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=TURBO),  # only E cores, so it is not a hybrid
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Raptor Lake", 0xB7, 0xBA, 0xBF),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Bartlett Lake", 0xD7),
-    *_hybrid(_GOLDEN_COVE, _CRESTMONT, "Meteor Lake", 0xAA, 0xAC),
-    *_hybrid(_GOLDEN_COVE, _CRESTMONT, "Arrow Lake-U", 0xB5),
-    *_hybrid(_LION_COVE, _CRESTMONT, "Lunar Lake", 0xBD),
-    *_hybrid(_LION_COVE, _CRESTMONT, "Arrow Lake", 0xC5, 0xC6),
+    *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Meteor Lake", 0xAA, 0xAC),
+    *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Arrow Lake-U", 0xB5),
+    *_hybrid(_LION_COVE, _GRACEMONT, "Lunar Lake", 0xBD),
+    *_hybrid(_LION_COVE, _GRACEMONT, "Arrow Lake", 0xC5, 0xC6),
     *_hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Panther Lake", 0xCC, 0xE5),
     *_hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Wildcat Lake", 0xD5),
     *(

@@ -144,6 +144,7 @@ class Uarch:
     instructions, one_thread, any_thread, distributed, smi."""
     license_events: Mapping[str, Event] = field(default_factory=dict)
     budget: CounterBudget | None = None
+    """Intel's CPUs report it by CPUID; None if that is not plausible."""
     counter_registers: CounterRegisters | None = None
     clocks: ClockRegisters | None = None
     turbo: TurboRegisters | None = None

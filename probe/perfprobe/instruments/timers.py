@@ -149,11 +149,8 @@ _OPENERS: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Resource]] = {
 
 
 def ordering_guarantees(method: Method, leaves: Leaves) -> str | None:
-    if method.value_unit == "ns" and method.guarantees == _VDSO_GUARANTEE:
-        source = identity.clocksource()
-        return (
-            _VDSO_GUARANTEE if source == "tsc" else f"not known of the clock source {source or '?'}"
-        )
+    if method.guarantees == _VDSO_GUARANTEE and (source := identity.clocksource()) != "tsc":
+        return f"not known of the clock source {source or '?'}"
     if "lfence" in method.name and cpuid.vendor(leaves) in AMD:
         registers = cpuid.read_leaf(leaves, EXTENDED_LEAVES | 0x21)
         if registers is None or not registers[EAX] >> 2 & 1:

@@ -148,28 +148,40 @@ def _measure_row(
 
 def _wake_by_timer() -> list[int]:
     """Returns the latency in ns of each wake-up by a timer."""
-    waits_ns: list[int] = []
-    clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
     pause_ns = round(PAUSE_S * 1e9)
-    while len(waits_ns) < WAKE_UPS_PER_ROW and (not waits_ns or time.monotonic() < end_s):
-        start_ns = clock()
+
+    def wait() -> int:
+        start_ns = time.monotonic_ns()
         time.sleep(PAUSE_S)
-        waits_ns.append(max(0, clock() - start_ns - pause_ns))
-    return waits_ns
+        return max(0, time.monotonic_ns() - start_ns - pause_ns)
+
+    return _repeated(wait)
 
 
 def _wake_by_cpu(waker: int) -> list[int]:
     """Returns the latency in ns of each wake-up by an eventfd write from CPU `waker`."""
-    waits_ns: list[int] = []
     event = os.eventfd(0)
     with mmap.mmap(-1, 8) as stamp, _child_process(lambda: _wake_repeatedly(waker, event, stamp)):
-        clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
-        while len(waits_ns) < WAKE_UPS_PER_ROW and (not waits_ns or time.monotonic() < end_s):
+
+        def wait() -> int:
             os.eventfd_read(event)
-            waits_ns.append(clock() - struct.unpack("q", stamp[:8])[0])
+            latency_ns: int = time.monotonic_ns() - struct.unpack("q", stamp[:8])[0]
             stamp[:8] = NO_STAMP
+            return latency_ns
+
+        waits_ns = _repeated(wait)
     os.close(event)
     return waits_ns
+
+
+def _repeated(wait: Callable[[], int]) -> list[int]:
+    """Returns the results of WAKE_UPS_PER_ROW waits; of fewer if they last longer than MAX_ROW_S,
+    but of at least one."""
+    end_s = time.monotonic() + MAX_ROW_S
+    results = [wait()]
+    while len(results) < WAKE_UPS_PER_ROW and time.monotonic() < end_s:
+        results.append(wait())
+    return results
 
 
 def _wake_repeatedly(cpu: int, event: int, stamp: mmap.mmap) -> None:

@@ -19,7 +19,6 @@ from perfprobe.perf.groups import PerfPart, cpu_part
 from perfprobe.perf.perf_events import (
     COUNTED_KEYS,
     HARDWARE,
-    TOO_FEW_COUNTERS,
     Event,
     Group,
     Kernel,
@@ -203,15 +202,13 @@ class GroupOpener:
         row = next((row for row in self._online if self._events_on(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES_TROUBLE
-        opened_events = self._open_events(group, row.cpu)
-        if opened_events.group is None:
-            return next(iter(opened_events.missing.values()), TOO_FEW_COUNTERS)
-        try:
-            trial = None if opened_events.missing else self._try_group(opened_events.group, row.cpu)
-        finally:
-            opened_events.group.close()
-        if opened_events.missing:
-            return next(iter(opened_events.missing.values()))
+        opened = self._open_events(group, row.cpu)
+        with ExitStack() as stack:
+            if opened.group is not None:
+                stack.callback(opened.group.close)
+            if opened.group is None or opened.missing:
+                return next(iter(opened.missing.values()))
+            trial = self._try_group(opened.group, row.cpu)
         return find_trouble(trial.counts) if trial and trial.counted_share else None
 
     def _try_group(self, group: Group, cpu: int) -> Trial | None:

@@ -309,6 +309,21 @@ def test_amd_needs_a_serializing_lfence() -> None:
     assert amd_guarantees(0)["rdtsc"] == amd_guarantees(1)["rdtsc"]
 
 
+@pytest.mark.parametrize(("source", "guarantee"), [
+    ("tsc", "earlier instructions are done, later ones may start before it: "),
+    ("hpet", "not known of the clock source hpet"), (None, "not known of the clock source ?"),
+])  # fmt: skip
+def test_the_order_of_a_clock_depends_on_its_source(
+    source: str | None, guarantee: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "clocksource", lambda: source)
+    for method in METHODS:
+        expected = guarantee if method.name.startswith("MONOTONIC") else method.guarantees
+        if method.name != "MONOTONIC_COARSE":
+            text = timers.ordering_guarantees(method, cpuid.read_no_leaf)
+            assert str(text).startswith(str(expected)), method.name
+
+
 def test_only_a_fence_after_the_stamp_delays_later_instructions() -> None:
     """An instruction before RDTSC does not order the instructions after it."""
     for method in METHODS:

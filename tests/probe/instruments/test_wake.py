@@ -116,6 +116,11 @@ def test_a_late_timer_costs_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["least_us"] >= 10_000 for row in rows)
 
 
+def test_a_row_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "MAX_ROW_S", 0.0)
+    assert (len(wake._wake_by_timer()), len(wake._wake_by_cpu(0))) == (1, 1)
+
+
 def test_a_cpu_that_does_not_exist_or_is_not_allowed_is_refused() -> None:
     with pytest.raises(UsageError, match="no such CPU"):
         wake.measure(9999)

@@ -215,6 +215,16 @@ def test_an_event_outside_the_core_is_refused_alone() -> None:
     assert "clock" in opened.missing
 
 
+def test_events_that_were_open_with_guests_are_closed() -> None:
+    def refuse_second(event: Event, _cpu: int, host_only: bool) -> int:
+        return errno.EOPNOTSUPP if event.key == "cycles" and not host_only else 0
+
+    kernel = fakeperf.Kernel(refuse=refuse_second)
+    opened = run(kernel)
+    assert opened.host_only
+    assert len(kernel.opened) == len(opened.events)
+
+
 def test_host_only_is_not_used_if_it_does_not_help() -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, ___: errno.EOPNOTSUPP)
     opened = run(kernel)

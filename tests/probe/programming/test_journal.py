@@ -226,6 +226,10 @@ def test_a_directory_that_others_can_enter_is_not_used(
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(OSError):
         journal.prepare_directory()
+    (tmp_path / "b").unlink()
+    (tmp_path / "b").touch(0o600)
+    with pytest.raises(NotADirectoryError):
+        journal.prepare_directory()
     assert journal.read_journal(tmp_path / "a", BOOT, root) is None
 
 

@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from waiting import MAX_WAIT_S
 from perfprobe import wire
 from perfprobe.cpu import identity
 from perfprobe.cpu.model_tables import MODEL_ROWS
+from perfprobe.cpu.model_terms import CounterBudget
 from perfprobe.errors import Unavailable
 from perfprobe.programming import counter_plan, journal, source
 from perfprobe.programming.programmer import Programmer
@@ -34,7 +36,10 @@ from perftop.model.delta import MAX_HZ, MAX_IPC
 pytestmark = [needs_fuse, pytest.mark.usefixtures("run_dir")]
 
 ENABLE, GLOBAL = 0x53003C, 0x38F
-SKYLAKE = next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP")
+SKYLAKE = replace(
+    next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP"),
+    budget=CounterBudget(4, 3),
+)
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
