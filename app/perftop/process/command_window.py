@@ -73,7 +73,9 @@ class CommandStart:
         """For each stream that pauses while the command runs: a function that sets the seconds
         between two reads, and these seconds."""
         self.is_stopped = False
-        self._silent_windows = self._unopened_windows = windows
+        self.answered: set[CommandWindow] = set()
+        """Windows of machines that have sent a frame or were given up."""
+        self._windows = self._unopened_windows = windows
         self._has_open_window = False
         """Whether any window is open; without one, the command does not start."""
         self.running: asyncio.Task[Run] | None = None
@@ -82,10 +84,7 @@ class CommandStart:
     def all_answered(self) -> bool:
         """Whether all machines have sent a frame. Earlier samples would only prolong the
         measurement."""
-        return self._silent_windows <= 0
-
-    def count_answer(self) -> None:
-        self._silent_windows -= 1
+        return len(self.answered) == self._windows
 
     def on_window_open(self, *, given_up: bool) -> None:
         self._unopened_windows -= 1
@@ -120,7 +119,7 @@ class CommandWindow:
         """The connection to a remote machine; None if it is this machine."""
         self.is_remote = False
         """Whether the measured machine is not this one."""
-        self._has_answer = self._has_opened = self._after_echo = False
+        self._has_opened = self._after_echo = False
         self._frame_count = 0
         """Number of frames since the current phase began: before the command's start, or after its
         end."""
@@ -160,9 +159,7 @@ class CommandWindow:
     def admit(self, frame: wire.Frame) -> bool:
         """Returns whether the session may apply a frame. A frame that was read before the command
         could start would only prolong the measurement."""
-        if not self._has_answer:
-            self._has_answer = True
-            self._start.count_answer()
+        self._start.answered.add(self)
         if self._start.running is not None or self._frame_count:
             return True
         is_old = self.has_our_clock and frame.time_ns < self._ready_ns
@@ -183,9 +180,7 @@ class CommandWindow:
     def give_up(self) -> None:
         """Gives up this window because its stream has ended, so that other machines do not wait for
         it."""
-        if not self._has_answer:
-            self._has_answer = True
-            self._start.count_answer()
+        self._start.answered.add(self)
         self._on_window_open(given_up=True)
 
     def _on_window_open(self, *, given_up: bool) -> None:

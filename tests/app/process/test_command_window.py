@@ -270,9 +270,11 @@ async def test_the_command_waits_for_all_remaining_machines() -> None:
     with Job(["true"]) as job:
         start = CommandStart(job, 3)
         first, second, third = (remote_window(job, start)[0] for _ in range(3))
-        assert not first.admit(remote_sample(0)), "no sample of the others arrived"
+        for ms in range(4):
+            assert not first.admit(remote_sample(ms)), "no sample of the others arrived"
         third.give_up()
         third.give_up()
+        assert not first.admit(remote_sample(4))
         assert second.admit(remote_sample(0))
         assert not second.add_frame(remote_sample(0))
         assert job.start_ns == 0

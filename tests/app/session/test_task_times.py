@@ -180,13 +180,30 @@ def test_a_job_without_a_sample_has_no_cpus() -> None:
     assert job.add_record((ROOT, ROOT, 0, 20)).cpus() == []
 
 
-def test_the_number_of_kept_threads_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [1, 20])
+def test_the_number_of_kept_threads_and_tasks_is_limited(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they come one by one or many at once, the newest are kept."""
     monkeypatch.setattr(task_times, "MAX_THREADS", 8)
-    job = WatchedThreads()
-    for tid in range(200, 240):
-        job.add_record((tid, tid, 0, 1))
-    assert len(job.footprint._run_ns) == 8
-    assert job.footprint.run_s == pytest.approx(0.04)
+    monkeypatch.setattr(task_times, "MAX_TASKS", 8)
+    job, times = WatchedJob(str(ROOT)), RunTimes([0], ROOT)
+    for step, first in enumerate(range(200, 240, at_once), 1):
+        tids = range(first, first + at_once)
+        threads = {str(tid): [tid, "job", 0, MS, MS, 0, 0] for tid in tids}
+        watched = {"threads": threads, "disk": dict.fromkeys(threads, MS)}
+        job.read_record({"watched": watched}, step * MS)
+        times.add_job_record(job, step * MS)
+        shares = {"0": [[tid, "task", 0.01] for tid in tids]}
+        children = {str(tid): ["make", 0.01, "cc1"] for tid in tids}
+        times.add_snapshot(TaskSnapshot({}, shares, {}, children), 0, step * MS)
+        assert len(times._newer_sums.rows) <= 8
+    footprint = times.job
+    newest = [(tid, tid) for tid in range(232, 240)]
+    for kept in (footprint._run_ns, footprint._disk_ns, times.threads):
+        assert list(kept) == newest
+    assert len(footprint.pids) == len(times.tasks) == 8
+    assert footprint.run_s == footprint.disk_s == pytest.approx(0.04)
 
 
 def test_the_summary_separates_the_cpus_of_the_job() -> None:
