@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import random
 import tracemalloc
@@ -10,6 +11,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -19,7 +21,7 @@ from roots import DATA
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
-from perftop.recording.file import Recording
+from perftop.recording.file import PipedRecording, Recording
 from perftop.session.packing import BLOCK_MESSAGES, Recorder
 
 
@@ -212,6 +214,59 @@ def test_a_pipe_does_not_block(tmp_path: Path) -> None:
 def test_a_disk_read_error_is_reported() -> None:
     with pytest.raises(Failed, match="cannot read /proc/self/mem: Input/output error"):
         Recording(Path("/proc/self/mem"))
+
+
+class FailingPipe(io.BytesIO):
+    """A pipe whose writer ends after these bytes, or that fails then."""
+
+    def __init__(self, data: bytes, error: OSError | None) -> None:
+        super().__init__(data)
+        self._error = error
+
+    def read1(self, size: int | None = -1) -> bytes:
+        data = super().read1(size)
+        if not data and self._error is not None:
+            raise self._error
+        return data
+
+
+GREETING, *THREE = [wire.encode(message) for message in (HELLO, *FOUND[:3])]
+STREAM = GREETING + b"".join(THREE)
+BYE, DISK_ERROR = wire.encode(wire.Bye("done")), OSError(5, "Input/output error")
+TWO_END, THREE_END = len(STREAM) - len(THREE[-1]), len(STREAM)
+
+
+@pytest.mark.parametrize(("data", "error", "count", "damage"), [
+    (STREAM + BYE, None, 3, None), (record_pieces(HELLO, FOUND[:3], end=True).data, None, 3, None),
+    (STREAM, None, 3, f"truncated after byte {THREE_END}: it has no end"),
+    (STREAM[:-1], None, 2, f"truncated after byte {TWO_END}: the last message is incomplete"),
+    (STREAM[:-1], DISK_ERROR, 2, f"unreadable after byte {TWO_END}: Input/output error"),
+    (STREAM + bytes(20), None, 3, f"damaged after byte {THREE_END}: not a perftop stream"),
+    (GREETING, DISK_ERROR, 0, f"unreadable after byte {len(GREETING)}: Input/output error"),
+])  # fmt: skip
+def test_a_pipe_is_read_up_to_its_damage(
+    data: bytes, error: OSError | None, count: int, damage: str | None
+) -> None:
+    file: Any = FailingPipe(data, error)
+    with PipedRecording("pipe", file) as pipe:
+        frames = [message for message in pipe.messages() if isinstance(message, wire.Frame)]
+        assert frames == [unpacked_message(message) for message in FOUND[:count]]
+        assert (pipe.hello, pipe.checked, pipe.damage) == (HELLO, True, damage)
+        assert (pipe.size, pipe.is_growing) == (None, False)
+
+
+@pytest.mark.parametrize(("data", "error", "why"), [
+    (b"", None, "pipe is empty: nothing was recorded in it"),
+    (b"", DISK_ERROR, "cannot read pipe: Input/output error"),
+    (GREETING[:-1], None, "pipe ends before its first sample: nothing was recorded in it"),
+    (GREETING[:-1], DISK_ERROR, "cannot read pipe: Input/output error"),
+    (b"\x7fELF", None, "pipe is not a perftop recording; perftop record -o FILE makes one"),
+])  # fmt: skip
+def test_a_pipe_without_a_sample_is_refused(data: bytes, error: OSError | None, why: str) -> None:
+    file: Any = FailingPipe(data, error)
+    with pytest.raises(Failed) as refused:
+        PipedRecording("pipe", file)
+    assert (str(refused.value), file.closed) == (why, True)
 
 
 class BrokenDisk:
