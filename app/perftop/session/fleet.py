@@ -118,7 +118,7 @@ class Fleet:
         depths = [episode.depth for episode in episodes if episode.depth is not None]
         ends = [episode.end for episode in episodes]
         machines = (self.machines[name] for name in names if name in self.machines)
-        losses = (m.numbers["lost"] for m in machines if m.cause == (kind, cause))
+        losses = (m.lost_to((kind, cause)) for m in machines)
         lost_sum = sum(share for share in losses if isfinite(share))
         return SharedEpisode(
             kind, cause, names, min(episode.start for episode in episodes),

@@ -251,9 +251,9 @@ class Machine:
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     waiting_task: str = ""
     """The task that waited most for a CPU in the last ROW_SPAN_S; '' if none did, or if unknown."""
-    largest_loss: tuple[Cause, float] | None = None
-    """The cause of the largest loss in the last ROW_SPAN_S, even without an episode, and the lost
-    share of the time that tasks ran or were ready; None without a loss or without samples."""
+    lost_shares: Mapping[Cause, float] | None = None
+    """By cause, the largest first, the lost share of the time that tasks ran or were ready in the
+    last ROW_SPAN_S, even without an episode; None if only their sum is known."""
     probe_share: float = nan
     """CPU time used by the machine's probe, in CPUs."""
     frames_lost: int = 0
@@ -282,20 +282,35 @@ class Machine:
             self.silent_since = now
         self.is_answering, self.why, self.retry_at = False, reason, retry_at
         self._recent_numbers.clear()
-        self.numbers, self.suspect_count, self.largest_loss = UNKNOWN_NUMBERS, 0, None
+        self.numbers, self.suspect_count, self.lost_shares = UNKNOWN_NUMBERS, 0, None
         for episode in self.running:
             episode.end = self.silent_since
             self.ended.append(episode)
         self.running = []
 
     @property
-    def cause(self) -> tuple[str, str]:
-        """Kind and cause of the episode that affects most of the machine's CPUs or, without an
-        episode, of its largest loss; two empty texts if there is neither."""
+    def largest_loss(self) -> tuple[Cause, float] | None:
+        """The cause of the largest loss, and its share; None without a loss or if unknown."""
+        largest = next(iter((self.lost_shares or {}).items()), None)
+        return None if largest is None or largest[1] < MIN_LOSS else largest
+
+    @property
+    def cause(self) -> Cause:
+        """Kind and cause of the episode that affects most of the machine's CPUs or, if that costs
+        less or there is none, of its largest loss; two empty texts if there is neither."""
         losing = [e for e in self.running if e.is_wrong and e.kind != "suspect"]
-        if losing:
-            return max(losing, key=lambda e: (e.share, e.depth or 0.0)).group
-        return ("", "") if self.largest_loss is None else self.largest_loss[0]
+        group = max(losing, key=lambda e: (e.share, e.depth or 0.0)).group if losing else ("", "")
+        largest = self.largest_loss
+        if largest is None or (losing and (self.lost_shares or {}).get(group, 0.0) >= largest[1]):
+            return group
+        return largest[0]
+
+    def lost_to(self, cause: Cause) -> float:
+        """Returns the share lost to this cause. If only the sum of all losses is known, that is the
+        share of the machine's cause; NaN if it is unknown, too."""
+        if self.lost_shares is None:
+            return self.numbers["lost"] if cause == self.cause else 0.0
+        return self.lost_shares.get(cause, 0.0)
 
 
 class LiveMachine(Follower):
@@ -374,8 +389,7 @@ class LiveMachine(Follower):
             past_losses.popleft()
         recent_losses = losses.minus(past_losses[0][1])
         machine.numbers = {**machine.numbers, "lost": recent_losses.lost_ratio}
-        shares = [pair for pair in recent_losses.shares().items() if pair[1] >= MIN_LOSS]
-        machine.largest_loss = shares[0] if shares else None
+        machine.lost_shares = recent_losses.shares()
         machine.frames_lost = session.dropped_frames
         probe_s = session.probe_cpu_s()
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9

@@ -116,7 +116,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
     for machine in fleet.answering_machines:
         if machine.cause[0]:
             by_cause.setdefault(machine.cause, []).append(machine)
-    costs = {cause: _sum_lost_and_busy(machines) for cause, machines in by_cause.items()}
+    costs = {cause: _sum_lost_and_busy(machines, cause) for cause, machines in by_cause.items()}
     causes = sorted(costs, key=lambda cause: -costs[cause][0])
     lost, busy = _sum_lost_and_busy(fleet.answering_machines)
     losses = [Loss(costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).marker,
@@ -151,10 +151,13 @@ def fleet_verdict(state: FleetState) -> Verdict:
     )  # fmt: skip
 
 
-def _sum_lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
-    """Returns the lost CPU time and the busy CPU time per second, summed over all machines whose
-    losses are known."""
-    numbers = [(m.numbers["lost"], m.numbers["busy"]) for m in machines]
+def _sum_lost_and_busy(
+    machines: Sequence[Machine], cause: Cause | None = None
+) -> tuple[float, float]:
+    """Returns the CPU time lost to a cause (None: to all) and the busy CPU time per second, summed
+    over all machines whose losses are known."""
+    numbers = [(m.lost_to(cause) if cause else m.numbers["lost"], m.numbers["busy"])
+               for m in machines]  # fmt: skip
     known_pairs = [(lost, busy) for lost, busy in numbers if isfinite(lost) and isfinite(busy)]
     return sum(lost * busy for lost, busy in known_pairs), sum(busy for _, busy in known_pairs)
 

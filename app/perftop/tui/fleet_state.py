@@ -130,14 +130,14 @@ def plain_line(*runs: Run) -> Line:
 
 
 def worst_marker(machine: Machine) -> Run:
-    """Returns the marker of a machine: of its worst running episode, or that it does not answer,
+    """Returns the marker of a machine: of its cause or worst episode, or that it does not answer,
     or that nothing is slowing it down; blank if that is unknown."""
     if not machine.is_answering:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}
     worst_kind = next((kind for kind in KINDS if kind in kinds), "")
-    if not worst_kind and machine.largest_loss is not None:
-        cause = machine.largest_loss[0]
+    cause = machine.cause
+    if cause[0] and cause not in {episode.group for episode in machine.running}:
         return kind_of_cause(*cause).marker, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"
     if not worst_kind:
         normal: Run = (CALM_SIGN, "good") if isfinite(machine.numbers["lost"]) else (" ", "text")

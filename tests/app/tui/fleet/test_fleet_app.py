@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from perftop.draw import strips
-from perftop.model.kinds import CAUSES
+from perftop.model.kinds import CAUSES, STEAL_CAUSE
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, LiveMachine, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE
@@ -100,13 +100,29 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
 
 def test_a_loss_without_an_episode_has_a_verdict() -> None:
     machine = Machine("m", is_answering=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.401})
-    machine.largest_loss = WAIT_CAUSE, 0.401
+    machine.lost_shares = {WAIT_CAUSE: 0.401}
     assert fleet_state.machine_verdict(machine)[0] == "Tasks wait 40.1 % of their time for a CPU"
     assert fleet_state.worst_marker(machine) == ("◐", "alarm")
-    machine.largest_loss = ("turbo-drop", "power-pl1"), 0.074
+    machine.lost_shares = {("turbo-drop", "power-pl1"): 0.074}
     assert fleet_state.machine_verdict(machine)[0] == "Power limit PL1 took 7.4 % of the time"
-    machine.largest_loss = None
+    machine.lost_shares = {}
     assert fleet_state.machine_verdict(machine)[0] == "Nothing is slowing it down"
+
+
+def test_a_cause_is_not_said_to_take_what_was_lost_to_another() -> None:
+    """Tasks wait 40 % of their time; the hypervisor, whose episode runs, takes 5 %."""
+    steal = MachineEpisode("m", "steal", "hypervisor", 0.0, None, 0.05, 1.0)
+    numbers = {**UNKNOWN_NUMBERS, "lost": 0.45, "busy": 1.0, "steal": 0.05}
+    machine = Machine("m", is_answering=True, numbers=numbers, running=[steal])
+    machine.lost_shares = {WAIT_CAUSE: 0.4, STEAL_CAUSE: 0.05}
+    state = FleetState(Fleet([machine]), fleets.NOW, 160, 50)
+    assert fleet_state.machine_verdict(machine)[0] == "Tasks wait 40.0 % of their time for a CPU"
+    assert fleet_page.fleet_verdict(state).text == "Tasks on m wait 40.0 % of their time for a CPU"
+    machine.lost_shares = {STEAL_CAUSE: 0.05, WAIT_CAUSE: 0.04}
+    verdict = fleet_page.fleet_verdict(state)
+    assert verdict.text == "The hypervisor takes 5.0 % of the time of m"
+    assert [loss.share for loss in verdict.losses] == pytest.approx([0.05, 0.4])
+    assert state.fleet.running()[0].lost == 0.05
 
 
 @pytest.mark.parametrize(
