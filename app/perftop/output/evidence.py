@@ -23,7 +23,7 @@ from perftop.model.kinds import (
     STEAL_CAUSE,
     cause_of,
 )
-from perftop.output.report import Check, Clue, Report, UnmeasuredLoss
+from perftop.output.report import MIN_SHARE, Check, Clue, Report, UnmeasuredLoss
 from perftop.session.losses import WAIT_CAUSE, Cause, KernelWork
 from perftop.session.values import lasting_reasons, names_by_reason, unknown_reason
 
@@ -412,10 +412,11 @@ def measured_losses(report: Report) -> list[Check]:
         interrupt_share = job_mean(report, hard + soft)
         if isfinite(interrupt_share):
             add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")
-    pressure = interval.machine.get("pressure_memory", nan)
-    if isfinite(pressure):
-        wait = "tasks waiting for memory"
-        add_share("memory-stalls", wait, "waiting for memory", pressure, "memory-stall")
+    pressures = [("memory-stalls", "memory", "pressure_memory"), ("disk", "a disk", "pressure_io")]
+    for key, source, name in pressures:
+        pressure, wait = interval.machine.get(name, nan), f"waiting for {source}"
+        if isfinite(pressure):
+            add_share(key, f"tasks {wait}", wait, pressure, key.removesuffix("s"))
     halts = interval.values.mean("involuntary", session.selected)
     if variants["involuntary"] and np.isfinite(halts):
         name, smi = "involuntary halts", interval.counts.get("smi")
@@ -449,6 +450,14 @@ def measured_losses(report: Report) -> list[Check]:
     if isfinite(heat) and not any(e.cause == "thermal" for e in report.episodes):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
     return sorted(results, key=lambda check: -check.share)
+
+
+def ruled_out_losses(report: Report) -> list[str]:
+    """Returns brief results on the losses that certainly cost less than each named cause or, if
+    none is named, than MIN_SHARE."""
+    min_share = min((finding.share for finding in report.named_findings), default=MIN_SHARE)
+    checks = report.checks or measured_losses(report)
+    return [check.brief_result for check in checks if check.is_ruled_out(min_share)]
 
 
 def _has_unread_cpu(report: Report) -> bool:

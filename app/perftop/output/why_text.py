@@ -22,6 +22,7 @@ from perftop.draw.columns import Run
 from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.control_groups import is_group
 from perftop.model.kinds import KINDS, STEAL_CAUSE
+from perftop.output.evidence import ruled_out_losses
 from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
@@ -232,9 +233,7 @@ def rows(report: Report) -> list[list[Run]]:
             rows += _finding_lines(finding, report.totals.elapsed_s)
         if hidden_findings := report.named_findings[MAX_CAUSES:]:
             rows.append([(f"{'':{INDENT}}+ {len(hidden_findings)} more", "dim")])
-        min_share = report.named_findings[-1].share
-        checks = (check for check in report.checks if check.is_ruled_out(min_share))
-        ruled_out = ", ".join(check.brief_result for check in checks)
+        ruled_out = ", ".join(ruled_out_losses(report))
         rows += [[], *_labelled_lines("ruled out", ruled_out or "nothing", "dim")]
     elif report.is_too_short:
         rows += [[(f"{SHORT_TASKS} Measure a longer run.", "text")], []]

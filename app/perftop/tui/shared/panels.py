@@ -21,7 +21,6 @@ from perftop.draw.strips import (
     MAX_QUIET_SHARE,
     Line,
     Piece,
-    fit_runs,
     merge_runs,
     panel_title,
     safe_cells,
@@ -30,7 +29,7 @@ from perftop.draw.strips import (
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS, Number
-from perftop.output.evidence import evidence_text
+from perftop.output.evidence import evidence_text, ruled_out_losses
 from perftop.output.sentences import cause_name, victims
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
@@ -85,25 +84,22 @@ def episode_panel(
     cpus: frozenset[int] | None = None,
 ) -> list[PanelLine]:  # fmt: skip
     """Returns the panel "what happened", which lists episodes. `cpus`: only episodes on these CPUs;
-    None: all episodes and the verdict."""
+    None: all episodes, and the causes that are ruled out."""
     groups = episode_groups(session, interval, cpus)
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
-    verdict = None
-    if cpus is None:
-        verdict = verdict_at(session, interval, is_range=settings.range_ns is not None)
-    # A loss in the verdict may not be an episode.
-    count_text = f"{groups.count or ('' if verdict else 'no episode')} in {duration}".strip()
+    count_text = f"{groups.count or 'no episode'} in {duration}"
     key = title_key(settings.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
-    if verdict is not None and (not groups.count or verdict.outweighs(groups.running_groups)):
-        # The verdict is also above the view, so it leaves room for episodes.
-        reserved_lines = min(len(groups.running_groups), (height - len(lines)) // 2)
-        room = height - len(lines) - reserved_lines
-        lines += [(runs, None) for runs in verdict_lines(verdict, size, room)]
     if height - len(lines) >= MIN_HEIGHT_FOR_HEADINGS - 1 and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
     room = max(0, height - len(lines))
+    ruled_out: list[PanelLine] = []
+    if cpus is None:
+        verdict = verdict_at(session, interval, is_range=settings.range_ns is not None)
+        spare_lines = room - len(groups.running_groups) - min(len(groups.ended_groups), room // 2)
+        ruled_out = [(runs, None) for runs in ruled_out_lines(verdict, size, spare_lines)]
+    room -= len(ruled_out)
     running_groups = groups.running_groups[:room]
     spare_lines = room - len(running_groups) - min(len(groups.ended_groups), room // 2)
     for group in running_groups:
@@ -112,21 +108,24 @@ def episode_panel(
             reason_lines = cause_lines(group[0], size, spare_lines)
             spare_lines -= len(reason_lines)
             lines += [(runs, group[0]) for runs in reason_lines]
-    return lines + [
+    lines += [
         (_group_line(session, interval, group, size, is_running=False), group[0])
-        for group in groups.ended_groups[: max(0, height - len(lines))]
+        for group in groups.ended_groups[: max(0, height - len(lines) - len(ruled_out))]
     ]
+    return [*lines, *ruled_out]
 
 
-def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
-    """Returns the verdict and its evidence in at most `height` lines of `size` cells."""
-    style = "bright" if verdict.level else "text"
-    sentence, *further_lines = wrap_line(safe_cells(verdict.text), max(1, size - INDENT))
-    lines: list[list[Run]] = [[(f"{verdict.marker} ", verdict.marker_style), (sentence, style)]]
-    lines += [[(" " * INDENT + line, style)] for line in further_lines]
-    evidence = wrap_line(safe_cells(" · ".join(verdict.evidence)), max(1, size - INDENT))
-    lines += [[(" " * INDENT + line, "dim")] for line in evidence]
-    return [fit_runs(runs, size, style) for runs in lines[: max(0, height)]]
+def ruled_out_lines(verdict: Verdict | None, size: int, room: int) -> list[list[Run]]:
+    """Returns the causes that cost less than those that the verdict names: under a title with its
+    span or, if `room` is too little for one, in one line."""
+    if verdict is None or verdict.report is None or room < 1:
+        return []
+    text, width = " · ".join(ruled_out_losses(verdict.report)), size - INDENT
+    if room <= MIN_HEIGHT or not text:
+        return [[(" " * INDENT + fit(f"ruled out: {text}", width), "dim")]] if text else []
+    title = panel_title("ruled out", f"in {long_duration(verdict.report.span_ns)}", size)
+    lines = [[(" " * INDENT + line, "dim")] for line in wrap_line(text, max(1, width))]
+    return [[], title, *lines][:room]
 
 
 def episode_groups(

@@ -33,8 +33,8 @@ from perftop.tui.shared.view_settings import GROUPINGS, Grouping, ViewSettings
 
 MAX_CPU_COLUMNS = 4
 MIN_WIDTH_FOR_OWNERS = 88
-MIN_BOLD_WAIT = 0.2
-"""Minimum share of its time that a task waited, for the share to be bold."""
+MIN_ALARM_WAIT = 0.2
+"""Minimum share of its time that a task waited, for the share to be red."""
 NO_OWNER_TEXT = "no unit or container"
 """Owner of tasks in the root control group, or in an unknown group."""
 MIN_NORMAL_SHARE = 0.05
@@ -42,7 +42,7 @@ MIN_NORMAL_SHARE = 0.05
 INDENT = 2
 """Cells before the names in a panel, reserved for the marker of a line."""
 _BAR = Column("bar", "", 18, is_left=True, gap=4, rank=3, max_width=38)
-_LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("┅", "text"), (" waits", "dim"),
+_LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("┅", "queue"), (" waits", "dim"),
                       (" ─", "faint"), (" sleeps", "dim")]  # fmt: skip
 """The heading of the bars; a narrow column has its first four runs."""
 
@@ -173,9 +173,8 @@ def task_cells(
             case "bar":
                 yield task_bar(task.share / task.threads, task.wait_share, column.room)
             case "waits":
-                yield column.cell(
-                    task.wait_share, "bright" if task.wait_share > MIN_BOLD_WAIT else style
-                )
+                wait_style = "alarm" if task.wait_share > MIN_ALARM_WAIT else style
+                yield column.cell(task.wait_share, wait_style)
             case "switches":
                 yield column.cell(task.switches, style)
             case "ipc":
@@ -194,7 +193,7 @@ def task_bar(run_share: float, wait_share: float, size: int) -> list[Run]:
     waits = 0 if isnan(wait_share) else min(size - runs, round(size * wait_share))
     return [
         (theme.STROKE * runs, "lp0"),
-        (theme.WAIT_STROKE * waits, "dim"),
+        (theme.WAIT_STROKE * waits, "queue"),
         (theme.RULE * (size - runs - waits), "rule"),
     ]
 

@@ -23,8 +23,8 @@ from perftop.draw import theme
 from perftop.draw.charts import Glyphs
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
-from perftop.model.kinds import KINDS, Episode, cause_of, kind_of
-from perftop.output.sentences import group_key, total_cost
+from perftop.model.kinds import KINDS, Episode, cause_of
+from perftop.output.sentences import group_key
 from perftop.session.losses import CAUSE_ENDED_AFTER_NS
 
 if TYPE_CHECKING:
@@ -72,12 +72,10 @@ class Verdict:
     severity: float
     """Share of their time that the victims lose, and at least MIN_ALARM_SHARE while an episode
     runs; 0 if nothing is lost or known."""
-    lost_cpus: float = 0.0
     cause: tuple[str, str] = "", ""
     active_ns: int = 0
     duration_text: str = ""
     """Text on the time for which the cause has been the worst; '' if nothing is lost."""
-    has_episodes: bool = False
     is_past: bool = False
     losses: tuple[Loss, ...] = ()
     """The losses by cause, the greatest first, without overlaps."""
@@ -114,12 +112,6 @@ class Verdict:
     def marker_style(self) -> str:
         alarm = "warn" if self.is_past else "alarm"
         return ("good" if self.marker == CALM_SIGN else "dim", "warn", alarm)[self.level]
-
-    def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
-        """Returns whether the cause is not an episode and costs more than these groups."""
-        worst_group = next((group for group in groups if kind_of(group[0]).is_wrong), None)
-        is_unlisted = self.level > 0 and not self.has_episodes
-        return is_unlisted and (worst_group is None or self.lost_cpus > total_cost(worst_group))
 
 
 class _VerdictCache:
@@ -248,8 +240,7 @@ class _VerdictCache:
                 verdict = _verdict(session, totals.minus(earlier_totals[-1]), tasks)
         if verdict.level and verdict.report is not None:
             start_ns = self._waits.start_ns(verdict.report.named_findings[0])
-            has_episodes = verdict.has_episodes or start_ns is not None
-            verdict = replace(verdict, wait_start_ns=start_ns, has_episodes=has_episodes)
+            verdict = replace(verdict, wait_start_ns=start_ns)
         if self._worst is not None and (not verdict.level or verdict.loss != self._worst.loss):
             self._end_loss(self._worst, session, totals)
         if not verdict.level:
@@ -399,9 +390,9 @@ def _verdict(
         pieces = (*((first.text,) if is_new else ()), *first.evidence)
         verdict = Verdict(
             text, pieces, _marker(first.cause[0]), max(first.share, first.victim_share, running),
-            first.lost_s / max(1e-9, report.totals.elapsed_s), first.cause,
+            first.cause,
             round(1e9 * (report.totals.elapsed_s if first.active_s is None else first.active_s)),
-            has_episodes=has_episodes, remedy=first.hint,
+            remedy=first.hint,
         )  # fmt: skip
     return replace(
         verdict, is_past=is_past, losses=losses, wanted_s=report.sums.whole_s,

@@ -31,7 +31,6 @@ from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.panels import PaneledView, cause_lines
-from perftop.tui.shared.verdict import verdict_at
 
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
 """Minimum widths of the list, in cells, for the columns of kind and depth. On narrower screens only
@@ -162,12 +161,9 @@ _DETECTABLE = {
 detected if the stream has at least one counter or metric of each group."""
 
 
-def empty_list_lines(
-    session: Session, size: int, *, is_filtered: bool, has_losses: bool
-) -> list[list[Run]]:
+def empty_list_lines(session: Session, size: int, *, is_filtered: bool) -> list[list[Run]]:
     """Returns the lines shown if there are no episodes: the kinds that can be detected here, and
-    the other kinds with the reasons why they cannot be detected. `has_losses`: whether the verdict
-    above the view names a loss that is not an episode."""
+    the other kinds with the reasons why they cannot be detected."""
     missing_reasons = {m.what: m.why for m in lasting_reasons(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.variants.items() if variants]
     served_keys = {*session.counters.columns, *metrics}
@@ -180,8 +176,7 @@ def empty_list_lines(
             reasons = (missing_reasons[key] for key in missing_keys if key in missing_reasons)
             names_by_reason.setdefault(next(reasons, UNCOUNTED_REASON), []).append(name)
     scope_text = "on the CPUs of the filter" if is_filtered else "so far"
-    prefix = "other " * has_losses
-    lines: list[list[Run]] = [[(f" no {prefix}episodes {scope_text}; perftop detects:", "text")]]
+    lines: list[list[Run]] = [[(f" no episodes {scope_text}; perftop detects:", "text")]]
     room = 0
     for key, kind in KINDS.items():
         if key not in undetected:
@@ -238,12 +233,8 @@ class Episodes(PaneledView, CursorCanvas):
             self._select_at_cursor()
         self.header_lines = []
         if not self._lines:
-            is_range = self.settings.range_ns is not None
-            verdict = verdict_at(session, self.interval, is_range=is_range)
-            self._empty_lines = empty_list_lines(
-                session, self.width, is_filtered=self.settings.mask is not None,
-                has_losses=verdict is not None and verdict.outweighs([]),
-            )  # fmt: skip
+            is_filtered = self.settings.mask is not None
+            self._empty_lines = empty_list_lines(session, self.width, is_filtered=is_filtered)
         elif not self.is_tiny:
             heads = columns.headings(self._columns)
             if self.size.height >= MIN_HEIGHT_FOR_DETAILS:

@@ -25,6 +25,7 @@ from perftop.draw.strips import (
 )
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import ACTIVITY_SPAN_NS, Thread, WatchedJob
+from perftop.output.evidence import ruled_out_losses
 from perftop.output.report import Report
 from perftop.output.why_report import with_checks
 from perftop.session.interval import Interval
@@ -32,7 +33,7 @@ from perftop.session.session import Session
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import session_clock_unit
-from perftop.tui.shared.tables import INDENT, MIN_BOLD_WAIT, task_bar
+from perftop.tui.shared.tables import INDENT, MIN_ALARM_WAIT, task_bar
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 
@@ -205,7 +206,7 @@ def thread_cells(
         value / activity.elapsed_s if activity.elapsed_s else nan
         for value in (activity.run_s, activity.wait_s, activity.involuntary)
     )
-    wait_style = "bright" if activity.wait >= MIN_BOLD_WAIT else "text"
+    wait_style = "alarm" if activity.wait >= MIN_ALARM_WAIT else "text"
     is_idle = activity.run_s == 0 and not activity.wait_s > 0
     cells: dict[str, Cell] = {
         "cpu": (str(thread.cpu), "text"),
@@ -240,7 +241,7 @@ def job_line(
     activity = job.total_activity(span_ns)
     if elapsed_s := activity.elapsed_s:
         wait_text = MISSING if isnan(activity.wait) else f"{percent(activity.wait)} %"
-        wait_style = "bright" if activity.wait >= MIN_BOLD_WAIT else "text"
+        wait_style = "alarm" if activity.wait >= MIN_ALARM_WAIT else "text"
         runs = f"{activity.run_s / elapsed_s:.2f}"
         pieces += [(1, [("runs ", "dim"), (runs, "text"), (" CPUs", "dim")]),
                    (1, [("waits ", "dim"), (wait_text, wait_style)])]  # fmt: skip
@@ -388,8 +389,7 @@ class Neighbours(PaneledView, CursorCanvas):
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")
         if (report := self._checked_report) is not None:
             lines.append([])
-            ruled_out = [check.brief_result for check in report.checks if not check.share]
-            if ruled_out:
+            if ruled_out := ruled_out_losses(report):
                 lines += labelled_lines("ruled out", " · ".join(ruled_out), size, "dim")
             unmeasured = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
             unmeasured += [f"{loss}: {reason}{f' ({remedy})' * bool(remedy)}"

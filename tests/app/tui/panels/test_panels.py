@@ -8,11 +8,15 @@ from math import nan
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, task_records
 from played_apps import Run, running_app
+from sessions import session_of
 
 from perftop.draw import strips
 from perftop.draw.columns import MAX_SIMILAR_ROWS
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
+from perftop.output.evidence import ruled_out_losses
+from perftop.output.why_report import report
+from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.overview import Overview
@@ -173,6 +177,28 @@ def test_episodes_of_one_cause_are_one_line() -> None:
         == len(drop_duplicate_losses([*observed[0].running, *observed[0].ended]))
         == 7 + len(drops)
     )
+
+
+def test_ruled_out_causes_are_below_the_episodes() -> None:
+    """They are those of `why`, under a title if there is room, else in one line."""
+    machine = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
+    session = Session(machine.hello, History(machine.hello))
+    session.track_losses()
+    records = task_records(["cc1plus", "postgres"])
+    session_of(session, [machine.frame(seq, records=records) for seq in range(41)])
+    observed = session, session.take_interval()
+    ruled_out = ruled_out_losses(report(session))
+    assert ruled_out[-1] == "steal (0.00 %)"
+    session.ended.append(ENDED_STEAL)
+    _, _, episode, blank, title, *texts = episode_text(observed, 60, 12)
+    assert episode.startswith("╳")
+    assert (blank, title[:19]) == ("", "ruled out  in 4.0 s")
+    assert texts == ["  steal (0.00 %)"]
+    _, episode, line = episode_text(observed, 60, 6)
+    assert episode.startswith("╳")
+    assert line == "  ruled out: steal (0.00 %)"
+    on_cpu = panels.episode_panel(*observed, ViewSettings(), 60, 12, frozenset({1}))
+    assert "ruled out" not in "".join(strips.text(line) for line, _ in on_cpu)
 
 
 def test_omitted_evidence_is_marked() -> None:

@@ -60,7 +60,7 @@ def styles(session_and_interval: tuple[Session, Interval], part: str) -> set[str
 def test_a_bar_consists_of_running_waiting_and_sleeping() -> None:
     assert tables.task_bar(0.5, 0.25, 20) == [
         ("━" * 10, "lp0"),
-        ("┅" * 5, "dim"),
+        ("┅" * 5, "queue"),
         ("─" * 5, "rule"),
     ]
     bar = strips.text(tables.task_bar(0.5, 0.25, 20))
@@ -73,9 +73,9 @@ def test_a_bar_consists_of_running_waiting_and_sleeping() -> None:
         assert [len(part) for part, _ in tables.task_bar(ran, waited, 20)] == sizes
 
 
-def test_tasks_that_wait_more_than_a_fifth_of_the_time_are_bold() -> None:
+def test_tasks_that_wait_more_than_a_fifth_of_the_time_are_red() -> None:
     observed = observe(guest(), records=records())
-    assert styles(observed, "38.2") == styles(observed, "52.4") == {"bright"}
+    assert styles(observed, "38.2") == styles(observed, "52.4") == {"alarm"}
     assert styles(observed, "9.4") == {"dim"}, "it hardly runs"
     assert styles(observed, "3.1") == {"text"}
 
