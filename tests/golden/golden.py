@@ -33,6 +33,7 @@ import make
 import walks
 from sentence_cases import sentences
 from textual.pilot import Pilot
+from waiting import until_quiet
 
 from perfprobe import wire
 from perftop import cli
@@ -65,7 +66,17 @@ SECONDS = walks.SECONDS | {"large": 3.0, IN_EPISODE: 10.0}
 """Lengths of streams in s; the stream of IN_EPISODE ends during its episode."""
 USUAL_SECONDS = 20.0
 SIZES = ((80, 24), (160, 50))
+THRESHOLD_SIZES = (
+    *((width - less, 40) for width in (46, 50, 60, 88, 100, 110, 140, 160) for less in (1, 0)),
+    *((120, height - less) for height in (8, 12, 24, 30, 36) for less in (1, 0)),
+)
+"""Sizes at which parts of the screen appear, and sizes that are too small for them by one cell."""
 VIEWS = "123456"
+THRESHOLD_KEYS = {
+    ("live", "play"): (*VIEWS, "enter", "question_mark"), ("live", "threads"): ("1", "2"),
+    ("fleet", "small"): ("1", "2", "3"), ("pair", "in-episode"): ("n",),
+}  # fmt: skip
+"""What is shown in all these sizes, and the key before each picture."""
 KEYS: dict[str, tuple[str, ...]] = {
     "core": ("enter",),
     "core-time": ("enter", "[", "["),
@@ -232,6 +243,19 @@ async def _views(machine: str, size: tuple[int, int]) -> dict[str, str]:
     return screens
 
 
+async def _resized(directory: Path, kind: str, machine: str, key: str) -> str:
+    """The screen in each of THRESHOLD_SIZES, after a key."""
+    pictures = []
+    async with _opened(directory, kind, machine, THRESHOLD_SIZES[0]) as app:
+        pilot = Pilot(app)
+        await pilot.press(key)
+        for size in THRESHOLD_SIZES:
+            await pilot.resize_terminal(*size)
+            await until_quiet()
+            pictures.append(f"{size[0]}x{size[1]}\n{_screen(app)}")
+    return "".join(pictures)
+
+
 async def _replayed(path: Path, size: tuple[int, int], keys: tuple[str, ...]) -> str:
     async with make.replayed(path, size, keys) as app:
         return _screen(app)
@@ -259,35 +283,39 @@ def _replay(directory: Path, machine: str, size: tuple[int, int], keys: tuple[st
     return asyncio.run(_replayed(path, size, keys))
 
 
-def _walk(directory: Path, name: str) -> dict[str, str]:
-    """The pictures of a walk, by step."""
-    machine, steps, size = walks.WALKS[name]
-    kind = name.partition("-")[0]
+def _opened(
+    directory: Path, kind: str, machine: str, size: tuple[int, int]
+) -> contextlib.AbstractAsyncContextManager[Any]:
+    """The app on a machine, on its recording, on two recordings or on a fleet."""
     paths = [directory / f"{machine}-{file}.perftop" for file in "ab"]
     for seed, path in enumerate(paths, 7):
         if kind in {"played", "pair"} and not path.exists():
             _recorded(path, machine, seed)
-    opened: contextlib.AbstractAsyncContextManager[Any]
+    os.chdir(directory)
     match kind:
         case "played":
-            opened = make.replayed(paths[0], size, ())
+            return make.replayed(paths[0], size, ())
         case "pair":
-            opened = walks.compared(paths, size)
+            return walks.compared(paths, size)
         case "fleet":
             fleet = fleets.racks(8, 8) if machine == "middle" else getattr(fleets, machine)()
-            opened = make.watched(fleet, "over ssh", ("0.03 %",), size, ())
-        case _:
-            opened = make.live(
-                _messages(machine),
-                size,
-                (),
-                ascii_=kind == "ascii",
-                tour=kind == "tour",
-                theme="perftop-ansi" if kind == "16" else None,
-            )
-    os.chdir(directory)
+            return make.watched(fleet, "over ssh", ("0.03 %",), size, ())
+    return make.live(
+        _messages(machine),
+        size,
+        (),
+        ascii_=kind == "ascii",
+        tour=kind == "tour",
+        theme="perftop-ansi" if kind == "16" else None,
+    )
+
+
+def _walk(directory: Path, name: str) -> dict[str, str]:
+    """The pictures of a walk, by step."""
+    machine, steps, size = walks.WALKS[name]
+    kind = name.partition("-")[0]
     with _no_color() if kind == "plain" else contextlib.nullcontext():
-        return asyncio.run(walks.walk(opened, steps))
+        return asyncio.run(walks.walk(_opened(directory, kind, machine, size), steps))
 
 
 async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
@@ -297,7 +325,7 @@ async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str
 
 
 GROUPS = ("answers", "colours", "data", "demos", "fleet", "help", "looks", "replay", "sentences",
-          "stream", "wrong",
+          "sizes", "stream", "wrong",
           *(f"{kind}-{machine}" for machine in MACHINES for kind in ("file", "live", "screen")),
           *(f"walk-{name}" for name in walks.WALKS),
           )  # fmt: skip
@@ -344,6 +372,11 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
             yield "runs-diff", partial(_run, "diff", "demo:good-run", "demo:bad-run")
         case "sentences":
             yield from ((kind, partial(sentences, kind)) for kind in KINDS)
+        case "sizes":
+            for (kind, machine), keys in THRESHOLD_KEYS.items():
+                for key in keys:
+                    draw = partial(_resized, directory, kind)
+                    yield f"{kind}-{machine}-{key}", partial(_run_screen, draw, machine, key)
         case "stream":
             yield from ((scenario, partial(_hello, scenario)) for scenario in SCENARIOS)
         case "help":

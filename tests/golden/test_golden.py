@@ -12,7 +12,7 @@ import pytest
 from nightly import cases_by_day
 from roots import ROOT
 
-DAILY = ("answers", "colours", "data", "demos", "stream", "help", "wrong", "sentences",
+DAILY = ("answers", "colours", "data", "demos", "stream", "help", "wrong", "sentences", "sizes",
          "file-small", "file-guest", "live-job")  # fmt: skip
 BY_NIGHT = {f"walk-{name}" for name in (
     "fleet-160", "fleet-80", "mixed-120", "played-160", "rows-80", "views-80")}  # fmt: skip

@@ -1,8 +1,8 @@
 """Walks: pictures of the app after keys that are pressed one after the other.
 
-A step is a line with its name and its keys; a word in quotes is typed, @x,y is a click there, and
-@@x,y a double click, and +s lets a recording play for s seconds. The picture of a step has
-only the lines that differ from the picture before it.
+A step is a line with its name and its keys; a word in quotes is typed, @x,y is a click there,
+@@x,y a double click, @x,y-x,y a drag (y may be "last"), and +s lets a recording play for s seconds.
+The picture of a step has only the lines that differ from the picture before it.
 """
 
 from __future__ import annotations
@@ -149,8 +149,24 @@ list            5
 below           down
 report          w
 core            escape 1 down enter
+flows           escape 6
+heat            2
+time            3
+time-metric     v v
 table           4
-flows           6
+table-groups    a
+"""
+HEADINGS = """
+start
+sorted          @35,6
+reversed        @35,6
+by-core         @4,6
+no-column       @119,6
+package         @20,7
+folded          t
+row             @20,10
+opened          @@20,10
+closed          escape
 """
 CLICKS = """
 start
@@ -177,6 +193,11 @@ list            5 @20,9
 neighbours      6 @40,11
 key-line        @8,49
 prompt-closed   slash @8,49
+verdict         @60,1 1 @60,2
+report-closed   escape
+dragged         1 space @45,20-30,20
+range-back      escape space
+not-a-range     d y
 menu            s @150,5
 chosen          @1,1
 """
@@ -311,7 +332,9 @@ alike           t
 page            pagedown
 paused          space left
 help            question_mark
-light           escape T
+key-line        escape @4,last
+no-match        slash 'nosuch' enter
+light           backslash escape T
 """
 PAIR = """
 start
@@ -319,7 +342,19 @@ next            n
 another         n
 narrower        left_square_bracket
 later           right right
+range-from      less_than_sign
+no-range        greater_than_sign
+range           right right greater_than_sign
+back            escape
+aligned         a
+aligned-next    a
+report          w
+closed          escape
+cursor          @60,5
+outside         @5,5
+dragged         @50,5-70,5
 end             dollar_sign
+begin           0
 wider           right_square_bracket right_square_bracket
 help            question_mark
 """
@@ -344,6 +379,7 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "mixed-80": ("mixed", LARGE, SMALL),
     "mixed-120": ("mixed", LARGE, (120, 31)),
     "clicks-160": ("play", CLICKS, WIDE),
+    "headings-120": ("mixed", HEADINGS, (120, 30)),
     "flows-160": ("job", FLOWS, WIDE),
     "ascii-120": ("job", SIGNS, (120, 30)),
     "plain-120": ("in-episode", SIGNS, (120, 30)),
@@ -383,6 +419,11 @@ def keys_of(words: str) -> list[str]:
     ]
 
 
+def _position(words: str, height: int) -> tuple[int, int]:
+    x, _, y = words.partition(",")
+    return int(x), height - 1 if y == "last" else int(y)
+
+
 def difference(before: Sequence[str], after: Sequence[str]) -> str:
     """The lines that are not as before, with their numbers."""
     return "".join(
@@ -399,8 +440,15 @@ async def walk(opened: AbstractAsyncContextManager[PerfTopApp], steps: str) -> d
             name, *words = step.split(maxsplit=1)
             for key in keys_of(" ".join(words)):
                 if key.startswith("@"):
-                    x, _, y = key.strip("@").partition(",")
-                    await pilot.click(offset=(int(x), int(y)), times=key.count("@"))
+                    start, *end = (
+                        _position(s, app.size.height) for s in key[1:].strip("@").split("-")
+                    )
+                    if end:
+                        await pilot.mouse_down(offset=start)
+                        await pilot.hover(offset=end[0])
+                        await pilot.mouse_up(offset=end[0])
+                    else:
+                        await pilot.click(offset=start, times=key.count("@"))
                 elif key.startswith("+"):
                     await _play(app, float(key))
                 else:
