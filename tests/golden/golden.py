@@ -67,9 +67,10 @@ SECONDS = walks.SECONDS | {"large": 3.0, IN_EPISODE: 10.0}
 USUAL_SECONDS = 20.0
 SIZES = ((80, 24), (160, 50))
 THRESHOLD_SIZES = (
-    *((width - less, 40) for width in (46, 50, 60, 88, 100, 110, 140, 160) for less in (1, 0)),
-    *((120, height - less) for height in (8, 12, 24, 30, 36) for less in (1, 0)),
-)
+    *((width, 40) for width in (45, 46, 49, 50, 59, 60, 61, 87, 88, 99, 100, 109, 110, 111, 112,
+                                139, 140, 159, 160)),
+    *((120, height) for height in (7, 8, 11, 12, 23, 24, 29, 30, 35, 36)),
+)  # fmt: skip
 """Sizes at which parts of the screen appear, and sizes that are too small for them by one cell."""
 VIEWS = "123456"
 THRESHOLD_KEYS = {
