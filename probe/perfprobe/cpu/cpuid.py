@@ -97,6 +97,8 @@ _FEATURE_BITS = {
     "tsx-force-abort": (0x07, EDX, 13),
     "hybrid": (0x07, EDX, 15),
     "invariant-tsc": (EXTENDED_LEAVES | 0x07, EDX, 8),
+    "rdtscp": (EXTENDED_LEAVES | 0x01, EDX, 27),
+    "serializing-lfence": (EXTENDED_LEAVES | 0x21, EAX, 2),
     "aperfmperf-read-only": (EXTENDED_LEAVES | 0x07, EDX, 10),
     "amd-perfmon-v2": (EXTENDED_LEAVES | 0x22, EAX, 0),
 }

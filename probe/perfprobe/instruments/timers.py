@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity, model, topology
-from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED_LEAVES, Leaves
+from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD
 from perfprobe.errors import Unavailable, check_result, error_sentence
 from perfprobe.instruments import disturbance
@@ -110,8 +110,7 @@ Resource = tuple[str | None, dict[str, int]]
 
 
 def _open_rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Resource:
-    registers = cpuid.read_leaf(leaves, EXTENDED_LEAVES | 0x01)
-    if registers is None or not registers[EDX] >> 27 & 1:
+    if not cpuid.has_feature(leaves, "rdtscp"):
         raise RefusedError(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
     return None, {}
 
@@ -151,10 +150,9 @@ _OPENERS: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Resource]] = {
 def ordering_guarantees(method: Method, leaves: Leaves) -> str | None:
     if method.guarantees == _VDSO_GUARANTEE and (source := identity.clocksource()) != "tsc":
         return f"not known of the clock source {source or '?'}"
-    if "lfence" in method.name and cpuid.vendor(leaves) in AMD:
-        registers = cpuid.read_leaf(leaves, EXTENDED_LEAVES | 0x21)
-        if registers is None or not registers[EAX] >> 2 & 1:
-            return f"{method.guarantees}; if LFENCE serialises, as Linux has it on AMD"
+    is_amd_fence = "lfence" in method.name and cpuid.vendor(leaves) in AMD
+    if is_amd_fence and not cpuid.has_feature(leaves, "serializing-lfence"):
+        return f"{method.guarantees}; if LFENCE serialises, as Linux has it on AMD"
     return method.guarantees
 
 

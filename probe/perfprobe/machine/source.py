@@ -223,6 +223,9 @@ class Machine:
         return [*self._make_frames(rounds, raw_minus_monotonic_ns), *notes]
 
     def close(self) -> None:
+        if self not in _OPEN_MACHINES:
+            return
+        _OPEN_MACHINES.remove(self)
         self._sampler.close()
         for part in self._parts:
             part.close()
@@ -232,10 +235,8 @@ class Machine:
         self._offline_events.close()
         if self._online_fd is not None:
             os.close(self._online_fd)
-            self._online_fd = None
         if self._watch is not None:
             self._watch.close()
-        _OPEN_MACHINES.discard(self)
 
     # --- CPUs --------------------------------------------------------------------------------
 

@@ -115,9 +115,9 @@ class EventPlanner:
 
     def counters(self) -> list[Counter]:
         """Returns CORE_COUNTERS; smt_contention is scaled by the dispatch slots per cycle."""
-        slots = next(filter(None, (u.slots_per_cycle for u, _ in self._types.values())), 1)
-        scale = 1 / slots
-        return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE_COUNTERS]
+        slots = next(filter(None, (u.slots_per_cycle for u, _ in self._types.values())), None)
+        scales = {} if slots is None else {"smt_contention": 1 / slots}
+        return [replace(c, scale=scales.get(c.key, c.scale)) for c in CORE_COUNTERS]
 
     def msr_events(self, _row: Cpu) -> list[Event]:
         """Returns the events of the msr PMU's group; empty if it has only the TSC."""

@@ -107,7 +107,7 @@ class Group:
 
     def close(self) -> None:
         lib.pp_perf_group_free(self.handle)
-        self.handle, self.address = ffi.NULL, 0
+        self.handle = ffi.NULL
 
 
 class Kernel:

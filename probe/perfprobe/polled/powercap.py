@@ -141,7 +141,6 @@ def _close_zone(zone: Zone) -> None:
         os.close(fd)
     if zone.memory_zone is not None:
         _close_zone(zone.memory_zone)
-    zone.files.clear()
 
 
 # --- the clock of the uncore: mesh, L3 and memory controllers -------------------------------------
@@ -179,4 +178,3 @@ class UncoreClock:
     def close(self) -> None:
         for fd in (fd for fds in self._open_files for fd in fds if fd is not None):
             os.close(fd)
-        self._open_files.clear()

@@ -144,6 +144,8 @@ def test_base_clock_comes_from_leaf_16h() -> None:
     ("aperfmperf", 0x06, (0, 0, 1, 0)),
     ("invariant-tsc", 0x80000007, (0, 0, 0, 0x100)),
     ("aperfmperf-read-only", 0x80000007, (0, 0, 0, 0x400)),
+    ("rdtscp", 0x80000001, (0, 0, 0, 1 << 27)),
+    ("serializing-lfence", 0x80000021, (4, 0, 0, 0)),
     ("amd-perfmon-v2", 0x80000022, (1, 0, 0, 0)),
 ])  # fmt: skip
 def test_a_feature_is_one_bit_of_a_leaf(

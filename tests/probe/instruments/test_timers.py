@@ -14,7 +14,7 @@ import re
 import statistics
 import time
 from collections import Counter
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from itertools import pairwise
 from math import floor
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from attempts import up_to_three_attempts
 from c_programs import listing
+from cpu_models import FakeCpuid
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ from perfprobe.instruments.measurement import (
 )
 from perfprobe.instruments.timers import METHODS, Method
 from perfprobe.native import affinity
+from perfprobe.perf.perf_events import RefusedError
 from perfprobe.wire import Cpu, Identity, Rate
 
 samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
@@ -104,6 +106,10 @@ def readings(grid: float, count: int = 2000, most: int = 40) -> list[int]:
 @pytest.mark.parametrize("grid", [1.0, 2.0, 4.0, 10.0, 23.0, 24.5, 21.6, 92 / 25 * 7])
 def test_the_step_of_a_clock_is_found(grid: float) -> None:
     assert common_step(readings(grid)) == pytest.approx(grid, rel=0.01)
+
+
+def test_a_step_is_found_if_no_difference_is_a_single_step() -> None:
+    assert common_step([d for d in readings(3.4) if d > 9]) == pytest.approx(3.4, rel=0.001)
 
 
 def test_random_differences_have_no_step() -> None:
@@ -307,6 +313,13 @@ def test_amd_needs_a_serializing_lfence() -> None:
         == "earlier instructions are done; later ones may start before it"
     )
     assert amd_guarantees(0)["rdtsc"] == amd_guarantees(1)["rdtsc"]
+
+
+def test_a_cpu_without_rdtscp_is_not_timed_by_it() -> None:
+    has_it = FakeCpuid({0x80000000: (0x80000001, 0, 0, 0), 0x80000001: (0, 0, 0, 1 << 27)})
+    assert timers._open_rdtscp(0, has_it, ExitStack()) == (None, {})
+    with pytest.raises(RefusedError):
+        timers._open_rdtscp(0, cpuid.read_no_leaf, ExitStack())
 
 
 @pytest.mark.parametrize(("source", "guarantee"), [

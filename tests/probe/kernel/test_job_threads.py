@@ -377,9 +377,11 @@ def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
     watched.close()
 
 
-@pytest.mark.parametrize(("frozen", "state"), [(1, "F"), (0, "S")])
+@pytest.mark.parametrize(("letter", "frozen", "state"), [
+    ("S", 1, "F"), ("S", 0, "S"), ("R", 1, "R"),
+])  # fmt: skip
 def test_a_sleeping_thread_of_a_frozen_group_is_frozen(
-    tmp_path: Path, frozen: int, state: str
+    tmp_path: Path, letter: str, frozen: int, state: str
 ) -> None:
     line = "32 31 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
     trees.put(tmp_path, "proc/self/mountinfo", line)
@@ -387,7 +389,7 @@ def test_a_sleeping_thread_of_a_frozen_group_is_frozen(
     write_process(tmp_path, 7)
     write_thread(tmp_path, 7, 7)
     at = tmp_path / "proc/7/task/7"
-    (at / "stat").write_text((at / "stat").read_text().replace(") R", ") S"))
+    (at / "stat").write_text((at / "stat").read_text().replace(") R", f") {letter}"))
     (at / "cgroup").write_text("0::/job\n")
     with closing(scan(WatchedJob(tmp_path, "7"), tmp_path)) as watched:
         records = [watched.read_due_threads(second * S)["watched"] for second in (1, 2)]

@@ -166,7 +166,9 @@ def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
         ("core_throttled_s", "s", 1e-3),
         ("core_throttles", "1", 1.0),
     ]
-    assert [c.key for c in package.counters] == ["package_throttles", "package_power_limits"]
+    assert [(c.key, c.unit, c.scale) for c in package.counters] == [
+        ("package_throttles", "1", 1.0), ("package_power_limits", "1", 1.0),
+    ]  # fmt: skip
     assert [slot.column for slot in core.open(3)] == [0, 1]
     core.close()
 

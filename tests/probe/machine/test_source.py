@@ -345,6 +345,7 @@ def test_an_unclosed_source_is_not_freed(machine: TreeMachine) -> None:
     source = kept()
     assert source is not None
     source.close()
+    source.close()
     del source
     gc.collect()
     assert kept() is None

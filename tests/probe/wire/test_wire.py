@@ -14,7 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe import wire
-from perfprobe.wire import Block, Bye, Counter, Cpu, Decoder, Frame, Hello, Note, Rows, WireError
+from perfprobe.wire import (
+    Block,
+    Bye,
+    Counter,
+    Cpu,
+    Decoder,
+    Frame,
+    Hello,
+    Note,
+    Rows,
+    WireError,
+    encoding,
+)
 
 
 def hello(**changes: Any) -> Hello:
@@ -273,3 +285,15 @@ def test_a_frame_is_small() -> None:
     n = 1024
     rows = Rows(bytes(40 * n), bytes(8 * n), bytes(80 * n))
     assert len(wire.encode(Frame(1, 1, {"cpu": rows}))) < 1.01 * 128 * n
+
+
+@pytest.mark.parametrize(("head", "elements"), [
+    (b"\x85", 11), (b"\x95", 6), (b"\xdc\x01\x02", 259), (b"\xdd\x00\x00\x01\x02", 259),
+    (b"\xde\x01\x02", 517), (b"\xdf\x00\x00\x01\x02", 517), (b"\x81\xa1x\xc4\x02ab", 3),
+    (b"\x92\xd9\x02ab\xcd\x01\x02", 3),
+])  # fmt: skip
+def test_elements_are_counted_before_they_exist(head: bytes, elements: int) -> None:
+    data = head if len(head) > 5 else head + b"\x00" * (elements - 1)
+    encoding._check_count(data, elements)
+    with pytest.raises(wire.WireError):
+        encoding._check_count(data, elements - 1)

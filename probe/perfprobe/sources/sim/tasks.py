@@ -170,7 +170,7 @@ def _job_tasks(tasks: TaskTable, width: int, text: str) -> NDArray[np.bool_]:
     if pid is None:
         return _per_task(tasks, width, lambda task: task.comm == text) > 0
     pids = pid_of(np.arange(cpus)[:, None], np.arange(width), cpus)
-    matches = (_per_task(tasks, width, lambda _: 1) > 0) & (pids == int(pid))
+    matches = (_per_task(tasks, width, lambda _: True) > 0) & (pids == int(pid))
     if not matches.any():
         raise Unavailable(f"no process {pid}")
     return np.asarray(matches)
