@@ -20,7 +20,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.detect.turbo_drops import DROP_START
 from perftop.model.confidence import TaskOnCpu
-from perftop.model.kinds import Episode
+from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.model.numbers import METRICS, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import parse_task
@@ -307,10 +307,15 @@ class Machine:
 
     def lost_to(self, cause: Cause) -> float:
         """Returns the share lost to this cause. If only the sum of all losses is known, that is the
-        share of the machine's cause; NaN if it is unknown, too."""
-        if self.lost_shares is None:
-            return self.numbers["lost"] if cause == self.cause else 0.0
-        return self.lost_shares.get(cause, 0.0)
+        steal or, for the machine's cause, the rest; NaN if it is unknown, too."""
+        if self.lost_shares is not None:
+            return self.lost_shares.get(cause, 0.0)
+        parts = [self.numbers[key] for key in ("steal", "involuntary", "busy")]
+        stolen, *others = [part if isfinite(part) else 0.0 for part in parts]
+        stolen_share = stolen / max(stolen + sum(others), 1e-9)
+        if cause == STEAL_CAUSE:
+            return min(self.numbers["lost"], stolen_share)
+        return self.numbers["lost"] - stolen_share if cause == self.cause else 0.0
 
 
 class LiveMachine(Follower):

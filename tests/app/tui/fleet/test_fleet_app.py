@@ -123,6 +123,8 @@ def test_a_cause_is_not_said_to_take_what_was_lost_to_another() -> None:
     assert verdict.text == "The hypervisor takes 5.0 % of the time of m"
     assert [loss.share for loss in verdict.losses] == pytest.approx([0.05, 0.4])
     assert state.fleet.running()[0].lost == 0.05
+    machine.lost_shares = None  # as from a Prometheus server
+    assert "takes 4.8 %" in fleet_page.fleet_verdict(state).text
 
 
 @pytest.mark.parametrize(
