@@ -342,11 +342,13 @@ def _verdict_lines(pair: PairState) -> list[Line]:
     if (comparison := pair.comparison) is None:
         return [BLANK, BLANK]
     verdict = _pair_verdict(comparison)
+    sides = comparison.side_a, comparison.side_b
+    of_a, of_b = (side[0].numbers.get("lost_ratio", nan) for side in sides)
+    if not isfinite(of_b):
+        verdict = replace(verdict, losses=(), wanted_s=nan)
     if pair.range_s is not None:
         start, end = pair.range_s
         verdict = verdict.with_first_evidence(f"{start:+.1f} to {end:+.1f} s only")
-        sides = comparison.side_a, comparison.side_b
-        of_a, of_b = (side[0].numbers.get("lost_ratio", nan) for side in sides)
         if isfinite(of_b):  # the losses of a range are not known by cause
             loss = Loss(of_b, DROP_SIGN, f"all causes ({percent(of_a)} in A)")
             verdict = replace(verdict, losses=(loss,))

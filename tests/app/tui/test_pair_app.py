@@ -128,6 +128,8 @@ def test_a_range_is_compared_alone(tracks: tuple[Track, Track]) -> None:
     lines = pair_page(result)
     assert "+0.3 to +2.7 s only" in text(lines[2][0])
     assert sum(style.startswith(theme.FADED_PREFIX) for runs, _ in lines for _, style in runs) > 50
+    result.select_range(-7.5, -5.5)
+    assert "lost –  " in text(pair_page(result)[3][0]), "B begins later"
     result.clear_range()
     assert result.comparison == whole
 
