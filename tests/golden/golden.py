@@ -68,14 +68,14 @@ USUAL_SECONDS = 20.0
 SIZES = ((80, 24), (160, 50))
 THRESHOLD_SIZES = (
     *((width, 40) for width in (45, 46, 49, 50, 59, 60, 61, 87, 88, 99, 100, 109, 110, 111, 112,
-                                139, 140, 159, 160)),
+                                139, 140, 149, 150, 159, 160)),
     *((120, height) for height in (7, 8, 11, 12, 23, 24, 29, 30, 35, 36)),
 )  # fmt: skip
 """Sizes at which parts of the screen appear, and sizes that are too small for them by one cell."""
 VIEWS = "123456"
 THRESHOLD_KEYS = {
     ("live", "play"): (*VIEWS, "enter", "question_mark"), ("live", "threads"): ("1", "2"),
-    ("fleet", "small"): ("1", "2", "3"), ("pair", "in-episode"): ("n",),
+    ("fleet", "small"): ("1", "2", "3"), ("pair", "in-episode"): ("n",), ("tour", "steady"): ("2",),
 }  # fmt: skip
 """What is shown in all these sizes, and the key before each picture."""
 KEYS: dict[str, tuple[str, ...]] = {
@@ -114,6 +114,7 @@ STREAM_VERBS: dict[str, tuple[str, ...]] = {
     "stat-json": ("stat", "-n", "2", "-i", "1s", "--json"),
     "stat-brief": ("stat", "-n", "5", "-i", "1s", "--brief"),
     "stat-metrics": ("stat", "-n", "2", "-i", "1s", "--metrics", "util,ipc,smt,power_w,task"),
+    "stat-duration": ("stat", "--duration", "2s", "-i", "1s"),
     "watch": ("stat", "-n", "2", "-i", "5s", "--watch", "lmp"),
     "why-live": ("why", "--duration", "10s", "--watch", "lmp"),
 }

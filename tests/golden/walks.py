@@ -31,11 +31,13 @@ SPECS = {
     "clocks": "turbo-drop,cpus=12,smt=1",
     "slots": "smt-mix,cpus=8,slots=1",
     "threads": "smt-mix,cpus=8,smt=4",
+    "guests": "guest,cpus=64",
+    "memories": "memory,cpus=64",
     **{name: f"{name},cpus=8" for name in ("throttle", "halts", "memory", "hotplug", "steady")},
 }
 """Simulated machines, besides those of golden.py."""
-SECONDS = {"play": 66.0, "throttle": 33.0, "memory": 25.0, "hotplug": 30.0, "slots": 5.0,
-           "threads": 5.0, "steady": 5.0}  # fmt: skip
+SECONDS = {"play": 66.0, "throttle": 33.0, "memory": 25.0, "memories": 18.0, "hotplug": 30.0,
+           "slots": 5.0, "threads": 5.0, "steady": 5.0}  # fmt: skip
 
 ROWS = """
 start
@@ -155,6 +157,7 @@ time            3
 time-metric     v v
 table           4
 table-groups    a
+worst-first     1 o o
 """
 HEADINGS = """
 start
@@ -298,7 +301,7 @@ start-again     escape 0
 played          1 space +2
 faster-played   right_curly_bracket +1
 paused-again    space +4
-from-the-past   left left left space +1
+from-the-past   shift+left space +2
 to-the-end      +90
 jump            J '-5s' enter
 bad-jump        J 'x'
@@ -367,6 +370,8 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "hybrid-120": ("hybrid", EVENTS, (120, 40)),
     **{f"{name}-160": (name, EVENTS, WIDE) for name in ("throttle", "halts", "hotplug")},
     "memory-240": ("memory", EVENTS, (240, 60)),
+    "memories-120": ("memories", EVENTS, (120, 30)),
+    "guests-120": ("guests", EVENTS, (120, 30)),
     "hotplug-80": ("hotplug", EVENTS, SMALL),
     "clocks-160": ("clocks", CLOCKS, WIDE),
     "slots-200": ("slots", EVENTS, (200, 40)),

@@ -366,7 +366,7 @@ def test_owners_have_the_time_of_their_tasks_and_are_limited() -> None:
     owner_time = TaskTime(session)
     pids = range(1, MAX_OWNERS + 3)
     details = {str(pid): {"group": f"/system.slice/u{pid}.service"} for pid in pids}
-    for seq, second in enumerate(range(10, 10 * (MAX_OWNERS + 4), 10)):
+    for seq, second in enumerate(range(20, 20 * (MAX_OWNERS + 4), 20)):
         pid = seq % len(pids) + 1
         tasks = {
             "others": {"0": [[pid, "a", 0.5], [99, "unknown", 0.3]]},
