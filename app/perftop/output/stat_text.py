@@ -137,9 +137,7 @@ def ending_lines(
         seen_text = f"task records cover {job['seen_s']:.2f} of its {used_s:.2f} s"
         lines.append(f"job on {cpus_name}: {seen_text}; short-lived processes can be missed")
     energy_j, dram_j = line["energy_j"], line["energy_dram_j"]
-    if energy_j is None or not elapsed_s:
-        lines.append("energy n/a")
-    else:
+    if energy_j is not None and elapsed_s:
         dram = f" · memory {dram_j:.1f} J" if dram_j is not None else ""
         lines.append(f"energy {energy_j:.1f} J · {energy_j / elapsed_s:.1f} W{dram}")
     for kind, causes in tally.counts_by_cause.items():

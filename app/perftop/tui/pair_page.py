@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import ceil, isfinite, nan
+from math import ceil, isfinite, nan, prod
 
 import numpy as np
 
@@ -37,13 +37,11 @@ from perftop.output.compare.comparison import (
     answer_sentences,
     compare,
     loss_sentences,
-    lost_share,
 )
 from perftop.output.compare.readings import RecordingReader, format_like, unit_of
 from perftop.output.compare.text import change_text, verdict_word
 from perftop.output.run_summary import setting_label, value_text
 from perftop.session.history import Times
-from perftop.session.losses import Cause
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.time_axis import Axis
@@ -86,6 +84,12 @@ SCALE_HEADROOM = 1.12
 """Factor by which a scale exceeds the highest value, to separate the chart of B from that of A."""
 MAX_NAME_LENGTH = 28
 CURSOR_STROKE = "│"
+WORK_FACTORS = {"clock": "busy_hz", "IPC": "ipc", "busy": "util"}
+"""Keys of the numbers whose product is the instructions per second of a CPU, by name."""
+DIFFERENCE_LEGEND: tuple[list[Run], ...] = (
+    [(" B-A: up where B is more", "dim")],
+    [(" ██", "hot"), (" worse  ", "dim"), ("██", "clock-9"), (" better", "dim")],
+)
 SIDES = ("A", "key"), ("B", "taker")
 """Name and style of each recording."""
 
@@ -338,22 +342,34 @@ def _header_line(pair: PairState) -> Line:
 
 
 def _verdict_lines(pair: PairState) -> list[Line]:
-    """Returns the answer of `perftop diff`, and a line of what B lost to each cause."""
+    """Returns the answer of `perftop diff`, and a line of what B lost and of its work."""
     if (comparison := pair.comparison) is None:
         return [BLANK, BLANK]
     verdict = _pair_verdict(comparison)
-    sides = comparison.side_a, comparison.side_b
-    of_a, of_b = (side[0].numbers.get("lost_ratio", nan) for side in sides)
-    if not isfinite(of_b):
-        verdict = replace(verdict, losses=(), wanted_s=nan)
     if pair.range_s is not None:
         start, end = pair.range_s
         verdict = verdict.with_first_evidence(f"{start:+.1f} to {end:+.1f} s only")
-        if isfinite(of_b):  # the losses of a range are not known by cause
-            loss = Loss(of_b, DROP_SIGN, f"all causes ({percent(of_a)} in A)")
-            verdict = replace(verdict, losses=(loss,))
-    keys: list[Piece] = [(0, [(pair.captions["report"], "key"), (" diff as text", "dim")])]
+    report_key: list[Run] = [(pair.captions["report"], "key"), (" diff as text", "dim")]
+    keys: list[Piece] = [(1, _work_runs(comparison, ascii_=pair.ascii)), (0, report_key)]
     return [verdict_line(verdict, pair.width), loss_line(verdict, pair.width, keys, pair.glyphs)]
+
+
+def _work_runs(comparison: Comparison, *, ascii_: bool) -> list[Run]:
+    """Returns the difference in instructions per second, and the factors of which it is the
+    product; [] if one of them is unknown."""
+    rows = {row.number.key: row for row in comparison.rows}
+    factors = {name: rows[key].side_b / rows[key].side_a for name, key in WORK_FACTORS.items()
+               if key in rows and rows[key].side_a}  # fmt: skip
+    if len(factors) < len(WORK_FACTORS):
+        return []
+    runs: list[Run] = []
+    for name, factor in {"work per second": prod(factors.values()), **factors}.items():
+        change = f"{100 * (factor - 1):+z.1f}"
+        change = change if ascii_ else change.replace("-", "−")
+        style = "alarm" if factor < 1 - MIN_ALARM_SHARE else "text"
+        runs += [(f"{', ' if len(runs) > 3 else ''}{name} ", "dim"), (change, style)]
+        runs += [] if runs[2:] else [(" %: ", "dim")]
+    return runs
 
 
 def _pair_verdict(comparison: Comparison) -> Verdict:
@@ -374,28 +390,14 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
         f"{setting_label(s.key)} {value_text(s.key, s.side_a)} / {value_text(s.key, s.side_b)}"
         for s in comparison.differing_states
     )
+    sides = comparison.side_a, comparison.side_b
+    of_a, of_b = (side[0].numbers.get("lost_ratio", nan) for side in sides)
+    of_a_text = f"({percent(of_a)} in A)" if isfinite(of_a) else ""
     return Verdict(
         answer, (*evidence, *loss_sentences(comparison), *settings), sign, severity,
-        losses=_losses_of_b(comparison), wanted_s=1.0, span_s=VERDICT_SPAN_NS / 1e9,
+        losses=(Loss(of_b, DROP_SIGN, of_a_text),) if isfinite(of_b) else (),
+        wanted_s=1.0 if isfinite(of_b) else nan, span_s=VERDICT_SPAN_NS / 1e9,
     )  # fmt: skip
-
-
-def _losses_of_b(comparison: Comparison) -> tuple[Loss, ...]:
-    """Returns the losses of B, the greatest first, with those of A. Causes with one short name are
-    added up, in the same way as in the verdict of the live screen."""
-    sides = comparison.side_a, comparison.side_b
-    causes_of_name: dict[str, list[Cause]] = {}
-    for cause in dict.fromkeys(c for side in sides for run in side for c in run.lost_shares):
-        name = cause_of(cause[1]).short_text or cause[0]
-        causes_of_name.setdefault(name, []).append(cause)
-    losses = []
-    for name, causes in causes_of_name.items():
-        of_a, of_b = (sum(lost_share(side, cause) for cause in causes) for side in sides)
-        worst_cause = max(causes, key=lambda cause: lost_share(comparison.side_b, cause))
-        if any(cause in run.lost_shares for cause in causes for run in comparison.side_b):
-            text = f"{name} ({percent(of_a)} in A)"
-            losses.append(Loss(of_b, kind_of_cause(*worst_cause).marker, text))
-    return tuple(sorted(losses, key=lambda loss: -loss.share))
 
 
 def _chart_lines(pair: PairState, room: int) -> list[Line]:
@@ -499,7 +501,9 @@ def _episode_lines(pair: PairState) -> list[Line]:
             time_axis.draw_mark(line, axis, moment)
         name, style = SIDES[row]
         title: Run = (" episodes" if row == 0 else "", "dim")
-        lines.append(([*justify([title], [(f"{name} ", style)], LABEL_WIDTH), *line], "calm"))
+        legend = DIFFERENCE_LEGEND[row] if pair.verdict_width and pair.glyphs == "colour" else []
+        label = justify([title], [(f"{name} ", style)], LABEL_WIDTH)
+        lines.append(([*label, *line, (" ", "text"), *legend], "calm"))
     return lines
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import exports
 import numpy as np
@@ -21,7 +20,6 @@ from perftop.tui.pair_page import (
     Alignment,
     PairState,
     Track,
-    _losses_of_b,
     pair_page,
 )
 
@@ -212,12 +210,19 @@ def test_waits_add_up_to_those_of_the_job(runs: tuple[Track, Track]) -> None:
         assert lost_s[-1] / wanted_s[-1] == pytest.approx(one.readings[0].numbers["lost_ratio"])
 
 
-def test_losses_with_one_short_name_are_added_up() -> None:
-    halts, clock, limit = ("throttle", "thermal"), ("turbo-drop", "thermal"), ("turbo-drop", "hwp")
-    comparison: Any = SimpleNamespace(
-        side_a=[SimpleNamespace(lost_shares={halts: 0.01, limit: 0.3})],
-        side_b=[SimpleNamespace(lost_shares={clock: 0.02, halts: 0.025, ("ramp", "-"): 0.03})],
-    )
-    assert [*map(tuple, _losses_of_b(comparison))] == [
-        (pytest.approx(0.045), "■", "heat (1.0 in A)"), (0.03, "╱", "ramp (0.0 in A)"),
-    ]  # fmt: skip
+def test_work_per_second_is_made_of_its_factors(tracks: tuple[Track, Track]) -> None:
+    result = state(tracks, Alignment(), width=200)
+    result.compare()
+    assert result.comparison is not None
+    of_b = {"busy_hz": 0.8, "ipc": 1.1}
+    rows = [replace(row, side_a=1.0, side_b=of_b.get(row.number.key, 1.0))
+            for row in result.comparison.rows]  # fmt: skip
+    result.comparison = replace(result.comparison, rows=rows)
+    lines = [text(line).rstrip() for line, _ in pair_page(result)]
+    work = "work per second −12.0 %: clock −20.0, IPC +10.0, busy +0.0   w diff as text"
+    assert lines[3].endswith(work)
+    a_episodes = next(line for line in lines if line.startswith(" episodes"))
+    assert a_episodes.endswith("B-A: up where B is more")
+    assert lines[lines.index(a_episodes) + 1].endswith("██ worse  ██ better")
+    result.comparison = replace(result.comparison, rows=rows[:1])
+    assert "work per second" not in text(pair_page(result)[3][0])

@@ -312,7 +312,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         if self._layout_inputs is None or not self.size.width:
             return
         self.forget_strips()
-        self.glyphs = chart_glyphs(self.app)
+        self.glyphs = self.settings.glyphs = chart_glyphs(self.app)
         self._is_laid_out = True
         self.make_layout()
         self.draw()

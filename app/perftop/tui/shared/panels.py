@@ -14,7 +14,6 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from perftop.base.text import ClockUnit, long_duration, time_of_day
-from perftop.detect.losses import NEIGHBOUR
 from perftop.draw.columns import AT_REST, Column, Run, fit
 from perftop.draw.strips import (
     BLANK,
@@ -35,7 +34,7 @@ from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import columns_by_key, cpu_values, has_few_ticks, suspect_rows
-from perftop.tui.shared import episode_style, lanes, tables, worst_cores
+from perftop.tui.shared import episode_style, loss_chart, tables, worst_cores
 from perftop.tui.shared.canvas import (
     EPISODES_NOTE,
     Canvas,
@@ -51,7 +50,7 @@ from perftop.tui.shared.time_axis import REDRAW_PERIOD_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 
-MIN_HEIGHT, MIN_HEIGHT_BELOW_LANES = 4, 13
+MIN_HEIGHT, MIN_HEIGHT_BELOW_CHART = 4, 13
 """Minimum height of a panel in lines: for a title and three lines, and below the CPUs over time for
 all lines of the selected core."""
 # --- what happened
@@ -405,14 +404,14 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 # --- side by side
 
 
-PanelKind = Literal["who", "happened", "selected", "losses", "lanes"]
+PanelKind = Literal["who", "happened", "selected", "losses", "over-time"]
 PANEL_KINDS: tuple[PanelKind, ...] = ("who", "happened", "selected")
 PanelFunction = Callable[[Session, Interval, ViewSettings, int, int], list[PanelLine]]
 PanelCache = dict[PanelKind, tuple[object, list[PanelLine]]]
 """Drawn panels, with the inputs from which they were drawn."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
-    "losses": worst_cores.loss_panel, "lanes": lanes.lanes_panel,
+    "losses": worst_cores.loss_panel, "over-time": loss_chart.loss_chart_panel,
 }  # fmt: skip
 GAP = 3
 MARGIN = 1
@@ -454,7 +453,7 @@ class PanelRow:
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
         used_settings = (  # `settings` itself stays the same object
             settings.grouping, settings.cpu, settings.mask, settings.metric, settings.units,
-            settings.window_s, settings.range_ns, settings.ranges_ns,
+            settings.window_s, settings.range_ns, settings.ranges_ns, settings.glyphs,
         )  # fmt: skip
         drawn_from = redraw_number, session, episode_counts, used_settings, size, self.height
         if self.cached_panels.get(kind, (None, []))[0] != drawn_from:
@@ -493,8 +492,8 @@ class PanelRow:
 class PaneledView(Canvas):
     OMITTED_PANEL: ClassVar[PanelKind | None] = None
     """The kind of panel that would repeat the content of the view, and is left out."""
-    HAS_LANES: ClassVar[bool] = False
-    """Whether the CPUs over time fill lines that panels do not need."""
+    HAS_LOSS_CHART: ClassVar[bool] = False
+    """Whether the losses over time fill lines that panels do not need."""
     _panel_rows: Sequence[PanelRow] = ()
     """The drawn rows of panels, from the bottom. A blank line separates them."""
 
@@ -517,30 +516,25 @@ class PaneledView(Canvas):
     ) -> list[Line]:
         """Returns `room` lines: `gap` blank lines, then those panels of `kinds` that fit. All lines
         are blank if none fits."""
-        lane_height = 0
-        if self.HAS_LANES:
-            lane_room = room - gap - MIN_HEIGHT_BELOW_LANES - 1
-            lane_height = lanes.panel_height(self.cores.rows, lane_room)
-            room -= lane_height + bool(lane_height)
+        chart_height = min(loss_chart.MAX_HEIGHT, room - gap - MIN_HEIGHT_BELOW_CHART - 1)
+        is_live = self.session.log.recording is None
+        if not (self.HAS_LOSS_CHART and is_live and chart_height >= 2 * MIN_HEIGHT):
+            chart_height = 0
+        room -= chart_height + bool(chart_height)
         height = room - gap
         if height < MIN_HEIGHT:
             self._panel_rows = ()
             return [BLANK] * room
         width = self._panels_width
-        # In a row of few lines, losses replace the tasks, if there are any.
-        if self.OMITTED_PANEL != "losses" and height < 2 * MIN_HEIGHT:
-            running = episode_style.episodes_during(self.session, self.interval)
-            if any(e.kind == NEIGHBOUR for e in running):
-                kinds = ("losses", *kinds[1:])
         count = 1 + (width >= MIN_WIDTH_OF_TWO)
         count += width >= MIN_WIDTH_OF_THREE and self.OMITTED_PANEL is None
         kinds = tuple(kind for kind in kinds if kind != self.OMITTED_PANEL)[:count]
         row = PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height)
         lines = self.draw_panels(row, gap)
-        if lane_height:
-            lane_row = PanelRow(("lanes",), (1,), width, lane_height)
-            lines = [BLANK, *self._lines_of_row(lane_row), *lines]
-            self._panel_rows = [row, lane_row]
+        if chart_height:
+            chart_row = PanelRow(("over-time",), (1,), width, chart_height)
+            lines = [BLANK, *self._lines_of_row(chart_row), *lines]
+            self._panel_rows = [row, chart_row]
         return lines
 
     def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:

@@ -28,8 +28,10 @@ from perftop.output.sentences import group_key
 from perftop.session.losses import CAUSE_ENDED_AFTER_NS
 
 if TYPE_CHECKING:
+    from perftop.base.arrays import Floats
     from perftop.model.tasks import TaskSnapshot
     from perftop.output.report import Finding, Report
+    from perftop.session.history import Times
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
     from perftop.session.session import Session
@@ -49,7 +51,7 @@ MAX_LAST_CAUSE_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
 HISTORY_NS, HISTORY_CELLS = 600_000_000_000, 18
 """Time that the history of losses below the verdict covers, in ns, and its width in cells."""
-HISTORY_STEP_NS = 5_000_000_000
+HISTORY_STEP_NS = VERDICT_STEP_NS
 """Time in ns between two sums for the history of losses. A cell covers several sums."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
@@ -141,9 +143,11 @@ class _VerdictCache:
         """The verdict of the greatest severity on the present loss; None if nothing is lost."""
         self._last_loss: tuple[object, str, int] = None, "", -MAX_LAST_CAUSE_NS
         """Identity of the last loss, a text on it with its duration, and its end (monotonic ns)."""
-        self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)
-        """Monotonic times in ns, with the seconds that tasks wanted and lost in the session until
-        then: one for each HISTORY_STEP_NS, and the latest."""
+        self.loss_sums = deque[tuple[int, float, dict[str, float]]](
+            maxlen=HISTORY_NS // HISTORY_STEP_NS
+        )
+        """Monotonic times in ns, with the seconds that tasks wanted in the session until then, and
+        lost by cause: one for each HISTORY_STEP_NS, and the latest."""
 
     def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)
@@ -162,7 +166,7 @@ class _VerdictCache:
             self._verdict = _past_verdict(session, interval, is_range=is_range)
         else:
             self._verdict = self._live_verdict(session, interval.snapshot)
-        self._verdict = replace(self._verdict, loss_history=self._loss_history(end_ns))
+        self._verdict = replace(self._verdict, loss_history=_loss_history(session, end_ns))
         return self._verdict
 
     def _step_ns(self, session: Session, verdict: Verdict) -> int:
@@ -178,19 +182,6 @@ class _VerdictCache:
         was_calm = self._until_ns - self._last_loss[2] >= MAX_LAST_CAUSE_NS
         is_full = 1e9 * verdict.span_s >= VERDICT_SPAN_NS
         return MIN_CALM_STEP_NS if is_calm and was_calm and is_full else MIN_STEADY_STEP_NS
-
-    def _loss_history(self, end_ns: int) -> tuple[float, ...]:
-        """Returns the lost shares of parts of the last ten minutes before this time (ns)."""
-        import numpy as np
-
-        if len(self._loss_sums) < 2:
-            return ()
-        times_ns, wanted_s, lost_s = np.array(self._loss_sums, float).T
-        edges_ns = end_ns - HISTORY_NS + np.arange(HISTORY_CELLS + 1) * (HISTORY_NS / HISTORY_CELLS)
-        wanted_s = np.diff(np.interp(edges_ns, times_ns, wanted_s))
-        lost_s = np.diff(np.interp(edges_ns, times_ns, lost_s))
-        shares = np.where(wanted_s > 0, lost_s / np.maximum(wanted_s, 1e-9), nan)
-        return (*shares.clip(0, 1).tolist(),)
 
     def _totals_of_last_seconds(self, session: Session, totals: Totals) -> Totals:
         """Returns the part of the session's `totals` that belongs to the last seconds."""
@@ -214,10 +205,12 @@ class _VerdictCache:
         worst. If the cause has ended, the verdict covers only the time since its end."""
         now_ns, self._waiting_s = session.now_ns, session.run_times.waiting_s
         totals = session.totals()
-        wanted_s, lost_ratio = totals.losses.whole_s, totals.losses.lost_ratio
-        if len(self._loss_sums) > 1 and now_ns - self._loss_sums[-2][0] <= HISTORY_STEP_NS:
-            self._loss_sums.pop()
-        self._loss_sums.append((now_ns, wanted_s, wanted_s * lost_ratio if wanted_s else 0.0))
+        lost_s: dict[str, float] = {}
+        for (_, cause), seconds in totals.losses.by_cause.items():
+            lost_s[cause] = lost_s.get(cause, 0.0) + max(0.0, float(seconds.sum()))
+        if len(self.loss_sums) > 1 and now_ns - self.loss_sums[-2][0] <= HISTORY_STEP_NS:
+            self.loss_sums.pop()
+        self.loss_sums.append((now_ns, totals.losses.whole_s, lost_s))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
                 self._worst = None  # the verdict on the whole job includes this loss
@@ -300,6 +293,36 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
     if not caches:
         caches[None] = _VerdictCache()
     return caches[None].compute(session, interval, is_range=is_range)
+
+
+def losses_between(session: Session, edges_ns: Times) -> tuple[Floats, Floats, dict[str, Floats]]:
+    """Returns the seconds between adjacent edges (monotonic ns) for which the session's verdicts
+    know the losses (0 in a replay), and the seconds that tasks wanted then, and lost by cause."""
+    import numpy as np
+
+    caches: dict[None, _VerdictCache] = session.caches["verdict"]
+    sums = [*caches[None].loss_sums] if caches else []
+    times_ns, wanted_s, lost_s = zip(*sums or [(0, 0.0, {})], strict=True)
+
+    def between(sums: Sequence[float]) -> Floats:
+        return np.diff(np.interp(edges_ns, times_ns, sums))
+
+    by_cause = {
+        cause: between([lost.get(cause, 0.0) for lost in lost_s]).clip(0)
+        for cause in dict.fromkeys(cause for lost in lost_s for cause in lost)
+    }
+    return between(times_ns) / 1e9, between(wanted_s), by_cause
+
+
+def _loss_history(session: Session, end_ns: int) -> tuple[float, ...]:
+    """Returns the lost shares of parts of the last ten minutes before this time (ns)."""
+    import numpy as np
+
+    edges_ns = end_ns - HISTORY_NS + np.arange(HISTORY_CELLS + 1) * HISTORY_NS // HISTORY_CELLS
+    _, wanted_s, by_cause = losses_between(session, edges_ns)
+    lost_s = sum(by_cause.values(), 0.0 * wanted_s)
+    shares = np.where(wanted_s > 0, lost_s / np.maximum(wanted_s, 1e-9), nan)
+    return (*shares.clip(0, 1).tolist(),)
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:

@@ -13,6 +13,7 @@ from perftop.session.session import Session
 from perftop.tui.shared.keys import key_captions
 
 if TYPE_CHECKING:
+    from perftop.draw.charts import Glyphs
     from perftop.session.interval import Interval
     from perftop.tui.shared.verdict import Verdict
 
@@ -57,6 +58,7 @@ class ViewSettings:
     is_stale: bool = False
     """Whether the stream has ended, so that the shown numbers are no longer updated."""
     ascii: bool = False
+    glyphs: Glyphs = "colour"
     _mask_source: tuple[Filter, Session, Sequence[object]] | None = None
     """The filter, session and topology from which `mask` was computed."""
 

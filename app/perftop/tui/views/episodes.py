@@ -193,7 +193,7 @@ def empty_list_lines(session: Session, size: int, *, is_filtered: bool) -> list[
 
 
 class Episodes(PaneledView, CursorCanvas):
-    HAS_LANES: ClassVar[bool] = True
+    HAS_LOSS_CHART: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode")
 
     @dataclass(eq=False)

@@ -225,11 +225,10 @@ CAUSE_EXPLANATIONS = {
 
 
 def flow_details(
-    session: Session, report: Report, flow: Flow, *, is_largest: bool, cause_duration: str
+    session: Session, report: Report, flow: Flow, *, is_largest: bool
 ) -> list[tuple[str, str]]:
     """Returns labels and texts about a flow. `is_largest`: whether the flow is the largest of its
-    cause, to which the report's sentence about the cause applies. `cause_duration`: text on how
-    long the cause has been the worst; '' if unknown."""
+    cause, to which the report's sentence about the cause applies."""
     finding = next((f for f in report.findings if f.cause[1] == flow.cause), None)
     cpus, end_ns = flow.cpus, report.interval.time_ns
     episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)
@@ -249,8 +248,6 @@ def flow_details(
         start = f"{time_of_day(session.unix(start_ns))}, {long_duration(end_ns - start_ns)}"
         count = len({e.start_ns for e in episodes})
         texts.append(("since", start + (f"; {count} times in the last hour" if count > 1 else "")))
-    elif is_largest and cause_duration:
-        texts.append(("lasting", cause_duration))
     cpu_list = short_cpu_list(cpus, MAX_CPU_LIST_WIDTH)
     pairs = len({pair[:2] for pair in flow.pairs})
     texts.append(("where", f"{count_noun(pairs, 'pair')} on {cpu_list}" if pairs > 1 else cpu_list))

@@ -258,7 +258,7 @@ def _value_text(value: float, unit: ClockUnit, digits: int) -> str:
 
 class HeatMap(PaneledView):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("heat")]
-    HAS_LANES: ClassVar[bool] = True
+    HAS_LOSS_CHART: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
 
     _row_episodes: RowEpisodes

@@ -8,14 +8,21 @@ from itertools import accumulate, product
 from math import ceil, isnan, nan
 from typing import ClassVar
 
-from perftop.base.text import MISSING, ClockUnit, count_noun, percent, ranges, short_cpu_list
+from perftop.base.text import (
+    MISSING,
+    ClockUnit,
+    count_noun,
+    percent,
+    ranges,
+    short_cpu_list,
+    whole_percent,
+)
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, cut, fit_columns
 from perftop.draw.strips import (
     Line,
     Piece,
     fit_line,
-    join_cells,
     merge_runs,
     overlay,
     panel_title,
@@ -31,7 +38,8 @@ from perftop.output.why_report import with_checks
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
-from perftop.tui.shared.panels import PaneledView
+from perftop.tui.shared.loss_chart import SCALES_S, cause_colours, legend, lines_of_eighths
+from perftop.tui.shared.panels import PANEL_KINDS, PaneledView
 from perftop.tui.shared.row_numbers import session_clock_unit
 from perftop.tui.shared.tables import INDENT, MIN_ALARM_WAIT, task_bar
 from perftop.tui.shared.verdict import verdict_at
@@ -51,17 +59,8 @@ _LABEL_WIDTH = 11
 # --- ribbons
 
 MIN_WIDTH_FOR_RIBBONS, MIN_RIBBON_ROWS = 100, 6
-ROW_SCALES_S = tuple(base * 10.0**power for power in range(-2, 5) for base in (1, 2, 5))
-"""Possible scales of the ribbons, in CPU seconds per row."""
 NAME_WIDTH = 26
 """Width of the names on each side of the ribbons, in cells."""
-_COLOURS = {
-    "sibling": ("lp1-4", "lp1-7"), "scheduler": ("loss-11", "loss-8"), "hypervisor": ("steal",),
-    "memory": ("both-3", "both-1"), "package": ("gap-heat",),
-    "cache": ("both-2", "both-4"), "": ("rule",),
-}  # fmt: skip
-"""Colours of ribbons by cause. A ribbon of several pairs of tasks has a stripe for each pair, in
-alternating colours."""
 
 
 class _RibbonSide:
@@ -89,7 +88,7 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
     """Returns at most `rows` lines, in which a ribbon joins the taker and the victim of each flow,
     and the seconds per row. The thickness of a ribbon is the lost time. Flows that do not fit are
     left out, the smallest first."""
-    for count, row_s in product(range(len(flows), 0, -1), ROW_SCALES_S):
+    for count, row_s in product(range(len(flows), 0, -1), SCALES_S):
         shown_flows = flows[:count]
         left, right = (_RibbonSide(shown_flows, side, row_s) for side in (0, 1))
         height = max(left.height, right.height)
@@ -105,16 +104,17 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
         eighths: list[str] = [""] * (8 * height)
         for i, flow in enumerate(shown_flows):
             top = left.ribbon_starts[i] + (right.ribbon_starts[i] - left.ribbon_starts[i]) * along
-            thickness, colours = 8 * flow.lost_s / row_s, _COLOURS[flow.cause]
+            thickness, colours = 8 * flow.lost_s / row_s, cause_colours(flow.cause)
             stripes = min(len({pair[:2] for pair in flow.pairs}), max(1, int(thickness / 8)))
             bottom = max(round(top) + 1, round(top + thickness))
             for y in range(round(top), min(bottom, 8 * height)):
                 stripe = int((y - top) / max(1.0, thickness) * stripes)
                 eighths[y] = colours[stripe % len(colours)]
-        columns.append([_ribbon_cell(eighths[y : y + 8]) for y in range(0, 8 * height, 8)])
-    lines = [join_cells([column[y] for column in columns]) for y in range(height)]
+        columns.append(eighths)
+    lines = lines_of_eighths(columns)
     for i, flow in enumerate(shown_flows):
-        text, thickness = f" {flow.lost_s:.1f} s ", 8 * flow.lost_s / row_s
+        share = f", {whole_percent(flow.share)} of its time" if flow.cause else ""
+        text, thickness = f" {flow.lost_s:.1f} s{share} ", 8 * flow.lost_s / row_s
         y = int((left.ribbon_starts[i] + right.ribbon_starts[i] + thickness) / 16)
         if thickness >= 8 and len(text) < middle:
             lines[y] = overlay(lines[y], middle // 2 - len(text) // 2, [(text, "bright")])
@@ -124,24 +124,6 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
          *merge_runs(b, NAME_WIDTH)]
         for a, line, b in zip(names[0], lines, names[1], strict=True)
     ], row_s  # fmt: skip
-
-
-def _ribbon_cell(eighths: Sequence[str]) -> Run:
-    """Returns a cell with these colours of its eighths, from the top; '' is the background. A block
-    character has only two colours: below, that of the lowest eighth; above, the most frequent one.
-    A thin ribbon that touches neither edge of the cell is moved to the nearer edge."""
-    drawn = [i for i, colour in enumerate(eighths) if colour]
-    if drawn and drawn[0] > 0 and drawn[-1] < 7:
-        ribbon, blank = [eighths[i] for i in drawn], [""] * (8 - len(drawn))
-        eighths = [*blank, *ribbon] if drawn[0] + drawn[-1] > 7 else [*ribbon, *blank]
-    lower, count = eighths[-1], 1
-    while count < 8 and eighths[-count - 1] == lower:
-        count += 1
-    if count == 8:
-        return (theme.LEVELS[8], lower) if lower else (" ", "text")
-    upper_eighths = eighths[: 8 - count]
-    upper = max(sorted({*upper_eighths}), key=upper_eighths.count)
-    return theme.LEVELS[count], f"{lower or 'ground'}/{upper or 'ground'}"
 
 
 def _ribbon_names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
@@ -177,7 +159,7 @@ def flow_cells(flow: Flow, table_columns: Sequence[Column], max_s: float) -> lis
     style = "alarm" if flow.share >= 0.05 else "text"
     cells: dict[str, Cell] = {
         "sign": (kind.marker if kind else " ", style), "taker": (taker, "bright"),
-        "bar": [(bar, _COLOURS[flow.cause][0])], "lost": by_key["lost"].cell(flow.lost_s),
+        "bar": [(bar, cause_colours(flow.cause)[0])], "lost": by_key["lost"].cell(flow.lost_s),
         "victim": (victim, "bright"), "cause": (flow.cause, "dim"),
         "share": by_key["share"].cell(flow.share if flow.wanted_s else nan, style),
         "cpus": (ranges(sorted(flow.cpus)), "dim"),
@@ -252,9 +234,6 @@ def job_line(
         pieces.append((2, [(text, "text"), (f" {unit.name}", "dim")]))
     if not isnan(ipc):
         pieces.append((2, [("IPC ", "dim"), (f"{ipc:.2f}", "text")]))
-    for word, times in (("sleeps ", activity.voluntary), ("preempted ", activity.involuntary)):
-        if elapsed_s:
-            pieces.append((4, [(word, "dim"), (f"{times / elapsed_s:.0f}/s", "text")]))
     return fit_line(pieces, size, 3)
 
 
@@ -272,10 +251,8 @@ ViewRow = list[Run] | Flow | Thread
 
 
 class Neighbours(PaneledView, CursorCanvas):
-    HAS_LANES: ClassVar[bool] = True
     HAS_OWN_ITEMS: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("open", "fold", "try")
-    OMITTED_PANEL = "losses"
 
     _rows: Sequence[ViewRow] = ()
     _folded = True
@@ -340,10 +317,7 @@ class Neighbours(PaneledView, CursorCanvas):
         elif self._detailed_flow != (self._flows[0], selected):
             self._detailed_flow = self._flows[0], selected
             is_largest = next(flow for flow in flows if flow.cause == selected.cause) is selected
-            duration = verdict.duration_text if verdict.cause[1] == selected.cause else ""
-            self._details = flow_details(
-                self.session, report, selected, is_largest=is_largest, cause_duration=duration
-            )
+            self._details = flow_details(self.session, report, selected, is_largest=is_largest)
         feet = self._detail_lines(selected, flows)
         if not self.is_tiny:
             room = self.size.height - len(self.header_lines) - self.line_count - len(feet) - 4
@@ -354,7 +328,9 @@ class Neighbours(PaneledView, CursorCanvas):
                 self.header_lines.append([(" ", "text"), *columns.headings(self._columns)])
         room = self.size.height - len(self.header_lines) - min(self.line_count, MIN_ROWS)
         self.footer_lines = [(line, "calm") for line in feet[: max(0, room)]]
-        self.footer_lines += self.make_panels(max(0, self.spare_lines - len(self.footer_lines)))
+        kinds = PANEL_KINDS if self.session.log.recording else ("who", "over-time")
+        room = max(0, self.spare_lines - len(self.footer_lines))
+        self.footer_lines += self.make_panels(room, kinds=kinds)
 
     def _ribbons(self, flows: list[Flow], room: int) -> list[list[Run]]:
         """Returns the lines of the ribbons and a blank line; [] if they do not fit."""
@@ -373,7 +349,9 @@ class Neighbours(PaneledView, CursorCanvas):
             text += f"; a row is {row_s:g} s"
         if self._folded and any(len({*flow.pairs}) > 1 for flow in flows):
             text += "; equal names are one"
-        return [(" ", "text"), *panel_title("who takes from whom", text, max(1, self.width - 2))]
+        causes = dict.fromkeys(flow.cause for flow in flows) if self._drawn_ribbons[2] else ()
+        size = max(1, self.width - 2)
+        return [(" ", "text"), *panel_title("who takes from whom", text, size, legend(causes))]
 
     def _detail_lines(self, selected: Flow | None, flows: list[Flow]) -> list[list[Run]]:
         """Returns the lines about the selected flow, about causes that were ruled out, and about
@@ -392,8 +370,8 @@ class Neighbours(PaneledView, CursorCanvas):
             if ruled_out := ruled_out_losses(report):
                 lines += labelled_lines("ruled out", " · ".join(ruled_out), size, "dim")
             unmeasured = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
-            unmeasured += [f"{loss}: {reason}{f' ({remedy})' * bool(remedy)}"
-                           for loss, reason, remedy in report.unmeasured_losses]  # fmt: skip
+            unmeasured += [loss for loss, _, _ in report.unmeasured_losses]
+            unmeasured += [f"{self.settings.captions['report']}: reasons"]
             lines += labelled_lines("not seen", safe_cells(" · ".join(unmeasured)), size, "dim")
         return lines
 

@@ -173,7 +173,7 @@ def number_column(number: Number, clock: ClockUnit) -> Column:
 
 
 class Table(PaneledView, CursorCanvas):
-    HAS_LANES: ClassVar[bool] = True
+    HAS_LOSS_CHART: ClassVar[bool] = True
     HAS_OWN_ITEMS: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import synth
 from fakes import CpuLoad, Machine
@@ -15,7 +16,9 @@ from perftop.draw.strips import cut_runs, text
 from perftop.model.kinds import Episode
 from perftop.output.report import Report
 from perftop.output.why_text import why_json
-from perftop.tui.shared.verdict import verdict_at
+from perftop.tui.shared import loss_chart
+from perftop.tui.shared.loss_chart import lines_of_eighths
+from perftop.tui.shared.verdict import losses_between, verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details
 from perftop.tui.views.neighbours import Neighbours, draw_ribbons
 
@@ -175,6 +178,32 @@ async def test_flows_have_the_times_of_why() -> None:
         assert find_flows(view.session, rest, view.session.selected, folded=True) == []
 
 
+async def test_losses_over_time_are_those_of_the_session() -> None:
+    async with running_app(machine_of_two_cores(), (160, 60)) as run:
+        await queue(run)
+        session = neighbours_of(run).session
+        ends_ns = np.array([session.hello.raw_ns, session.now_ns])
+        first, *_, (_, wanted_s, by_cause) = session.caches["verdict"][None].loss_sums
+        assert {cause: s.item() for cause, s in losses_between(session, ends_ns)[2].items()} == {
+            cause: pytest.approx(s - first[2].get(cause, 0.0)) for cause, s in by_cause.items()
+        }
+        losses = session.totals().losses
+        assert (wanted_s, sum(by_cause.values())) == pytest.approx(
+            (losses.whole_s, losses.lost_ratio * losses.whole_s), rel=0.1
+        )
+        await wait_for_text(run, "over time  CPU s lost per second")
+        (title,) = (line for line in lines(run) if "over time" in line)
+        assert title.endswith(" ▀▀ waits")
+
+
+def test_losses_are_stacked_by_their_rates() -> None:
+    rates = {"scheduler": np.array([1.0, np.nan, 2.0]), "sibling": np.array([0.5, 0.0, 0.0])}
+    drawn = lines_of_eighths(loss_chart._stacked_columns(rates, 2.0, 4))
+    for x, heights in enumerate([(2, 1), (0, 0), (4, 0)]):
+        styles = [style for line in drawn for _, style in cut_runs(line, x, x + 1)]
+        assert (styles.count("loss-11"), styles.count("lp1-4")) == heights
+
+
 def test_other_takers_without_a_name_have_no_number() -> None:
     rest = Flow("others", "others", "", 0.2, {(0, 2, 0): 0.1, (0, 5, 0): 0.1})
     assert rest.names == ("others", "2 others")
@@ -196,8 +225,8 @@ async def test_the_height_of_a_ribbon_follows_its_time() -> None:
         assert styles.count("loss-11") == 8
         assert styles.count("lp1-4") == 4
     assert sum(text(line).rstrip().endswith(" x ×2") for line in drawn) == 1
-    for y, time in ((4, " 4.0 s "), (10, " 2.0 s ")):
-        assert text(drawn[y]).index(time, 40) == 76
+    for y, time in ((4, " 4.0 s, 22 % of its time "), (10, " 2.0 s, 11 % of its time ")):
+        assert text(drawn[y]).index(time, 40) == 67
     smaller, row_s = draw_ribbons(shown, 160, 6)
     assert (len(smaller) <= 6, row_s) == (True, 2.0)
     assert draw_ribbons(shown, 160, 1)[0] == []
@@ -247,7 +276,7 @@ async def test_the_remedy_of_a_cause_is_not_used_for_flows_of_other_tasks() -> N
         report = report_of(view)
         for taker, is_named in ((4001, True), (4008, False)):
             flow = Flow("stream", "stream", "scheduler", 4.0, {(taker, 4009, 0): 4.0})
-            texts = flow_details(view.session, report, flow, is_largest=True, cause_duration="")
+            texts = flow_details(view.session, report, flow, is_largest=True)
             assert any("--pid 0 4001" in text for _, text in texts) == is_named
 
 
@@ -267,9 +296,7 @@ async def test_a_running_flow_has_its_start_and_its_number_of_episodes(
         ]
         monkeypatch.setattr(view.session, "episodes", lambda *_: episodes)
         flow = Flow("stream", "stream", "cache", 4.0, {(4001, 4009, 0): 4.0})
-        texts = dict(
-            flow_details(view.session, report_of(view), flow, is_largest=True, cause_duration="")
-        )
+        texts = dict(flow_details(view.session, report_of(view), flow, is_largest=True))
         start, _, rest = texts["since"].partition(", ")
         assert start == f"22:13:2{starts_s[-1]}"
         assert rest.partition(" s")[2] == count
