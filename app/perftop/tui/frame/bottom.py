@@ -72,6 +72,19 @@ class KeyPiece(NamedTuple):
     key: str = ""
 
 
+class ShownKeys(NamedTuple):
+    """What the line of keys depends on, besides its width."""
+
+    view: str
+    hints: tuple[str, ...]
+    """Ids of the view's own keys."""
+    labels: dict[str, str]
+    """Labels that replace the usual ones, by id."""
+    min_hints: int
+    """Number of the `hints` that must be shown."""
+    replay: bool
+
+
 class KeyLine(PageWidget):
     """The line of keys. A click on a key runs its action. Keys that do not fit are only in the
     help."""
@@ -84,23 +97,13 @@ class KeyLine(PageWidget):
         super().__init__(id=id)
         self._captions = captions
         self._pieces: list[KeyPiece] = []
-        self._shown_arguments: tuple[str, tuple[str, ...], dict[str, str], int, bool] | None = None
-
-    def show(
-        self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, min_hints: int,
-        replay: bool,
-    ) -> None:  # fmt: skip
-        """Shows the keys of a view. `hints`: ids of the view's own keys, of which at least
-        `min_hints` must be shown. `labels`: labels that replace the usual ones, by id."""
-        inputs = view, hints, dict(labels), min_hints, replay
-        if inputs != self._shown_arguments:
-            self._shown_arguments = inputs
-            self.update()
+        self.shown: ShownKeys | None = None
+        """The monitor sets it, and calls `update`, if it has changed."""
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one line
-        if self._shown_arguments is None:
+        if self.shown is None:
             return []
-        view, hints, labels, min_hints, replay = self._shown_arguments
+        view, hints, labels, min_hints, replay = self.shown
         self._pieces = key_pieces(
             view, hints, self._captions, _LABELS | labels, width, min_hints=min_hints, replay=replay
         )
@@ -202,10 +205,9 @@ class MissingMetricsLine(PageWidget):
         self.lay_out()
 
     def show(self, session: Session | None) -> None:
-        """Shows the missing metrics of this session. Called at each refresh."""
-        if session is not self._session:
-            self._session = session
-            self.lay_out()
+        """Shows the missing metrics of another session."""
+        self._session = session
+        self.lay_out()
 
     def lay_out(self) -> None:
         size, session = self.screen.size, self._session

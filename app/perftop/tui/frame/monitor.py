@@ -19,7 +19,7 @@ from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import OutputLines
 from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
-from perftop.tui.frame.bottom import KeyLine, MissingMetricsLine
+from perftop.tui.frame.bottom import KeyLine, MissingMetricsLine, ShownKeys
 from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.frame.top import (
     MIN_HEIGHT_FOR_KEYS,
@@ -122,8 +122,10 @@ class Monitor(DirectScreen):
     def show_state(self, state: ScreenState) -> None:
         """Stores this state, and immediately draws the lines that have changed."""
         previous_state, self.last_state = self.last_state, state
+        if state.session is not previous_state.session:
+            self._missing_line.show(state.session)
         if previous_state.interval is None and state.interval is not None:
-            self._show_machine()  # the lines above the view now have other heights
+            self._top.show(state)  # the lines above the view now have other heights
             self._clear_arrangement_cache()
             self._refresh_layout()  # Textual alone would wait 25 ms for further changes
             session = state.session
@@ -131,7 +133,7 @@ class Monitor(DirectScreen):
                 self.call_later(self.action_view, "heat")
         self._place_cursor(previous_state.interval)
         with self.collect_lines():
-            self._show_machine()
+            self._top.show(state)
             is_stale = state.status.failure_text is not None
             if is_stale != self.settings.is_stale:
                 self.settings.is_stale = is_stale
@@ -203,10 +205,6 @@ class Monitor(DirectScreen):
         self._show_view(settings_changed=True)
         self._show_keys()
 
-    def _show_machine(self) -> None:
-        self._top.show(self.last_state)
-        self._missing_line.show(self.last_state.session)
-
     def _show_view(self, *, settings_changed: bool = False) -> None:
         session, interval = self.last_state.session, self.last_state.interval
         if session is not None and interval is not None:
@@ -229,8 +227,11 @@ class Monitor(DirectScreen):
             min_hints.insert(0, "clear")
         if view in keys.SORTABLE_VIEWS and (settings.order != ORDERS[0] or settings.reverse):
             min_hints.append("order")
-        hints, is_recording = (*min_hints, *self.view.hints), replay is not None
-        self._keys.show(view, hints, labels, min_hints=len(min_hints), replay=is_recording)
+        hints = *min_hints, *self.view.hints
+        shown = ShownKeys(view, hints, labels, len(min_hints), replay is not None)
+        if shown != self._keys.shown:
+            self._keys.shown = shown
+            self._keys.update()
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
         """Runs the action of the clicked key. First closes an open prompt, as Esc does."""
@@ -246,7 +247,7 @@ class Monitor(DirectScreen):
         remaining_notes = [note for note in notes if key and TOUR_NOTES[note][0] != key]
         if remaining_notes != notes:
             self.settings.tour_notes = remaining_notes
-            self._show_machine()
+            self._top.show(self.last_state)
             self._missing_line.redraw()
             self._show_view()
 
