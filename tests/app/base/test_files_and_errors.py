@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -55,6 +56,19 @@ def test_a_pipe_cannot_be_removed() -> None:
     assert os.read(ours, 2) == b"x"
     os.close(ours)
     os.close(theirs)
+
+
+@pytest.mark.parametrize(("path", "follow"), [
+    ("a/b/c", False), ("a/link/c", False), ("a/link", True), ("a/loop", True), ("a/none/c", False),
+])  # fmt: skip
+def test_no_descriptor_remains_open(path: str, follow: bool, tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/link").symlink_to("b")
+    (tmp_path / "a/loop").symlink_to("loop")
+    before = [*Path("/proc/self/fd").iterdir()]
+    with contextlib.suppress(OSError), files.open_parent(tmp_path / path, follow=follow):
+        assert len([*Path("/proc/self/fd").iterdir()]) == len(before) + 1
+    assert [*Path("/proc/self/fd").iterdir()] == before
 
 
 # --- errors

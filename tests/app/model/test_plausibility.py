@@ -16,6 +16,7 @@ from perftop.detect.engine import DetectorInput
 from perftop.model.delta import Doubt
 from perftop.model.evaluation import Values
 from perftop.model.numbers import INDEX, METRICS
+from perftop.model.plausibility import _event_bounds
 from perftop.model.sample_reader import Sample, SampleReader
 from perftop.output import stat_lines
 from perftop.session.session import Session
@@ -198,6 +199,20 @@ def test_a_reference_faster_than_the_tsc_is_suspect() -> None:
                   "instructions": [i * TICKS, 0], "one_thread": [0, 0]}  # fmt: skip
         result.apply(synth.frame(greeting, i, values, stamps=[i * RAW_NS] * 2))
     assert result.take_interval().suspect_counters[0] == {("ref", Doubt.FAST)}
+
+
+@pytest.mark.parametrize(("key", "low", "high"), [
+    ("distributed", [0.25, 0.1], [0.5, 0.2]), ("one_thread", [0.3, 0.0], [0.5, 0.2]),
+    ("any_thread", [0.5], [0.7]),
+])  # fmt: skip
+def test_the_share_of_an_event_is_bounded_by_the_unhalted_shares(
+    key: str, low: list[float], high: list[float]
+) -> None:
+    """Two siblings run for 50 and 20 % of the time, together or not."""
+    bounds = _event_bounds(key, np.array([[[0.5], [0.2]]]))
+    assert [bound[0, :, 0].tolist() for bound in bounds] == [
+        pytest.approx(low), pytest.approx(high),
+    ]  # fmt: skip
 
 
 def test_the_factor_of_an_event_of_four_threads_is_learned() -> None:

@@ -79,6 +79,18 @@ def test_the_share_of_waiting_is_of_the_time_whose_waits_are_known() -> None:
     assert later.tasks[1, "a", 0].wanted_s == 2.0
 
 
+def test_the_times_since_an_earlier_record_are_differences() -> None:
+    earlier = TaskTimes("job").with_record(1, 0.5, 0.25, 3).with_record(1, 0.5, None)
+    earlier = earlier.with_state("S", 0.5, 0.25, 7)
+    later = earlier.with_record(1, 0.125, None).with_record(2, 1.0, 0.5, 1)
+    later = later.with_state("D", 2.0, 1.5, 4).with_state("S", 1.0, 0.5)
+    since = later.minus(earlier)
+    assert since == TaskTimes(
+        "job", 1.125, 0.5, {2: 1.5}, 3.0, 2.0, {"S": 1.0, "D": 2.0}, 1, 0.25, 0.125, 2.0, 4
+    )
+    assert later.with_record(1, 0.0, 0.125, 7).minus(later).longest_s == 0, "a shorter wait"
+
+
 def times_in_states(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
     """A thread that is read every 100 ms, each time in one of these states. `ran` and `waited` are
     shares of the time that ends in state R."""

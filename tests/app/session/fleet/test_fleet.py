@@ -16,6 +16,7 @@ from perftop.session.fleet import (
     INSTANCE,
     Fleet,
     TableSelection,
+    _host_name,
     fill_episodes,
     history_step_s,
     natural_sort_key,
@@ -225,15 +226,20 @@ def test_more_machines_have_fewer_points_of_their_past(
 START = 1_700_000_000.0
 
 
-def row_after_samples(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
+def row_after_samples(
+    machine: Machine, samples: int = 3, late_s: float = 0.0,
+    later_loads: dict[int, CpuLoad] | None = None,
+) -> Row:  # fmt: skip
     """Returns a machine's row after this number of samples; frame n arrives `late_s` after n
-    samples."""
+    samples. `later_loads`: those of the second half."""
     row = Row("n1")
     arrivals = iter([START] + [START + seq * synth.SAMPLE_NS / 1e9 + late_s
                                for seq in range(samples + 1)])  # fmt: skip
     live = LiveMachine(row, 0.1, lambda: next(arrivals))
     live.process([machine.hello])
     for seq in range(samples + 1):
+        if seq == samples // 2 and later_loads is not None:
+            machine.loads = later_loads
         live.process([machine.frame(seq)])
     return row
 
@@ -284,6 +290,18 @@ def test_episodes_have_arrival_times() -> None:
     assert event.share == 2 / 8
     assert event.depth == pytest.approx(0.8e9, rel=0.01)
     assert row.cause == event.group
+    fast = {cpu: CpuLoad(1.0, hz=3.2e9) for cpu in range(8)}
+    row = row_after_samples(Machine(loads=loads), 80, late_s=2.0, later_loads=fast)
+    (ended,) = [event for event in row.ended if event.kind == "turbo-drop"]
+    assert ended.start == event.start
+    assert ended.end == pytest.approx(START + 2 + 4, abs=0.11)
+
+
+@pytest.mark.parametrize(("instance", "host"), [
+    ("n1:9101", "n1"), ("[::1]:9101", "::1"), ("n1", "n1"), ("9101", "9101"), ("n1:up", "n1:up"),
+])  # fmt: skip
+def test_the_host_of_an_instance_has_no_port(instance: str, host: str) -> None:
+    assert _host_name(instance) == host
 
 
 def test_a_silent_machine_keeps_its_history_but_no_current_values() -> None:
