@@ -122,6 +122,19 @@ atexit.register(os.kill, os.getpid(), SIGNAL)
 sys.argv[1:] = ["--version"]
 sys.exit(main())
 """
+SIGNAL_AFTER_WORK = """
+import os, sys
+from perftop import __main__ as program
+handle, calls = program._handle_end_signals, []
+def signal_and_handle(handler):
+    calls.append(handler)
+    if len(calls) == 2:
+        os.kill(os.getpid(), SIGNAL)
+    handle(handler)
+program._handle_end_signals = signal_and_handle
+sys.argv[1:] = ["--version"]
+sys.exit(program.main())
+"""
 
 
 @pytest.mark.parametrize("number", END_SIGNALS)
@@ -161,8 +174,11 @@ def test_a_line_end_in_a_name_does_not_divide_the_message(arguments: list[str]) 
 @pytest.mark.parametrize(
     "number", cases_by_day([*END_SIGNALS, signal.SIGUSR1], [signal.SIGTERM, signal.SIGUSR1])
 )
-def test_a_signal_while_the_interpreter_ends_changes_nothing(number: signal.Signals) -> None:
-    done = command.python(SIGNAL_AT_EXIT.replace("SIGNAL", str(int(number))), check=False)
+@pytest.mark.parametrize("code", [SIGNAL_AT_EXIT, SIGNAL_AFTER_WORK])
+def test_a_signal_while_the_interpreter_ends_changes_nothing(
+    code: str, number: signal.Signals
+) -> None:
+    done = command.python(code.replace("SIGNAL", str(int(number))), check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("perftop ")
 
