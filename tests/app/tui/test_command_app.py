@@ -83,7 +83,7 @@ async def around(
     script: str, size: tuple[int, int] = BIG_SCREEN, *, interrupted: bool = False
 ) -> AsyncIterator[CommandRun]:
     """`interrupted`: the command is ended by Ctrl-C."""
-    with JobTerminal(["sh", "-c", script], size[0], size[1]) as tty:
+    with JobTerminal(["/bin/sh", "-c", script], size[0], size[1]) as tty:
         async with running(tty, size) as run:
             yield run
             if interrupted:
@@ -158,7 +158,7 @@ async def test_a_running_and_an_ended_command_have_their_status(tmp_path: Path) 
     go = tmp_path / "go"
     async with around(f"echo hello; until [ -e {go} ]; do sleep 0.05; done; exit 7") as run:
         await run.wait_for_output("hello")
-        await until_true(lambda: re.search(r"sh \d+ s", run.head()), "the command is running")
+        await until_true(lambda: re.search(r" sh \d+ s", run.head()), "the command is running")
         go.touch()
         await run.finish_command()
         await run.wait_for_header("sh ended: 7")
