@@ -211,11 +211,15 @@ def test_a_closed_pipe_is_a_normal_end() -> None:
     wait_gone(probe)
 
 
-def test_a_closed_descriptor_of_the_output_is_a_normal_end() -> None:
+@pytest.mark.parametrize("options", [
+    ("stat", "--json", "-i", "50ms", "-n", "2"), ("why", "--duration", "100ms"),
+])  # fmt: skip
+def test_a_closed_descriptor_of_the_output_is_a_normal_end(options: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    options = "stat", "--json", "--source", "sim", "-i", "50ms", "-n", "2"
-    done = command.run_in_process(*options, "-o", f"/dev/fd/{writer}")
+    verb, *more = options
+    output = "-o", f"/dev/fd/{writer}", "--source", "sim"
+    done = command.run_in_process(verb, *output, *more)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
 

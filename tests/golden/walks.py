@@ -54,6 +54,7 @@ jobs            a
 groups          a
 usual           r o u a
 sort-menu       s
+sort-page       pagedown pagedown pageup
 sort-chosen     down down
 sorted          enter
 filter          slash 'busy>50'

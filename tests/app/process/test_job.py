@@ -397,6 +397,9 @@ async def test_keys_are_read_without_enter_in_the_foreground_only(
                 await until_true(lambda: keys == ["m"], "the key")
             assert is_canonical() is not foreground
         assert is_canonical(), "the settings of the terminal are restored"
+        os.write(ours, b"late\n")
+        await asyncio.sleep(0.01)
+        assert keys == ["m"] * foreground, "later keys are for others"
     os.close(ours)
 
 

@@ -12,6 +12,7 @@ import answers
 import command
 import json_page
 import pytest
+from roots import DATA
 from waiting import MAX_WAIT_S
 
 from perftop.verbs import doctor, instruments
@@ -109,6 +110,10 @@ def test_the_doctor_reports_on_this_machine() -> None:
     result = command.run_in_process("doctor")
     assert (result.returncode, result.stderr) == (0, "")
     assert "perf counters" in result.stdout
+    assert "--sysroot" not in result.stdout
+    guest = str(DATA / "guest-epyc-2cpu")
+    result = command.run_in_process("doctor", "--sysroot", guest)
+    assert f"--sysroot {guest}" in result.stdout.splitlines()[-1]
     answer = json.loads(command.run_in_process("doctor", "--json").stdout)
     assert {check["what"] for check in answer["checks"]} >= {"perf counters", "MSRs", "clock"}
     assert answer["source"] in {"os", "perf"}

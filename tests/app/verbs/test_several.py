@@ -181,19 +181,20 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_line_appears_after_a_while_and_is_erased() -> None:
-    now_s, out = [0.0], io.StringIO()
+    now_s, terminal = [0.0], io.BytesIO()
+    out = io.TextIOWrapper(terminal)  # which keeps a line without an end until it is flushed
     hello, result = messages("sim:idle,cpus=2", SAMPLES)
     source = SimpleNamespace(hello=hello, messages=lambda: result, size=400, offset=100)
     line = ProgressLine(out, "reading a", cast("Source", source), lambda: now_s[0])
     counted = line.messages()
     list(islice(counted, 30))
     line.erase()
-    assert not out.getvalue(), "it was not shown"
+    assert not terminal.getvalue(), "it was not shown"
     now_s[0] = 4 * QUIET_START_S
     list(counted)
-    assert out.getvalue() == "\r\x1b[Kreading a: 30 samples, 0:02, 12 s left"
+    assert terminal.getvalue() == b"\r\x1b[Kreading a: 30 samples, 0:02, 12 s left"
     line.erase()
-    assert out.getvalue().endswith(" left\r\x1b[K")
+    assert terminal.getvalue().endswith(b" left\r\x1b[K")
 
 
 @pytest.mark.parametrize(("terminal", "quiet"), [(True, False), (False, False), (True, True)])
