@@ -1,6 +1,8 @@
 /* A lane treats an unusually wide read as interrupted; the widths here are simulated. */
 #include "lane.c"
 
+#include <fcntl.h>
+
 #include "check.h"
 
 enum { USUAL = 100000, ENOUGH = 200 };
@@ -78,6 +80,24 @@ static void a_read_on_another_cpu_does_not_change_the_usual_width(void)
     CHECK(!wide && row.median == usual);
 }
 
+/* The status bits of the second row would be polled twice. */
+static void a_row_is_read_without_the_next(void)
+{
+    const struct pp_schedule schedule = {0};
+    struct pp_lane lane = {.schedule = &schedule};
+    pp_flags flags[2] = {{.mask = 1}, {.mask = 1}};
+    struct pp_lane_row rows[2] = {{.plan = {.valid_words = 1, .n_slots = 1}, .columns = 2},
+                                  {.plan = {.valid_words = 1, .n_slots = 1}, .columns = 2}};
+    uint64_t entry[PP_AT_VALID + 3];
+    int zero = open("/dev/zero", O_RDONLY);
+    pp_slot slots[2] = {{.kind = PP_FLAGS, .fd = zero, .count = 2, .flags = &flags[0]},
+                        {.kind = PP_FLAGS, .fd = zero, .count = 2, .flags = &flags[1]}};
+
+    read_once(&lane, rows, 1, PP_CLOCK_RAW, slots, entry);
+    CHECK(flags[0].polls == 1 && flags[1].polls == 0);
+    close(zero);
+}
+
 static void the_cpu_is_not_read_without_proof(void)
 {
     for (int clock = PP_CLOCK_RDTSCP; clock <= PP_CLOCK_RAW; clock++)
@@ -87,6 +107,7 @@ static void the_cpu_is_not_read_without_proof(void)
 int main(void)
 {
     the_cpu_is_not_read_without_proof();
+    a_row_is_read_without_the_next();
     the_first_read_is_not_wide();
     wide_is_more_than_four_times_the_usual();
     nothing_below_the_floor_is_wide();
