@@ -359,9 +359,8 @@ class RegisterSurvey:
                 self.tsc_hz = _tsc_hz(device, candidates)
         bases = model.base_rate_candidates(first.uarch, first.leaves, platform)
         self.base_hz = bases[0] if bases else None
-        hz = self.tsc_hz.hz if self.tsc_hz else None
         for kind in self.kinds:
-            self.multipliers += model.multiplier_candidates(kind.uarch, kind.leaves, platform, hz)
+            self.multipliers += model.multiplier_candidates(kind.uarch, kind.leaves, platform)
             with self._open_first_cpu(kind) as device:
                 read_register = partial(register_content, device)
                 table = turbo_table(kind.uarch, read_register, self.cpus(kind))

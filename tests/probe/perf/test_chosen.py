@@ -38,6 +38,7 @@ def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
     write_machine_files(tmp_path)
     kernel = fakeperf.Kernel()
     (part,) = open_chosen_events(tmp_path, kernel, "cs,page-faults:u", own=False)
+    assert [counter.scale for counter in part.counters[2:]] == [1.0, 1.0]
     assert keys_on(part) == [*TIMES, "e.cs", "e.page-faults:u"]
     assert all(counter.cpus is None for counter in part.counters)
     request = {(e.type, e.config, e.user_only) for e, *_ in kernel.opened.values()}

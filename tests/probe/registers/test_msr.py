@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +24,7 @@ from perfprobe.programming import journal
 from perfprobe.programming.counter_plan import Change, restore
 from perfprobe.registers import limits, msr
 from perfprobe.registers.msr import MsrError, Registers
+from perfprobe.wire import Rate
 
 # --- the driver -----------------------------------------------------------------------------------
 
@@ -147,6 +150,21 @@ def test_reading_opens_the_device_read_only(fake: FakeKernel) -> None:
     for part in parts:
         part.close()
     assert fake.writes() == []
+
+
+@pytest.mark.parametrize(("offset", "error", "is_used"), [
+    (0.0, 1e-9, True), (0.1, 1e-9, False), (0.0, 0.5, False), (0.0, None, False),
+])  # fmt: skip
+def test_the_tsc_has_the_rate_of_a_better_candidate_that_agrees(
+    offset: float, error: float | None, is_used: bool
+) -> None:
+    """A register that counts 2 GHz."""
+    device = Mock(read=lambda _: 2 * time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
+    candidate = Rate(2e9 * (1 + offset), "CPUID", error)
+    rate = limits._tsc_hz(device, [candidate])
+    assert (rate is candidate) == is_used
+    assert rate.hz == pytest.approx(2e9, rel=1e-3)
+    assert is_used or re.search(r"^MSR 10H against CLOCK_MONOTONIC_RAW for 0\.\d\d s$", rate.origin)
 
 
 def test_unreadable_registers_are_reported_and_not_raised(tmp_path: Path) -> None:
