@@ -39,7 +39,7 @@ REMEDIES = {
 
 def error_sentence(error: OSError) -> str:
     """Returns a message about a failed system call: the file, the reason and the remedy."""
-    reason = error.strerror or (os.strerror(error.errno) if error.errno else "it failed")
+    reason = error.strerror or "it failed"
     prefix = f"{error.filename}: " if isinstance(error.filename, str) else ""
     remedy = REMEDIES.get(error.errno or 0)
     return f"{prefix}{reason}" + (f"; {remedy}" if remedy else "")

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -174,6 +175,21 @@ def test_the_probe_ends_when_its_parent_closes_the_socket() -> None:
     reader.join(timeout=MAX_WAIT_S)
     assert reader.ended == "stdin closed"
     ours.close()
+
+
+def test_a_command_ends_by_a_signal_or_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    (stop, signals), (stdin, parent) = os.pipe(), os.pipe()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: stdin))
+    assert not serve.asked_to_end(stop)
+    os.write(parent, b"batch 1\n")
+    assert not serve.asked_to_end(stop)
+    os.write(signals, b"x")
+    assert serve.asked_to_end(stop)
+    os.read(stop, 1)
+    os.close(parent)
+    assert serve.asked_to_end(stop)
+    for fd in (stop, signals, stdin):
+        os.close(fd)
 
 
 def test_only_orders_on_stdin_are_handled() -> None:

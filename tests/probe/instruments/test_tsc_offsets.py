@@ -6,6 +6,7 @@ import errno
 import os
 from math import floor
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -99,6 +100,17 @@ def test_all_of_few_cpus_or_a_spread_of_many_are_measured() -> None:
     assert len(many) == timers.MAX_CPUS
     assert (many[0], many[-1]) == (0, 2046)
     assert sorted(set(many)) == many
+
+
+@pytest.mark.parametrize(("others", "limit_s"), [(1, 0.25), (4, 0.25), (10, 0.1), (50, 0.02)])
+def test_all_offsets_together_take_a_second(
+    others: int, limit_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timers, "_offset_against", lambda _, cpu, limit_s, *__: (cpu, limit_s))
+    first = min(os.sched_getaffinity(0))
+    cpus = [*range(1000, 1000 + others)]
+    limits: list[Any] = [*timers.measure_offsets([first, *cpus], 1.0, 2e9)]
+    assert limits == [(cpu, limit_s) for cpu in cpus]
 
 
 def test_offsets_of_this_machine() -> None:

@@ -9,7 +9,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -75,6 +75,17 @@ def test_rows_of_two_cpus_are_in_one_frame(fd: int) -> None:
             assert valid == 0b11
             assert values == [11, 2**64 - 22]
             assert sampler.stats(cpu).pin_errno == 0
+
+
+@pytest.mark.parametrize(("stamp", "clock"), [
+    ("tsc", lib.pp_stamp), ("raw", lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)),
+])  # fmt: skip
+def test_a_stamp_of_now_is_of_the_frames_clock(
+    stamp: Literal["tsc", "raw"], clock: Callable[[], int]
+) -> None:
+    with Sampler(PERIOD_NS, ROW, stamp=stamp) as sampler:
+        before, now, after = clock(), sampler.now(), clock()
+    assert before <= now <= after
 
 
 def test_no_frame_before_the_deadline(fd: int) -> None:

@@ -52,6 +52,7 @@ def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
     ("zen-4", "L1-icache-load-misses", {"cpu": (3, 0x10001, 0)}),
     ("zen-4", "LLC-loads", {"cpu": (3, 2, 0)}),
     ("zen-4", "dTLB-store-misses", {"cpu": (3, 0x10103, 0)}),
+    ("zen-4", "dTLB-stores", {"cpu": (3, 0x103, 0)}),
     ("zen-4", "iTLB-loads", {"cpu": (3, 4, 0)}),
     ("zen-4", "branch-load-misses", {"cpu": (3, 0x10005, 0)}),
     ("zen-4", "node-prefetches", {"cpu": (3, 0x206, 0)}),

@@ -143,6 +143,8 @@ def test_four_events_of_the_power_control_unit_are_counted(tmp_path: Path) -> No
     (0x56, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
     (0x8F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
     (0xCF, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
+    (0x6A, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
+    (0x6C, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
     *((model, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"])
       for model in (0x4F, 0xAD, 0xAE, 0xAF, 0xDD)),
 ])  # fmt: skip

@@ -4,15 +4,18 @@ other programs, and the values that are restored."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from perfprobe.cpu.cpuid import read_no_leaf
 from perfprobe.cpu.model_tables import MODEL_ROWS
 from perfprobe.cpu.model_terms import CounterBudget
 from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import Change, CounterPlan
+from perfprobe.programming.source import _replacement_readings
 from perfprobe.registers.msr import Registers
+from perfprobe.registers.parts import CpuKind
 
 
 def plan_of(
@@ -225,3 +228,16 @@ def test_counters_of_another_program_stay_enabled(
 ) -> None:
     now = {register: change.written for register, change in OURS.items()} | theirs
     assert counter_plan.values_to_restore(OURS, now) == dict.fromkeys(OURS, 0) | after
+
+
+@pytest.mark.parametrize(("name", "change", "counted", "keys"), [
+    ("Skylake-SP", {}, {"ref"}, ["cycles"]), ("Skylake-SP", {}, set(), ["ref", "cycles"]),
+    ("Skylake-SP", {"clocks": None}, set(), []), ("Skylake", {}, set(), []),
+])  # fmt: skip
+def test_mperf_and_aperf_replace_what_is_not_counted(
+    name: str, change: dict[str, Any], counted: set[str], keys: list[str]
+) -> None:
+    """The MPERF of a Skylake has another rate."""
+    uarch = next(row.uarch for row in MODEL_ROWS if row.uarch.name == name)
+    kind = CpuKind([0], [0], replace(uarch, **change), read_no_leaf)
+    assert [r.counter.key for r in _replacement_readings(kind, counted)] == keys

@@ -36,6 +36,7 @@ def test_registers_are_read_and_written(fake: FakeKernel) -> None:
         with pytest.raises(MsrError, match="MSR 999H cannot be read") as caught:
             device.read(0x999)
         assert caught.value.code == errno.EIO
+        assert str(caught.value) == caught.value.cause
         with pytest.raises(MsrError, match="opened for reading"):
             device.write(0x186, 1)
     with Registers(fake.root, 1, writable=True) as device:
