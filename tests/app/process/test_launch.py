@@ -25,9 +25,9 @@ from waiting import MAX_WAIT_S, wait_for
 
 import perfprobe
 import perftop
-from perftop.base.errors import Failed
+from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process import launch
-from perftop.process.launch import ssh_command, ssh_host
+from perftop.process.launch import CONNECT_S, ssh_command, ssh_host
 
 
 @pytest.fixture
@@ -112,6 +112,64 @@ def test_machine_verbs_ask_the_remote_machine(hosts: fake_ssh.Hosts, verb: str) 
     result = run_in_process(verb, "--host", "n7", "--json")
     assert result.returncode == 0, result.stderr
     assert len(hosts.pids("n7")) == 1
+
+
+@pytest.mark.parametrize(("error", "why"), [
+    (FileNotFoundError(), "no such socket; start a server: perftop serve --socket PATH"),
+    (ConnectionRefusedError(), "its server has ended; start it again: perftop serve --socket PATH"),
+    (PermissionError(), "permission denied; its server can admit a group: serve --group NAME"),
+    (OSError(91, "Protocol wrong type"), "Protocol wrong type"), (OSError("too long"), "too long"),
+])  # fmt: skip
+def test_a_refused_connection_has_a_reason(
+    error: OSError, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[object] = []
+
+    class Refused(socket.socket):
+        def connect(self, address: object) -> None:
+            attempts.extend([address, self])
+            raise error
+
+    monkeypatch.setattr(socket, "socket", Refused)
+    with pytest.raises(Failed) as failed:
+        launch.SocketProbe("unix:/run/p")
+    assert (str(failed.value), failed.value.status) == (f"unix:/run/p: {why}", UNAVAILABLE)
+    path, own_socket = attempts
+    assert isinstance(own_socket, Refused)
+    assert (path, own_socket.fileno(), own_socket.gettimeout()) == ("/run/p", -1, CONNECT_S)
+
+
+def test_a_server_that_ends_within_a_message_is_a_broken_link(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        probe = launch.SocketProbe(f"unix:{path}")
+    for cut_bytes, end in ((0, "this user"), (7, "this user, 7 bytes into a message")):
+        failed = probe.end_failure(cut_bytes)
+        assert isinstance(failed, launch.BrokenLink)
+        assert str(failed).startswith(f"unix:{path}: the server has ended")
+        assert str(failed).endswith(end)
+        assert failed.status == UNAVAILABLE
+    probe.end()
+    assert probe.stdout.fileno() == -1
+
+
+@pytest.mark.parametrize(("sudo", "why"), [
+    ("", "sudo was not found; run perftop as root instead"),
+    ("exit 1", "sudo did not let the probe run as root; without --sudo you see"),
+    ('test "$*" = -v', None),
+])  # fmt: skip
+def test_sudo_is_asked_before_the_screen_starts(
+    sudo: str, why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sudo:
+        (tmp_path / "sudo").write_text(f"#!/bin/sh\n{sudo}\n")
+        (tmp_path / "sudo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Failed, match=why) if why else contextlib.nullcontext() as failed:
+        launch.ask_sudo_password()
+    assert failed is None or failed.value.status == UNAVAILABLE
 
 
 def test_remote_without_a_host_is_a_usage_error() -> None:
