@@ -34,7 +34,7 @@ from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import columns_by_key, cpu_values, has_few_ticks, suspect_rows
-from perftop.tui.shared import episode_style, loss_chart, tables, worst_cores
+from perftop.tui.shared import episode_style, loss_panels, tables
 from perftop.tui.shared.canvas import (
     EPISODES_NOTE,
     Canvas,
@@ -411,7 +411,7 @@ PanelCache = dict[PanelKind, tuple[object, list[PanelLine]]]
 """Drawn panels, with the inputs from which they were drawn."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
-    "losses": worst_cores.loss_panel, "over-time": loss_chart.loss_chart_panel,
+    "losses": loss_panels.loss_panel, "over-time": loss_panels.loss_chart_panel,
 }  # fmt: skip
 GAP = 3
 MARGIN = 1
@@ -516,7 +516,7 @@ class PaneledView(Canvas):
     ) -> list[Line]:
         """Returns `room` lines: `gap` blank lines, then those panels of `kinds` that fit. All lines
         are blank if none fits."""
-        chart_height = min(loss_chart.MAX_HEIGHT, room - gap - MIN_HEIGHT_BELOW_CHART - 1)
+        chart_height = min(loss_panels.MAX_CHART_HEIGHT, room - gap - MIN_HEIGHT_BELOW_CHART - 1)
         is_live = self.session.log.recording is None
         if not (self.HAS_LOSS_CHART and is_live and chart_height >= 2 * MIN_HEIGHT):
             chart_height = 0

@@ -12,7 +12,7 @@ from perftop.draw.columns import Run
 from perftop.draw.strips import join_cells
 from perftop.session.session import Session
 from perftop.tui.shared.cores import Cores
-from perftop.tui.shared.worst_cores import CoreLoss
+from perftop.tui.shared.loss_panels import CoreLoss
 
 # --- The position of every core. It depends on the size of the screen but not on measured values,
 # so that nothing moves when they change.

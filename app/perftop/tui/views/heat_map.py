@@ -38,6 +38,7 @@ from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.cores import Core, Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.loss_panels import CoreLoss, losing_cores, worst_core_lines
 from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.panels import (
     PANEL_KINDS,
@@ -56,7 +57,6 @@ from perftop.tui.shared.row_numbers import (
 from perftop.tui.shared.tables import title_key
 from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past, verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
-from perftop.tui.shared.worst_cores import CoreLoss, losing_cores, worst_core_lines
 from perftop.tui.views.heat_layout import (
     CellSize,
     HeatLayout,

@@ -38,7 +38,7 @@ from perftop.output.why_report import with_checks
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
-from perftop.tui.shared.loss_chart import SCALES_S, cause_colours, legend, lines_of_eighths
+from perftop.tui.shared.loss_panels import SCALES_S, cause_colours, legend, lines_of_eighths
 from perftop.tui.shared.panels import PANEL_KINDS, PaneledView
 from perftop.tui.shared.row_numbers import session_clock_unit
 from perftop.tui.shared.tables import INDENT, MIN_ALARM_WAIT, task_bar

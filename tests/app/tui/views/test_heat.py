@@ -22,8 +22,8 @@ from perftop.draw.strips import OFFLINE_LEVEL, UNKNOWN_LEVEL
 from perftop.model.kinds import Episode
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared.cores import Cores
+from perftop.tui.shared.loss_panels import CoreLoss
 from perftop.tui.shared.row_numbers import field_scale
-from perftop.tui.shared.worst_cores import CoreLoss
 from perftop.tui.views import heat_layout
 from perftop.tui.views.heat_layout import CoreGroup
 from perftop.tui.views.heat_map import HeatMap

@@ -16,8 +16,8 @@ from perftop.draw.strips import cut_runs, text
 from perftop.model.kinds import Episode
 from perftop.output.report import Report
 from perftop.output.why_text import why_json
-from perftop.tui.shared import loss_chart
-from perftop.tui.shared.loss_chart import lines_of_eighths
+from perftop.tui.shared import loss_panels
+from perftop.tui.shared.loss_panels import lines_of_eighths
 from perftop.tui.shared.verdict import losses_between, verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details
 from perftop.tui.views.neighbours import Neighbours, draw_ribbons
@@ -198,7 +198,7 @@ async def test_losses_over_time_are_those_of_the_session() -> None:
 
 def test_losses_are_stacked_by_their_rates() -> None:
     rates = {"scheduler": np.array([1.0, np.nan, 2.0]), "sibling": np.array([0.5, 0.0, 0.0])}
-    drawn = lines_of_eighths(loss_chart._stacked_columns(rates, 2.0, 4))
+    drawn = lines_of_eighths(loss_panels._stacked_columns(rates, 2.0, 4))
     for x, heights in enumerate([(2, 1), (0, 0), (4, 0)]):
         styles = [style for line in drawn for _, style in cut_runs(line, x, x + 1)]
         assert (styles.count("loss-11"), styles.count("lp1-4")) == heights

@@ -19,8 +19,9 @@ from waiting import until_true
 from perftop.draw.strips import text
 from perftop.session.history import History
 from perftop.session.values import COLUMNS_BY_KEY
-from perftop.tui.shared import lanes, time_axis
+from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Core, ViewLine
+from perftop.tui.views import timeline
 from perftop.tui.views.timeline import Timeline, timeline_layout
 
 
@@ -147,10 +148,10 @@ class PatternHistory:
 PLACES = [Core(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range(3)]
 
 
-def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.MetricLanes:
+def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> timeline.MetricLanes:
     session: Any = SimpleNamespace(past=PatternHistory())
     axis = time_axis.fit_axis(now_ns, window_s, room)
-    return lanes.MetricLanes(session, UTIL, axis, PLACES, ascii_=False)
+    return timeline.MetricLanes(session, UTIL, axis, PLACES, ascii_=False)
 
 
 @pytest.mark.parametrize(("of_core", "room", "cpus_width"), [
