@@ -28,7 +28,7 @@ from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import AppStatus, CpuCost, PlaybackControls, ScreenState
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import TOUR_NOTES
-from perftop.tui.shared.view_settings import ViewSettings
+from perftop.tui.shared.row_numbers import ViewSettings
 
 StreamOpener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))

@@ -26,7 +26,7 @@ from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
 from perftop.tui.shared.canvas import LAST_NOTE, PageWidget, has_note_rows, note_line
 from perftop.tui.shared.keys import KEYS, VIEW_ORDER, bindings
 from perftop.tui.shared.paint import is_ascii
-from perftop.tui.shared.view_settings import ViewSettings
+from perftop.tui.shared.row_numbers import ViewSettings
 
 if TYPE_CHECKING:
     from perftop.session.session import Session

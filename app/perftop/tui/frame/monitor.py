@@ -32,8 +32,13 @@ from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import TOUR_NOTES, Canvas
 from perftop.tui.shared.cores import ORDERS
 from perftop.tui.shared.paint import DirectScreen
-from perftop.tui.shared.row_numbers import metric_fields, order_name
-from perftop.tui.shared.view_settings import GROUPINGS, WINDOWS_S, ViewSettings
+from perftop.tui.shared.row_numbers import (
+    GROUPINGS,
+    WINDOWS_S,
+    ViewSettings,
+    metric_fields,
+    order_name,
+)
 
 if TYPE_CHECKING:
     from perftop.tui.frame.bottom import Prompt

@@ -41,8 +41,7 @@ from perftop.tui.shared import keys
 from perftop.tui.shared.cores import ORDERS
 from perftop.tui.shared.keys import KEYS, bindings, key_caption
 from perftop.tui.shared.paint import TerminalSized, is_ascii, run_writer
-from perftop.tui.shared.row_numbers import metric_fields
-from perftop.tui.shared.view_settings import ViewSettings
+from perftop.tui.shared.row_numbers import ViewSettings, metric_fields
 
 if TYPE_CHECKING:
     from perftop.output.report import Report

@@ -25,6 +25,7 @@ from perftop.output.evidence import evidence_pieces
 from perftop.tui.frame import machine
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget, chart_glyphs, has_note_rows, note_line
+from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.verdict import (
     MIN_WARNING_SHARE,
     Verdict,
@@ -32,7 +33,6 @@ from perftop.tui.shared.verdict import (
     verdict_at,
     verdict_line,
 )
-from perftop.tui.shared.view_settings import ViewSettings
 
 if TYPE_CHECKING:
     from perftop.draw.theme import LineState

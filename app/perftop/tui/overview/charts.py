@@ -34,10 +34,9 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.panels import PaneledView
-from perftop.tui.shared.row_numbers import RowReader, session_clock_unit
+from perftop.tui.shared.row_numbers import RowReader, ViewSettings, session_clock_unit
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.verdict import is_past
-from perftop.tui.shared.view_settings import ViewSettings
 
 CURSOR_STROKE = "│"
 _EPISODE_SIGNS = frozenset(kind.marker for kind in KINDS.values())

@@ -49,13 +49,13 @@ from perftop.tui.shared.panels import (
     worst_by_number,
 )
 from perftop.tui.shared.row_numbers import (
+    ViewSettings,
     busiest_cpu_indexes,
     core_values,
     ordered_rows,
     session_clock_unit,
 )
 from perftop.tui.shared.verdict import is_past
-from perftop.tui.shared.view_settings import ViewSettings
 
 VALUE_WIDTH = 8
 MIN_ORIGIN_WIDTH = 20

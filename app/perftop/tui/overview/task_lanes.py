@@ -27,9 +27,9 @@ from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import draw_charts
 from perftop.tui.overview.chart_numbers import QUEUE_LETTER, ChartUnit
+from perftop.tui.shared.row_numbers import Grouping
 from perftop.tui.shared.tables import cut_name, group_name
 from perftop.tui.shared.time_axis import Axis
-from perftop.tui.shared.view_settings import Grouping
 
 SUMS_WIDTH = 37
 """Width of the list of CPU seconds by task, right of a chart, in cells."""

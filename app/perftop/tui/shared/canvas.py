@@ -30,7 +30,7 @@ from perftop.session.session import Session
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.paint import RenderedStrip, RunWriter, is_ascii, repaint, run_writer
-from perftop.tui.shared.view_settings import ViewSettings
+from perftop.tui.shared.row_numbers import ViewSettings
 
 ClickTarget = Episode | int | None
 """Target of a click: an episode to open, the number of a CPU to select, or None."""

@@ -24,8 +24,8 @@ from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import PER_CPU_KINDS, RowEpisode, RowEpisodes
+from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.verdict import losses_between
-from perftop.tui.shared.view_settings import ViewSettings
 
 MAX_WORST_CORES = 10
 MAX_RECENT_NS = 60_000_000_000

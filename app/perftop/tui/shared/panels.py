@@ -44,11 +44,10 @@ from perftop.tui.shared.canvas import (
     note_line,
 )
 from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes, lowered_number
-from perftop.tui.shared.row_numbers import number_column_of, session_clock_unit
+from perftop.tui.shared.row_numbers import ViewSettings, number_column_of, session_clock_unit
 from perftop.tui.shared.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared.time_axis import REDRAW_PERIOD_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
-from perftop.tui.shared.view_settings import ViewSettings
 
 MIN_HEIGHT, MIN_HEIGHT_BELOW_CHART = 4, 13
 """Minimum height of a panel in lines: for a title and three lines, and below the CPUs over time for

@@ -28,8 +28,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU
 from perftop.tui.shared.canvas import PanelLine
+from perftop.tui.shared.row_numbers import GROUPINGS, Grouping, ViewSettings
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
-from perftop.tui.shared.view_settings import GROUPINGS, Grouping, ViewSettings
 
 MAX_CPU_COLUMNS = 4
 MIN_WIDTH_FOR_OWNERS = 88

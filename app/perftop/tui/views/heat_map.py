@@ -49,6 +49,7 @@ from perftop.tui.shared.panels import (
 )
 from perftop.tui.shared.row_numbers import (
     Scale,
+    ViewSettings,
     field_scale,
     selected_field,
     session_clock_unit,
@@ -56,7 +57,6 @@ from perftop.tui.shared.row_numbers import (
 )
 from perftop.tui.shared.tables import title_key
 from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past, verdict_at
-from perftop.tui.shared.view_settings import ViewSettings
 from perftop.tui.views.heat_layout import (
     CellSize,
     HeatLayout,

@@ -36,11 +36,11 @@ from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import (
     MAX_IDLE_UTIL,
+    ViewSettings,
     number_column_of,
     session_clock_unit,
     worst_first_keys,
 )
-from perftop.tui.shared.view_settings import ViewSettings
 
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode marker."""

@@ -41,6 +41,7 @@ from perftop.tui.shared.cores import Core, Cores, ViewLine, package_name, width_
 from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import (
     Scale,
+    ViewSettings,
     field_scale,
     ordered_rows,
     selected_field,
@@ -48,7 +49,6 @@ from perftop.tui.shared.row_numbers import (
     value_unit,
 )
 from perftop.tui.shared.time_axis import Axis
-from perftop.tui.shared.view_settings import ViewSettings
 
 HEADER_LINES = 2
 MIN_HEIGHT_FOR_TIMES = 24

@@ -22,7 +22,7 @@ from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.frame.bottom import KeyPiece, Prompt, key_pieces, missing_metric_runs
 from perftop.tui.frame.monitor import make_view
 from perftop.tui.shared import keys
-from perftop.tui.shared.view_settings import ViewSettings
+from perftop.tui.shared.row_numbers import ViewSettings
 
 # --- the input line
 

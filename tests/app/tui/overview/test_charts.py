@@ -36,8 +36,7 @@ from perftop.tui.overview.columns import RowHistories, history_axis
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.panels import core_panel
-from perftop.tui.shared.row_numbers import RowReader
-from perftop.tui.shared.view_settings import ViewSettings
+from perftop.tui.shared.row_numbers import RowReader, ViewSettings
 
 
 def session_after_samples(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:

@@ -20,8 +20,8 @@ from perftop.tui.overview.chart_numbers import chart_units
 from perftop.tui.overview.core_page import CorePage, task_table
 from perftop.tui.overview.task_lanes import TaskLanes
 from perftop.tui.shared.cores import Cores
+from perftop.tui.shared.row_numbers import GROUPINGS
 from perftop.tui.shared.time_axis import Axis
-from perftop.tui.shared.view_settings import GROUPINGS
 
 S = 1_000_000_000
 BIG = (160, 50)

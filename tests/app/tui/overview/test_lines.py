@@ -28,8 +28,7 @@ from perftop.tui.overview.rows import GridData, _RowDrawer, _victim_and_taker, r
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.row_numbers import RowReader, ordered_rows
-from perftop.tui.shared.view_settings import ViewSettings
+from perftop.tui.shared.row_numbers import RowReader, ViewSettings, ordered_rows
 
 
 def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> GridData:

@@ -25,7 +25,7 @@ from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import drop_duplicate_losses
 from perftop.tui.shared.loss_panels import CoreLoss, worst_core_lines
 from perftop.tui.shared.panels import PANEL_FUNCTIONS, PanelKind, PanelRow
-from perftop.tui.shared.view_settings import ViewSettings
+from perftop.tui.shared.row_numbers import ViewSettings
 
 NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", "e\u0301\u0301")
 """Names that are plain, wide, unsafe, long, narrow, and with zero-width marks."""

@@ -18,8 +18,8 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import panels, tables
+from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.verdict import verdict_at
-from perftop.tui.shared.view_settings import ViewSettings
 
 OTHER_TASKS = {
     "0": [[4502, "cc1plus", 0.479], [4509, "cc1plus", 0.246], [4471, "make", 0.027]],
