@@ -366,7 +366,8 @@ def _work_runs(comparison: Comparison, *, ascii_: bool) -> list[Run]:
     for name, factor in {"work per second": prod(factors.values()), **factors}.items():
         change = f"{100 * (factor - 1):+z.1f}"
         change = change if ascii_ else change.replace("-", "−")
-        style = "alarm" if factor < 1 - MIN_ALARM_SHARE else "text"
+        worse = NUMBERS[WORK_FACTORS.get(name, "ipc")].better_sign * (1 - factor)
+        style = "alarm" if worse >= MIN_ALARM_SHARE else "text"
         runs += [(f"{', ' if len(runs) > 3 else ''}{name} ", "dim"), (change, style)]
         runs += [] if runs[2:] else [(" %: ", "dim")]
     return runs

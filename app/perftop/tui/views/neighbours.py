@@ -8,15 +8,7 @@ from itertools import accumulate, product
 from math import ceil, isnan, nan
 from typing import ClassVar
 
-from perftop.base.text import (
-    MISSING,
-    ClockUnit,
-    count_noun,
-    percent,
-    ranges,
-    short_cpu_list,
-    whole_percent,
-)
+from perftop.base.text import MISSING, ClockUnit, count_noun, percent, ranges, short_cpu_list
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, cut, fit_columns
 from perftop.draw.strips import (
@@ -41,15 +33,13 @@ from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.loss_panels import SCALES_S, cause_colours, legend, lines_of_eighths
 from perftop.tui.shared.panels import PANEL_KINDS, PaneledView
 from perftop.tui.shared.row_numbers import session_clock_unit
-from perftop.tui.shared.tables import INDENT, MIN_ALARM_WAIT, task_bar
+from perftop.tui.shared.tables import INDENT, MIN_ALARM_WAIT
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 
-NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
 MIN_SPAN_NS = 1_000_000_000
 """Minimum time in ns over which the numbers of threads are averaged. Threads run in short slices,
 so averages over less time vary too much."""
-MIN_WIDTH_FOR_BARS = 110
 MAX_CPU_LIST_WIDTH = 24
 MIN_ROWS = 6
 """Minimum number of rows, including a heading, above the details of the selected row."""
@@ -113,7 +103,7 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
         columns.append(eighths)
     lines = lines_of_eighths(columns)
     for i, flow in enumerate(shown_flows):
-        share = f", {whole_percent(flow.share)} of its time" if flow.cause else ""
+        share = f", {100 * flow.share:.0f} % of its time" if flow.cause else ""
         text, thickness = f" {flow.lost_s:.1f} s{share} ", 8 * flow.lost_s / row_s
         y = int((left.ribbon_starts[i] + right.ribbon_starts[i] + thickness) / 16)
         if thickness >= 8 and len(text) < middle:
@@ -170,11 +160,10 @@ def flow_cells(flow: Flow, table_columns: Sequence[Column], max_s: float) -> lis
 
 
 def thread_columns(size: int) -> list[Column]:
-    bars = [Column("bar", "", 24, is_left=True, gap=4)] if size >= MIN_WIDTH_FOR_BARS else []
     return fit_columns([
-        Column("cpu", "CPU", 6), Column("thread", "thread", 28 if bars else 20, is_left=True),
+        Column("cpu", "CPU", 6), Column("thread", "thread", 20, is_left=True, max_width=28),
         Column("runs", "runs %", 8, scale=100.0, digits=1),
-        Column("waits", "waits %", 8, scale=100.0, digits=1), *bars,
+        Column("waits", "waits %", 8, scale=100.0, digits=1),
         Column("ipc", "IPC", 7, digits=2), Column("preempted", "preempted/s", 13),
     ], size - 1)  # fmt: skip
 
@@ -184,9 +173,9 @@ def thread_cells(
 ) -> list[Cell]:
     """Returns the cells of a thread of the watched job. The IPC is that of its CPU."""
     activity, by_key = thread.activity(span_ns), {column.key: column for column in table_columns}
-    run_share, wait_share, preempted = (
+    run_share, preempted = (
         value / activity.elapsed_s if activity.elapsed_s else nan
-        for value in (activity.run_s, activity.wait_s, activity.involuntary)
+        for value in (activity.run_s, activity.involuntary)
     )
     wait_style = "alarm" if activity.wait >= MIN_ALARM_WAIT else "text"
     is_idle = activity.run_s == 0 and not activity.wait_s > 0
@@ -198,9 +187,6 @@ def thread_cells(
         "ipc": by_key["ipc"].cell(float(interval.values["ipc"][session.position[thread.cpu]])),
         "preempted": by_key["preempted"].cell(preempted),
     }
-    if "bar" in by_key:
-        room = by_key["bar"].room
-        cells["bar"] = [] if isnan(run_share) else task_bar(run_share, wait_share, room)
     return [cells[column.key] for column in table_columns]
 
 
@@ -306,7 +292,8 @@ class Neighbours(PaneledView, CursorCanvas):
         flows = self._make_flows(report)
         self._rows, self.header_lines = [*flows], []
         if not flows:
-            text = NO_LOSS_TEXT if verdict is None or report is not None else verdict.text
+            text = "No CPU is losing time to a neighbour"
+            text = verdict.text if verdict is not None and report is None else text
             self._rows = [[(f" {text}", "text")]]
         self._add_job(report)
         self.line_count = len(self._rows)
