@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,18 @@ from sessions import TICKS, play, session_of
 from synth import counter, frame
 
 from perfprobe import wire
+from perftop.model.delta import Doubt
 from perftop.output import stat_lines
 from perftop.session.session import Session
-from perftop.session.values import CPU_OFF_REASON, UNREAD_REASON, state_reasons
+from perftop.session.values import (
+    BOUNDS_REASON,
+    CPU_OFF_REASON,
+    DOUBT_TEXTS,
+    UNREAD_REASON,
+    Reasons,
+    doubt_texts,
+    state_reasons,
+)
 
 
 def test_unknown_states_have_a_reason() -> None:
@@ -79,6 +89,41 @@ def test_the_reason_of_an_offline_core_is_that_it_is_off() -> None:
     assert set(why.values()) == {"ref: ran faster than the TSC"}
     session.apply(frame(session.hello, 2, {"ref": [None, None]}, flags=[wire.ROW_OFFLINE] * 2))
     assert set(state_reasons(session, session.take_interval(), 0).values()) == {CPU_OFF_REASON}
+
+
+def test_each_missing_value_has_its_own_reason() -> None:
+    """CPU 0 has no counter of instructions, CPU 1 did not run, and the core is unknown."""
+    no_event = wire.Missing("instructions", "no such event", None, [0])
+    greeting = synth.hello([synth.REF, synth.CYCLES], missing=[no_event])
+    samples = [{"ref": [seq * TICKS // 2, 0], "cycles": [seq, 0]} for seq in range(3)]
+    session = play(greeting, *samples)
+    interval, reasons = session.take_interval(), Reasons(session)
+    short = [
+        ("ipc", 1, True, "no such event"), ("instructions", 0, True, "no such event"),
+        ("instructions", 1, True, "SMT states are not counted here"),
+        ("both", 1, False, "SMT states are not known"), ("busy_hz", 1, True, "it did not run"),
+        ("util", 1, True, "not measured"),
+    ]  # fmt: skip
+    for key, row, bounds, text in short:
+        assert reasons.short_reason(key, row, bounds=bounds) == text
+    for key, row, text in (
+        ("instructions", 0, "no such event"), ("instructions", 1, UNREAD_REASON),
+        ("ipc", 1, "no such event"), ("busy_hz", 1, "the CPU was halted throughout"),
+        ("util", 1, UNREAD_REASON),
+    ):  # fmt: skip
+        assert reasons.cpu_reason(key, interval, row) == text
+    assert reasons.machine_reason("ipc") == "no such event"
+    assert reasons.machine_reason("util") == UNREAD_REASON
+    assert reasons.states_reason(interval, 0) == BOUNDS_REASON
+    backwards = replace(interval, doubts=np.full_like(interval.doubts, Doubt.BACKWARDS))
+    assert doubt_texts(backwards, 0) == [DOUBT_TEXTS[Doubt.BACKWARDS]]
+    alone = [replace(row, core=None) for row in greeting.topology]
+    session = play(replace(greeting, topology=alone, cores=[]), *samples)
+    interval = session.take_interval()
+    assert Reasons(session).states_reason(interval, 0) == "its core is not known"
+    off = replace(interval, online=np.zeros(2, bool))
+    assert Reasons(session).cpu_reason("util", off, 0) == CPU_OFF_REASON
+    assert Reasons(session).states_reason(off, 0) == CPU_OFF_REASON
 
 
 # --- unread values
