@@ -1,17 +1,38 @@
-"""The parts of a report of `perftop why`: findings on causes, clues, and results of checks."""
+"""The parts of a report of `perftop why`: findings on causes; clues to losses without an episode;
+and the losses that could be measured, so that they can be ruled out, or cannot be measured here."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import nan
+from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
-from perftop.model.confidence import Confidence, TaskOnCpu
-from perftop.model.kinds import KINDS, Episode
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.base.text import count_noun, percent, safe_text, short_duration, whole_percent
+from perftop.model.confidence import (
+    Confidence,
+    TaskOnCpu,
+)
+from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
+from perftop.model.kinds import (
+    COSTLY_SETTINGS,
+    KERNEL_WORK,
+    KINDS,
+    LOG_CLUES,
+    LOST_KERNEL_WORK,
+    STEAL_CAUSE,
+    Episode,
+    cause_of,
+)
 from perftop.session.interval import Interval
-from perftop.session.losses import Cause, LossSums, Totals
+from perftop.session.losses import WAIT_CAUSE, Cause, KernelWork, LossSums, Totals
 from perftop.session.session import Session
 from perftop.session.task_times import JobTime
+from perftop.session.values import lasting_reasons, names_by_reason, unknown_reason
 
 MIN_SHARE = 0.01
 """Minimum cost of a named cause, as a share of the time."""
@@ -166,3 +187,323 @@ class Report:
         the time is too short for shares."""
         return [f for f in self.findings if not self.is_too_short
                 and (f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE)]  # fmt: skip
+
+
+# --- Clues to losses whose size is not counted: the kernel's log, settings, and slow memory.
+
+MAX_OWNER = 40
+MAX_SPARE_UTIL = 0.5
+"""Utilisation below which a governor may choose a low clock because of low demand."""
+MIN_KERNEL_SHARE = 0.15
+"""Minimum share of the busy time in the kernel for which a setting that slows only the kernel is a
+clue. File and network servers spend this much there."""
+
+
+def clues(report: Report) -> list[Clue]:
+    """Returns clues from kernel messages, kernel samples, settings that slow programs down, and
+    memory counters. A setting that slows only the kernel must cost busy kernel time."""
+    session, values, result = report.session, report.interval.values, _kernel_clues(report)
+    for kind, name in session.hints.messages:
+        if kind in LOG_CLUES:
+            text, remedy = LOG_CLUES[kind]
+            result.append(Clue(kind, f"the kernel's log names {name}: {text}", remedy))
+    kernel = job_mean(report, values["kernel_cycles"])
+    if not isfinite(kernel):
+        system, util = (job_mean(report, values[key]) for key in ("system", "util"))
+        kernel = system / util if util > 0 else nan
+    for setting in COSTLY_SETTINGS:
+        value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
+        is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
+        if setting.work[0] in {"clock", "lock"} and session.hints.kernel_span_s:
+            continue  # kernel samples show the cost of this setting
+        if value and (not setting.values or value in setting.values) and is_slow:
+            text, share = setting.text.format(value), nan
+            price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER)
+            if setting.kernel_only and isfinite(kernel):
+                # A call takes at least the measured price, which limits the calls that fit into
+                # kernel time.
+                price_us = float(number[0]) if (number := re.match(r"[0-9.]+", price)) else inf
+                share = kernel * max(0.0, 1 - setting.baseline_price_us / price_us)
+                text = f"{whole_percent(kernel)} of the time is in the kernel, with {text}"
+            text += setting.price_text.format(price) if price else ""
+            text += f": up to {whole_percent(share)} of the time" if isfinite(share) else ""
+            result.append(Clue(setting.key, text, setting.remedy, share))
+    return [*_memory_limit_clue(report), *result, *_memory_clues(report)]
+
+
+def _memory_limit_clue(report: Report) -> Iterator[Clue]:
+    """Yields a clue if the watched job waited for the disk while its control group was at its
+    memory limit. The kernel counts a wait for a file that is read again as one for the disk."""
+    job_time, job_pids = report.job_time, {pid for pid, _ in report.totals.times.threads}
+    groups = report.session.hints.groups_at_limit.values()
+    group = next((group for group in groups if not group.pids.isdisjoint(job_pids)), None)
+    if group is None or job_time is None or job_time.disk_s < MIN_WORK_SHARE * sum(job_time):
+        return
+    yield Clue(
+        "memory-limit-reads",
+        f"its group was at its memory limit of {group.limit_bytes / 1e6:.0f} MB {group.hits} times"
+        f" and read {4096 * group.pages_read_back / 1e9:.1f} GB back, and it waited"
+        f" {job_time.disk_s:.1f} s for the disk: files may be read again because memory is short",
+        cause_of("memory-limit").remedy,
+    )
+
+
+MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
+"""Minimum shares of kernel samples that are a clue: wasted work, and other work in one function."""
+
+
+def _kernel_clues(report: Report) -> list[Clue]:
+    """Returns clues from kernel samples of the watched job or else all tasks: one of each kind."""
+    session, totals, wanted_s = report.session, report.totals, report.sums.whole_s
+    hints = session.hints
+    pids = {pid for pid, _ in totals.times.threads}
+    if not hints.kernel_span_s or not wanted_s > 0:
+        return []
+    by_kind: dict[str, dict[KernelWork, float]] = {}
+    share_per_s = totals.elapsed_s / wanted_s / hints.kernel_span_s
+    for work, seconds in hints.kernel_s.items():
+        if work.pid in pids or session.neighbours.watched_job.name is None:
+            kind = work.kind or f" {work.function}"  # work without a kind is summed by function
+            by_kind.setdefault(kind, {})[work] = seconds * share_per_s
+    clues: dict[str, Clue] = {}
+    for shares in sorted(by_kind.values(), key=lambda shares: -sum(shares.values())):
+        share, main = min(1.0, sum(shares.values())), max(shares, key=lambda work: shares[work])
+        kind = main.kind
+        is_lost = kind in LOST_KERNEL_WORK
+        min_share = MIN_LOST_SHARE if is_lost else MIN_WORK_SHARE
+        if kind in clues or kind not in KERNEL_WORK or share < min_share:
+            continue
+        text, remedy = KERNEL_WORK[kind]
+        for setting in COSTLY_SETTINGS:
+            if setting.work[0] == kind != "" and main.function.startswith(setting.work[1]):
+                remedy = setting.remedy
+        activity = text.format(main.function)
+        other_count = len({work.pid for work in shares}) - 1
+        others_text = f" and {other_count} more" if other_count else ""
+        text = f"{whole_percent(share)} of the time is spent {activity},"
+        text += f" by {main.comm}[{main.pid}]{others_text}"
+        lost_share, activity = (share, activity) if is_lost else (nan, "")
+        clues[kind] = Clue(f"kernel-{kind or 'function'}", text, remedy, nan, lost_share, activity)
+    return [*clues.values()]
+
+
+MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
+"""Minimum share of memory traffic that other nodes serve, and minimum traffic, for a clue."""
+MAX_UNCORE_SHARE = 0.9
+"""Maximum uncore clock that counts as low, as a share of its highest clock. CPUs must be busy for
+at least half of the time, because an idle package lowers its uncore clock."""
+
+UNCORE = (
+    "the uncore", "L3 and memory",
+    "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the firmware's energy mode",
+)  # fmt: skip
+AMD_FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the firmware's setup"
+"""Name of the clock domain, the parts that its clock slows down, and the remedy."""
+
+
+def _memory_clues(report: Report) -> Iterator[Clue]:
+    """Yields reasons for slow memory: another node serves it, or the uncore clock was low."""
+    session, interval = report.session, report.interval
+    keys = "memory_bytes_per_s", "local_bytes_per_s"
+    bytes_per_s, local = (float(np.nansum(interval.caches[key])) if key in interval.caches else nan
+                    for key in keys)  # fmt: skip
+    remote = 1 - local / bytes_per_s if bytes_per_s >= MIN_REMOTE_BYTES_PER_S else nan
+    if remote >= MIN_REMOTE_SHARE:
+        yield Clue(
+            "remote-memory",
+            f"{whole_percent(remote)} of {bytes_per_s / 1e9:.1f} GB/s of memory traffic is with "
+            "another node, which takes longer",
+            "numactl --cpunodebind=N --membind=N; numastat -p PID shows where its memory is",
+        )
+    delta, keys = session.run.delta, ("uncore_hz", "uncore_max_hz")
+    clock, highest = (session.counters.rates(delta, key) for key in keys)
+    is_busy = job_mean(report, interval.values["util"]) >= MAX_SPARE_UTIL
+    is_amd = session.hello.identity.vendor == "AuthenticAMD"
+    name, parts, remedy = AMD_FABRIC if is_amd else UNCORE
+    if is_busy and clock is not None and highest is not None:
+        for package, (hz, max_hz) in enumerate(zip(clock, highest, strict=True)):
+            if hz <= MAX_UNCORE_SHARE * max_hz:
+                yield Clue(
+                    "uncore",
+                    f"{name} of package {package} runs at {hz / 1e9:.2f} of"
+                    f" {max_hz / 1e9:.2f} GHz, and with it {parts}",
+                    remedy,
+                )
+
+
+def job_mean(report: Report, by_cpu: Floats) -> float:
+    """Returns the mean over the watched job's CPUs, weighted by its time on each; without a job,
+    over all selected CPUs. NaN where unknown."""
+    session, sums, weights = report.session, report.sums, np.zeros(len(by_cpu))
+    weights[[*session.selected]] = 1.0
+    if session.neighbours.watched_job.name is not None and sums.wanted_s.any():
+        weights = np.maximum(sums.wanted_s, 0.0)
+    is_known = np.isfinite(by_cpu) & (weights > 0)
+    return float(np.average(by_cpu[is_known], weights=weights[is_known])) if is_known.any() else nan
+
+
+# --- Losses that were checked for, and losses that cannot be measured here.
+
+MIN_LONG_WAIT_S = 1e-3
+"""Minimum length in s of the job's longest wait that is reported beside the sum. A short wait on
+each CPU costs much if thousands of threads wait for the slowest."""
+INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
+_UNMEASURED_NAMES = {
+    "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
+    "steal": "steal", "tasks": "who runs", "smt": "SMT states", MEMORY_SHARE: "memory bandwidth",
+    "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
+}  # fmt: skip
+"""Names of the numbers, by key, without which causes can go undetected."""
+WAITS_OF_NO_JOB = ("a program's own waits (locks, disks, network)", "needs --watch", None)
+WAITS_OF_JOB = ("its own waits (locks, disks, network)", "states of threads not known", None)
+SLEEP_REASONS = ("why it slept", "locks, network and timers cannot be distinguished", None)
+L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
+"""The unmeasured loss for L3 capacity; not listed if a chosen event counts misses."""
+
+
+def measured_losses(report: Report) -> list[Check]:
+    """Returns the losses that can be measured here, the costliest first."""
+    session, totals, interval, sums = report.session, report.totals, report.interval, report.sums
+    variants = session.evaluator.variants
+    shares = sums.shares()
+    results: list[Check] = []
+
+    def add(
+        key: str, loss_name: str, result: str, brief: str, *causes: Cause, measured: float = 0.0
+    ) -> None:
+        share = sum(shares.get(cause, 0.0) for cause in causes)
+        results.append(Check(key, loss_name, result, share, brief, measured))
+
+    def add_share(
+        key: str, loss_name: str, name: str, share: float, *kinds: str, result: str = ""
+    ) -> None:
+        """Adds a check whose measured number is a share of the time. `kinds`: kinds of the episodes
+        that report the loss."""
+        text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
+        result = result or f"{text} of time"
+        add(key, loss_name, result, f"{name} ({text})", *of_kinds(*kinds), measured=share)
+
+    def of_kinds(*kinds: str) -> list[Cause]:
+        return [cause for cause in shares if cause[0] in kinds]
+
+    if variants["busy_hz"] and (clocks := _mean_clocks(report)):
+        slower = of_kinds(*(key for key, kind in KINDS.items() if kind.costs_cycles))
+        add("clock", "a clock below its ceiling", clocks, f"clock ({clocks})", *slower)
+    if totals.times.has_waits:
+        waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
+        brief = f"waiting for a CPU ({percent(shares.get(WAIT_CAUSE, 0.0))} %)"
+        wait_text = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
+        if sums.whole_s < 1:
+            wait_text = f"{short_duration(waited_s)} of {short_duration(sums.whole_s)}"
+        if (longest_s := totals.times.longest_wait_s) >= MIN_LONG_WAIT_S:
+            wait_text += f", once {short_duration(longest_s)} or longer"
+        add("wait", "tasks waiting for a CPU", wait_text, brief, WAIT_CAUSE)
+    hard, soft = (session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS)
+    if report.is_whole_run and hard is not None and soft is not None:
+        interrupt_share = job_mean(report, hard + soft)
+        if isfinite(interrupt_share):
+            add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")
+    pressures = [("memory-stalls", "memory", "pressure_memory"), ("disk", "a disk", "pressure_io")]
+    for key, source, name in pressures:
+        pressure, wait = interval.machine.get(name, nan), f"waiting for {source}"
+        if isfinite(pressure):
+            add_share(key, f"tasks {wait}", wait, pressure, key.removesuffix("s"))
+    halts = interval.values.mean("involuntary", session.selected)
+    if variants["involuntary"] and np.isfinite(halts):
+        name, smi = "involuntary halts", interval.counts.get("smi")
+        result = ""
+        if smi is not None and np.isfinite(smi).any():
+            result = count_noun(int(np.nanmax(smi)), "SMI")
+        add_share("halts", name, name, halts, "involuntary-halt", "throttle", result=result)
+    if session.has_smt and variants["ipc"]:
+        result_text = "no task ran slower than when alone"
+        add(
+            "sibling",
+            "tasks slowed by a sibling",
+            result_text,
+            "siblings",
+            ("neighbour", "sibling"),
+        )
+    is_read = not _has_unread_cpu(report)
+    if MEMORY_SHARE in interval.machine and variants["ipc"] and is_read:
+        gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
+        result_text = f"{gb_per_s:.1f} GB/s" if isfinite(gb_per_s) else "not read"
+        brief = f"memory bandwidth ({result_text})"
+        add("memory", "saturated memory bandwidth", result_text, brief, ("neighbour", "memory"))
+    if session.neighbours.cache.is_available and is_read:
+        add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
+            ("neighbour", "cache"))  # fmt: skip
+    steal = interval.values.mean("steal", session.selected)
+    if variants["steal"] and isfinite(steal):
+        result = "" if session.hello.virtualisation else "no hypervisor"
+        add_share("steal", "steal", "steal", steal, STEAL_CAUSE[0], result=result)
+    heat = interval.machine.get("temperature_c", nan)
+    if isfinite(heat) and not any(e.cause == "thermal" for e in report.episodes):
+        add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
+    return sorted(results, key=lambda check: -check.share)
+
+
+def ruled_out_losses(report: Report) -> list[str]:
+    """Returns brief results on the losses that certainly cost less than each named cause or, if
+    none is named, than MIN_SHARE."""
+    min_share = min((finding.share for finding in report.named_findings), default=MIN_SHARE)
+    checks = report.checks or measured_losses(report)
+    return [check.brief_result for check in checks if check.is_ruled_out(min_share)]
+
+
+def _has_unread_cpu(report: Report) -> bool:
+    """Returns whether some CPU of the selected packages was not read, for example because of
+    `--cpus`. Losses to tasks on it would go unnoticed."""
+    session, util = report.session, report.interval.values["util"]
+    packages = {session.topology[row].package for row in session.selected}
+    return any(cpu.online and cpu.package in packages and not isfinite(util[row])
+               for row, cpu in enumerate(session.topology))  # fmt: skip
+
+
+def _mean_clocks(report: Report) -> str:
+    """Returns the mean clock and ceiling of the busy cores; '' if no core was busy."""
+    session, interval, cores = report.session, report.interval, report.interval.cores
+    ceiling = cores.by_cpu(interval.ceilings.low_hz)
+    busy, util = interval.values["busy_hz"], interval.values["util"]
+    is_known = np.isfinite(busy) & np.isfinite(ceiling)
+    rows = [row for row in session.selected if util[row] >= 0.1 and is_known[row]]
+    if not rows:
+        return ""
+    clock, limit = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
+    active = len({int(cores.core_by_cpu[row]) for row in rows})
+    return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {count_noun(active, 'core')} active"
+
+
+def unmeasured_losses(report: Report) -> list[UnmeasuredLoss]:
+    """Returns the losses that cannot be measured here, with reasons."""
+    session, times, interval = report.session, report.totals.times, report.interval
+    hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
+    reasons = names_by_reason(
+        lasting_reasons(session),
+        lambda missing: None if missing.what in hidden else _UNMEASURED_NAMES.get(missing.what),
+    )
+    losses = [(", ".join(names), reason, fix) for (reason, fix), names in reasons.items()]
+    variants = session.evaluator.variants
+    if not times.has_waits:
+        short = "too short to tell" if times.wait_snapshots else ""
+        reason = short or "known after 3 s, if the kernel reports it"
+        losses.append(("waiting for a CPU", reason, None))
+    if variants["involuntary"] and not np.isfinite(
+        interval.values.mean("involuntary", session.selected)
+    ):
+        run = session.run_interval()
+        if not np.isfinite(run.values.mean("involuntary", session.selected)):
+            losses.append(
+                ("halts", unknown_reason(session, run, session.selected, "involuntary"), None)
+            )
+    if not losses and report.job_time is not None:
+        losses = [SLEEP_REASONS]  # the report says for how long the job slept
+    elif not losses:
+        is_watched = session.neighbours.watched_job.name is not None
+        losses = [WAITS_OF_JOB if is_watched else WAITS_OF_NO_JOB]
+    if variants["ipc"] and not session.neighbours.cache.is_available:
+        is_intel = session.hello.identity.vendor == "GenuineIntel"
+        losses.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
+    if variants["ipc"] and _has_unread_cpu(report):
+        losses.append(("losses to others in the package", "not all of its CPUs are read", None))
+    return losses

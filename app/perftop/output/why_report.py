@@ -24,16 +24,17 @@ from perftop.model.kinds import (
     cause_of,
 )
 from perftop.model.tasks import STOP_REASONS
-from perftop.output.evidence import (
+from perftop.output.evidence import evidence_json, evidence_pieces
+from perftop.output.report import (
     MAX_OWNER,
     MAX_SPARE_UTIL,
+    MIN_VICTIM_SHARE,
+    Finding,
+    Report,
     clues,
-    evidence_json,
-    evidence_pieces,
     measured_losses,
     unmeasured_losses,
 )
-from perftop.output.report import MIN_VICTIM_SHARE, Finding, Report
 from perftop.output.sentences import command_name, culprits, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import (

@@ -22,8 +22,7 @@ from perftop.draw.columns import Run
 from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.control_groups import is_group
 from perftop.model.kinds import KINDS, STEAL_CAUSE
-from perftop.output.evidence import ruled_out_losses
-from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
+from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report, ruled_out_losses
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number

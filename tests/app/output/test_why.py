@@ -26,8 +26,14 @@ from perfprobe.wire import Identity
 from perftop.model.counters import Counters
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.output import why_report
-from perftop.output.evidence import _memory_clues, measured_losses
-from perftop.output.report import MAX_CAUSES, MIN_SHARE, Clue, Report
+from perftop.output.report import (
+    MAX_CAUSES,
+    MIN_SHARE,
+    Clue,
+    Report,
+    _memory_clues,
+    measured_losses,
+)
 from perftop.output.why_report import _active_s, report
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import (

@@ -28,7 +28,8 @@ from perftop.draw.strips import (
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS, Number
-from perftop.output.evidence import evidence_text, ruled_out_losses
+from perftop.output.evidence import evidence_text
+from perftop.output.report import ruled_out_losses
 from perftop.output.sentences import cause_name, victims
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval

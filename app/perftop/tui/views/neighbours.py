@@ -24,8 +24,7 @@ from perftop.draw.strips import (
 )
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import ACTIVITY_SPAN_NS, Thread, WatchedJob
-from perftop.output.evidence import ruled_out_losses
-from perftop.output.report import Report
+from perftop.output.report import Report, ruled_out_losses
 from perftop.output.why_report import with_checks
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -14,7 +14,7 @@ from perftop.draw import strips
 from perftop.draw.columns import MAX_SIMILAR_ROWS
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
-from perftop.output.evidence import ruled_out_losses
+from perftop.output.report import ruled_out_losses
 from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
