@@ -405,8 +405,10 @@ def test_a_limit_disabled_at_the_start_has_a_reason(tmp_path: Path) -> None:
 
 def test_a_missing_unit_of_time_means_a_1024th_of_a_second(tmp_path: Path) -> None:
     """As for turbostat, 0 means the usual 2^-10 s."""
-    hello, _ = reasons(tmp_path / "root", registers=[[cpu, 0x606, 0x0E03] for cpu in range(4)])
-    assert find_counter(hello, "power_throttled_s")[2].scale == 2.0**-10
+    for units, shift in ((0x00E03, 10), (0x80E03, 8)):
+        root = tmp_path / f"{units}"
+        hello, _ = reasons(root, registers=[[cpu, 0x606, units] for cpu in range(4)])
+        assert find_counter(hello, "power_throttled_s")[2].scale == 2.0**-shift
 
 
 def test_amd_has_energy_and_no_reasons(tmp_path: Path) -> None:
