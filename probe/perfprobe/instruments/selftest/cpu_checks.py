@@ -16,8 +16,16 @@ from itertools import product
 
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import load
-from perfprobe.instruments.selftest.frame_log import CounterAdvance, FrameLog, Instant
-from perfprobe.instruments.selftest.load import PERIOD_NS, PERIODS, ChainRun, PatternRuns, WorkSpan
+from perfprobe.instruments.selftest.load import (
+    PERIOD_NS,
+    PERIODS,
+    ChainRun,
+    CounterAdvance,
+    FrameLog,
+    Instant,
+    PatternRuns,
+    WorkSpan,
+)
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.polled.proc_counts import TICK_S
 from perfprobe.wire import Hello

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import cpu_checks
 from perfprobe.instruments.selftest.cpu_checks import tick_factors
-from perfprobe.instruments.selftest.frame_log import FrameLog, read_instant
+from perfprobe.instruments.selftest.load import FrameLog, read_instant
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.native.affinity import pinned_to
 from perfprobe.wire import Missing

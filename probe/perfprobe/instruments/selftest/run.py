@@ -18,7 +18,7 @@ from typing import Any
 
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import cpu_checks, instruments, load
-from perfprobe.instruments.selftest.frame_log import FrameLog, read_instant
+from perfprobe.instruments.selftest.load import FrameLog, read_instant
 from perfprobe.instruments.selftest.verdict import (
     Check,
     Outcome,

@@ -450,9 +450,9 @@ def guest_hello(hello: Hello) -> Hello:
     )
 
 
-def machine_block() -> Block:
-    counters = [OWN_TIME, *PRESSURE_COUNTERS, *LOAD_COUNTERS, *TOTAL_COUNTERS]
-    return Block("machine", "machine", counters)
+GUEST_BLOCK = Block(
+    "machine", "machine", [OWN_TIME, *PRESSURE_COUNTERS, *LOAD_COUNTERS, *TOTAL_COUNTERS]
+)
 
 
 class LoadAverages:

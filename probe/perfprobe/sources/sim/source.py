@@ -134,7 +134,7 @@ class SimSource:
         )
         probe_time = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
         if machine.guest:
-            columns, shared = counters.guest_columns(), [counters.machine_block()]
+            columns, shared = counters.guest_columns(), [counters.GUEST_BLOCK]
         else:
             columns = cpu_columns(machine, spec.scenario == "license")
             columns += slot_columns() if spec.slots and machine.smt == 2 else []

@@ -14,8 +14,8 @@ import synth
 
 from perfprobe import wire
 from perfprobe.instruments.selftest import instruments
-from perfprobe.instruments.selftest.frame_log import FrameLog
 from perfprobe.instruments.selftest.instruments import CopyRun
+from perfprobe.instruments.selftest.load import FrameLog
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.wire import Counter
 

@@ -18,7 +18,7 @@ from nightly import cases_by_day
 from perfprobe import wire
 from perfprobe.__main__ import main as perfprobe
 from perfprobe.errors import Unavailable
-from perfprobe.instruments.selftest import cpu_checks, frame_log, instruments, load, run, verdict
+from perfprobe.instruments.selftest import cpu_checks, instruments, load, run, verdict
 from perfprobe.instruments.selftest.load import ChainRun, LoopRun, PatternRuns, WorkSpan
 from perfprobe.instruments.selftest.run import StopRequested
 from perfprobe.instruments.selftest.verdict import Check, Outcome
@@ -190,7 +190,7 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
         rates = {load.FREE_LOOP: free, load.IMUL_LOOP: chain, load.ENTER_LOOP: calls}
         monkeypatch.setattr(load, "run_chains", lambda _, kind: machine.run(kind, rates[kind], ns))
         monkeypatch.setattr(load, "run_patterns", machine.patterns)
-        for module in (run, instruments, frame_log):
+        for module in (run, instruments, load):
             monkeypatch.setattr(module, "read_instant", lambda: (machine.now, machine.now))
         monkeypatch.setattr(
             cpu_checks,

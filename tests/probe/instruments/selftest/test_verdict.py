@@ -13,7 +13,7 @@ import synth
 from perfprobe import wire
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import cpu_checks, verdict
-from perfprobe.instruments.selftest.frame_log import CounterAdvance, FrameLog
+from perfprobe.instruments.selftest.load import CounterAdvance, FrameLog
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.timers import Exchange
 from perfprobe.sources import Source
