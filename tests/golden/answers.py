@@ -119,7 +119,7 @@ CPUID = method(
 )  # fmt: skip
 CLOCK = method("MONOTONIC", calls=8, mean_ticks=51.7, far=1.2e-6, note="the vDSO",
                histogram=histogram(40.0, 1.0, [3, 4]))  # fmt: skip
-RAW = method("MONOTONIC_RAW", calls=8, mean_ticks=99.996, far=1.2e-5, step_ns=0.385,
+RAW = method("MONOTONIC_RAW", calls=2, mean_ticks=99.996, far=1.2e-5, step_ns=0.385,
              histogram=histogram(40.0, 1.0, [3, 4]))  # fmt: skip
 MSR = method("MSR read", usable=False, settled=None, far=None, why="no /dev/cpu/N/msr",
              fix="sudo modprobe msr")  # fmt: skip
@@ -236,6 +236,7 @@ def _ramp_answers() -> dict[str, Answer]:
         "counted-steps": chains.answer(*counted, step_cycles=None),
         "wide": chains.answer(*[wide[2.7e9]] * 3, isa="avx2", phases=wide_phases),
         "wide-same": chains.answer(*[wide[3.0e9]] * 3, isa="avx2", phases=wide_phases),
+        "bursts": chains.answer(*[run([*RISING[:-1], (0.2, 3e9), (0.21, 2e9), (1.0, 3e9)])] * 2),
         "one-run": chains.answer(run(RISING)),
     }
 
@@ -264,7 +265,8 @@ TEXTS: dict[str, tuple[Callable[..., list[str]], Answer]] = {
 }
 """What formats each answer as lines, and the answer."""
 RAMPS = ("rise", "one-late", "unsteady", "guest", "disturbed", "counted", "chain-agrees",
-         "chain-differs", "steps", "counted-steps", "wide", "wide-same", "one-run")  # fmt: skip
+         "chain-differs", "steps", "counted-steps", "wide", "wide-same", "bursts",
+         "one-run")  # fmt: skip
 
 
 def text(name: str, width: int, *, unicode: bool) -> str:
