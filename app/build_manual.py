@@ -55,8 +55,8 @@ class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name f
     def get_source_files(self) -> list[str]:
         """Returns the paths of archived files, relative to the project, where setuptools runs."""
         paths = [path for folder in ARCHIVED_FOLDERS for path in (ROOT / folder).rglob("*")]
-        kept = [path for path in paths if path.is_file() and path.suffix not in GENERATED_SUFFIXES]
-        return [os.path.relpath(path) for path in (ROOT / ".gitignore", *kept)]
+        files = [path for path in paths if path.is_file() and path.suffix not in GENERATED_SUFFIXES]
+        return [os.path.relpath(path) for path in (ROOT / ".gitignore", *files)]
 
     def run(self) -> None:
         build_ext: Any = self.get_finalized_command("build_ext")
@@ -71,8 +71,8 @@ class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name f
         date = time.strftime("%Y-%m-%d", time.gmtime(epoch))
         data = []
         for path, text in files(self.distribution.get_version(), date).items():
-            written = Path(built, path)
-            written.parent.mkdir(parents=True, exist_ok=True)
-            written.write_text(text, encoding="utf-8")
-            data.append((os.path.dirname(path), [os.path.relpath(written)]))  # noqa: PTH120
+            written_path = Path(built, path)
+            written_path.parent.mkdir(parents=True, exist_ok=True)
+            written_path.write_text(text, encoding="utf-8")
+            data.append((os.path.dirname(path), [os.path.relpath(written_path)]))  # noqa: PTH120
         self.distribution.data_files = data

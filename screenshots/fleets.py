@@ -87,34 +87,34 @@ def _numbers(rng: random.Random, story: Story, load: float, *, guest: bool) -> N
 
 
 def machine(name: str, story: Story, *, load: float = 0.97, guest: bool = False) -> Machine:
-    made = Machine(name, ("live", "--host", name))
+    node = Machine(name, ("live", "--host", name))
     rng = random.Random(name)  # noqa: S311 - the same each time
-    made.model, made.cpu_count, made.core_count = MODEL, 64, 32
-    made.version, made.tasks, made.probe_share = "1.4", "lmp × 63.4 CPUs", 0.0003
+    node.model, node.cpu_count, node.core_count = MODEL, 64, 32
+    node.version, node.tasks, node.probe_share = "1.4", "lmp × 63.4 CPUs", 0.0003
     if guest:
-        made.model, made.cpu_count, made.core_count = "AMD EPYC 7763", 4, 4
-        made.clock_missing_text, made.tasks = "no PMU in this guest", "cc1plus × 3.4 CPUs"
+        node.model, node.cpu_count, node.core_count = "AMD EPYC 7763", 4, 4
+        node.clock_missing_text, node.tasks = "no PMU in this guest", "cc1plus × 3.4 CPUs"
     for second in range(PAST_S, -1, -5):
-        told = story if second < story.since_s else CALM
+        part = story if second < story.since_s else CALM
         share = load if second % 150 else load * 0.8
-        time, numbers = NOW - second - rng.random() * 0.8, _numbers(rng, told, share, guest=guest)
+        time, numbers = NOW - second - rng.random() * 0.8, _numbers(rng, part, share, guest=guest)
         if second > 10:
-            made.history.add(time, numbers["lost"])
+            node.history.add(time, numbers["lost"])
         else:
-            made.add_numbers(time, numbers)
+            node.add_numbers(time, numbers)
     if story.kind:
         start = NOW - story.since_s - rng.random() * 8
         depth = story.slow * 3.1e9 if story.kind == "turbo-drop" else max(
             story.involuntary, story.steal, 0.3 * (story is SIBLING))  # fmt: skip
-        made.running = [MachineEpisode(name, story.kind, story.cause, start, None, depth, 1.0)]
-    return made
+        node.running = [MachineEpisode(name, story.kind, story.cause, start, None, depth, 1.0)]
+    return node
 
 
 def _gone(name: str, since_s: float) -> Machine:
-    made = machine(name, LIMITED)
-    made.silent_since = NOW - since_s
-    made.fall_silent(NOW, f"{name}: connection: timed out", NOW + 24)
-    return made
+    node = machine(name, LIMITED)
+    node.silent_since = NOW - since_s
+    node.fall_silent(NOW, f"{name}: connection: timed out", NOW + 24)
+    return node
 
 
 def small() -> Fleet:
@@ -140,7 +140,7 @@ def many() -> Fleet:
 
 def racks(count: int, each: int) -> Fleet:
     """Racks of nodes: a power limit on two of them, heat on one machine, halts in a third rack."""
-    made: list[Machine] = []
+    machines: list[Machine] = []
     for rack in range(1, count + 1):
         for node in range(1, each + 1):
             name = f"k{rack:02}n{node:02}"
@@ -156,7 +156,7 @@ def racks(count: int, each: int) -> Fleet:
             elif (rack, node) in {(5, 9), (10, 17), (19, 2)}:
                 story = SIBLING
             elif rack == 13 and node in {5, 6, 7, 8}:
-                made.append(_gone(name, 140))
+                machines.append(_gone(name, 140))
                 continue
-            made.append(machine(name, story, load=load))
-    return Fleet(made)
+            machines.append(machine(name, story, load=load))
+    return Fleet(machines)

@@ -131,23 +131,23 @@ def capture(scenario: str, seconds: float, watch: str | None, seed: int = 7) -> 
     """The stream of a simulated machine up to the moment of the picture."""
     spec = f"sim:{scenario},seed={seed},speed=max"
     source = SimSource(spec, SAMPLE_NS, watch=watch)
-    found: list[wire.Message] = [source.hello]
+    messages: list[wire.Message] = [source.hello]
     end_ns = source.hello.raw_ns + int(seconds * 1e9)
     while True:
         for message in source.poll():
             if message.time_ns > end_ns:
                 source.close()
-                return found
-            found.append(_steady(message))
+                return messages
+            messages.append(_steady(message))
 
 
 def _steady(message: wire.Frame | wire.Note) -> wire.Frame | wire.Note:
     """The message with a constant cost of the probe."""
     if not isinstance(message, wire.Frame):
         return message
-    spent = int(message.seq * SAMPLE_NS * OWN_COST).to_bytes(8, "little")
+    own_ns = int(message.seq * SAMPLE_NS * OWN_COST).to_bytes(8, "little")
     rows = message.blocks["machine"]
-    machine = dataclasses.replace(rows, values=spent + bytes(rows.values)[len(spent) :])
+    machine = dataclasses.replace(rows, values=own_ns + bytes(rows.values)[len(own_ns) :])
     return dataclasses.replace(message, blocks=message.blocks | {"machine": machine})
 
 

@@ -354,15 +354,15 @@ _OPTION_HINTS = {
 def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
     """Translates options of other tools to options of perftop. The first argument is a verb. Raises
     Failed, with a hint, for an option that means something else in perftop."""
-    verb, *remaining = arguments
+    verb, *other_arguments = arguments
     if verb in {"-V", "-v"}:
         return ["--version"]
-    if verb in {"-h", "--help"} and remaining:
-        return ["help", *remaining]
+    if verb in {"-h", "--help"} and other_arguments:
+        return ["help", *other_arguments]
     if verb not in TRANSLATED_VERBS:
         return [*arguments]
     words, wants_ms = [verb], False
-    for word in remaining:
+    for word in other_arguments:
         name, equals, value = word.partition("=")
         short = re.fullmatch(r"(-[pCIxn])(.+)", word)
         if short and not word.startswith("--"):
@@ -379,7 +379,7 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
             wants_ms = not equals
             words += ["--interval", _as_milliseconds(value)] if equals else ["--interval"]
         elif name == "-A" and verb == "stat":
-            if {"-B", "-r"}.isdisjoint(remaining):
+            if {"-B", "-r"}.isdisjoint(other_arguments):
                 raise Failed(f"-A needs -r N and -B 'CMD'; {_ROWS_HINT}", USAGE)
             words.append(word)
         elif hint := _OPTION_HINTS.get(f"{verb} {name}", _OPTION_HINTS.get(name)):

@@ -99,8 +99,8 @@ def replace_in(
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = os.open(temporary_name, flags, 0o600, dir_fd=fd)
     try:
-        with os.fdopen(file, "wb") as out:
-            out.write(data)
+        with os.fdopen(file, "wb") as output:
+            output.write(data)
             os.fchmod(file, mode)
             status = os.fstat(file)
         os.replace(temporary_name, name, src_dir_fd=fd, dst_dir_fd=fd)
@@ -340,10 +340,10 @@ def save_findings(answer: Mapping[str, Any]) -> None:
 
     if answer["boot_id"] is None:
         return
-    path, wrong = findings_file(), [*answer["wrong"], *_wrong_counters(answer)]
+    path, wrong_keys = findings_file(), [*answer["wrong"], *_wrong_counters(answer)]
     make_directory(path.parent, parents=True)
     header = {key: answer[key] for key in ("boot_id", "time")}
-    replace(path, json.dumps({"format": FINDINGS_FORMAT, **header, "wrong": wrong}).encode())
+    replace(path, json.dumps({"format": FINDINGS_FORMAT, **header, "wrong": wrong_keys}).encode())
 
 
 def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
@@ -364,8 +364,8 @@ def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
 def findings_line(boot_id: str | None) -> str | None:
     """Returns a line with the counters that selftests on the boot with this ID found wrong; None if
     there are none. It is cached, so a running screen does not show new findings."""
-    wrong = _saved_wrong_counters(boot_id) if boot_id is not None else []
-    return f"selftest found counters wrong on this boot: {', '.join(wrong)}" if wrong else None
+    keys = _saved_wrong_counters(boot_id) if boot_id is not None else []
+    return f"selftest found counters wrong on this boot: {', '.join(keys)}" if keys else None
 
 
 def _saved_wrong_counters(boot_id: str) -> list[str]:
@@ -377,7 +377,7 @@ def _saved_wrong_counters(boot_id: str) -> list[str]:
         if isinstance(content, dict) and (content.get("format"), content.get("boot_id")) == (
             FINDINGS_FORMAT, boot_id,
         ):  # fmt: skip
-            wrong = content.get("wrong")
-            if isinstance(wrong, list) and all(isinstance(name, str) for name in wrong):
-                return wrong
+            wrong_keys = content.get("wrong")
+            if isinstance(wrong_keys, list) and all(isinstance(name, str) for name in wrong_keys):
+                return wrong_keys
     return []

@@ -26,8 +26,8 @@ def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
             end += 1
         if step > 1 and (end - begin < 4 or not strides):
             end = begin + 1
-        stride = f":1/{step}" if step > 1 else ""
-        last = f"-{todo[end - 1]}{stride}" if end - begin > 1 else ""
+        stride_text = f":1/{step}" if step > 1 else ""
+        last = f"-{todo[end - 1]}{stride_text}" if end - begin > 1 else ""
         parts.append(f"{todo[begin]}{last}")
         begin = end
     return ",".join(parts)

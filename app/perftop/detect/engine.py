@@ -494,10 +494,10 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         self._since_ns[self._high_counts == 0] = since_ns
         high_counts = np.where(high, self._high_counts + 1, 0)
         self._high_counts = np.where(is_known, high_counts, self._high_counts)
-        rises = high & (self._high_counts >= self._min_samples)
-        self._high_counts[rises] = 0
-        for group in distinct(groups[rises]):
-            self._start_or_join(group, rises & (groups == group), sums, time_ns)
+        is_new = high & (self._high_counts >= self._min_samples)
+        self._high_counts[is_new] = 0
+        for group in distinct(groups[is_new]):
+            self._start_or_join(group, is_new & (groups == group), sums, time_ns)
         return ended
 
     def _extend_running(

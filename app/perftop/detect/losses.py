@@ -179,6 +179,6 @@ def blamed_tasks(
 ) -> dict[str, list[TaskOnCpu]]:
     """Returns the tasks to blame, as evidence: `who` lists other tasks, `self` those of the job."""
     blamed = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
-    others = [task for task in blamed if task.pid not in job_pids]
-    own = [task for task in blamed if task.pid in job_pids]
-    return {key: group for key, group in (("who", others), ("self", own)) if group}
+    other_tasks = [task for task in blamed if task.pid not in job_pids]
+    own_tasks = [task for task in blamed if task.pid in job_pids]
+    return {key: group for key, group in (("who", other_tasks), ("self", own_tasks)) if group}

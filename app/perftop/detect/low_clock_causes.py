@@ -191,8 +191,8 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     if is_at_limit("power_limit_w") or is_at_limit("power_limit2_w") or throttled:
         yield _verdict(power_limit, counted=False)
     # A power-saving EPP is a cause only if limit reasons are polled and there was none.
-    saving = mean("hwp_epp") >= MIN_SAVING_EPP and counts.polls("limit_reasons") > 0
-    if mean("hwp_max") < mean("hwp_highest") or saving:
+    saves_power = mean("hwp_epp") >= MIN_SAVING_EPP and counts.polls("limit_reasons") > 0
+    if mean("hwp_max") < mean("hwp_highest") or saves_power:
         yield _verdict("hwp")
     if case.is_guest and mean("stat_steal_s") >= MIN_STEAL:
         yield _verdict("hypervisor")

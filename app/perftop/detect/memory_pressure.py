@@ -185,8 +185,8 @@ class MemoryLosses:
         evidence: dict[str, Any] = {"memory_bytes_per_s": round(rate)}
         if (best := float(self._highest_rates(data)[loss.group])) > 0:
             evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
-        if took := self._l3_groups.traffic(self._members[loss.group]):
-            evidence["l3_groups"] = took
+        if traffic := self._l3_groups.traffic(self._members[loss.group]):
+            evidence["l3_groups"] = traffic
         return evidence
 
     def _highest_rates(self, data: DetectorInput) -> Floats:
@@ -310,11 +310,11 @@ class MemoryLosses:
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         ipc_before, shares, spread = self.programs.compare_ipc(self.programs.learned_sums, ipc)
         is_near_limit = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
-        unread = np.isnan(data.sample.values["util"]) | np.isnan(rate)
-        unread |= work.has_unread_cpu & ~is_saturated
+        is_unread = np.isnan(data.sample.values["util"]) | np.isnan(rate)
+        is_unread |= work.has_unread_cpu & ~is_saturated
         has_other_overlap = ~(np.abs(work.overlap - overlap_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~is_saturated | ~is_near_limit, 0.0, shares)
-        shares = np.where(unread | (has_other_overlap & is_saturated), np.nan, shares)
+        shares = np.where(is_unread | (has_other_overlap & is_saturated), np.nan, shares)
         may_begin = is_saturated & is_near_limit & (shares >= MIN_SPREADS * spread)
         ended = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
         if not self.losses.is_quiet:

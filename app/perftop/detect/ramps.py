@@ -125,9 +125,9 @@ class Ramps(Detector):
         if self._hz:
             return first
         part = slice(first, last)
-        wakes = self._wake_ups(batch.cached(util)[part], batch.time_ns[part])
-        count = first_true(wakes.has_woken)
-        self._known_ns, self._awake_ns = wakes.known_ns[count], wakes.awake_ns[count]
+        wake_ups = self._wake_ups(batch.cached(util)[part], batch.time_ns[part])
+        count = first_true(wake_ups.has_woken)
+        self._known_ns, self._awake_ns = wake_ups.known_ns[count], wake_ups.awake_ns[count]
         return first + count
 
     def _wake_ups(self, busy: Floats, time_ns: Ints) -> _WakeUps:
@@ -147,10 +147,10 @@ class Ramps(Detector):
             self._reset(self._cores)
             return []
         is_known, awake = np.isfinite(clocks.util), clocks.util >= MIN_AWAKE_SHARE
-        wakes = self._wake_ups(clocks.util[None], np.array([time_ns]))
-        has_woken, was_unread = wakes.has_woken[0], wakes.was_unread[0]
-        since_read_ns = wakes.since_read_ns[0]
-        self._known_ns, self._awake_ns = wakes.known_ns[1], wakes.awake_ns[1]
+        wake_ups = self._wake_ups(clocks.util[None], np.array([time_ns]))
+        has_woken, was_unread = wake_ups.has_woken[0], wake_ups.was_unread[0]
+        since_read_ns = wake_ups.since_read_ns[0]
+        self._known_ns, self._awake_ns = wake_ups.known_ns[1], wake_ups.awake_ns[1]
         if not (self._hz or has_woken.any()):
             return []
         busy_hz = clocks.busy_hz()

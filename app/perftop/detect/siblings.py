@@ -112,8 +112,8 @@ class SiblingLosses:
         self._cores, rows = cores, cores.rows
         pairs = np.zeros(0, int)
         if rows.shape[1] > 1:
-            two = (rows[:, 1:2] >= 0).all(axis=1) & (rows[:, 2:] < 0).all(axis=1)
-            pairs = np.flatnonzero(two)
+            is_pair = (rows[:, 1:2] >= 0).all(axis=1) & (rows[:, 2:] < 0).all(axis=1)
+            pairs = np.flatnonzero(is_pair)
         self._pairs, self._rows = pairs, rows[pairs][:, :2]
         self._sibling_rows: Ints = np.full(len(self._alone_s), -1, np.int64)
         """Index of each CPU's sibling; -1 if the CPU has none, or several."""
@@ -133,9 +133,9 @@ class SiblingLosses:
         run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
         look_ahead = self._learned_ahead(work.samples(None), run_s[None])
         self._learn(look_ahead, np.array([data.time_ns]))
-        together, ended = look_ahead.is_together[0], []
-        if np.count_nonzero(together) or not self.losses.is_quiet:
-            ended = self._compare(data, work, run_s, together, job_pids or set())
+        is_together, ended = look_ahead.is_together[0], []
+        if np.count_nonzero(is_together) or not self.losses.is_quiet:
+            ended = self._compare(data, work, run_s, is_together, job_pids or set())
         self.update_programs(busy, data.time_ns)
         return ended
 
@@ -177,8 +177,8 @@ class SiblingLosses:
     def _learned_ahead(self, work: _SiblingWork, run_s: Floats) -> _LookAhead:
         """Returns the learned sums before the first sample and after each, without storing them."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
-        together = work.is_together & (learned[1:, CYCLES_ROW] > 0)
-        return _LookAhead(learned, run_s, together, work)
+        is_together = work.is_together & (learned[1:, CYCLES_ROW] > 0)
+        return _LookAhead(learned, run_s, is_together, work)
 
     def _learn(self, look_ahead: _LookAhead, time_ns: Ints) -> None:
         is_alone = look_ahead.work.alone
@@ -204,8 +204,8 @@ class SiblingLosses:
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
         ipc_alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
         # A CPU loses nothing while its sibling is idle.
-        unread = np.isnan(data.sample.values["util"])
-        unknown = unread | (cycles > 0) & np.isnan(overlap)
+        is_unread = np.isnan(data.sample.values["util"])
+        unknown = is_unread | (cycles > 0) & np.isnan(overlap)
         shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE), 0.0, shares)
         shares = np.where(unknown, np.nan, shares)
         may_begin = together & (shares >= MIN_SPREADS * spread)
@@ -247,9 +247,9 @@ class SiblingLosses:
         instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
         has_task_records = bool(self._programs.top_task_ids[members].all())
-        weakest = min(members, key=lambda i: int(self._history.counts[MATCHES, i]))
-        matches, edges = self._history.counts[[MATCHES, SIBLING_CHANGES], weakest].tolist()
-        follows = matches >= MIN_REPEATS and bool(
+        weakest_position = min(members, key=lambda i: int(self._history.counts[MATCHES, i]))
+        matches, edges = self._history.counts[[MATCHES, SIBLING_CHANGES], weakest_position].tolist()
+        is_measured = matches >= MIN_REPEATS and bool(
             self._history.ipc_follows_sibling()[members].all()
         )
         is_recent = age_ns <= MAX_AGE_NS
@@ -262,7 +262,7 @@ class SiblingLosses:
         if self._has_contention:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
             is_explained = bool(given >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
-        counted = is_explained or (follows and has_task_records and is_recent)
+        counted = is_explained or (is_measured and has_task_records and is_recent)
         episode.confidence = confidence("neighbour", "sibling", counted=counted)
         if age_ns > MAX_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)

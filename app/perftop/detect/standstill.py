@@ -74,13 +74,13 @@ class Standstill:
         idle_s = idle * span_s
         means = self._exact | (idle < MAX_SMALL_IDLE)
         if self._entries is None:
-            guessed = IDLE_ERROR * idle_s
+            error_s = IDLE_ERROR * idle_s
         else:
             means |= np.isfinite(idle)
             increments = batch.delta.tables[self._entries.block].increments
-            guessed = IDLE_PERIOD_ERROR_S * increments[..., self._entries.index]
-        unknown = self._exact | ~np.isfinite(guessed)
-        idle_error_s = np.where(unknown, 0.0, np.minimum(guessed, idle_s))
+            error_s = IDLE_PERIOD_ERROR_S * increments[..., self._entries.index]
+        unknown = self._exact | ~np.isfinite(error_s)
+        idle_error_s = np.where(unknown, 0.0, np.minimum(error_s, idle_s))
         is_known = means & (span_s > 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(is_known, lost_s / span_s, np.nan)
@@ -148,12 +148,12 @@ class ClockModulation:
         table = batch.delta.tables[self._column.block]
         with np.errstate(divide="ignore", invalid="ignore"):
             level = np.rint(table.increments[..., self._column.index] / table.ticks)
-        known = np.isfinite(level)
-        bits = np.where(known, level, 0).astype(int)
+        is_known = np.isfinite(level)
+        bits = np.where(is_known, level, 0).astype(int)
         duty = (bits & 15) / 16
         # A duty cycle of 0 is reserved and undocumented.
         halt_share = np.where((bits & MODULATION_BIT != 0) & (duty > 0), 1 - duty, 0.0)
-        return np.where(known, halt_share, np.nan)
+        return np.where(is_known, halt_share, np.nan)
 
 
 # --- Detects involuntary halts and their causes. During such a halt, a CPU stands still although
@@ -285,8 +285,8 @@ def _describe_halt(halt: ShareEpisode) -> None:
     # Measurement errors can shift lost time to later samples, so a sum can be negative.
     span_s, lost_s = np.maximum(sums[[1, LOST_S]], 0.0).tolist()
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
-    explained = dict(zip(MARKERS, shares.tolist(), strict=True))
-    cause = next((key for key, share in explained.items() if share >= MIN_EXPLAINED), None)
+    explained_shares = dict(zip(MARKERS, shares.tolist(), strict=True))
+    cause = next((key for key, share in explained_shares.items() if share >= MIN_EXPLAINED), None)
     marker = MARKERS[cause] if cause else HaltMarker("unknown")
     episode = halt.episode
     episode.depth, episode.cause = lost_s / span_s, marker.cause
@@ -296,7 +296,7 @@ def _describe_halt(halt: ShareEpisode) -> None:
     )
     evidence: dict[str, Any] = {}
     if cause:
-        evidence[f"explained_by_{cause}"] = min(explained[cause], 1.0)
+        evidence[f"explained_by_{cause}"] = min(explained_shares[cause], 1.0)
     if smis := float(sums[SMIS]):
         evidence["SMIs_per_s"] = round(smis / span_s, 1)
         if cause == "smi":
@@ -419,10 +419,10 @@ class Throttles(Detector):
         share = np.fmax.reduce(status, axis=0)
         share[self._is_dropping(cores)] = 0.0
         lost, span_s, _ = data.sample.part(self._standstill.shares)
-        more = [cores.sum_of_threads(lost * span_s), cores.sum_of_threads(span_s)]
-        more += [*np.nan_to_num([halt_share, *status])]
+        seconds = [cores.sum_of_threads(lost * span_s), cores.sum_of_threads(span_s)]
+        seconds += [*np.nan_to_num([halt_share, *status])]
         times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
-        ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, more)
+        ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, seconds)
         for throttle in self._throttles.running:
             _describe_throttle(throttle)
         self.is_calm = self._throttles.is_quiet

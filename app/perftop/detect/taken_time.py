@@ -78,18 +78,18 @@ class InterruptStorms(RecordDetector):
         self._position = reader.position
 
     def add_record(self, records: Mapping[str, object]) -> None:
-        for cpu, spent in _interrupt_shares(records).items():
-            interrupt_share = min(1.0, spent.irq + spent.softirq)
-            busy_share = spent.tasks + interrupt_share
+        for cpu, shares in _interrupt_shares(records).items():
+            interrupt_share = min(1.0, shares.irq + shares.softirq)
+            busy_share = shares.tasks + interrupt_share
             least_tasks = MIN_TASKS_SHARE if busy_share < FULL_SHARE else MIN_TASKS_IF_FULL
-            is_lost = busy_share >= MIN_BUSY and spent.tasks >= least_tasks
+            is_lost = busy_share >= MIN_BUSY and shares.tasks >= least_tasks
             if is_lost and cpu in self._position:
-                cause = "irq" if spent.irq > spent.softirq else "softirq"
+                cause = "irq" if shares.irq > shares.softirq else "softirq"
                 storm = self.losses.add(cpu, cause, interrupt_share * self.losses.span_s)
                 if storm is not None:
                     storm.episode.cpus = [cpu]
                     storm.episode.depth = storm.lost_s / storm.span_s
-                    _describe_storm(storm, spent, self.losses.span_s)
+                    _describe_storm(storm, shares, self.losses.span_s)
 
 
 def _describe_storm(storm: RecordEpisode, shares: _CpuShares, span_s: float) -> None:
@@ -231,10 +231,10 @@ def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Sta
             evidence["pages_read_back"] = group.pages_read_back
             yield _Stall("memory-limit", group.name, stalled_s, evidence, group.pids)
     stalls = sum(n for key, n in counts.items() if key.startswith("allocstall"))
-    back = sum(n for key, n in counts.items() if key.startswith("workingset_refault"))
-    swapped = counts.get("pswpin", 0)
-    if swapped + back >= MIN_REFAULTS_PER_S * span_s and (swapped or stalls):
-        evidence = {"pages_read_back": back, "pages_swapped_in": swapped}
+    refaults = sum(n for key, n in counts.items() if key.startswith("workingset_refault"))
+    swap_ins = counts.get("pswpin", 0)
+    if swap_ins + refaults >= MIN_REFAULTS_PER_S * span_s and (swap_ins or stalls):
+        evidence = {"pages_read_back": refaults, "pages_swapped_in": swap_ins}
         yield _Stall("read-back", "", left_s, evidence)
     elif counts.get("compact_stall", 0) > stalls:
         names = {"compact_stall": "compactions", "thp_fault_fallback": "huge_pages_failed"}
@@ -279,9 +279,9 @@ class QuotaStops(Detector):
         """Returns the seconds for which quotas stopped these processes in the newest record, summed
         over CPUs. Of nested groups, the largest value counts: they count the same time."""
         quotas = self.quotas
-        stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest_pids.items()
+        times = [quotas.by_group[group].newest_s for group, members in quotas.newest_pids.items()
                    if not {*pids}.isdisjoint(members)]  # fmt: skip
-        return max(stopped, default=0.0)
+        return max(times, default=0.0)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         return self.process_records(data.records, data.time_ns)

@@ -149,8 +149,8 @@ class _CoreStates(NamedTuple):
 
 def scaled_cores(counters: Counters, delta: Delta, cores: Cores) -> Bools:
     """Returns a mask of the cores whose counts were scaled up in the span."""
-    scaled = np.broadcast_to(counters.is_estimated(delta, "cycles"), len(cores.core_by_cpu))
-    return np.asarray(cores.max_of_threads(scaled.astype(float)) > 0)
+    is_scaled = np.broadcast_to(counters.is_estimated(delta, "cycles"), len(cores.core_by_cpu))
+    return np.asarray(cores.max_of_threads(is_scaled.astype(float)) > 0)
 
 
 def _has_ceiling(batch: SampleBatch) -> Bools:
@@ -488,9 +488,9 @@ class Licenses(Detector):
         # Cores in a drop are left out, because the drop's evidence includes their level.
         drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
         share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
-        scaled = scaled_cores(self._counters, data.sample.delta, cores).astype(float)
+        is_scaled = scaled_cores(self._counters, data.sample.delta, cores).astype(float)
         ceilings = run_s * data.ceiling_hz
-        further_sums = [run_s, cycles, ceilings, scaled, *np.nan_to_num(levels * cycles)]
+        further_sums = [run_s, cycles, ceilings, is_scaled, *np.nan_to_num(levels * cycles)]
         times = data.since_ns, data.time_ns
         ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, further_sums)
         for running in self._licenses.running:

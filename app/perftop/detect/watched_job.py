@@ -100,10 +100,10 @@ class JobWaits:
             self._quota_ns = self._quotas.time_ns
             activity = self._without_quota_waits(activity, job_pids)
         # A CPU without a thread of the job loses nothing.
-        occupied = {self._position.get(thread.cpu) for thread in self._job.threads.values()}
+        job_cpus = {self._position.get(thread.cpu) for thread in self._job.threads.values()}
         count = len(self._cpu_lists)
         shares, weights = np.full(count, np.nan), np.zeros(count)
-        shares[[i for i in range(count) if i not in occupied]] = 0.0
+        shares[[i for i in range(count) if i not in job_cpus]] = 0.0
         for i, work in activity.items():
             shares[i], weights[i] = work.wait, work.run_s + work.wait_s
         all_cpus: Bools = np.ones(count, bool)
@@ -307,12 +307,12 @@ class JobStops:
             return []
         threads, self._states = self._job.threads, self._states | self._job.states
         self._states = {tid: state for tid, state in self._states.items() if tid in threads}
-        stopped = [tid for tid, state in self._states.items() if state in STOP_REASONS]
+        stopped_tids = [tid for tid, state in self._states.items() if state in STOP_REASONS]
         activity_before, self._activity = self._activity, {}
-        for tid in stopped:
-            past = threads[tid].activity(ACTIVITY_SPAN_NS)
-            wanted_s = past.run_s + (0.0 if isnan(past.wait_s) else past.wait_s)
-            share = wanted_s / past.elapsed_s if past.elapsed_s else 1.0
+        for tid in stopped_tids:
+            activity = threads[tid].activity(ACTIVITY_SPAN_NS)
+            wanted_s = activity.run_s + (0.0 if isnan(activity.wait_s) else activity.wait_s)
+            share = wanted_s / activity.elapsed_s if activity.elapsed_s else 1.0
             self._activity[tid] = activity_before.get(tid, min(1.0, share))
         losing_threads = [tid for tid, share in self._activity.items() if share >= MIN_ACTIVE]
         cpus = sorted({threads[tid].cpu for tid in losing_threads} & {*self._position})

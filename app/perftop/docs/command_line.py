@@ -49,9 +49,9 @@ def described_verbs(parser: argparse.ArgumentParser) -> list[Verb]:
     all_verbs = [_describe_verb("", "", parser)]
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to read them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
+            texts = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
             all_verbs += [
-                _describe_verb(name, helps[name], verb) for name, verb in action.choices.items()
+                _describe_verb(name, texts[name], verb) for name, verb in action.choices.items()
             ]
     return all_verbs
 
@@ -312,7 +312,7 @@ def _main_page(main: Verb, subverbs: list[Verb], pages: list[Page]) -> list[str]
 
 def _verb_page(verb: Verb, pages: list[Page]) -> list[str]:
     word = re.compile(rf"\bperftop {verb.name}\b")
-    related = [
+    related_pages = [
         f"perftop\\-{page.topic} (7)" for page in pages
         if any(word.search(line) for block in page.blocks for line in block.lines)
     ]  # fmt: skip
@@ -320,7 +320,7 @@ def _verb_page(verb: Verb, pages: list[Page]) -> list[str]:
     lines += [".SH DESCRIPTION", *_text(verb.parser.description)]
     lines += _text(verb.parser.epilog, gap_before=True)
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
-    *first, last = ["perftop (1)", *related]
+    *first, last = ["perftop (1)", *related_pages]
     return [*lines, ".SH SEE ALSO", *(f".BR {name}," for name in first), f".BR {last}"]
 
 

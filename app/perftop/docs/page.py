@@ -147,10 +147,10 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
     min_widths = [width_of(column, 1) for column in columns]
     while sum(widths) > room - GAP * (len(widths) - 1):
         pairs = zip(widths, min_widths, strict=True)
-        shrinkable = [width if width > min_width else 0 for width, min_width in pairs]
-        if not any(shrinkable):
+        spare_widths = [width if width > min_width else 0 for width, min_width in pairs]
+        if not any(spare_widths):
             break
-        widths[shrinkable.index(max(shrinkable))] -= 1
+        widths[spare_widths.index(max(spare_widths))] -= 1
     lines = []
     for index, row in enumerate(rows):
         cell_lines = [_wrap(cell, w, colour=colour) for cell, w in zip(row, widths, strict=True)]

@@ -397,7 +397,7 @@ def add_gap_numbers(
     clock chart, in the row that the gap fills most. `losses`: the loss in each column, in GHz.
     `gap_starts`: columns at which a new gap begins.
     """
-    gaps, numbered = [*map(_gap_of, columns)], [*columns]
+    gaps, new_columns = [*map(_gap_of, columns)], [*columns]
 
     def part_of_gap(x: int) -> tuple[str, int]:
         return gaps[x][0], sum(cut <= x for cut in gap_starts)
@@ -416,13 +416,13 @@ def add_gap_numbers(
             text = text[0]
         start = full[0] if full else max(span, key=lambda x: gaps[x][1][row])
         for x, char in enumerate(text, start):
-            chars, styles = numbered[x]
+            chars, styles = new_columns[x]
             style = styles[row].rpartition("/")[2]
             style = style if style == "alarm" else f"bright/{style}"
-            numbered[x] = ChartColumn(
+            new_columns[x] = ChartColumn(
                 chars[:row] + char + chars[row + 1 :], (*styles[:row], style, *styles[row + 1 :])
             )
-    return numbered
+    return new_columns
 
 
 @lru_cache(maxsize=_MAX_CACHED)

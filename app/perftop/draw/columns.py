@@ -137,12 +137,12 @@ def fit_columns(columns: Iterable[Column], width: int) -> list[Column]:
     spare_cells = width - total_width(fitted_columns)
     for growth_rank in sorted({c.growth_rank for c in fitted_columns if c.max_width}):
         while spare_cells > 0:
-            growing = [i for i, c in enumerate(fitted_columns)
+            indexes = [i for i, c in enumerate(fitted_columns)
                        if c.growth_rank == growth_rank and c.width < c.max_width]  # fmt: skip
-            if not growing:
+            if not indexes:
                 break
-            weights, cells_left = sum(fitted_columns[i].weight for i in growing), spare_cells
-            for i in growing:
+            weights, cells_left = sum(fitted_columns[i].weight for i in indexes), spare_cells
+            for i in indexes:
                 column = fitted_columns[i]
                 added_cells = min(max(1, spare_cells * column.weight // weights), cells_left)
                 added_cells = min(added_cells, column.max_width - column.width)

@@ -160,8 +160,8 @@ def line_styles(name: str, state: LineState = "calm") -> dict[str, Style]:
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTER_COLOURS
     table = (_ansi_styles if palette.ansi else _rgb_styles)(palette, colors, state)
     for key, color in _WITH_BACKGROUND.items():
-        ink = "black" if palette.ansi else palette.background
-        table[key] = Style(color=ink, bgcolor=colors[color], bold=not palette.ansi)
+        text_colour = "black" if palette.ansi else palette.background
+        table[key] = Style(color=text_colour, bgcolor=colors[color], bold=not palette.ansi)
     table["mark"] = table["key"]
     return table
 
@@ -215,8 +215,8 @@ def _ansi_styles(palette: Palette, colors: dict[str, str], state: LineState) -> 
         bold = not is_stale and (key in _BOLD or (state.startswith("chosen") and not is_quiet))
         field = key.startswith(("heat", "field", "black", "white"))
         fore = color if field or not is_stale else palette.colors["text"]
-        dim = is_stale or (is_quiet and state in {"calm", "victim"})
-        table[key] = Style(color=fore, bgcolor=palette.background, bold=bold, dim=dim)
+        is_dim = is_stale or (is_quiet and state in {"calm", "victim"})
+        table[key] = Style(color=fore, bgcolor=palette.background, bold=bold, dim=is_dim)
     return table
 
 

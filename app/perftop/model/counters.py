@@ -254,10 +254,10 @@ class Counters:
     def is_partly_counted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask of the CPUs on which the count covers only part of the span: its group was
         never scheduled, or guests were not counted. The kernel's idle time can replace it."""
-        missed = self.was_not_counted(delta, key)
+        was_missed = self.was_not_counted(delta, key)
         if key not in self.multiplexed:
-            return missed
-        return np.asarray(missed | self.leaves_out_guests(delta))
+            return was_missed
+        return np.asarray(was_missed | self.leaves_out_guests(delta))
 
     def forget_cpu(self, cpu_row: int) -> None:
         """Discards the baseline of an offline CPU, because its counters may restart from 0."""

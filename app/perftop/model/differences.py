@@ -106,18 +106,18 @@ class Differences:
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
         """Writes the increments of each frame into `delta`: empty, with a sample for each frame."""
-        wakes = [False] * len(frames)
+        woke = [False] * len(frames)
         if (
             self._doubtful_frames
             or self._asleep_ns
             or True in ["asleep_ns" in f.records for f in frames]
         ):
-            wakes = [self._must_drop_baselines(frame) for frame in frames]
+            woke = [self._must_drop_baselines(frame) for frame in frames]
         readings = self._unpacker.unpack(frames)
         is_read = self._rows_read(readings)
         for block in self._limits.multiplexed:
             self._wait_for_count(block, readings, is_read)
-        is_known = self._rows_with_baseline(readings, is_read, wakes)
+        is_known = self._rows_with_baseline(readings, is_read, woke)
         baseline = self._baseline.replace(readings, is_known, self._gaps_of(is_read))
         is_usable = is_read & is_known
         if not readings.all_sampled:
@@ -135,8 +135,8 @@ class Differences:
         slept_ns = suspended_ns(frame)
         if slept_ns != self._asleep_ns:
             self._asleep_ns, self._doubtful_frames = slept_ns, 2
-        self._doubtful_frames, wakes = max(0, self._doubtful_frames - 1), self._doubtful_frames > 0
-        return wakes
+        self._doubtful_frames, woke = max(0, self._doubtful_frames - 1), self._doubtful_frames > 0
+        return woke
 
     def _rows_read(self, readings: _Readings) -> Bools:
         """Returns a mask (frames, rows) of the completely read rows. In block `cpu`, also adds the
@@ -181,7 +181,7 @@ class Differences:
             last = np.where(is_read_now[i], stamps[i], last)
 
     def _rows_with_baseline(
-        self, readings: _Readings, is_read: Bools, wakes: Sequence[bool]
+        self, readings: _Readings, is_read: Bools, woke: Sequence[bool]
     ) -> Bools:
         """Returns a mask (frames, rows) of the rows that have a baseline at each frame. Removes
         from `is_read` the rows whose sibling was not read: they wait for the next frame."""
@@ -190,9 +190,9 @@ class Differences:
         is_wide = readings.has_flag(wire.ROW_WIDE)
         is_calm = np.asarray(((is_sampled | ~readings.present) & ~is_wide).all(axis=1))
         is_known = np.repeat(baseline.is_known[None], len(is_read), axis=0)
-        changes = any(wakes) or bool(np.count_nonzero((is_read & ~is_known) | (offline & is_known)))
+        changes = any(woke) or bool(np.count_nonzero((is_read & ~is_known) | (offline & is_known)))
         for i in range(len(is_read)) if changes else np.flatnonzero(~is_calm).tolist():
-            if wakes[i]:
+            if woke[i]:
                 baseline.is_known = baseline.is_known & False
             known_before = is_known[i]
             known_before[:] = baseline.is_known
@@ -252,8 +252,8 @@ class Differences:
             )
             sample, row = np.nonzero(backwards[:, slices.rows])
             delta.doubts[sample[:, None], row[:, None], keys] = Doubt.BACKWARDS
-            jumps = is_wrong[:, slices.values].reshape(len(is_wrong), slices.count, len(is_home))
-            sample, row, column = np.nonzero(jumps & is_home)
+            is_jump = is_wrong[:, slices.values].reshape(len(is_wrong), slices.count, len(is_home))
+            sample, row, column = np.nonzero(is_jump & is_home)
             delta.doubts[sample, row, keys[column]] = Doubt.JUMPED
 
 

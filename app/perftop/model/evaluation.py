@@ -173,12 +173,12 @@ class Evaluator:
     def _replace_busy_time(self, delta: Delta, q: Quantities, top: Floats, bottom: Floats) -> None:
         """Replaces the busy time of CPUs on which `ref` was not counted. If `ref` is an estimate,
         involuntary halts become unknown: they are a small difference of two large times."""
-        uncounted, util = self._counters.is_partly_counted(delta, "ref"), INDEX["util"]
-        for numerator, denominator, mask in self._busy if np.count_nonzero(uncounted) else ():
-            rows = np.broadcast_to(uncounted & mask, top[..., util, :].shape)
+        is_uncounted, util = self._counters.is_partly_counted(delta, "ref"), INDEX["util"]
+        for numerator, denominator, mask in self._busy if np.count_nonzero(is_uncounted) else ():
+            rows = np.broadcast_to(is_uncounted & mask, top[..., util, :].shape)
             top[..., util, :][rows] = numerator(q)[rows]
             bottom[..., util, :][rows] = denominator(q)[rows]
-            uncounted = uncounted & ~mask
+            is_uncounted = is_uncounted & ~mask
         estimated = self._counters.is_estimated(delta, "ref")
         if np.count_nonzero(estimated):
             top[..., INDEX["involuntary"], :][estimated] = np.nan

@@ -128,8 +128,8 @@ class PlausibilityChecks:
                 can_agree = witness_ticks > MIN_RUN_SHARE * samples.ticks
                 can_agree &= difference < MAX_CLOCK_DIFFERENCE * witness_ticks
                 if np.count_nonzero(can_agree & ~agreed_before):  # rarely true
-                    agreed = np.concatenate([agreed_before[None], can_agree])
-                    agreed_so_far = np.logical_or.accumulate(agreed)
+                    has_agreed = np.concatenate([agreed_before[None], can_agree])
+                    agreed_so_far = np.logical_or.accumulate(has_agreed)
                     agreed_before, self._clock_agreed[key] = agreed_so_far[:-1], agreed_so_far[-1]
                     if key == "cycles":
                         clock_agreed = agreed_so_far[1:]
@@ -268,11 +268,11 @@ class SiblingChecks:
         rows = [np.zeros((samples, 0, 2 * len(calibration.candidates) + 2), np.int64)]
         for group in siblings:
             low, high = self._factor_bounds(key, group, delta)
-            ways, cores = low.shape[1:]
+            row_count, cores = low.shape[1:]
             if np.count_nonzero(group.spans_differ):
                 low = np.where(group.spans_differ[:, None], np.nan, low)
             outcomes = calibration.evidence_rows(low.reshape(-1, cores), high.reshape(-1, cores))
-            rows.append(outcomes.reshape(samples, ways, -1))
+            rows.append(outcomes.reshape(samples, row_count, -1))
         return calibration.add_evidence(np.concatenate(rows, axis=1))
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
@@ -372,8 +372,8 @@ def _event_bounds_of_many(
     """Returns bounds of an any-thread event's factor, for cores with more than two threads."""
     share = known_mean(np.ascontiguousarray(event_shares.swapaxes(1, 2)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        blur = MAX_READ_DISTANCE_S / span_s
+        tolerance = MAX_READ_DISTANCE_S / span_s
         lowest, total = run_shares.max(axis=1), np.minimum(1.0, _sum_of_threads(run_shares)[:, 0])
-        low, high = (lowest - blur) / share, (total + blur) / share
+        low, high = (lowest - tolerance) / share, (total + tolerance) / share
         is_usable = (lowest > MIN_COUNTED_SHARE) & (share > 0)
     return np.where(is_usable, low, np.nan), np.where(is_usable, high, np.nan)

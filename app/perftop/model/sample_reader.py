@@ -325,8 +325,8 @@ class SampleReader:
         estimated = None
         if "ref" in self.counters.multiplexed:
             estimated = self.counters.is_estimated(delta, "ref")
-            missed = self.counters.was_not_counted(delta, "ref")
-            doubted_samples = np.union1d(doubted_samples, np.flatnonzero(missed.any(axis=-1)))
+            was_missed = self.counters.was_not_counted(delta, "ref")
+            doubted_samples = np.union1d(doubted_samples, np.flatnonzero(was_missed.any(axis=-1)))
         if len(partly_read := self._partly_read(delta)):
             doubted_samples = np.union1d(doubted_samples, partly_read)
         self._doubts = own_doubts[-1].copy()  # a view would keep the whole batch in memory
@@ -346,14 +346,14 @@ class SampleReader:
     def _partly_read(self, delta: Delta) -> Ints:
         """Returns the indexes of the samples that lack a value which was read before. Metrics over
         an interval leave out these samples."""
-        if (unread := delta.unread_values) is None:
+        if (is_unread := delta.unread_values) is None:
             self._was_read = True
             return np.zeros(0, int)
         was_read = np.logical_or.accumulate(
-            np.concatenate([np.broadcast_to(self._was_read, (1, unread.shape[1])), ~unread])
+            np.concatenate([np.broadcast_to(self._was_read, (1, is_unread.shape[1])), ~is_unread])
         )
         self._was_read = was_read[-1].copy()
-        return np.flatnonzero((unread & was_read[:-1]).any(axis=1))
+        return np.flatnonzero((is_unread & was_read[:-1]).any(axis=1))
 
     def _distribute_steal(self, stolen_s: Floats, wanted_s: Floats) -> Floats:
         settled_s, self._carried_s = distribute_steal(stolen_s, wanted_s, self._carried_s)

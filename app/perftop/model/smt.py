@@ -107,19 +107,19 @@ class Calibration:
         """Adds evidence, (samples, rows per sample, columns of `evidence_rows`), up to the first
         sample that would change the candidate in use or the state. If that is the very first
         sample, adds only this one. Returns the number of samples used."""
-        samples, ways, numbers = map(int, evidence.shape)
-        if not ways:
+        samples, row_count, numbers = map(int, evidence.shape)
+        if not row_count:
             return samples
-        rows = evidence.reshape(samples * ways, numbers)
+        rows = evidence.reshape(samples * row_count, numbers)
         previous_state = self._sums, self._is_settled
         index = None if self.chosen is None else self.candidates.index(self.chosen)
         outcome = REFUSED_INDEX if index is None else 2 * index + self._is_settled
-        changes = np.flatnonzero(self._add_rows(rows).reshape(samples, ways)[:, -1] != outcome)
+        changes = np.flatnonzero(self._add_rows(rows).reshape(samples, row_count)[:, -1] != outcome)
         if not len(changes):
             return samples
         self._sums, self._is_settled = previous_state
         used_samples = max(1, int(changes[0]))
-        self._add_rows(rows[: used_samples * ways])
+        self._add_rows(rows[: used_samples * row_count])
         return used_samples
 
     def _add_rows(self, rows: Ints) -> Ints:
@@ -148,9 +148,9 @@ class Calibration:
 def _best_candidates(sums: Floats, count: int) -> Ints:
     """Returns, for each row of `sums`, the index of the first candidate that nearly as many samples
     support as the best one. `count`: number of candidates."""
-    explains = sums[:, :count]
+    support_counts = sums[:, :count]
     tolerated_count = np.maximum(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * sums[:, -2])
-    is_near_best: Bools = explains >= (explains.max(axis=1) - tolerated_count)[:, None]
+    is_near_best: Bools = support_counts >= (support_counts.max(axis=1) - tolerated_count)[:, None]
     return np.asarray(is_near_best.argmax(axis=1))
 
 
@@ -171,7 +171,7 @@ def factor_bounds(
     `other_share`: unhalted shares of two siblings. `counted_ticks`: ticks of the counter per TSC
     tick. All arrays have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        blur = MAX_READ_DISTANCE_S / span_s
+        slack = MAX_READ_DISTANCE_S / span_s
         if (
             counter == "one_thread"
         ):  # a thread ran alone for a time between own_share - other_share and own_share
@@ -181,7 +181,7 @@ def factor_bounds(
             total = own_share + other_share
             high = np.minimum(1.0, total) if counter == "any_thread" else total
             low = counted_share = np.maximum(own_share, other_share)
-        low, high = np.maximum(low - blur, 0) / counted_ticks, (high + blur) / counted_ticks
+        low, high = np.maximum(low - slack, 0) / counted_ticks, (high + slack) / counted_ticks
         is_usable = (counted_share > MIN_COUNTED_SHARE) & (counted_ticks > 0)
     return np.where(is_usable, low, np.nan), np.where(is_usable, high, np.nan)
 
@@ -358,9 +358,9 @@ class Splitter:
         split.active_threads[..., cores] = r0 + r1
         counted, any_running = self._any_running(group.by_thread, r0, r1, delta)
         if (name := self.any_counter()) in self._counters.multiplexed:
-            uncounted = self._counters.is_partly_counted(delta, name)
-            if np.count_nonzero(uncounted):  # use the states from idle transitions instead
-                lacks_count = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
+            is_uncounted = self._counters.is_partly_counted(delta, name)
+            if np.count_nonzero(is_uncounted):  # use the states from idle transitions instead
+                lacks_count = is_uncounted.take(group.by_thread, axis=-1).any(axis=-2)
                 counted = np.where(lacks_count, 0, counted)
         split.states[..., cores, :] = shares = exact_states(r0, r1, any_running)
         split.method_codes[..., cores] = counted
@@ -398,8 +398,8 @@ class Splitter:
             is_whole = (np.abs(total / elapsed - 1) <= TOLERANCE) & (rows >= 0)
             # One value may decrease by some ns between two reads, although the sum of all four
             # cannot.
-            positive = np.clip(increments, 0, None)
-            shares = positive / positive.sum(axis=-1)[..., None]
+            increments_up = np.clip(increments, 0, None)
+            shares = increments_up / increments_up.sum(axis=-1)[..., None]
         return np.where(is_whole[..., None], shares, np.nan)
 
     def _any_running(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:

@@ -101,8 +101,8 @@ class Turbo:
             for number in distinct(package[is_listed]):
                 members = np.flatnonzero(is_listed & (package == number))
                 self._domains.append((steps, members))
-            faster = is_listed & (self._fastest > steps.hz[0])  # favoured cores exceed their table
-            self._favoured[faster] = self._fastest[faster]
+            higher = is_listed & (self._fastest > steps.hz[0])  # favoured cores exceed their table
+            self._favoured[higher] = self._fastest[higher]
         self._exact = []
         for column in self._gauges:
             is_listed = self._counters.is_counted(column.counter.key)[first] & (package >= 0)

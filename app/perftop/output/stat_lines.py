@@ -130,8 +130,8 @@ def interval_line(session: Session, interval: Interval) -> Line:
     }
     if interval.watched is not None:
         line["watched"] = _watched_line(session, interval.watched)
-    unread = [name for name, value in interval.machine.items() if not isfinite(value)]
-    reasons = dict.fromkeys(unread, UNREAD_REASON)
+    missing_names = [name for name, value in interval.machine.items() if not isfinite(value)]
+    reasons = dict.fromkeys(missing_names, UNREAD_REASON)
     return line | {"why": reasons} if reasons else line
 
 

@@ -270,8 +270,8 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
         known_times = (f"{seconds_text(s)} for {use}" for use, s in times.items() if s is not None)
         waits = " and ".join(known_times)
         if (longest_s := job.get("longest_wait_s") or 0.0) >= MIN_STATE_S:
-            once = f"for a CPU (once {seconds_text(longest_s)} or longer)"
-            waits = waits.replace("for a CPU", once, 1)
+            longest_text = f"for a CPU (once {seconds_text(longest_s)} or longer)"
+            waits = waits.replace("for a CPU", longest_text, 1)
         for word in ("stopped", "slept"):
             if (seconds := job.get(f"{word}_s") or 0.0) >= MIN_STATE_S:
                 waits += f"{', ' if waits else ''}{word} {seconds_text(seconds)}"

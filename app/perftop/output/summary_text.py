@@ -159,12 +159,12 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     if len(phases) > MAX_PHASE_COLUMNS:
         table = _phases_as_rows(all_phases, numbers[:MAX_ROW_NUMBERS])
     elif phases:
-        wide = _value_columns(2 * CELL_WIDTH, len(all_phases))
+        columns = _value_columns(2 * CELL_WIDTH, len(all_phases))
         labels = (safe_text(phase.line["label"], 2 * CELL_WIDTH - 1) for phase in all_phases)
         starts = (time_of_day(phase.line["start"]) for phase in all_phases)
         head, *rows = _phases_as_columns(all_phases, numbers, ("mean", "p5"))
         table = [
-            table_line(wide, ["", *labels]), head, table_line(wide, ["from", *starts]), *rows
+            table_line(columns, ["", *labels]), head, table_line(columns, ["from", *starts]), *rows
         ]  # fmt: skip
     else:
         length = long_duration(round(whole.report.totals.elapsed_s * 1e9))

@@ -150,9 +150,9 @@ def _finding_on(
     notes = ["only a CPU's busiest tasks are sampled"] if is_crowded else []
     notes += ["steal for the guest"] if job is None and waiters.noun == VM_THREAD else []
     evidence = [*_wait_evidence(waiters, bound_text, notes), *reason.evidence]
-    everyone = _sum_times(placed_tasks.values())
-    if job is None and everyone.wait_s > 1.1 * total.wait_s:
-        evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
+    all_times = _sum_times(placed_tasks.values())
+    if job is None and all_times.wait_s > 1.1 * total.wait_s:
+        evidence.append(f"all tasks {all_times.wait_s:.2f} of {all_times.wanted_s:.1f} s")
 
     subject = _waiters_text(waiters, with_threads=job is not None)
     verb = "waited" if report.past_tense else "waits" if one_waits else "wait"
@@ -247,13 +247,13 @@ def _waiters_among(
 ) -> Iterator[_Waiters]:
     """Yields the group of these members if one of them waited."""
     # Rounding can leave waits of about 1e-16 s on no CPU.
-    placed = {key: t for key, t in members.items() if t.by_cpu}
-    waiting = {key: t for key, t in placed.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
+    placed_times = {key: t for key, t in members.items() if t.by_cpu}
+    waiting = {key: t for key, t in placed_times.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
     if not waiting:
-        longest_waiter = max(placed, key=lambda key: placed[key].wait_s, default=None)
-        if longest_waiter is None or not placed[longest_waiter].wait_s:
+        longest_waiter = max(placed_times, key=lambda key: placed_times[key].wait_s, default=None)
+        if longest_waiter is None or not placed_times[longest_waiter].wait_s:
             return
-        waiting = {longest_waiter: placed[longest_waiter]}
+        waiting = {longest_waiter: placed_times[longest_waiter]}
     cpus = sorted({max(t.by_cpu, key=t.by_cpu.__getitem__) for t in waiting.values()})
     yield _Waiters(name, noun, pids, members, waiting, _sum_times(members.values()), cpus)
 
@@ -293,8 +293,8 @@ def _find_competitors(
     neighbours = [task for task, s in ran_s.items() if s >= MIN_BLAME_SHARE * wait_s]
     min_run_s = MIN_EXPLAINED_SHARE * wait_s
     busiest_s = max(total.by_cpu[cpu] for cpu in cpus)
-    placed = [task for task in waiters.members.values() if task.by_cpu]
-    own_s = sum(t.run_s for t in placed if max(t.by_cpu, key=t.by_cpu.__getitem__) in cpus)
+    placed_times = [task for task in waiters.members.values() if task.by_cpu]
+    own_s = sum(t.run_s for t in placed_times if max(t.by_cpu, key=t.by_cpu.__getitem__) in cpus)
     are_members = (
         len(waiters.members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
         and own_s >= MIN_GROUP_RUN_SHARE * wait_s and own_s + sum(ran_s.values()) >= min_run_s
@@ -411,10 +411,10 @@ def _wait_remedy(
         return remedy_against(session, *rivals.neighbours[0])
     if rivals.are_members and not has_room:
         usable = allowed.intersection(session.topology[row].cpu for row in session.selected)
-        fewer = f"no more than {count_noun(len(usable), 'thread')}"
+        fewer_threads = f"no more than {count_noun(len(usable), 'thread')}"
         if limit:
-            return f"a {limit} of more CPUs, or {fewer}"
-        return f"{fewer} at a time, one for each CPU"
+            return f"a {limit} of more CPUs, or {fewer_threads}"
+        return f"{fewer_threads} at a time, one for each CPU"
     return ""
 
 

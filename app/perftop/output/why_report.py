@@ -226,7 +226,7 @@ def _quota_finding(report: Report, finding: Finding) -> Finding:
     throttled = times.throttled_tasks(tasks)
     if not throttled:
         return finding
-    beliefs = [(confidence(*QUOTA_CAUSE, counted=group.is_counted), group.wait_s)
+    confidences = [(confidence(*QUOTA_CAUSE, counted=group.is_counted), group.wait_s)
                for group in throttled]  # fmt: skip
     worst = throttled[0]
     quota = worst.quota
@@ -247,7 +247,7 @@ def _quota_finding(report: Report, finding: Finding) -> Finding:
     return replace(
         finding, text=f"{subject} may use no more than {allowed}{owner_text}",
         culprit=f"its CPU quota of {allowed}" if job is not None else subject,
-        evidence=evidence, confidence=combined_confidence(beliefs), details=details,
+        evidence=evidence, confidence=combined_confidence(confidences), details=details,
         headline=f"{subject} {verb} {lost_percent(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
         victim_share=victim_share(worst.wait_s, worst.wanted_s, report.totals.elapsed_s),
@@ -261,10 +261,10 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     state = max(STOP_REASONS, key=lambda letter: worst.by_state.get(letter, 0.0))
     comm, reason = safe_text(worst.comm, MAX_NAME), STOP_REASONS[state]
     subject = job if job is not None and len(threads) == 1 else comm
-    others = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
+    other_count = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
     state_text = "D, its group is frozen" if state == "F" else state
     evidence = [f"state of {comm}[{pid}]: {state_text}"]
-    evidence += [f"{count_noun(others, 'more thread')} too"] if others else []
+    evidence += [f"{count_noun(other_count, 'more thread')} too"] if other_count else []
     fixes = {"T": f"kill -CONT {pid}", "t": "detach the debugger", "F": "thaw its control group"}
     text = f"{subject} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({reason})"
     level = confidence(*STOPPED_CAUSE, error=worst.state_error_s, effect=worst.stopped_s)
@@ -424,8 +424,8 @@ class WaitEpisodes:
             return
         interval = session.interval_for(wait.worst_totals, session.snapshot)
         past = brief_report(session, is_past=True, totals=wait.worst_totals, interval=interval)
-        same = (f for f in waits_of(past) if _are_same_tasks(f, wait.worst))
-        _describe(wait.episode, next(same, wait.worst))
+        same_culprit = (f for f in waits_of(past) if _are_same_tasks(f, wait.worst))
+        _describe(wait.episode, next(same_culprit, wait.worst))
         session.log.add_loss(wait.episode)
 
 
@@ -451,8 +451,8 @@ def _times_of_wait(finding: Finding, recent_totals: Sequence[Totals]) -> tuple[i
     keys = [key for key in recent_totals[-1].times.tasks if key[:2] in finding.waiting_tasks]
 
     def times(totals: Totals) -> tuple[float, float]:
-        known = [t for key in keys if (t := totals.times.tasks.get(key)) is not None]
-        return sum(t.wait_s for t in known), sum(t.wanted_s for t in known)
+        known_times = [t for key in keys if (t := totals.times.tasks.get(key)) is not None]
+        return sum(t.wait_s for t in known_times), sum(t.wanted_s for t in known_times)
 
     first = recent_totals[0]
     points = [(totals.end_ns, *times(totals)) for totals in recent_totals]

@@ -124,9 +124,9 @@ class _Answer:
 
     def no_costly_cause(self) -> list[str]:
         """Returns the answer if no cause costs enough to be named. There may be a clue."""
-        report, slowing = self.report, self.verb("is slowing", "slowed")
+        report, slowing_text = self.report, self.verb("is slowing", "slowed")
         lost_percent = percent(report.sums.lost_ratio)
-        text = f"Nothing {slowing} {self.who} down ({lost_percent} % lost in total)."
+        text = f"Nothing {slowing_text} {self.who} down ({lost_percent} % lost in total)."
         if not report.totals.times.has_waits:
             text = f"No slowdown of {self.who} was found; how long tasks waited is not known."
         bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
@@ -139,7 +139,7 @@ class _Answer:
             clue = "there is a clue below"
             if bounds:
                 clue = f"the clue below may cost up to {whole_percent(max(bounds))}"
-            text = f"Nothing measured {slowing} {self.who} down, but {clue}."
+            text = f"Nothing measured {slowing_text} {self.who} down, but {clue}."
         return [text + self.no_clock, text]
 
     def loss_of_victims(self) -> list[str]:
@@ -348,8 +348,8 @@ def _basis_sentence(report: Report) -> str:
     end = time_of_day(session.unix(session.now_ns))
     totals = report.totals
     parts.append(f"{long_duration(round(totals.elapsed_s * 1e9))} until {end}")
-    bad = f"{count_noun(totals.sample_count, 'sample')}, {totals.suspect_count} suspect"
-    parts.append(bad if totals.suspect_count else count_noun(totals.sample_count, "good sample"))
+    text = f"{count_noun(totals.sample_count, 'sample')}, {totals.suspect_count} suspect"
+    parts.append(text if totals.suspect_count else count_noun(totals.sample_count, "good sample"))
     return ", ".join(parts)
 
 

@@ -173,8 +173,8 @@ class CommandWindow:
                 self._on_window_open(given_up=False)
         elif (run := self.run) is not None and self._record_reads_after(frame, run):
             self.is_closed = True
-            unread = np.isnan(self._first_ns) | np.isnan(self._last_ns)
-            self.missed_cpus = np.array(self._cpus)[unread & self._is_selected].tolist()
+            is_unread = np.isnan(self._first_ns) | np.isnan(self._last_ns)
+            self.missed_cpus = np.array(self._cpus)[is_unread & self._is_selected].tolist()
         return self.is_closed
 
     def give_up(self) -> None:

@@ -293,13 +293,13 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
             with contextlib.suppress(OSError):
                 usage = _usage_numbers(resource.getrusage(resource.RUSAGE_SELF))
             os.write(reports, _START_MESSAGE.pack(raw_ns(), *usage))
-            why = OSError(errno.ENOENT, "")
+            failure = OSError(errno.ENOENT, "")
             for program in programs:
                 try:
                     os.execv(program, argv)  # noqa: S606
                 except OSError as error:
-                    why = error
-            raise why
+                    failure = error
+            raise failure
     except OSError as error:
         status = NOT_FOUND if error.errno in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE
         os.write(reports, str(error.errno).encode())

@@ -432,8 +432,8 @@ def ssh_command(
         raise Failed(f"--host {shlex.quote(host[:40])}: not a [USER@]HOST", USAGE)
     if not host.isprintable() or " " in host:
         raise Failed(f"--host {host[:40]!r}: a host name has no spaces", USAGE)
-    home = "~/" if remote.startswith("~/") else ""  # expanded by the remote shell
-    command = home + shlex.join([remote.removeprefix(home), *arguments])
+    home_prefix = "~/" if remote.startswith("~/") else ""  # expanded by the remote shell
+    command = home_prefix + shlex.join([remote.removeprefix(home_prefix), *arguments])
     return [SSH, *SSH_OPTIONS, "--", host, f"sudo -n -- {command}" if sudo else command]
 
 

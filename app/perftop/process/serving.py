@@ -124,8 +124,8 @@ def _remove_stale(directory_fd: int, name: str, address: str) -> None:
             raise Failed(f"cannot listen on {address}: the file exists and is not a socket")
         with socket.socket(socket.AF_UNIX) as test:
             test.setblocking(False)
-            refuses = test.connect_ex(f"/proc/self/fd/{directory_fd}/{name}") == errno.ECONNREFUSED
-        if refuses:
+            refused = test.connect_ex(f"/proc/self/fd/{directory_fd}/{name}") == errno.ECONNREFUSED
+        if refused:
             os.unlink(name, dir_fd=directory_fd)
 
 

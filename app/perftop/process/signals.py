@@ -105,19 +105,19 @@ async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T
 
     loop, outcome = asyncio.get_running_loop(), asyncio.Future[T]()
 
-    def settle(settles: Callable[[], None]) -> None:
+    def settle(set_outcome: Callable[[], None]) -> None:
         if not outcome.cancelled():
-            settles()
+            set_outcome()
 
     def run() -> None:
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
-            settles = partial(outcome.set_exception, error)
+            set_outcome = partial(outcome.set_exception, error)
         else:
-            settles = partial(outcome.set_result, result)
+            set_outcome = partial(outcome.set_result, result)
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, settles)
+            loop.call_soon_threadsafe(settle, set_outcome)
 
     try:
         threading.Thread(target=run, daemon=not delays_exit).start()
@@ -224,19 +224,19 @@ class ExitSignals:
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
-def write_text(out: TextIO, text: str) -> None:
+def write_text(output: TextIO, text: str) -> None:
     """Writes and flushes the text. Text that nobody has read GRACE_S after a signal is dropped, and
     all later text."""
     try:
-        fd = out.fileno()
+        fd = output.fileno()
     except (OSError, ValueError):  # the stream has no descriptor
         fd = -1
     if fd < 0 or stat.S_ISREG(os.fstat(fd).st_mode):
-        out.write(text)
-        out.flush()
+        output.write(text)
+        output.flush()
         return
-    out.flush()
-    data = text.encode(out.encoding, out.errors or "strict")
+    output.flush()
+    data = text.encode(output.encoding, output.errors or "strict")
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
     while data:
@@ -244,7 +244,7 @@ def write_text(out: TextIO, text: str) -> None:
             data = data[os.write(fd, data[: select.PIPE_BUF]) :]
         elif END_REQUEST.age_s() > GRACE_S:
             discard_writes(fd)
-            if out is not sys.stderr:
+            if output is not sys.stderr:
                 write_text(
                     sys.stderr, "perftop: nothing is reading the output; the rest is discarded\n"
                 )

@@ -285,11 +285,11 @@ class LinkedStream(_ClosingStream):
         if self._joiner.hello is not None:
             reason = link.broken_reason
             link.set_connected()
-            unfit = self._joiner.mismatch_text(hello)
-            if not unfit:
+            mismatch = self._joiner.mismatch_text(hello)
+            if not mismatch:
                 return self._joiner.gap_notes(hello, reason)
             if not self._restarts:
-                raise StreamEnded(f"{link.remote_name}: {unfit}; the earlier data is kept")
+                raise StreamEnded(f"{link.remote_name}: {mismatch}; the earlier data is kept")
         self._joiner = StreamJoiner(hello)
         return [hello]
 

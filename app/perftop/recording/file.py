@@ -118,9 +118,9 @@ class Recording:
         damage: wire.WireError | OSError | None = None
         has_end, newest_ns = False, -1
         while not has_end:
-            run, offsets, undecoded = list[wire.Packed](), list[int](), None
+            run, offsets, failed_message = list[wire.Packed](), list[int](), None
             try:
-                while undecoded is None and len(run) < BLOCK_MESSAGES:
+                while failed_message is None and len(run) < BLOCK_MESSAGES:
                     if (length := self._message_length(offset)) is None:
                         has_end = True
                         break
@@ -130,7 +130,7 @@ class Recording:
                         run.append(message)
                         offsets.append(offset)
                     else:
-                        undecoded = message
+                        failed_message = message
                     offset += length
             except (wire.WireError, OSError) as error:
                 damage, has_end = error, True
@@ -140,12 +140,12 @@ class Recording:
                     yield message_of_run
                     newest_ns = message_of_run.time_ns
             except wire.WireError as error:
-                damage, undecoded, has_end, offset = error, None, True, offsets[0]
-            if isinstance(undecoded, wire.Frame) or (
-                isinstance(undecoded, wire.Note) and undecoded.kind != INDEX_KIND
+                damage, failed_message, has_end, offset = error, None, True, offsets[0]
+            if isinstance(failed_message, wire.Frame) or (
+                isinstance(failed_message, wire.Note) and failed_message.kind != INDEX_KIND
             ):
-                yield undecoded
-                newest_ns = undecoded.time_ns
+                yield failed_message
+                newest_ns = failed_message.time_ns
         if isinstance(damage, wire.WireError):
             if self.is_growing and self._blocks and offset >= self._blocks[-2]:
                 return None  # this block was packed after the file was opened

@@ -185,9 +185,9 @@ class Ring:
             if self._keep is not None and now_ns <= self._keep.until_ns:
                 with (
                     self._directory.subdirectory(KEPT_DIRECTORY) as kept_directory,
-                    kept_directory.subdirectory(self._keep.name) as to,
+                    kept_directory.subdirectory(self._keep.name) as target,
                 ):
-                    self._link_part(name, to)
+                    self._link_part(name, target)
             since_ns = now_ns - self._length_ns
             while len(self._parts) > MIN_PARTS and self._parts[1].begin_ns <= since_ns:
                 self._drop_oldest_part()
@@ -260,8 +260,8 @@ class Ring:
             for name in names:
                 if name not in self._kept_recordings:
                     self._kept_recordings[name] = {}
-                    with contextlib.suppress(OSError), root.subdirectory(name) as kept:
-                        self._kept_recordings[name] = _part_sizes(kept)
+                    with contextlib.suppress(OSError), root.subdirectory(name) as kept_directory:
+                        self._kept_recordings[name] = _part_sizes(kept_directory)
         for name in self._kept_recordings.keys() - names:
             del self._kept_recordings[name]
         return [*self._kept_recordings.values(), _part_sizes(self._directory)]

@@ -172,8 +172,8 @@ def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
     for machine in sorted(machines, key=lambda m: natural_sort_key(m.name)):
         stem = machine.name.partition("@")[2] or machine.name
         stem = stem.partition(".")[0].rstrip("0123456789")
-        inner = stem.rstrip("abcdefghijklmnopqrstuvwxyz-_")  # k07n of k07n12: rack 7, node 12
-        rack = inner if inner[-1:].isdigit() else stem.rstrip("-_")
+        rack_name = stem.rstrip("abcdefghijklmnopqrstuvwxyz-_")  # k07n of k07n12: rack 7, node 12
+        rack = rack_name if rack_name[-1:].isdigit() else stem.rstrip("-_")
         machines_by_rack.setdefault(rack or machine.name, []).append(machine)
     return machines_by_rack
 

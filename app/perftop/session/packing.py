@@ -133,7 +133,7 @@ class Layouts:
             shapes = self._shapes(form)
             words = sum(rows * width for rows, width in shapes)
             layouts = self._layouts_by_form
-            total = sum(known.words for known in layouts.values())
+            total = sum(cached.words for cached in layouts.values())
             if len(layouts) >= MAX_LAYOUTS or total + words > MAX_WORDS // 2:
                 layouts.clear()
             layout = layouts[form] = Layout(shapes)
@@ -447,9 +447,9 @@ def write_all(fd: int, data: wire.Bytes, offset: int | None = None) -> None:
     with memoryview(data) as view:
         written_bytes = 0
         while written_bytes < len(view):
-            unwritten = view[written_bytes:]
+            rest = view[written_bytes:]
             written_bytes += (
-                os.write(fd, unwritten)
+                os.write(fd, rest)
                 if offset is None
-                else os.pwrite(fd, unwritten, offset + written_bytes)
+                else os.pwrite(fd, rest, offset + written_bytes)
             )

@@ -150,8 +150,8 @@ def phases(moments: JobMoments, start: JobMoment, end: JobMoment) -> list[RunPha
         return _phases_between([start._replace(label=named_marks[0].label), *named_marks[1:], end])
     if named_marks:
         return _phases_between([start._replace(label=BEFORE_MARKS), *named_marks, end])
-    between = [m for m in moments.periodic if start.time_ns < m.time_ns < end.time_ns]
-    return _phases_by_program([start, *between, end])
+    moments_between = [m for m in moments.periodic if start.time_ns < m.time_ns < end.time_ns]
+    return _phases_by_program([start, *moments_between, end])
 
 
 def _phases_between(moments: Sequence[JobMoment]) -> list[RunPhase]:

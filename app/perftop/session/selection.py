@@ -118,7 +118,7 @@ def _next_term(text: str, position: int) -> tuple[_Term, int]:
     """Returns the term at index `position`, and the index of its end."""
     match = _WORD_PATTERN.match(text, position)
     assert match is not None
-    bangs, quoted, closing_quote, word = match.groups()
+    negations, quoted, closing_quote, word = match.groups()
     start, end = match.end(1), match.end()
     if quoted is not None and not closing_quote:
         raise FilterError('a quote is not closed: "a b"', start)
@@ -127,11 +127,11 @@ def _next_term(text: str, position: int) -> tuple[_Term, int]:
     if not (quoted or word):
         problem = "no text in the quotes" if closing_quote else "! belongs right before a term"
         raise FilterError(problem + ': !core:3 or !"a b"', end)
-    negated = len(bangs) % 2 == 1
+    is_negated = len(negations) % 2 == 1
     if quoted is None and (comparison := _COMPARISON_PATTERN.fullmatch(word)):
-        return _Term(_metric_test(comparison, start, negated=negated)), end
+        return _Term(_metric_test(comparison, start, negated=is_negated)), end
     term = _Term(partial(_task_test, quoted, ())) if quoted else _word_term(word, start)
-    return (_Term(partial(_inverted, term.test), term.is_steady) if negated else term), end
+    return (_Term(partial(_inverted, term.test), term.is_steady) if is_negated else term), end
 
 
 def _inverted(test: Test, session: Session, interval: Interval | None) -> Bools:
@@ -164,8 +164,8 @@ def _word_term(word: str, position: int) -> _Term:
     if prefix == "pid":
         return _Term(partial(_task_test, "", _ranges(value, value_position, "pid:4711")))
     if prefix not in _TOPOLOGY_FIELDS:
-        known = "known: core pkg die l3 node type pid; or quote it"
-        raise FilterError(f"unknown '{_shorten_text(prefix)}:' ({known})", position)
+        known_terms = "known: core pkg die l3 node type pid; or quote it"
+        raise FilterError(f"unknown '{_shorten_text(prefix)}:' ({known_terms})", position)
     ranges = _ranges(value, value_position, f"{prefix}:0-3,7")
     return _Term(partial(_topology_test, _TOPOLOGY_FIELDS[prefix], ranges), is_steady=True)
 

@@ -56,9 +56,9 @@ third of this."""
 def max_batch(hello: wire.Hello) -> int:
     """Returns the maximum number of frames of this stream to read ahead and to compute at once."""
     frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
-    fitting = MAX_BATCH_BYTES // max(1, frame_bytes)
+    fitting_frames = MAX_BATCH_BYTES // max(1, frame_bytes)
     min_frames = min(MIN_BATCH, 3 * MAX_BATCH_BYTES // max(1, frame_bytes))
-    return max(1, min_frames, min(MAX_BATCH, fitting))
+    return max(1, min_frames, min(MAX_BATCH, fitting_frames))
 
 
 class Session:

@@ -106,8 +106,8 @@ class PerfTopApp(App[None]):
         self._requested_status: int | None = None
         """Exit status with which the app has been asked to end; None before that."""
         self.display_count = 0
-        for shade in theme.THEMES:
-            self.register_theme(shade)
+        for theme_ in theme.THEMES:
+            self.register_theme(theme_)
         # On a terminal with 16 colours, the default theme consists of these colours.
         themes, name = theme.theme_names(no_color=self.no_color), self.config.theme
         if name == Config().theme and self.console.color_system == "standard":
@@ -382,11 +382,11 @@ class TerminalDriver(LinuxDriver):
         writer = self._writer_thread
         if writer is None or self._is_lost.is_set():
             return
-        unwritten = data if data is None else self._file.write_now(data)
+        rest = data if data is None else self._file.write_now(data)
         queue: Any = writer._queue  # noqa: SLF001
-        while unwritten != b"" and self._may_wait():
+        while rest != b"" and self._may_wait():
             with suppress(Full):
-                queue.put(unwritten, timeout=POLL_S)
+                queue.put(rest, timeout=POLL_S)
                 return
             self._wait_left_s -= POLL_S
 

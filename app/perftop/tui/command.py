@@ -103,8 +103,8 @@ class CommandSource(LiveSource):
                     command_window.set_pause_function(stream.set_read_pause)
                 self._notes = RunNotes(self.tty.job, command_window)
                 async for messages in stream:
-                    singly = [[message] for message in messages]
-                    for batch in [messages] if self._may_read_late else singly:
+                    single_messages = [[message] for message in messages]
+                    for batch in [messages] if self._may_read_late else single_messages:
                         self._measure(self.measurement, self._notes, batch)
                         if self._is_screen_closed and self.measurement.summary:
                             return

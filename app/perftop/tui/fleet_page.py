@@ -274,10 +274,10 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
 
 def _order_line(state: FleetState) -> Line:
     order, is_reversed = state.choice.order, state.choice.reverse
-    way = " Worst first, by " if order == "lost" and not is_reversed else " By "
+    order_text = " Worst first, by " if order == "lost" and not is_reversed else " By "
     order_note = "; no answer first; rows move every 10 s or on a key"
     arrow = columns.RISING if is_reversed else columns.FALLING
-    return plain_line((way, "dim"), (f"{order} {arrow}", "text"), (order_note, "dim"))
+    return plain_line((order_text, "dim"), (f"{order} {arrow}", "text"), (order_note, "dim"))
 
 
 def _heat_lines(state: FleetState, view_height: int, _first: int) -> list[Line]:
@@ -349,10 +349,10 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     lines = [panel_title(safe_cells(machine.name), hardware_text, size)]
     sign = fleet_state.worst_marker(machine)
     if not machine.is_answering:
-        text, since = fleet_state.silence_text(machine, state.now), machine.silent_since
+        text, since_s = fleet_state.silence_text(machine, state.now), machine.silent_since
     else:
-        text, since = fleet_state.machine_verdict(machine, size - 2)
-    since_text = f"since {time_of_day(since)}" if isfinite(since) else ""
+        text, since_s = fleet_state.machine_verdict(machine, size - 2)
+    since_text = f"since {time_of_day(since_s)}" if isfinite(since_s) else ""
     sentence: list[Piece] = [(0, [(fit(text, min(len(text), size - 2)), "text")])]
     sentence += [(1, [(since_text, "dim")])] if since_text else []
     lines.append([sign, (" ", "text"), *fit_line(sentence, size - 2, 2)])
@@ -364,9 +364,9 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
     version = f"perfprobe {machine.version}" if machine.version else ""
     facts = ("runs", machine.tasks), ("probe", ", ".join(filter(None, (version, share))))
-    known: list[Piece] = [(rank, [(f"{name} ", "dim"), (safe_cells(text), "text")])
+    known_pieces: list[Piece] = [(rank, [(f"{name} ", "dim"), (safe_cells(text), "text")])
                           for rank, (name, text) in enumerate(facts) if text]  # fmt: skip
-    lines.append([("  ", "text"), *fit_line(known, size - 2, 3)])
+    lines.append([("  ", "text"), *fit_line(known_pieces, size - 2, 3)])
     if remedy := cause_of(machine.cause[1]).remedy if machine.cause[0] else "":
         key: list[Run] = [("  ", "text"), (state.captions["try"], "key"), (" copy", "dim")]
         text = columns.cut(remedy, size - 6 - width(key))

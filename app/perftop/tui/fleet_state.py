@@ -184,9 +184,9 @@ def first_that_fits(wordings: Sequence[str], room: int) -> str:
 def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
     """Returns wordings of a machine's verdict, the longest first, and the start as in
     `machine_verdict`."""
-    found = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
-    if found is not None:
-        return _episode_wordings(machine, found), found.start
+    episode = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
+    if episode is not None:
+        return _episode_wordings(machine, episode), episode.start
     if not isfinite(machine.numbers["lost"]):
         return ["Its losses are unknown"], nan
     if machine.largest_loss is not None:

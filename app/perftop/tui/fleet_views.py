@@ -97,7 +97,7 @@ def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Ma
 def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run]) -> Cell:
     """Returns a cell of a machine's row. `verdict`: the text of its verdict; []: its own."""
     size, is_chosen = column.room, machine.name == state.selected_name
-    text, since = fleet_state.machine_verdict(machine, size)
+    text, since_s = fleet_state.machine_verdict(machine, size)
     match column.key:
         case "sign":
             mark = theme.SELECTED_SIGN if is_chosen else " "
@@ -115,8 +115,8 @@ def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run
             prefix = "" if reason == "connecting" else "no answer: "
             return [(prefix, "alarm"), (columns.cut(reason, size - len(prefix)), "dim")]
         case "since":
-            since = since if machine.is_answering else machine.silent_since
-            text = time_of_day(since) if isfinite(since) else ""
+            since_s = since_s if machine.is_answering else machine.silent_since
+            text = time_of_day(since_s) if isfinite(since_s) else ""
             return text, "alarm" if machine.cause[0] or not machine.is_answering else "dim"
         case "age":
             updated_at = machine.updated_at if machine.is_answering else machine.silent_since

@@ -262,13 +262,13 @@ class ReplaySource(StreamSource):
         while True:
             has_passed = episodes.until_ns >= interval.time_ns
             is_complete = not self.indexing or (direction < 0 and has_passed)
-            found = await self._search().next_episode(self._playback, interval, direction, cpus)
-            if is_complete or (found is not None and direction > 0):
+            result = await self._search().next_episode(self._playback, interval, direction, cpus)
+            if is_complete or (result is not None and direction > 0):
                 break
             self._report_seek(episodes.until_ns)
             await asyncio.sleep(BATCH_S)
-        if found is not None:
-            self._show_section(*found)
+        if result is not None:
+            self._show_section(*result)
         else:
             direction_word = "after" if direction > 0 else "before"
             self.show_notice(f"no episode or mark {direction_word} this moment")

@@ -313,12 +313,12 @@ def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
 def _cpu_pattern(cores: list[_Core]) -> str:
     """Returns the CPUs of these cores as a short pattern, or '' if they have none. All cores must
     have the same number of CPUs."""
-    flat = [cpu for core in cores for cpu in core.cpus]
+    all_cpus = [cpu for core in cores for cpu in core.cpus]
     threads = len(cores[0].cpus)
-    plural = "" if len(flat) == 1 else "s"
+    plural = "" if len(all_cpus) == 1 else "s"
     if all(core.cpus[-1] - core.cpus[0] == threads - 1 for core in cores):
-        threads_text = f" ({threads} per core)" if 1 < threads < len(flat) else ""
-        return f"cpu{plural} {_number_list(flat)}{threads_text}"
+        threads_text = f" ({threads} per core)" if 1 < threads < len(all_cpus) else ""
+        return f"cpu{plural} {_number_list(all_cpus)}{threads_text}"
     columns = list(zip(*(core.cpus for core in cores), strict=True))
     if any(a >= b for column in columns for a, b in pairwise(column)):
         return ""

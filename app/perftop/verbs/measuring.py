@@ -226,8 +226,8 @@ class Why(MeasuredConsumer):
             print_error("fewer than two samples: no answer is possible")
             return
         self.status = 0
-        job, watched = self.job, session.neighbours.watched_job.name
-        argv = job.argv if job is not None and watched == str(job.pid) else ()
+        job, job_name = self.job, session.neighbours.watched_job.name
+        argv = job.argv if job is not None and job_name == str(job.pid) else ()
         findings = why_report.report(session, argv, is_past=self._args.file is not None)
         if self._args.json:
             run = None if self.command_window is None else run_line(session, self.command_window)

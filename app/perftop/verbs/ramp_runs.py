@@ -231,8 +231,8 @@ def steady_level(part: PhaseTrace, isa: str) -> Level | None:
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
     """Returns the weighted quantile: the value below which this share of the weight is."""
     order = np.argsort(values)
-    cumulated = np.cumsum(weights[order])
-    index = int(np.searchsorted(cumulated, share * cumulated[-1]))
+    cumulative = np.cumsum(weights[order])
+    index = int(np.searchsorted(cumulative, share * cumulative[-1]))
     return float(values[order][min(index, len(values) - 1)])
 
 

@@ -79,9 +79,9 @@ class StreamRecorder(Consumer):
 
         on_signal([signal.SIGUSR1], lambda _: self._request_marks())
         progress = asyncio.get_running_loop().create_task(self._show_progress())
-        keyed = is_ring(self._args) and self._command is None
+        reads_keys = is_ring(self._args) and self._command is None
         try:
-            with typed_keys(self._handle_key) if keyed else contextlib.nullcontext():
+            with typed_keys(self._handle_key) if reads_keys else contextlib.nullcontext():
                 await super().consume(stream)
         finally:
             progress.cancel()

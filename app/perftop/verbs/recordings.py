@@ -166,16 +166,16 @@ def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> 
 def _successful_readings(name: str, readings: list[Reading]) -> list[Reading]:
     """Returns the successful runs of A or B, and prints how many others were left out. Raises
     Failed if there are none: the time until a failure is not the time of the work."""
-    succeeded = [reading for reading in readings if reading.status == 0]
-    count = len(readings) - len(succeeded)
-    if count and not succeeded:
+    successful = [reading for reading in readings if reading.status == 0]
+    count = len(readings) - len(successful)
+    if count and not successful:
         failed = "its only run" if count == 1 else f"all {count} runs"
         text = f"{name} failed in {failed} (exit status {readings[0].status})"
         raise Failed(f"{text}: nothing was compared", USAGE)
     if count:
         failed = f"{count} of {len(readings)} runs of {name} failed"
         print_error(f"{failed} and {'is' if count == 1 else 'are'} not counted")
-    return succeeded
+    return successful
 
 
 def _compared_pairs(
@@ -303,8 +303,8 @@ def run_export(args: argparse.Namespace) -> int:
                 fields = with_events(session, fields, args.metrics)
                 export.export_format = create_format(session, fields, output_file)
                 try:
-                    quiet = output is None and sys.stdout.isatty()
-                    with read_with_progress(source, name, quiet=quiet) as messages:
+                    is_quiet = output is None and sys.stdout.isatty()
+                    with read_with_progress(source, name, quiet=is_quiet) as messages:
                         export.read(messages, output_file, live=source.size is None)
                 except BaseException:
                     export.export_format.drop()

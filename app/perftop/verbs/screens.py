@@ -331,12 +331,12 @@ async def _print_lines(source: Source, count: int | None) -> int:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await feeding  # raises the failure of the source, if any
-    silent = [name for name in silence_reasons if name not in answering_names]
+    silent_names = [name for name in silence_reasons if name not in answering_names]
     print_error(*(
         f"{name} never answered: {silence_reasons[name].removeprefix(f'{name}: ')}"
-        for name in silent
+        for name in silent_names
     ))  # fmt: skip
-    return 128 + caught_signals[0] if caught_signals else 1 if silent else 0
+    return 128 + caught_signals[0] if caught_signals else 1 if silent_names else 0
 
 
 def machine_json(machine: Machine, now: float) -> dict[str, Any]:

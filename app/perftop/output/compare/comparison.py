@@ -246,7 +246,7 @@ def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[fl
     for index, reading in enumerate(side):
         if key in reading.numbers:
             values.setdefault(reading.file if by_file else index, []).append(reading.numbers[key])
-    return [fmean(together) for together in values.values()]
+    return [fmean(values_of_file) for values_of_file in values.values()]
 
 
 def _is_shown_nonzero(number: Number, value: float) -> bool:
@@ -293,11 +293,11 @@ def _row(pair: _Pair, chance: float, level: float, extra_loss: dict[Cause, float
         change, ranked = pair.difference.value, pair.difference.is_ranked
         interval = pair.difference.interval(level)
     exceeds_noise = interval is not None and chance < 1 - CONFIDENCE and abs(change) >= RESOLUTION
-    sure = exceeds_noise and abs(change) >= MIN_DIFFERENCE
+    is_sure = exceeds_noise and abs(change) >= MIN_DIFFERENCE
     if interval is None:
         unsteady = pair.from_single_runs and abs(change) >= RESOLUTION
         verdict = ONE_RUN if not pair.from_single_runs else UNSTEADY if unsteady else NOISE
-    elif not sure:
+    elif not is_sure:
         verdict = SMALL if exceeds_noise else NOISE
     elif better:
         verdict = "better" if b_minus_a * better > 0 else "worse"
@@ -308,10 +308,10 @@ def _row(pair: _Pair, chance: float, level: float, extra_loss: dict[Cause, float
         cause: abs(share) for cause, share in extra_loss.items()
         if pair.number.key in _explained_keys(cause) and share * b_minus_a * better < 0
     }  # fmt: skip
-    cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
+    cause = max(loses, key=lambda cause: loses[cause], default=None) if is_sure else None
     return Row(
         pair.number, pair.side_a, pair.side_b,
-        change, interval, chance, ranked, sure, verdict, cause,
+        change, interval, chance, ranked, is_sure, verdict, cause,
     )  # fmt: skip
 
 
@@ -505,33 +505,33 @@ def work_sentence(phase: Comparison) -> str:
     text = f"B does {work} in {cycles} cycles (IPC)"
     if clock is not None and clock.is_sure:
         of_second = "fewer" if clock.side_b < clock.side_a else "more"
-        joint = "and" if of_second != cycles else "but"
-        text += f", {joint} has {clock.size_text} {of_second} of them in each second"
+        conjunction = "and" if of_second != cycles else "but"
+        text += f", {conjunction} has {clock.size_text} {of_second} of them in each second"
     return text + "."
 
 
 def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
     """Yields a sentence for each question that the comparison leaves open."""
     first, rows = compared[0], [row for phase in compared for row in phase.rows]
-    sure = any(row.is_sure for row in rows)
-    explaining = [
+    is_sure = any(row.is_sure for row in rows)
+    linked_labels = [
         setting_label(state.key) for state in first.differing_states if state.explained_keys
     ]
-    unexplained = [setting_label(state.key) for state in first.differing_states
+    other_labels = [setting_label(state.key) for state in first.differing_states
               if not state.explained_keys and state.key not in UNEXPLAINING_STATES]  # fmt: skip
-    if sure and unexplained:
-        names = join_words(unexplained)
-        if explaining:
-            yield f"whether {names} matters: it changed together with {join_words(explaining)}"
-        elif len(unexplained) > 1:
+    if is_sure and other_labels:
+        names = join_words(other_labels)
+        if linked_labels:
+            yield f"whether {names} matters: it changed together with {join_words(linked_labels)}"
+        elif len(other_labels) > 1:
             yield f"which of {names} matters: they changed together"
         else:
             yield f"whether {names} is the cause: no episode names it"
-    if len(explaining) > 1:
-        yield f"which of {join_words(explaining)} it is: they changed together"
+    if len(linked_labels) > 1:
+        yield f"which of {join_words(linked_labels)} it is: they changed together"
     if first.within_runs and any(row.interval is not None for row in rows):
         yield "how much runs vary: intervals are from blocks of time within one run"
-    elif first.files == (1, 1) and sure and not first.is_interleaved:
+    elif first.files == (1, 1) and is_sure and not first.is_interleaved:
         yield (
             "how much sessions vary: each side is one file; run both in turn (stat -r 5 -A 'CMD' "
             "-B 'CMD'), or measure A B A B and compare: diff --a A1 A2 --b B1 B2"

@@ -272,10 +272,10 @@ def _closing_lines(runs: CommandRuns) -> list[str]:
             f" in 8 of 10 comparisons of {rows} row{plural}, if runs are independent."
         )
         needed = [runs_needed(time.sd, change * time.mean, rows) for change in DETECTABLE_CHANGES]
-        percents = [f"{100 * change:.0f}" for change in DETECTABLE_CHANGES]
+        percent_texts = [f"{100 * change:.0f}" for change in DETECTABLE_CHANGES]
         counts = [f"{n:d}" if n < MAX_RUNS_NEEDED else f"over {MAX_RUNS_NEEDED}" for n in needed]
         sentences.append(
-            f"To find {join_words(percents)} %, it needs {join_words(counts)} runs per side."
+            f"To find {join_words(percent_texts)} %, it needs {join_words(counts)} runs per side."
         )
     if runs.outlier_indices == [0] and runs.outliers[0].excess_s > 0 and not runs.warmups:
         sentences.append("Only the first run is slow: to leave out such runs, add --warmup 1.")
@@ -283,6 +283,6 @@ def _closing_lines(runs: CommandRuns) -> list[str]:
     if not kinds:
         sentences.append("No episode was seen in any run.")
     for kind in sorted(kinds):
-        having = [run for run in runs.runs if kind in run.line["episodes"]]
-        sentences.append(f"{kind} in {len(having)} of {count} runs.")
+        runs_with_kind = [run for run in runs.runs if kind in run.line["episodes"]]
+        sentences.append(f"{kind} in {len(runs_with_kind)} of {count} runs.")
     return sentences

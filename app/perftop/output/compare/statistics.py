@@ -138,12 +138,12 @@ def _block_deviations(
     the block's size."""
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
-    pulls = [
+    deviations = [
         sum(amounts[first : first + length]) - mean * sum(sizes[first : first + length])
         for first in range(0, last, length)
     ]
-    middle = fmean(pulls)
-    return [(part - middle) / mean_size for part in pulls]
+    middle = fmean(deviations)
+    return [(part - middle) / mean_size for part in deviations]
 
 
 def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Difference | None:
@@ -201,7 +201,7 @@ def ranked_difference(
     moves = sorted((of_b - of_a) / scale for of_a in a for of_b in b)
     tail = _rank_tail(len(a), len(b))
     # Equal values count in both directions.
-    opposite = min(bisect_right(moves, 0), len(moves) - bisect_left(moves, 0))
+    inverted_count = min(bisect_right(moves, 0), len(moves) - bisect_left(moves, 0))
 
     def interval(level: float) -> tuple[float, float]:
         ends = bisect_right(tail, (1 - level) / 2)
@@ -212,7 +212,7 @@ def ranked_difference(
         return (math.expm1(low), math.expm1(min(high, MAX_LOG_RATIO))) if in_logs else (low, high)
 
     middle = median(moves)
-    p = min(1.0, 2 * tail[opposite])
+    p = min(1.0, 2 * tail[inverted_count])
     return Difference(math.expm1(middle) if in_logs else middle, p, interval, is_ranked=True)
 
 
@@ -224,13 +224,13 @@ def _rank_tail(count_a: int, count_b: int) -> list[float]:
     if count_a + count_b > MAX_EXACT_VALUES:
         normal = NormalDist(pairs / 2, math.sqrt(pairs * (count_a + count_b + 1) / 12))
         return [normal.cdf(u + 0.5) for u in range(pairs + 1)]
-    ways = [1] + [0] * pairs  # the coefficients of the Gaussian binomial
+    counts = [1] + [0] * pairs  # the coefficients of the Gaussian binomial
     for i in range(1, count_a + 1):
         for u in range(pairs, count_b + i - 1, -1):
-            ways[u] -= ways[u - count_b - i]
+            counts[u] -= counts[u - count_b - i]
         for u in range(i, pairs + 1):
-            ways[u] += ways[u - i]
-    return [counted / math.comb(count_a + count_b, count_a) for counted in accumulate(ways)]
+            counts[u] += counts[u - i]
+    return [counted / math.comb(count_a + count_b, count_a) for counted in accumulate(counts)]
 
 
 def smallest_difference(sd: float, count: float, rows: int = 1) -> float:
@@ -265,7 +265,7 @@ def holm_correction(chances: Sequence[float]) -> list[tuple[float, float]]:
 
 def outliers(values: Sequence[float]) -> list[int]:
     """Returns the indices of the outliers, ascending, by repeated Grubbs' tests."""
-    candidates, outlying = list(range(len(values))), []
+    candidates, outlier_indices = list(range(len(values))), []
     while (count := len(candidates)) >= MIN_VALUES:
         sample = [values[i] for i in candidates]
         mean, middle = fmean(sample), median(sample)
@@ -276,9 +276,9 @@ def outliers(values: Sequence[float]) -> list[int]:
             break
         if abs(values[farthest] - middle) < MIN_OUTLIER_SHARE * abs(middle):
             break
-        outlying.append(farthest)
+        outlier_indices.append(farthest)
         candidates.remove(farthest)
-    return sorted(outlying)
+    return sorted(outlier_indices)
 
 
 def tail_probability(t: float, df: float) -> float:
@@ -306,8 +306,8 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
     if x > (a + 1) / (a + b + 2):
         return 1 - _incomplete_beta(1 - x, b, a)
     log_beta = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    front = math.exp(log_beta + a * math.log(x) + b * math.log1p(-x)) / a
-    return front * _continued_fraction(x, a, b)
+    factor = math.exp(log_beta + a * math.log(x) + b * math.log1p(-x)) / a
+    return factor * _continued_fraction(x, a, b)
 
 
 def _continued_fraction(x: float, a: float, b: float) -> float:

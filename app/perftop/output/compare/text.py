@@ -108,8 +108,8 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
         explained_names = [number_of(key).plain_name for key in state.explained_keys[:1]]
-        explains = f" explains the {explained_names[0]}" if explained_names else ""
-        text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
+        explanation = f" explains the {explained_names[0]}" if explained_names else ""
+        text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explanation}".rstrip())
     if phase.equal_states:
         keys = [key for key in FIRST_EQUAL_STATES if key in phase.equal_states]
         keys += [key for key in phase.equal_states if key not in keys]

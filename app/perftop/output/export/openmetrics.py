@@ -76,8 +76,8 @@ class Heading:
 
 def labels(**values: object) -> str:
     """Returns the labels of a series as text; '' if the series has no labels."""
-    inner = ",".join(f'{key}="{escape_text(str(value))}"' for key, value in values.items())
-    return f"{{{inner}}}" if inner else ""
+    pairs = ",".join(f'{key}="{escape_text(str(value))}"' for key, value in values.items())
+    return f"{{{pairs}}}" if pairs else ""
 
 
 def escape_text(text: str) -> str:

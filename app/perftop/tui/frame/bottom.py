@@ -253,8 +253,8 @@ def missing_metric_runs(session: Session, size: int) -> list[Run]:
         [short_text, dot, _DOCTOR_HINT],
         [(f" {head}", "dim"), dot, _DOCTOR_HINT],
     ]
-    fitting = next((runs for runs in wordings if width(runs) <= size), None)
-    return fitting or [(fit(f" {head}", size), "dim")]
+    shown = next((runs for runs in wordings if width(runs) <= size), None)
+    return shown or [(fit(f" {head}", size), "dim")]
 
 
 # --- The prompt: a label, the typed text, and the explanation of the text or its error. It is only

@@ -163,8 +163,8 @@ def _final_cells(text: str) -> list[Cell]:
             next_tab = x // TAB_WIDTH * TAB_WIDTH + TAB_WIDTH
             x = {"\r": 0, "\b": max(0, x - 1), "\t": next_tab}[piece]
         elif kind == "text":
-            written = [(char, style) for char in piece[: max(0, MAX_COLUMNS - x)]]
+            new_cells = [(char, style) for char in piece[: max(0, MAX_COLUMNS - x)]]
             cells += [(" ", null_style)] * (x - len(cells))
-            cells[x : x + len(written)] = written
-            x += len(written)
+            cells[x : x + len(new_cells)] = new_cells
+            x += len(new_cells)
     return cells

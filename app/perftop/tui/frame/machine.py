@@ -95,19 +95,19 @@ def machine_line(
 ) -> list[Run]:
     """Returns a line of `size` cells with the numbers of the machine that this source has. A number
     that running episodes make worse is red."""
-    lowering, values_by_key = _lowering_markers(session, running), machine_values(session, interval)
+    markers, values_by_key = _lowering_markers(session, running), machine_values(session, interval)
 
     def share(key: str, word: str, style: str = "text") -> list[Run]:
         if (value := values_by_key.get(key)) is None:
             return []
         is_near_limit = METRICS[key].min_highlighted <= value <= 1
-        style = "alarm" if key in lowering else "warn" if is_near_limit else style
+        style = "alarm" if key in markers else "warn" if is_near_limit else style
         return [(f"{word} ", "dim"), number_run(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
     if "busy_hz" in values_by_key:
-        marker, cpus = lowering.get("busy_hz", ""), shown_cpus(session, interval.cores).cpus
+        marker, cpus = markers.get("busy_hz", ""), shown_cpus(session, interval.cores).cpus
         ceiling_hz = mean_ceiling(
             interval.cores.by_cpu(interval.ceiling_hz)[cpus], interval.values["util"][cpus]
         )
@@ -119,10 +119,10 @@ def machine_line(
         runs.append((" GHz" if marker else " GHz  ", "dim"))
         pieces.append((1, runs))
     if "net_hz" in values_by_key:
-        net = number_run(values_by_key["net_hz"] / 1e9, 2, 0)
-        pieces.append((7, [("net ", "dim"), net, (" GHz", "dim")]))
+        net_clock = number_run(values_by_key["net_hz"] / 1e9, 2, 0)
+        pieces.append((7, [("net ", "dim"), net_clock, (" GHz", "dim")]))
     if "ipc" in values_by_key:
-        marker = f"{lowering['ipc']} " if "ipc" in lowering else ""
+        marker = f"{markers['ipc']} " if "ipc" in markers else ""
         ipc = number_run(values_by_key["ipc"], 2, 0, "alarm" if marker else "bright")
         pieces.append((2, [("IPC ", "dim"), (marker, "alarm"), ipc]))
     idle, involuntary = share("idle", "")[1:], share("involuntary", "")[1:]
@@ -135,7 +135,7 @@ def machine_line(
     pieces.append((5, share("kernel_cycles", "kernel cycles")))
     temperature: list[Run] = []
     if not isnan(degrees := values_by_key.get("temperature_c", nan)):
-        style = "alarm" if "temperature_c" in lowering else "text"
+        style = "alarm" if "temperature_c" in markers else "text"
         temperature = [number_run(degrees, 0, 0, style), (" °C", "dim")]
     further_runs = [_power_runs(values_by_key), temperature, _wait_runs(values_by_key)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, further_runs))]
@@ -197,16 +197,16 @@ def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
 def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
     """Returns the pieces that fit, with wide gaps if all fit. Each piece has room for its longest
     number, so that the following pieces do not move when values change."""
-    padded = []
+    padded_pieces = []
     for rank, runs in pieces:
         shares = [text for text, _ in runs if text[-2:-1] == "."]  # shares have one decimal
         reserved_cells = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
-        padded.append((rank, [*runs, (" " * reserved_cells, "text")]))
+        padded_pieces.append((rank, [*runs, (" " * reserved_cells, "text")]))
     gap = GAP
-    if len(fitting := pieces_that_fit(padded, size + gap, gap)) < len(padded):
+    if len(fitting_pieces := pieces_that_fit(padded_pieces, size + gap, gap)) < len(padded_pieces):
         gap = NARROW_GAP
-        fitting = pieces_that_fit(padded, size + gap, gap)
-    return join_with_gaps([runs for _, runs in fitting], gap)
+        fitting_pieces = pieces_that_fit(padded_pieces, size + gap, gap)
+    return join_with_gaps([runs for _, runs in fitting_pieces], gap)
 
 
 # --- the SMT states
@@ -395,8 +395,8 @@ class TileHistory:
         keys, end_ns = [*self._metrics, *self._others], -(-interval.time_ns // step_ns) * step_ns
         self._bins.update(history, Axis(end_ns, step_ns, size, interval.time_ns))
         table = self._bins["tiles"]
-        pasts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
-        values, lengths = np.concatenate(pasts), [*map(len, pasts)]
+        parts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
+        values, lengths = np.concatenate(parts), [*map(len, parts)]
         highest = np.maximum.reduceat(values, [0, *accumulate(lengths[:-1])]).tolist()
         tops = [1.0 if column.tile.min_scale_top is None else max(column.tile.min_scale_top, value)
                 for column, value in zip(columns, highest, strict=True)]  # fmt: skip
@@ -405,7 +405,7 @@ class TileHistory:
         areas = level_lines(eighths, rows)
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
         start = 0
-        for column, column_history in zip(columns, pasts, strict=True):
+        for column, column_history in zip(columns, parts, strict=True):
             styles = [(column.tile.style, len(column_history))]
             if column.tile.key == "steal":
                 styles = _steal_styles(column_history.tolist())

@@ -203,8 +203,8 @@ def column_chooser(session: Session, settings: ViewSettings) -> Chooser:
     columns = CpuColumns(session).columns()
     options = [(column.key, metric_full_name(column, clock)) for column in columns]
     keys = {key for key, _ in options}
-    ticked = keys.intersection(settings.columns) or keys
-    return Chooser("columns", options, ticked)
+    ticked_keys = keys.intersection(settings.columns) or keys
+    return Chooser("columns", options, ticked_keys)
 
 
 def column_order(session: Session, previous: Sequence[str], ticked: set[str]) -> tuple[str, ...]:

@@ -454,17 +454,17 @@ def alert_line(
     """Returns a message, or else the verdict. If the verdict is not a warning, an episode that
     costs something replaces its sentence, and the other running episodes are listed after it."""
     if status.failure_text is not None:  # why the stream ended, and hints if there is room
-        text, quits = safe_cells(status.failure_text), " · q quits "
+        text, suffix = safe_cells(status.failure_text), " · q quits "
         is_newest = interval is not None and status.paused_at is None
-        hints = (f" · these are the last numbers{quits}" if is_newest else quits, quits, "")
+        hints = (f" · these are the last numbers{suffix}" if is_newest else suffix, suffix, "")
         hint = next((hint for hint in hints if len(hint) <= size - 3 - len(text)), "")
         text = cut(text, max(8, size - 3))
         return [(f" {theme.DROP_SIGN} {text}", "alarm"), (hint, "text")], "calm"
     if (link := status.link) is not None and link.broken_reason:
-        again = (
+        retry_text = (
             f"next try in {link.next_attempt_s:.0f} s" if link.next_attempt_s else "trying again"
         )
-        return _message_line(f" {again} · {link.broken_reason}", "alarm", size)
+        return _message_line(f" {retry_text} · {link.broken_reason}", "alarm", size)
     if status.notice:
         failed = status.recording_text == ""
         return _message_line(f" {status.notice}", "alarm" if failed else "text", size)
@@ -487,10 +487,10 @@ def alert_line(
     # An episode's length is measured up to the end of the interval, as in the panels.
     texts = []
     for group in groups:
-        again = sentences.duration_phrase(session, group, interval.time_ns)
+        retry_text = sentences.duration_phrase(session, group, interval.time_ns)
         names = sentences.victims(session, group, interval.tasks)
         parts = sentences.sentence(
-            session.topology, group, names, past_tense=status.is_past, when=again
+            session.topology, group, names, past_tense=status.is_past, when=retry_text
         )
         texts.append(sentences.text(parts))
     index = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)

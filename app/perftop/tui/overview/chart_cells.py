@@ -177,14 +177,14 @@ class ChartDrawer:
         `cuts`: columns before which gaps are labelled again."""
         unit_charts = [UnitCharts() for _ in self._units]
         episodes = [e for e in episodes if _lowered_chart(e)]
-        singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
+        single_indexes = [i for i, unit in enumerate(self._units) if not unit.is_pair]
         if self._pairs and area_rows:
             areas = self._state_charts(area_rows, glyphs)
             for i, area in zip(self._pairs, areas, strict=True):
                 unit_charts[i].area_lines = area
-        if singles and area_rows:
-            areas = self._account_charts(singles, episodes, area_rows, glyphs)
-            for i, area in zip(singles, areas, strict=True):
+        if single_indexes and area_rows:
+            areas = self._account_charts(single_indexes, episodes, area_rows, glyphs)
+            for i, area in zip(single_indexes, areas, strict=True):
                 unit_charts[i].area_lines = area
         if clock_rows:
             busiest_values = self._busiest_cpu_values()

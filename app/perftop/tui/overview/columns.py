@@ -58,13 +58,13 @@ def grid_columns(
     this stream does not have are left out."""
     maker = _ColumnMaker(session, cores, clock, has_wide_gaps=width >= MIN_ROOMY_WIDTH)
     columns = maker.core_columns() if cores.has_pairs else maker.cpu_columns()
-    fitting = []
+    fitting_columns = []
     for column in fit_columns(columns, width):
         number = COLUMNS_BY_KEY.get(column.key)
         scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
         source = ColumnNumber(column.source or 0, number)
-        fitting.append(replace(column, source=source, scale=scale, digits=digits))
-    return fitting
+        fitting_columns.append(replace(column, source=source, scale=scale, digits=digits))
+    return fitting_columns
 
 
 class _ColumnMaker:
@@ -206,9 +206,9 @@ def grid_headings(
     keys = [ORDER_BY_COLUMN.get(column.key, column.key) for column in columns]
     is_marked = order in keys and (order != "topology" or reverse)
     end = keys.index(order) + 1 if is_marked else 0
-    rising = (order in {"topology", "CPU number", "task"}) != reverse
+    is_rising = (order in {"topology", "CPU number", "task"}) != reverse
     title_columns = [replace(columns[0], width=MARKS_WIDTH + columns[0].width), *columns[1:]]
-    runs = headings(title_columns[:end], columns[end - 1].key, rising=rising)
+    runs = headings(title_columns[:end], columns[end - 1].key, rising=is_rising)
     return runs + headings(title_columns[end:])
 
 
@@ -265,12 +265,12 @@ class RowHistories:
             self._bins = BinValues({"past": lambda history, i: history.metrics(keys, cpus, i)})
         bins = max(busy_width, ipc_width)
         if history is None:
-            past = np.full((bins, 2, 2 * len(rows)), np.nan)
+            values = np.full((bins, 2, 2 * len(rows)), np.nan)
         else:
             self._bins.update(history, history_axis(self._session, interval, bins))
-            past = self._bins["past"]
+            values = self._bins["past"]
         if busy_width:
-            steps = strips.heat_steps(past[-busy_width:, 0].T)
+            steps = strips.heat_steps(values[-busy_width:, 0].T)
             first, second = steps[: len(rows)], steps[len(rows) :]
             pairs = self._pairs[[*rows], None]
             cells = np.where(pairs, strips.pack_step_pairs(first, second), first)
@@ -278,8 +278,8 @@ class RowHistories:
             self._busy_cells = dict(zip(rows, lines, strict=True))
         if ipc_width:
             util, ipc_values = (
-                past[-ipc_width:, 0, : len(rows)],
-                past[-ipc_width:, 1, : len(rows)],
+                values[-ipc_width:, 0, : len(rows)],
+                values[-ipc_width:, 1, : len(rows)],
             )
             drawn_ipc = np.where(util >= strips.MIN_DRAWN_SHARE, ipc_values, np.nan).T
             highest = float(np.fmax.reduce(drawn_ipc, axis=None, initial=0.0))

@@ -237,9 +237,9 @@ class CorePage(ChartedView):
         room = size - numbers_width
         history_width = min(room - SCALE_WIDTH - 1, MAX_HISTORY_WIDTH)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
-        lowering = worst_by_number(session, interval, cpus)
+        worst = worst_by_number(session, interval, cpus)
         has_histories = history_width >= MIN_HISTORY_WIDTH
-        histories = self._drawn_histories(history_width, clock, lowering) if has_histories else {}
+        histories = self._drawn_histories(history_width, clock, worst) if has_histories else {}
         origin_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room
         names = "".join(f"{f'CPU {cpu}':>{VALUE_WIDTH}}" for cpu in cpus)
         blocks: list[list[list[Run]]] = []
@@ -247,7 +247,7 @@ class CorePage(ChartedView):
         for first in range(0, min(len(self._numbers), rows * columns), max(1, rows)):
             lines: list[list[Run]] = [[(f"{names:>{numbers_width - 4}}", "dim")]]
             for number in self._numbers[first : first + rows]:
-                key, episode = number.key, lowering.get(number.key)
+                key, episode = number.key, worst.get(number.key)
                 line = number_line(session, interval, number, cpus, VALUE_WIDTH, clock, episode)
                 if has_histories:
                     blank = " " * (history_width + SCALE_WIDTH + 1), "text"
@@ -263,18 +263,18 @@ class CorePage(ChartedView):
         return [(line, None) for line in (title, *lines)]
 
     def _drawn_histories(
-        self, columns: int, clock: ClockUnit, lowering: Mapping[str, Episode]
+        self, columns: int, clock: ClockUnit, worst: Mapping[str, Episode]
     ) -> dict[str, list[Run]]:
         """Returns the drawn histories by key of the number, for numbers that have a history."""
         interval, settings, history = self.interval, self.settings, self._history
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
         history.update(columns, settings.window_s, now_ns, is_past=is_past(self.session, interval))
-        inputs = history.axis, clock, [*lowering]
+        inputs = history.axis, clock, [*worst]
         if inputs != self._histories[0]:
             values = self._read_histories()
             self._histories = inputs, {
                 number.key: self._history_runs(number, clock, values[number.key],
-                                               is_lowered=number.key in lowering)
+                                               is_lowered=number.key in worst)
                 for number in self._numbers if number.key in values
             }  # fmt: skip
         return self._histories[1]

@@ -140,8 +140,8 @@ class Overview(ChartedView, CursorCanvas):
         grid.clock = session_clock_unit(self.session, self.settings.units, ghz_if_unknown=True)
         width = self.width - MARKS_WIDTH - 1
         grid.columns = grid_columns(self.session, self.cores, width, grid.clock)
-        rooms = {column.key: column.room for column in grid.columns}
-        busy, ipc = rooms.get("work", 0), rooms.get("past ipc", 0)
+        room_by_key = {column.key: column.room for column in grid.columns}
+        busy, ipc = room_by_key.get("work", 0), room_by_key.get("past ipc", 0)
         grid.histories = None
         if busy or ipc:
             cores, ascii_ = self.cores.rows, self.settings.ascii
@@ -187,11 +187,11 @@ class Overview(ChartedView, CursorCanvas):
         width, height = charts.width, self._chart_room - self.line_count
         gap = int(height > charts.panel_height)
         height -= gap
-        three: tuple[PanelKind, ...] = ("selected", "who", "happened")
+        panels: tuple[PanelKind, ...] = ("selected", "who", "happened")
         if charts.has_counters and width >= MIN_COUNTED_WIDTH_OF_THREE:
-            row = PanelRow(three, (44, 44, 62), width, height)
+            row = PanelRow(panels, (44, 44, 62), width, height)
         elif width >= MIN_WIDTH_OF_THREE:
-            row = PanelRow(three, (60, 100, 70), width, height)
+            row = PanelRow(panels, (60, 100, 70), width, height)
         else:
             shares = (60, 37) if width >= MIN_COUNTED_WIDTH_OF_THREE else (37, 38)
             row = PanelRow(("who", "happened"), shares, width, height)

@@ -156,11 +156,11 @@ class _RowDrawer:
         parts = [self._grid.row_numbers.interval.values[key] for key in SLOT_METRICS]
         numbers = self._row_numbers
         rows = zip(self._cores, numbers.busiest.tolist(), numbers.is_at_rest, strict=True)
-        for core, lead, resting in rows:
-            retiring, frontend, speculation = (float(part[core.positions[lead]]) for part in parts)
-            text = theme.NEITHER if resting[lead] else MISSING
+        for core, index, resting in rows:
+            retiring, frontend, speculation = (float(part[core.positions[index]]) for part in parts)
+            text = theme.NEITHER if resting[index] else MISSING
             bar: list[Run] = [(f"{text:<{column.room}}", "faint")]
-            if not (resting[lead] or isnan(retiring + frontend + speculation)):
+            if not (resting[index] or isnan(retiring + frontend + speculation)):
                 bar = strips.issue_slot_bar(retiring, frontend, speculation, column.room)
             yield [_gap(column), *bar]
 
@@ -172,9 +172,9 @@ class _RowDrawer:
             threads = [*rows.cpu_index(key)]
             for line, episode in episodes.items():
                 positions = self._cores[line].positions
-                lowered = [(position, key) in episode.lowered_numbers for position in positions]
-                if True in lowered:
-                    threads[line] = lowered.index(True)
+                is_lowered = [(position, key) in episode.lowered_numbers for position in positions]
+                if True in is_lowered:
+                    threads[line] = is_lowered.index(True)
         values = [numbers[i] for numbers, i in zip(rows.numbers(key), threads, strict=True)]
         styles = _styles(column, rows.is_idle, values)
         for line, episode in episodes.items():
@@ -188,13 +188,13 @@ class _RowDrawer:
         cells = column.numbers(values, styles)
         for line, (thread, cell) in enumerate(zip(threads, cells, strict=True)):
             online = is_online[line][thread]
-            resting = running and is_at_rest[line][thread]
+            is_resting = running and is_at_rest[line][thread]
             doubted = doubts is not None and doubts[line][thread]
             if thread >= len(self._cores[line].positions):
                 yield [(" " * column.width, "text")]
-            elif doubted or resting or not online:
+            elif doubted or is_resting or not online:
                 text, style = column.cell(
-                    values[line], styles[line], online=online, resting=resting, doubted=doubted
+                    values[line], styles[line], online=online, resting=is_resting, doubted=doubted
                 )
                 yield [(column.pad(text), style)]
             else:

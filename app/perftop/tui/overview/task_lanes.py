@@ -127,11 +127,11 @@ class TaskLanes:
             is_far = np.abs(times_ns[record_of_column] - ends_ns) > MAX_TASKS_AGE_NS
             record_of_column = np.where(is_far, len(times_ns), record_of_column)
         shares, self._record_of_column = self._record_shares[:, record_of_column], record_of_column
-        known = shares.sum(axis=2)
+        seen = shares.sum(axis=2)
         with np.errstate(divide="ignore", invalid="ignore"):
-            self._scale = np.where(known > util, util / known, np.where(np.isnan(util), nan, 1.0))
+            self._scale = np.where(seen > util, util / seen, np.where(np.isnan(util), nan, 1.0))
         shares *= self._scale[..., None]
-        shares[..., _UNSEEN_INDEX] = np.maximum(0.0, util - known * self._scale)
+        shares[..., _UNSEEN_INDEX] = np.maximum(0.0, util - seen * self._scale)
         self._shares = shares
         first_ns, last_ns = span_ns
         inside_ns = np.minimum(ends_ns, last_ns) - np.maximum(ends_ns - axis.bin_ns, first_ns)
@@ -224,10 +224,10 @@ class TaskLanes:
         cells."""
         if len(chars) < 3:  # no room for a letter between two full cells
             return [(chars, key)]
-        full, number = theme.LEVELS[8], key.removeprefix("task")
+        full_block, number = theme.LEVELS[8], key.removeprefix("task")
         is_named = number.isdecimal() and int(number) < NAMED_TASKS
         name = safe_cells(self._names[int(number)]) if is_named else ""
-        start = chars.find(full * (len(name) + 2)) + 1
+        start = chars.find(full_block * (len(name) + 2)) + 1
         if not name or not start:
             return [(chars, key)]
         end = start + len(name)

@@ -93,9 +93,9 @@ def loss_panel(
     cores = Cores(session, settings.mask, interval.cores.lists)
     episodes = RowEpisodes(session)
     episodes.update(interval)
-    listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
+    losses = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
     selected = cores.row_of_cpu.get(-1 if settings.cpu is None else settings.cpu)
-    return worst_core_lines(session, interval, cores, listed, selected, width, height)
+    return worst_core_lines(session, interval, cores, losses, selected, width, height)
 
 
 def worst_core_lines(
@@ -144,7 +144,7 @@ def _core_loss_lines(
     the history."""
     loss, core, kind = row[0], cores.rows[row[0].row], "core" if cores.has_pairs else "CPU"
     strip_width = min(MAX_LOSS_HISTORY_WIDTH, max(0, width // 2 - 4))
-    shares = sorted(each.share for each in row if isfinite(each.share))
+    shares = sorted(core_loss.share for core_loss in row if isfinite(core_loss.share))
     ends = dict.fromkeys(f"{100 * share:.0f}" for share in (*shares[:1], *shares[-1:]))
     share_text = (f"{'–'.join(ends)} %" if ends else "–").rjust(SHARE_WIDTH)
     room = max(0, width - strip_width - len(share_text) - 7)
@@ -154,7 +154,7 @@ def _core_loss_lines(
     cpus = [*core.cpus]
     if len(row) > 1:
         name, l3_name = f"+{len(row)} alike", []
-        cpus = [cpu for each in row for cpu in cores.rows[each.row].cpus]
+        cpus = [cpu for core_loss in row for cpu in cores.rows[core_loss.row].cpus]
     room -= len(name)
     details = next((f"  {', '.join(l3_name[:n])}" for n in (2, 1, 0)
                     if len(", ".join(l3_name[:n])) + 2 <= room), "")  # fmt: skip
@@ -165,7 +165,7 @@ def _core_loss_lines(
         *_loss_history_runs(past_episodes, cpus, interval.time_ns, strip_width, loss.style),
     ]]  # fmt: skip
     if len(row) > 1:
-        names = " ".join(cores.name(each.row, "") for each in row)
+        names = " ".join(cores.name(core_loss.row, "") for core_loss in row)
         return [*lines, [("    ", "text"), (fit(f"{kind}s {names}", width - 4), "dim")]]
     group = [replace(loss.episode, cpus=[loss.cpu], depth=loss.share)]
     victims = names_of_victims(session, group, interval.tasks) if loss.is_running else None

@@ -95,8 +95,8 @@ class PackageLines:
     def _pieces(self, package: int | None, size: int) -> list[Piece]:
         interval = self._interval
         rows, cpus, cores = self._cores.package_rows(package)
-        found, package_wide = self._episodes.package_episodes(package)
-        marker: Run = (episode_style.marker(found[0]), "alarm") if found else (" ", "text")
+        episodes, package_wide = self._episodes.package_episodes(package)
+        marker: Run = (episode_style.marker(episodes[0]), "alarm") if episodes else (" ", "text")
         unit = "core" if self._cores.has_pairs else "CPU"
         pieces: list[Piece] = [
             (0, [(" ", "text"), marker, (" ", "text"), (package_name(package), "bright")])

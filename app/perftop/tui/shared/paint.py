@@ -287,9 +287,9 @@ class DirectScreen(TerminalSized, Screen[None]):
                     # A scrollbar may be to the right of the strip.
                     lines[x, y + line_y] = strip, visible_cells
         if lines:
-            known = self._lines_on_terminal if app.display_count == self._display_count else {}
-            app._display(self, LineUpdate(lines, known))  # noqa: SLF001
-            self._lines_on_terminal, self._display_count = {**known, **lines}, app.display_count
+            shown = self._lines_on_terminal if app.display_count == self._display_count else {}
+            app._display(self, LineUpdate(lines, shown))  # noqa: SLF001
+            self._lines_on_terminal, self._display_count = {**shown, **lines}, app.display_count
         return True
 
 
@@ -299,11 +299,11 @@ def _uncovered_regions(visible: _VisibleRegions, screen: Widget) -> dict[Widget,
     for widget, (region, clip) in visible.items():
         if widget is screen or clip.intersection(region) != region:
             continue
-        relatives = {widget, *widget.ancestors}
+        related_widgets = {widget, *widget.ancestors}
         if not any(
             other_region.intersection(other_clip).overlaps(region)
             for other, (other_region, other_clip) in visible.items()
-            if other not in relatives and other.parent is not widget
+            if other not in related_widgets and other.parent is not widget
         ):
             regions[widget] = region
     return regions

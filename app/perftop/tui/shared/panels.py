@@ -136,23 +136,23 @@ def episode_groups(
     ended, marks = session.ended, session.marks
     ended_count = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
     mark_count = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
-    past = ended[max(0, ended_count - MAX_ENDED_EPISODES) : ended_count]
-    past += marks[max(0, mark_count - MAX_ENDED_EPISODES) : mark_count]
-    past.sort(key=lambda e: -e.start_ns)
-    older_count = ended_count + mark_count - len(past)
+    ended_episodes = ended[max(0, ended_count - MAX_ENDED_EPISODES) : ended_count]
+    ended_episodes += marks[max(0, mark_count - MAX_ENDED_EPISODES) : mark_count]
+    ended_episodes.sort(key=lambda e: -e.start_ns)
+    older_count = ended_count + mark_count - len(ended_episodes)
     if session.log.recording is None:  # the log has dropped old episodes
         older_count += session.log.dropped_count
     running = [e for e in session.log.listed_between(now_ns, now_ns)
                if e.end_ns is None or e.end_ns > now_ns]  # fmt: skip
     if cpus is not None:
-        running, past = (
+        running, ended_episodes = (
             [e for e in episodes if e.kind == "mark" or not cpus.isdisjoint(e.cpus)]
-            for episodes in (running, past)
+            for episodes in (running, ended_episodes)
         )
         older_count = 0
-    running, past = drop_duplicate_losses(running), drop_duplicate_losses(past)
-    count = len(running) + len(past) + older_count
-    return EpisodeGroups(group_episodes(running), _group_by_start(past), count)
+    running, ended_episodes = drop_duplicate_losses(running), drop_duplicate_losses(ended_episodes)
+    count = len(running) + len(ended_episodes) + older_count
+    return EpisodeGroups(group_episodes(running), _group_by_start(ended_episodes), count)
 
 
 def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
@@ -247,7 +247,7 @@ def core_panel(
         cpus = [cpu for cpu in core if cpu == settings.cpu]
     size = max(1, min(_VALUE_WIDTHS[1], room // len(cpus)))
     headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
-    lowering = worst_by_number(session, interval, cpus)
+    worst = worst_by_number(session, interval, cpus)
     numbers = [NUMBERS[key] for key in NUMBER_KEYS] + [*session.evaluator.registry.events.values()]
     clock = session_clock_unit(session, settings.units)
     lines: list[list[Run]] = [
@@ -257,7 +257,7 @@ def core_panel(
     for number in numbers:
         if not _is_counted(session, number.key):
             continue
-        episode = lowering.get(number.key)
+        episode = worst.get(number.key)
         if number.key == "runs":
             # The first CPU's task may begin directly after the name.
             spare_cells = _NAME_WIDTH - len(number.label)
@@ -308,10 +308,10 @@ def core_number_pieces(
 ) -> Iterator[Piece]:
     """Yields numbers of a core for a single line, the most important first. Unknown numbers, except
     the first, are left out."""
-    lowering, numbers = worst_by_number(session, interval, cpus), columns_by_key(session)
+    worst, numbers = worst_by_number(session, interval, cpus), columns_by_key(session)
     for rank, key in enumerate((key for key in keys if key in numbers), 1):
         number = numbers[key]
-        _, alarm_cpus = _episode_marker_and_cpus(lowering.get(key))
+        _, alarm_cpus = _episode_marker_and_cpus(worst.get(key))
         column = number_column_of(number, clock, len("100.0"))
         shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
         rows = [session.position[cpu] for cpu in cpus]

@@ -252,8 +252,8 @@ class RowReader:
             self.has_thread[i, : len(core.positions)] = True
         self.core_index = np.array([core.core_position for core in cores.rows], np.intp)
         """Position of each row's core in the session's lists."""
-        ceiled = session.reader.turbo.cpus
-        self.is_ceiled = np.array([ceiled[core.positions[0]] for core in cores.rows], bool)
+        has_ceiling = session.reader.turbo.cpus
+        self.is_ceiled = np.array([has_ceiling[core.positions[0]] for core in cores.rows], bool)
 
     def read(self, interval: Interval, rows: Sequence[int] | None = None) -> RowNumbers:
         return RowNumbers(self, interval, rows)

@@ -150,19 +150,19 @@ class _VerdictCache:
         lost by cause: one for each HISTORY_STEP_NS, and the latest."""
 
     def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
-        past = is_past(session, interval)
-        end_ns = interval.time_ns if past else session.now_ns
+        is_past_ = is_past(session, interval)
+        end_ns = interval.time_ns if is_past_ else session.now_ns
         verdict = self._verdict
         recording = session.log.recording
         knows_episodes = recording is not None and recording.is_complete
-        basis = past, interval.elapsed_s if is_range else 0.0, knows_episodes
+        basis = is_past_, interval.elapsed_s if is_range else 0.0, knows_episodes
         has_same_basis, self._inputs = basis == self._inputs, basis
         if verdict is not None and has_same_basis:
             age_ns = end_ns - self._until_ns
-            if age_ns == 0 or (not past and 0 < age_ns < self._step_ns(session, verdict)):
+            if age_ns == 0 or (not is_past_ and 0 < age_ns < self._step_ns(session, verdict)):
                 return verdict
         self._until_ns = end_ns
-        if past:
+        if is_past_:
             self._verdict = _past_verdict(session, interval, is_range=is_range)
         else:
             self._verdict = self._live_verdict(session, interval.snapshot)
@@ -240,8 +240,8 @@ class _VerdictCache:
             _, text, end_ns = self._last_loss
             if now_ns - end_ns >= MAX_LAST_CAUSE_NS:
                 return verdict
-            ago = running_time((now_ns - end_ns) // 10**9)
-            return verdict.with_first_evidence(f"{ago} ago {text}")
+            ago_text = running_time((now_ns - end_ns) // 10**9)
+            return verdict.with_first_evidence(f"{ago_text} ago {text}")
         if self._worst is None:
             last_loss, _, end_ns = self._last_loss
             start_ns = now_ns - verdict.active_ns
@@ -274,10 +274,10 @@ class _VerdictCache:
             if is_lost and end_ns - state.end_ns <= VERDICT_SPAN_NS:
                 break
             end_ns = state.end_ns
-        past = _verdict(session, worst.report.totals, session.snapshot, is_past=True)
+        past_verdict = _verdict(session, worst.report.totals, session.snapshot, is_past=True)
         length_text = running_time(max(1, (end_ns - start_ns) // 10**9))
         self._worst = None
-        self._last_loss = worst.loss, f"for {length_text}: {past.text}", end_ns
+        self._last_loss = worst.loss, f"for {length_text}: {past_verdict.text}", end_ns
 
 
 def is_past(session: Session, interval: Interval) -> bool:
@@ -460,9 +460,9 @@ def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = 
     """Returns the verdict in `size` cells, with the evidence and `further_evidence` that fit."""
     level, text = verdict.level, safe_cells(verdict.text)
     style = verdict.marker_style if level else "text"
-    alarming = level == 2 and not verdict.is_past
+    is_alarm = level == 2 and not verdict.is_past
     runs: list[Run] = [
-        (theme.SELECTED_SIGN if alarming else " ", "alarm" if alarming else "text"), (" ", "text"),
+        (theme.SELECTED_SIGN if is_alarm else " ", "alarm" if is_alarm else "text"), (" ", "text"),
         (verdict.marker, verdict.marker_style), (" ", "text"),
     ]  # fmt: skip
     text_style, position = "bright" if level else "text", 0
@@ -471,11 +471,11 @@ def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = 
         position = number.end()
     runs.append((text[position:], text_style))
     if width(runs) > size:
-        return fit_runs(runs, size, style), "victim" if alarming else "calm"
+        return fit_runs(runs, size, style), "victim" if is_alarm else "calm"
     for piece in map(safe_cells, (*verdict.evidence, *further_evidence)):
         if width(runs) + 3 + len(piece) < size:
             runs += [(" · ", "faint"), (piece, "text" if level else "dim")]
-    return runs, "victim" if alarming else "calm"
+    return runs, "victim" if is_alarm else "calm"
 
 
 # --- the second row
@@ -496,13 +496,13 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], glyphs: Glyphs
     parts in words, and the history of losses. `keys`: keys for the right end, if they fit.
     `glyphs`: the way in which causes in the bar are distinguished."""
     level = verdict.level
-    alarming = level == 2 and not verdict.is_past
+    is_alarm = level == 2 and not verdict.is_past
     key = verdict.marker_style if level or verdict.marker == CALM_SIGN else "text"
-    edge = theme.SELECTED_SIGN if alarming else " "
+    edge = theme.SELECTED_SIGN if is_alarm else " "
     number = "–" if not verdict.losses and not verdict.wanted_s > 0 else (
         f"{percent(verdict.lost_share)} %"
     )  # fmt: skip
-    runs: list[Run] = [(edge, "alarm" if alarming else "text"), ("   lost ", "dim")]
+    runs: list[Run] = [(edge, "alarm" if is_alarm else "text"), ("   lost ", "dim")]
     runs += [(f"{number:<6}", key), (" ", "text")]
     bar_width = MAX_BAR_WIDTH if size >= MIN_WIDTH_FOR_BAR else MIN_BAR_WIDTH
     runs += _bar(verdict, bar_width, SHAPES_BY_GLYPHS.get(glyphs, ""))
@@ -516,7 +516,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], glyphs: Glyphs
     if not verdict.duration_text or size >= MIN_WIDTH_FOR_BAR:
         wordings = _loss_words(verdict)
     words = next((w for w in wordings if width(w) + 5 <= room), [])
-    return justify([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
+    return justify([*runs, ("  ", "text"), *words], end, size), "victim" if is_alarm else "calm"
 
 
 def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:

@@ -248,9 +248,9 @@ class Episodes(PaneledView, CursorCanvas):
         """Selects the costliest episode at the time cursor, unless one at this time is already
         selected."""
         ids = list(map(id, episode_style.overlapping_episodes(self.session, self.interval)))
-        shown = [episode for episode in self._lines if id(episode) in ids]
-        if self._cursor_ns is not None and shown and id(self._selected_episode) not in ids:
-            self._selected_episode = max(shown, key=lambda episode: total_cost([episode]))
+        shown_episodes = [episode for episode in self._lines if id(episode) in ids]
+        if self._cursor_ns is not None and shown_episodes and id(self._selected_episode) not in ids:
+            self._selected_episode = max(shown_episodes, key=lambda episode: total_cost([episode]))
             self.call_after_refresh(self.scroll_to_cursor)
 
     def _selected_episode_lines(self, session: Session) -> list[Line]:

@@ -129,8 +129,8 @@ def find_flows(
         return []
     flows, small_flows = ordered[:count], ordered[count:]
     if sum(flow.lost_s for flow in small_flows) >= MIN_SHOWN_S:
-        joined = join_flows(small_flows)
-        flows.append(replace(joined, taker=OTHERS_NAME, victim=OTHERS_NAME, cause=""))
+        joined_flow = join_flows(small_flows)
+        flows.append(replace(joined_flow, taker=OTHERS_NAME, victim=OTHERS_NAME, cause=""))
     return flows
 
 
@@ -196,9 +196,9 @@ class _ReportTasks:
         if cause == STEAL_CAUSE[1]:
             return {(0, cause): 1.0}
         core = next((core for core in self._session.cores if cpu in core), [])
-        named = [task for e in self._episodes if e.cause == cause and cpu in e.cpus
+        tasks = [task for e in self._episodes if e.cause == cause and cpu in e.cpus
                  for task in culprits(e) if cause != "sibling" or task.cpu in core]  # fmt: skip
-        times_of_task = {(task.pid, task.comm): self._by_cpu.get(task.cpu, {}) for task in named}
+        times_of_task = {(task.pid, task.comm): self._by_cpu.get(task.cpu, {}) for task in tasks}
         return {task: times[task].run_s if task in times else 0.1
                 for task, times in times_of_task.items()}  # fmt: skip
 

@@ -284,8 +284,8 @@ def ring_edges(layout: HeatLayout, rings: Sequence[CoreLoss]) -> dict[int, list[
         if ring.row not in layout.cell_positions:
             continue
         left, top = layout.cell_positions[ring.row]
-        for y, inward in ((top - 1, DOWN), (top + layout.cell.height, UP)):
-            corners = {left: RIGHT + inward, left + cell_width + 1: LEFT + inward}
+        for y, direction in ((top - 1, DOWN), (top + layout.cell.height, UP)):
+            corners = {left: RIGHT + direction, left + cell_width + 1: LEFT + direction}
             cells = strokes.setdefault(y, {})
             for x in range(left, left + cell_width + 2):
                 cells[x] = cells.get(x, (0, ring))[0] | corners.get(x, LEFT + RIGHT), ring

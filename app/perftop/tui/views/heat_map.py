@@ -408,8 +408,8 @@ class HeatMap(PaneledView):
         if verdict is not None and verdict.remedy:
             key = title_key(self.settings.captions["try"], "copy", size)
             lines.append((panel_title("try", "", size, key), None))
-            first, *further = wrap_line(safe_cells(verdict.remedy), size - 2)
-            texts = [first, fit(" ".join(further), size - 2)]  # the key shows a longer one in full
+            first, *rest = wrap_line(safe_cells(verdict.remedy), size - 2)
+            texts = [first, fit(" ".join(rest), size - 2)]  # the key shows a longer one in full
             lines += [([(f"  {text}", "key")], None) for text in texts]
         return [*lines, *[([], None)] * REMEDY_LINES][:REMEDY_LINES]
 

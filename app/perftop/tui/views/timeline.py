@@ -187,8 +187,8 @@ class Timeline(PaneledView, CursorCanvas):
         if self.is_tiny:
             lines = [line for line in lines if line.kind == "row"]
         self._has_headings = any(line.kind == "package" for line in lines)
-        feet = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
-        room = self.size.height - (0 if self.is_tiny else HEADER_LINES + feet)
+        footer_lines = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
+        room = self.size.height - (0 if self.is_tiny else HEADER_LINES + footer_lines)
         self._timeline_layout = timeline_layout(
             cores, lines, room, settings.order, of_core=self._field.of_core, ascii_=settings.ascii
         )
