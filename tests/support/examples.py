@@ -40,7 +40,7 @@ REPLACEMENTS: Rules = (
     (r"^perftop record (?!.*(--duration|-- |--print)).*", r"\g<0> --duration 1s", "it has no end"),
     (r"^perftop record", r"\g<0> --force", "an earlier example wrote the file"),
 )  # fmt: skip
-"""Pattern, replacement and reason of each change to an example, in the order of application."""
+"""Pattern, replacement and reason for each change to an example, in the order of application."""
 NOT_RUN: Rules = (
     (r"^perftop serve$", "", "it only names the verb; running it needs --socket"),
     (r"--prometheus", "", "needs a server; tests/app/verbs/fleet has one"),

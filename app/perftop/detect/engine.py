@@ -350,9 +350,8 @@ class HighShare:
     and adds up the samples that count."""
 
     group: int
-    """Number of the positions' group. High shares of one group that start together form one
-    episode.
-    """
+    """Number of the group of positions. High shares of one group that start together form one
+    episode."""
     start_ns: int
     last_ns: int
     """End of the last sample with a high share."""

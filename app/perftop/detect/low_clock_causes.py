@@ -31,8 +31,8 @@ REASON_CAUSES = {
     "VR thermal alert": "vr", "VR thermal design current": "vr", "autonomous utilisation": "hwp",
     "power budget": "power", "PL1 or multi-core turbo": "power",
 }  # fmt: skip
-"""Causes by the name of a limit reason. Of two equally frequent reasons, the first has priority.
-Other reasons do not limit the clock, or their effect is unknown."""
+"""Causes by the name of a limit reason. If two reasons are equally frequent, the first has
+priority. Other reasons do not limit the clock, or their effect is unknown."""
 LICENSE_COUNTERS = "license_1", "license_2", "license_3"
 """Counters of the cycles in which wide SIMD code lowered the clock."""
 LEVEL_PREFIX = "license_"
@@ -113,7 +113,7 @@ CLUES = (
     *(LimitClue("thermal", f"{scope}_{what}", min_share=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
-"""All clues. Of two equally frequent clues, the first has priority."""
+"""All clues. If two clues are equally frequent, the first has priority."""
 MAX_COOL_C = 75.0
 """Temperature in °C below which no CPU throttles itself because of heat."""
 WIDE_SIMD_COUNTERS = (*LICENSE_COUNTERS, "pcu_avx256", "pcu_avx512")
@@ -134,7 +134,7 @@ class Verdict(NamedTuple):
 
 
 class DropCase(NamedTuple):
-    """The data from which the cause of a turbo drop is determined."""
+    """The data that the cause of a turbo drop is determined from."""
 
     counts: DropCounts
     cap: ClockCap | None

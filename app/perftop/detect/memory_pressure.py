@@ -196,7 +196,7 @@ class MemoryLosses:
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first sample in which a loss may start or traffic has shrunk, or
-        `last`. Learns from the samples before it. Must not be called during a loss."""
+        `last`. Learns from the samples before it. Not valid during a loss."""
         if first == last:
             return last
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns

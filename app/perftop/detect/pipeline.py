@@ -240,7 +240,7 @@ class SuspectCounters(Detector):
 
 # --- Detects losses to neighbours, on the watched job's CPUs or, without a job, on all busy CPUs.
 # Losses to the hypervisor are detected in this file. Other files detect losses to siblings, to
-# memory traffic, in run queues, and of clock to other tasks of the package.
+# memory traffic and in run queues, and a clock that other tasks of the package lower.
 
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
 """Shares of the time at which a loss starts and below which it ends. Hosts themselves use up to 5
@@ -395,7 +395,7 @@ class HypervisorLosses:
         )  # fmt: skip
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Returns the first sample in which a loss may start, or `last`. Not for use during a
+        """Returns the first sample in which a loss may start, or `last`. Not valid during a
         loss."""
         if not self._known:
             return last

@@ -99,7 +99,7 @@ class Ramps(Detector):
         # by group: the batch that started in the last sample
         self._new_batches: dict[int, int] = {}
         self._batch_count = 0
-        self._ceiling_hz = np.full(count, np.nan)  # the present ceiling
+        self._ceiling_hz = np.full(count, np.nan)  # the current ceiling
         self._finished_ramps: dict[int, list[Ramp]] = {}
 
     def sample(self, data: DetectorInput) -> list[Episode]:
@@ -281,7 +281,7 @@ class Climb:
     wake_samples: Ints
     """Index of the sample in which each core woke."""
     steady_index: int
-    """Index of the sample from which on all clocks are steady."""
+    """Index of the first sample from which all clocks stay steady."""
     end_ns: Ints
     """(samples): raw time of the end of each sample."""
     hz: Floats
@@ -290,7 +290,7 @@ class Climb:
     since_read_ns: Floats
     """Time in ns since the core's previous reading; 0 if it was not read."""
     ceiling_hz: Floats
-    """(cores): the present ceiling; NaN where unknown."""
+    """(cores): the current ceiling; NaN where unknown."""
 
     def _values_at(self, samples: Ints, values: Floats) -> Floats:
         return np.asarray(values[samples, np.arange(len(self.cores))])
@@ -302,7 +302,7 @@ class Climb:
             np.median(hz[self.steady_index :], axis=0),
         )
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
-        # For each core, the sample from which on its clock is steady.
+        # For each core, the first sample from which its clock stays steady.
         unsteady = np.abs(hz - steady_hz) > MAX_STEADY_VARIATION * steady_hz
         unsteady &= number < self.steady_index
         steady_from = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)

@@ -441,7 +441,7 @@ class Throttles(Detector):
 
 
 def _describe_throttle(throttle: ShareEpisode) -> None:
-    """Sets cause, evidence and depth. The depth is the lost share of the time, not of the polls."""
+    """Sets cause, evidence and depth, which is the lost share of the time, not of the polls."""
     sums, episode = throttle.sums, throttle.episode
     shares = dict(zip(THROTTLE_CAUSES, (sums[STATUSES:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])

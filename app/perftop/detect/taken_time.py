@@ -277,7 +277,7 @@ class QuotaStops(Detector):
 
     def stopped_s(self, pids: Collection[int]) -> float:
         """Returns the seconds for which quotas stopped these processes in the newest record, summed
-        over CPUs. Of nested groups, the largest value counts: they count the same time."""
+        over CPUs. If groups are nested, only the largest value counts."""
         quotas = self.quotas
         times = [quotas.by_group[group].newest_s for group, members in quotas.newest_pids.items()
                    if not {*pids}.isdisjoint(members)]  # fmt: skip

@@ -507,7 +507,7 @@ class Licenses(Detector):
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _describe(self, running: ShareEpisode) -> None:
-        """Sets evidence and depth. The depth is the clock's distance from its ceiling."""
+        """Sets the evidence, and the depth: the distance of the clock from its ceiling."""
         sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         main_level = int(sums[FIRST_LEVEL:].argmax())

@@ -1,4 +1,4 @@
-"""Detects losses of a watched job: waits in run queues, clock lost to others, stopped threads."""
+"""Detects losses of a watched job: waits in run queues, a lower clock, stopped threads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class JobLosses:
 
 
 # --- Losses of a watched job to other tasks: time in run queues, in which its threads are ready
-# while another task runs; and clock, because others work in its package.
+# while another task runs; and a lower clock, because other tasks work in its package.
 
 QUEUE_START, QUEUE_END = 0.05, 0.02
 """Shares of the time in which threads ran or were ready, at which a loss starts and below which it
@@ -186,8 +186,9 @@ class _JobClock:
 
 
 class TurboBudget:
-    """Detects clock that a job loses because others work in its package. With every core that wakes
-    up, turbo allows a lower clock, and all cores share the power budget. Positions are packages."""
+    """Detects that the clock of a job is lower because other tasks work in its package. With every
+    core that wakes up, turbo allows a lower clock, and all cores share the power budget. Positions
+    are packages."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks

@@ -20,8 +20,8 @@ from perftop.docs.page import Block, Page, read_page, split_cells, topics, witho
 ValueKind = Literal[
     "none", "words", "list", "events", "files", "directories", "hosts", "processes", "groups"
 ]
-"""Kinds of values. `list`: words separated by commas. `events`: like `list`, but with the events of
-this machine's PMU."""
+"""The kind of value that an option takes. `list`: words separated by commas. `events`: like `list`,
+but with the events of this machine's PMU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ _FIXED_VALUES: dict[str, tuple[ValueKind, Callable[[], Sequence[str]]]] = {
     ),
     "help TOPIC": ("words", topics),
 }
-"""Kind and words of values, by option, or by verb and metavar of a positional argument."""
+"""Kind and possible words of a value, by option, or by verb and metavar of a positional."""
 
 
 def _describe_verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
@@ -382,7 +382,7 @@ def _table(rows: list[list[str]]) -> list[str]:
 
 
 def _text(text: str | None, *, gap_before: bool = False) -> list[str]:
-    """Returns the lines of a paragraph. `gap_before`: with a gap before it."""
+    """Returns the lines of a paragraph, after a gap if `gap_before`."""
     words = " ".join((text or "").replace("%%", "%").split())
     return [*([".PP"] * gap_before), _roff_line(_inline_markup(words))] if words else []
 

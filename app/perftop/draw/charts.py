@@ -88,8 +88,8 @@ def two_largest_kinds(
     parts: Sequence[int], steal_priority: StealPriority = "equal"
 ) -> tuple[int, int, int]:
     """Returns the lower and the upper kind of time that a cell shows, and the height of the lower
-    one in eighths. `parts`: eighths of user, kernel, idle and steal, from the base of the cell. Of
-    three kinds, the smallest is left out, subject to `steal_priority`."""
+    one in eighths. `parts`: eighths of user, kernel, idle and steal, from the base of the cell. If
+    there are three kinds, the smallest is left out, subject to `steal_priority`."""
     size_by_kind: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
     if _STEAL in size_by_kind and steal_priority == "firm":
         size_by_kind[_STEAL] = 9

@@ -355,7 +355,7 @@ def nearest_256(color: str) -> int:
 
 
 def rgb_256(number: int) -> Rgb:
-    """Returns red, green and blue of one of the terminal's fixed colours."""
+    """Returns the red, green and blue values of one of the terminal's fixed colours."""
     if number in _GREYS:
         grey = 8 + 10 * (number - 232)
         return grey, grey, grey

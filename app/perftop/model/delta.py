@@ -147,7 +147,7 @@ class DeltaLayout:
     def __init__(self, hello: wire.Hello) -> None:
         self.blocks: list[BlockSlices] = []
         self.rows = self.values = 0
-        """Numbers of rows and of values in all blocks together."""
+        """Number of rows and number of values in all blocks together."""
         for block in hello.blocks:
             count, columns = hello.rows(block.scope), block.columns
             rows, values = self.rows + count, self.values + count * columns
@@ -166,8 +166,8 @@ class DeltaLayout:
         for slices in self.cpu_blocks:
             self.cpu_rows[slices.rows] = True
         self.stamp_rows = next((p.rows for p in self.blocks if p.block.name == "cpu"), None)
-        """The rows of block `cpu`, which contain the time stamps of the CPUs even if the block has
-        no counters; None if the stream lacks this block."""
+        """The rows of the `cpu` block, which contain the time stamps of the CPUs even if the block
+        has no counters; None if the stream lacks this block."""
 
     def delta_indexes(self, block: str, column: int) -> tuple[Ints, Ints]:
         """Returns, for each row of a block, two indexes into a Delta: of the row's ticks, and of
@@ -310,7 +310,7 @@ MAX_PER_SECOND = {
 }  # fmt: skip
 """Upper bound of the rate of a counter of CPU scope, per second, by unit."""
 UNLIMITED = 1e30
-"""Stands for "no upper bound". It is finite, so that its product with 0 seconds is 0."""
+"""Used for "no upper bound". It is finite, so that its product with 0 seconds is 0."""
 TIME_SLACK_S = 0.05
 """Time in s by which a counter of seconds may exceed its span, because it advances in ticks of 10
 ms and a whole idle period is added at its end."""

@@ -139,8 +139,8 @@ class Differences:
         return woke
 
     def _rows_read(self, readings: _Readings) -> Bools:
-        """Returns a mask (frames, rows) of the completely read rows. In block `cpu`, also adds the
-        time between the reads of two siblings to the duration of a read."""
+        """Returns a mask (frames, rows) of the completely read rows. In the `cpu` block, also adds
+        the time between the reads of two siblings to the duration of a read."""
         is_sampled = readings.is_sampled
         is_read: Bools = is_sampled & readings.has_value  # an offline CPU has no line in /proc/stat
         if not readings.all_sampled:
@@ -272,7 +272,7 @@ class _Readings:
     is_valid: Bools
     values: Words
     has_value: Bools
-    """Mask of the rows with at least one valid value. Rows of block `cpu` need none."""
+    """Mask of the rows with at least one valid value. Rows of the `cpu` block need none."""
     present: Bools
     """Mask of the rows whose block is in the frame."""
     width: Floats

@@ -55,7 +55,7 @@ class _Candidate(NamedTuple):
 
 
 REFUSED_INDEX = -1
-"""Stands for the index of a candidate if all candidates are refused."""
+"""Used in place of the index of a candidate if all candidates are refused."""
 
 
 @dataclass(slots=True)

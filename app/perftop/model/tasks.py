@@ -64,9 +64,9 @@ class TaskSnapshot:
     """A record of the tasks that ran on each CPU, as received: keys are CPU numbers as text."""
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
-    """By CPU, the task that ran most: PID, name and share."""
+    """By CPU: the PID, name and share of the task that ran most."""
     top_tasks: Mapping[str, Any] = field(default_factory=dict)
-    """By CPU, a list of the tasks that ran most: PID, name and share of each."""
+    """By CPU: the PID, name and share of each of the tasks that ran most."""
     waits: Mapping[str, Any] | None = None
     """By CPU, each task's share of waiting and switches per second; None without them."""
     ended_children: Mapping[str, Any] = field(default_factory=dict)

@@ -116,7 +116,7 @@ def _whole_units(
 # --- amounts and causes of losses
 
 MIN_LOSS_HZ = 5e6
-"""Minimum clock loss in Hz that is reported. A smaller one counts as zero."""
+"""Minimum drop of the clock in Hz that is reported. A smaller one counts as zero."""
 MIN_LOSS_SHARE = 0.0005
 """Minimum lost share that is reported. A smaller one would be shown as 0.0 %."""
 
@@ -148,7 +148,7 @@ def loss_text(episode: Episode) -> str:
 
 
 def clocks_text(episodes: Iterable[Episode]) -> str:
-    """Returns mean clock and ceiling, such as "2.78 of 3.40 GHz", weighted with each episode's
+    """Returns the mean clock and ceiling, such as "2.78 of 3.40 GHz", weighted with each episode's
     duration and number of CPUs; '' if they were not measured."""
     weighted = [
         (len(e.cpus) * max(1, (e.end_ns or e.start_ns) - e.start_ns), e.evidence)

@@ -1,5 +1,5 @@
 """The lines that `stat` prints: JSON lines, a stable format for scripts, and tables for people.
-Unknown values are null in JSON; `missing` of the line `hello` or `why` of a row has the reason."""
+Unknown values are null in JSON; `missing` in the `hello` line or `why` in a row has the reason."""
 
 from __future__ import annotations
 

@@ -384,7 +384,7 @@ class Measurement:
         self.first_ns: int | None = None
         """Raw time of the first frame."""
         self._is_this_machine = False
-        """Whether this machine is measured, not another one."""
+        """Whether this machine is measured, not a remote one."""
         self._cpu_s = 0.0
         """User and system CPU time in s that perftop had used by the first frame."""
         self._footprint = None if job is None else JobFootprint(job.pid)

@@ -73,7 +73,7 @@ VM_THREAD = "thread"
 """Noun for the tasks of a VM. Their waits are steal in the guest."""
 UNKNOWN_NEIGHBOUR = "what ran there is unknown"
 OWN_TASKS = "each other"
-"""Stands for the waiting tasks themselves in the list of tasks for which they waited."""
+"""Used for the waiting tasks themselves in the list of tasks that they waited for."""
 
 
 Tasks = Mapping[tuple[int, str, int], TaskTimes]

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MIN_WAIT_FRAMES = 20
 """Minimum number of frames to wait for a read of each CPU, before the run and after it. Under load,
-several reads of a CPU in a row may be unusable, but one CPU must not delay the measurement for
-ever."""
+several reads of a CPU in a row may be unusable, but one CPU must not delay the measurement
+forever."""
 MIN_WAIT_NS = 1_000_000_000
 """Minimum time in ns to wait, in addition to MIN_WAIT_FRAMES: under load, a CPU may miss many short
 samples."""
@@ -206,8 +206,8 @@ class CommandWindow:
         return True
 
     async def wait_for_end(self) -> Run | None:
-        """Waits for the command's end, even if the measurement failed. None: the command never
-        started."""
+        """Waits for the command to end, even if the measurement failed. Returns None if the command
+        never started."""
         return None if self._start.running is None else await self._start.running
 
     @property

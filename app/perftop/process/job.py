@@ -1,7 +1,7 @@
 """The command to be measured. perftop forks a process, which waits at a gate (a pipe). When the
 measurement is ready, perftop opens the gate; the process becomes the command, and perftop waits for
-its end. The fork happens before there are threads or an event loop. Resources that the process used
-before it became the command are subtracted."""
+it to end. The fork happens before there are threads or an event loop. Resources that the process
+used before it became the command are subtracted."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Job:
         self.close_gate()
 
     def run_command(self) -> asyncio.Task[Run]:
-        """Starts the command. Returns the task that waits for its end."""
+        """Starts the command. Returns a task that waits for it to end."""
         self.start_command()
         return asyncio.ensure_future(self.wait_for_end())
 
@@ -175,7 +175,7 @@ class Job:
         self._late_s = unseen_s if unseen_s > 2 * CHECK_S else 0.0
 
     async def wait_for_end(self) -> Run:
-        """Waits for the command's end, but not for processes that it leaves running."""
+        """Waits for the command to end, but not for processes that it leaves running."""
         loop, has_ended = asyncio.get_running_loop(), asyncio.Event()
         try:
             handle = os.pidfd_open(self.pid)
@@ -249,8 +249,8 @@ def _end_signals_blocked() -> Iterator[None]:
 
 
 def _usage_numbers(usage: resource.struct_rusage) -> tuple[float, float, int, int, int]:
-    """Returns user and system time in s, context switches, page faults, and those of them that
-    waited for a disk."""
+    """Returns the user and system time in s, the context switches, the page faults, and how many of
+    those waited for a disk."""
     faults = usage.ru_minflt + usage.ru_majflt
     switches = usage.ru_nvcsw + usage.ru_nivcsw
     return usage.ru_utime, usage.ru_stime, switches, faults, usage.ru_majflt
@@ -358,7 +358,8 @@ class MarkSocket:
         return -1 if self._socket is None else self._socket.fileno()
 
     def new_marks(self) -> list[tuple[int, str]]:
-        """Returns raw time in ns and name of the marks that have arrived since the last call."""
+        """Returns the raw time in ns and the name of each mark that has arrived since the last
+        call."""
         self.collect()
         arrived, self._pending_marks = self._pending_marks, []
         return arrived

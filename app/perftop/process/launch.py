@@ -1,7 +1,7 @@
 """Starts a probe on this machine or over ssh, or connects to a stream served at a socket, and waits
-for its end. This module imports quickly, so that the probe starts before the rest of perftop is
+for it to end. This module imports quickly, so that the probe starts before the rest of perftop is
 imported. A probe that programs registers restores them before it ends. So perftop always waits for
-its end, even after a signal, and raises Failed if registers were not restored."""
+it to end, even after a signal, and raises Failed if registers were not restored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _INTERPRETER_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
 """Environment variables that change the path of Python's interpreter, and so the directory of its
 packages."""
 MAX_STDERR_BYTES = 4096
-"""Bytes kept of the end of a probe's stderr, whose last line has the reason of a failure."""
+"""Bytes kept of the end of a probe's stderr, whose last line has the reason for a failure."""
 GRACE_S = 2.0
 """Longest wait in s for the end of a probe without registers to restore, before it is killed."""
 MAX_RESTORE_S = 60.0
@@ -166,7 +166,7 @@ class Probe:
         self._send_order(b"echo %d\n" % number)
 
     def read_to_end(self) -> bytes:
-        """Returns all output of the probe until its end. Raises Failed if it takes too long or is
+        """Returns all output of the probe until it ends. Raises Failed if it takes too long or is
         too large."""
         import select
 
@@ -193,7 +193,7 @@ class Probe:
                 self.process.stdin.write(line)
 
     def _wait(self, seconds: float) -> None:
-        """Waits for the probe's end. Raises TimeoutExpired."""
+        """Waits for the probe to end. Raises TimeoutExpired."""
         try:
             self.process.wait(seconds)
         except OSError:  # the sleep between two checks is refused
@@ -210,8 +210,8 @@ class Probe:
         return self._failure(f", {cut_bytes} bytes into a message" if cut_bytes else "")
 
     def end(self) -> Failed | None:
-        """Makes the probe end, and waits for it. Returns a failure if registers were not restored.
-        May be called again, and from any thread."""
+        """Ends the probe and waits for it. Returns a failure if registers were not restored. May be
+        called again, and from any thread."""
         process = self.process
         if process.stdin is not None:
             with suppress(OSError):
@@ -358,7 +358,7 @@ def running_probe(argv: Sequence[str], *, measures_once: bool = False) -> Iterat
 
 
 def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
-    """Returns the answer of a probe that measures once. Waits for the probe's end, because it may
+    """Returns the answer of a probe that measures once. Waits for the probe to end, because it may
     restore registers. Raises Failed if the answer is missing or not a JSON object."""
     import json
 

@@ -1,9 +1,9 @@
 """Handling of signals that ask perftop to end, and writes that such a signal can interrupt.
 
-perftop must wait for the end of a probe, because it restores registers. So a signal that arrives
-while a probe is being started is held until the start is complete. The first signal after that ends
-the probe; later ones are ignored. asyncio's own handlers are not enough: a closing loop removes
-them, and for a moment the default action of the signal could kill perftop.
+perftop must wait for a probe to end, because it restores registers. So a signal that arrives while
+a probe is being started is held until the start is complete. The first signal after that ends the
+probe; later ones are ignored. asyncio's own handlers are not enough: a closing loop removes them,
+and for a moment the default action of the signal could kill perftop.
 
 A write to a full pipe waits until there is room, and Python continues it after a signal. So perftop
 would not end if nobody read the pipe, and registers would stay programmed. `write_text` checks for
@@ -58,7 +58,7 @@ END_REQUEST = EndRequest()
 
 def check_loop() -> None:
     """Raises Failed if no event loop can run. Signals and threads wake the loop through a pair of
-    sockets; if the kernel refuses these, asyncio would wait for ever. `poll` is needed as well, by
+    sockets; if the kernel refuses these, asyncio would wait forever. `poll` is needed as well, by
     the probe, the screen and writes to pipes."""
     import socket
 

@@ -200,8 +200,8 @@ class Recording:
         return self._window[start : start + count]
 
     def _read_index(self) -> array[int] | None:
-        """Returns offset and first time of each block from the index at the end of the file; None
-        if there is no index or if it is damaged."""
+        """Returns the offset and the first time of each block, from the index at the end of the
+        file; None if there is no index or if it is damaged."""
         index_tail = wire.without_check(self._bytes(max(0, self.size - TAIL_BYTES), TAIL_BYTES))
         offset = int.from_bytes(index_tail[-8:], "little")
         if not self._first_offset <= offset < self.size:
@@ -237,8 +237,8 @@ class Recording:
         return (blocks[0] if blocks else end) == self._first_offset
 
     def _scan_blocks(self) -> array[int]:
-        """Returns offset and first time of each block from a scan of the file. A missing end is
-        damage.
+        """Returns the offset and the first time of each block, from a scan of the file. A missing
+        end is damage.
 
         The messages of the last block may not be packed yet. In a file that is being written they
         will be packed in place, so only the start of the block is certain. If the writer was killed

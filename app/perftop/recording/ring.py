@@ -362,8 +362,8 @@ def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
 
 
 def spans_to_keep(episode: Episode, now_ns: int, longest_ns: int) -> Iterator[KeepRequest]:
-    """Yields the spans to keep around an episode. Of an episode longer than `longest_ns`, only the
-    first `longest_ns` and the end are kept."""
+    """Yields the spans to keep around an episode. If it is longer than `longest_ns`, only its first
+    `longest_ns` and its end are kept."""
     end_ns = now_ns if episode.end_ns is None else episode.end_ns
     last_ns = min(end_ns, episode.start_ns + longest_ns)
     yield episode.kind, episode.start_ns - KEEP_MARGIN_NS, last_ns + KEEP_MARGIN_NS

@@ -27,7 +27,7 @@ MAX_UNPACKED_BYTES = 1 << 22
 """Maximum bytes of messages that wait to be packed."""
 NOTICE_S = 10.0
 END_S = 2.0
-"""Seconds without progress on the disk after which the app exits nevertheless."""
+"""Seconds without progress on the disk after which the app exits even if messages are unwritten."""
 
 
 def check_path(path: Path, *, force: bool) -> None:

@@ -90,13 +90,13 @@ class Trail:
         return self._ends[: self.count]
 
     def metric_terms(self, metrics: Sequence[int], samples: slice) -> Singles:
-        """Returns numerators and denominators of metrics, (2, metrics, samples, CPUs). `metrics`:
-        their indexes in the trail."""
+        """Returns the numerators and denominators of metrics, (2, metrics, samples, CPUs).
+        `metrics`: their indexes in the trail."""
         self.write_waiting_samples()
         return self._parts[:, metrics, samples]
 
     def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """Returns increments and ticks of counters, (samples, 2, rows), by row of the trail."""
+        """Returns the increments and ticks of counters, (samples, 2, rows), by row of the trail."""
         self.write_waiting_samples()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 

@@ -127,8 +127,8 @@ class Fleet:
         )  # fmt: skip
 
     def newest_episodes(self, max_episodes: int) -> list[SharedEpisode]:
-        """Returns running and ended episodes, newest start first. Episodes with the same cause that
-        started together are merged."""
+        """Returns the running and the ended episodes, newest start first. Episodes with the same
+        cause that started together are merged."""
         ended_episodes: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.ended:
@@ -182,7 +182,7 @@ def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
 # histories and episodes in the answers.
 
 NUMBER_LABEL, INSTANCE = "perftop_number", "instance"
-"""Labels of an answer that contain the name of the number, and that of the machine."""
+"""Labels of a series in an answer: the name of the number, and the machine."""
 MAX_MACHINES = 10_000
 MAX_POINTS = 100_000
 """Maximum number of points in the histories of all machines together."""

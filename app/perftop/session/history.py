@@ -35,7 +35,7 @@ number, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
 """Maximum bytes of frames that are packed together, and minimum number of such parts."""
 MAX_TASKS_AGE_NS = 2_000_000_000
-"""Age in ns from which on a record of tasks is outdated. The probe sends one each second."""
+"""Maximum age in ns of a record of tasks. The probe sends one every second."""
 HISTORY_NUMBERS = (
     "pressure_cpu", "pressure_memory", "pressure_io", "load_1", "interrupts_hz",
     "context_switches_hz",
@@ -216,8 +216,8 @@ class History:
         """Returns the raw times in ns of the ends of all samples, ascending."""
         return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends_ns for c in self._chunks)])
 
-    # --- Charts: sums over bins of time. A bin reaches from one edge to the next, including the
-    # latter. A bin in which no sample ends has the value of the sample that covers it. Unknown
+    # --- Charts: sums over bins of time. A bin reaches from one edge to the next and includes the
+    # second edge. A bin in which no sample ends has the value of the sample that covers it. Unknown
     # values are NaN.
 
     def metric(self, key: str, rows: Sequence[int], edges_ns: Times) -> Floats:
@@ -273,7 +273,7 @@ class History:
         return fill_covered_bins(rates, ticks / self._stamp_hz, np.diff(edges_ns) / 1e9)
 
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
-        """Returns mean SMT states, (bins, cores, 4). `cores`: the CPU numbers of each core."""
+        """Returns the mean SMT states, (bins, cores, 4). `cores`: the CPU numbers of each core."""
         return self.cores(cores, edges_ns)[..., :WEIGHT_ROW]
 
     def cores(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
@@ -295,7 +295,8 @@ class History:
     def _counter_sums(
         self, rows: Sequence[int] | slice, count: int, edges_ns: Times
     ) -> tuple[Floats, Floats]:
-        """Returns increments and ticks, both (bins, rows), of the trail's `count` rows `rows`."""
+        """Returns the increments and ticks of the `count` rows `rows` of the trail, both (bins,
+        rows)."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             return chunk.trail.counter_terms(rows, samples)
@@ -372,7 +373,7 @@ class History:
 
     def reread(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
         """Computes the samples between two moments from `span` again. Returns the reader after
-        them, and their sums. Both use the present cores and calibrations of `reader`."""
+        them, and their sums. Both use the current cores and calibrations of `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resume(self._chunks[first].state)
         span = Span.empty(reader, begin_ns)

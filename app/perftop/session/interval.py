@@ -22,7 +22,7 @@ from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
 Tasks = Mapping[str, Any]
-"""By CPU number as text, the task that ran most: PID, name and share, as received."""
+"""By CPU number as text: the PID, name and share of the task that ran most, as received."""
 
 
 @dataclass(frozen=True)
@@ -246,13 +246,13 @@ class Span:
 
 
 def _lost_sums(batch: SampleBatch) -> Floats:
-    """Returns numerators and denominators of `lost_ratio`, (samples, 2, CPUs)."""
+    """Returns the numerators and denominators of `lost_ratio`, (samples, 2, CPUs)."""
     values, index = batch.values, INDEX[LOST_RATIO]
     return np.stack([values.numerators[:, index], values.denominators[:, index]], axis=1)
 
 
 def _known_sums(top: Floats, bottom: Floats) -> Floats:
-    """Returns numerators and denominators as one array; 0 where one of the two is unknown."""
+    """Returns the numerators and denominators as one array; 0 where one of the two is unknown."""
     return np.where(_is_known(top, bottom), [top, bottom], 0.0)
 
 
@@ -449,7 +449,7 @@ class Distribution:
         return self._series_at(self._metric_column(key) + row)
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
-        """Returns minimum, fifth percentile and maximum of a metric over all of these CPUs."""
+        """Returns the minimum, fifth percentile and maximum of a metric over all of these CPUs."""
         if not self._count or not self._by_cpu:
             return dict.fromkeys(self._series, float("nan"))
         columns = [self._metric_column(key) + row for row in rows]

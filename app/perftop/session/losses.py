@@ -317,7 +317,7 @@ class Losses:
     def _losses_by_cause(
         self, samples: _LossSamples, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
-        """Yields causes, possibly repeatedly, with the seconds that each CPU lost to them."""
+        """Yields each cause, possibly several times, with the seconds that each CPU lost to it."""
         wanted_s, parts_s = samples.wanted_s, samples.parts_s
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL_CAUSE, steal.sum(axis=0)
@@ -397,7 +397,7 @@ class Totals(TaskTimeSpan):
         )  # fmt: skip
 
 
-# --- Likely reasons of losses whose cost is not measured.
+# --- Likely reasons for losses whose cost is not measured.
 
 MAX_NAMES, MAX_NAME_LENGTH = 64, 64
 MAX_WORKS = 1024
@@ -414,13 +414,13 @@ class KernelWork(NamedTuple):
 
 
 class RecordHints:
-    """Likely reasons of losses from records: kernel messages, programs that manage power, kernel
+    """Likely reasons for losses, from records: kernel messages, programs that manage power, kernel
     functions and memory limits. Records are untrusted: they are checked here, and unprintable
     characters in names are replaced."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, str], int] = {}
-        """Numbers of kernel messages, by kind and name."""
+        """Number of kernel messages, by kind and name."""
         self.power_managers: list[str] = []
         """Programs that may lower limits of power and clock, with their PIDs."""
         self.kernel_s: dict[KernelWork, float] = {}

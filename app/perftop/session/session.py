@@ -114,7 +114,7 @@ class Session:
         """The samples that were applied last: their batch, the index of the first, and the index
         after the last. None if the newest message was a note, or a frame without a sample."""
         self.dropped_frames = self.late_samples = 0
-        """Numbers of samples so far that were dropped, and that the probe read late."""
+        """Number of samples so far that were dropped, and that the probe read late."""
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
@@ -364,14 +364,14 @@ class Session:
         return replace(self._interval(self.run), sample_count=self.frames)
 
     def interval_for(self, totals: Totals, snapshot: TaskSnapshot) -> Interval:
-        """Returns the numbers of the span of these totals, with the present cores and calibration
+        """Returns the numbers of the span of these totals, with the current cores and calibration
         factors. `snapshot`: the tasks at the end of the span."""
         unix = self.unix(totals.end_ns)
         return totals.span.interval(self.reader, totals.end_ns, unix, self._seq, snapshot)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
         """Returns the interval of about `span_ns` that ended with the last sample by `time_ns`,
-        computed again from raw frames, with the present cores and calibration factors; None if
+        computed again from raw frames, with the current cores and calibration factors; None if
         history lacks it."""
         bounds = None if self.history is None else self.history.span(time_ns, span_ns)
         if self.history is None or bounds is None:

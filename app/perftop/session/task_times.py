@@ -34,8 +34,8 @@ seconds."""
 MIN_TASKS_SENT = 3
 """Number of tasks of a CPU that the probe always sends. If it sends fewer, no others ran."""
 MIN_SEEN_SHARE = 0.7
-"""Share of a CPU's time above which the listed tasks are nearly all, if tasks wait there. Of four
-equal tasks, the three listed ones run for 75 %, and a hypervisor may use some time."""
+"""Share of a CPU's time above which the listed tasks are nearly all, if tasks wait there. If four
+equal tasks share a CPU, the three listed ones run for 75 %, and a hypervisor may use some time."""
 MAX_FIRST_NS = 1_500_000_000
 """Maximum time in ns that the first snapshot covers."""
 MIN_CPU_SHARE = 0.01
@@ -45,7 +45,7 @@ MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
 """Bounds of the mean sleep in s of a thread that takes split locks. The kernel makes it sleep for
 10 ms, and then wait for other such threads."""
 UNKNOWN_CPU = -1
-"""Stands for a task's CPU if it is unknown."""
+"""Used in place of a task's CPU if it is unknown."""
 
 K = TypeVar("K")
 ThreadKey = tuple[int, int]

@@ -74,7 +74,7 @@ class CommandSource(LiveSource):
 
     @property
     def run(self) -> Run | None:
-        """The command's outcome; None until its end."""
+        """The outcome of the command; None until it has ended."""
         return None if self.measurement is None else self.measurement.command_window.run
 
     # --- the stream
@@ -239,7 +239,7 @@ class CommandSource(LiveSource):
     # --- after the screen
 
     async def wait_for_command(self) -> None:
-        """Waits for the command's end, after the screen has closed, even if the app has failed."""
+        """Waits for the command to end, after the screen has closed, even if the app has failed."""
         self._is_screen_closed = True
         reading = self._reading
         if reading is None:
@@ -257,8 +257,7 @@ class CommandSource(LiveSource):
             self.measurement.finish(self.session)  # the measurements so far remain valid
 
     async def _forward_until_end(self, reading: asyncio.Task[None]) -> None:
-        """Copies the command's output to the terminal and passes signals to the command until its
-        end."""
+        """Copies the command's output to the terminal and passes signals to it until it ends."""
 
         def resize() -> None:
             with contextlib.suppress(OSError):  # the terminal may be gone

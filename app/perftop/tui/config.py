@@ -48,7 +48,7 @@ def load(path: Path | None) -> Config:
     config_path = path or user_directory("CONFIG", "~/.config") / "perftop" / "config.toml"
     try:
         if path is None and config_path.exists() and not config_path.is_file():
-            # reading another user's pipe would wait for ever
+            # reading another user's pipe would wait forever
             raise Failed(f"cannot read {config_path}: it is not a file", USAGE)
         with config_path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -226,7 +226,7 @@ def _type_name(value: object) -> str:
 
 
 def _syntax_problem(error: Exception, raw: bytes) -> str:
-    """Returns the line and reason of a syntax error, to append to the file name."""
+    """Returns the line number and the reason for a syntax error, to append to the file name."""
     import tomllib
 
     if isinstance(error, UnicodeDecodeError):

@@ -342,7 +342,7 @@ def _join_halves(left: list[Line], right: list[Line], size: int) -> list[Line]:
 
 
 def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> list[Line]:
-    """Returns name, description, verdict, numbers and tasks of a machine, and the cost of its
+    """Returns the name, description, verdict, numbers and tasks of a machine, and the cost of its
     probe."""
     cores = count_noun(machine.core_count, "core") if machine.core_count else ""
     hardware_text = ", ".join(filter(None, (safe_cells(machine.model), cores)))

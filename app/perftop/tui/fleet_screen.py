@@ -46,7 +46,7 @@ the minimum number of them that is shown."""
 _LABELS = {key.id: key.label for key in keys.KEYS} | {"open": "open", "metric": "number"}
 
 RunPerftop = Callable[[Sequence[str]], Awaitable[None]]
-"""Runs perftop with these arguments, for one machine, and waits for its end."""
+"""Runs perftop with these arguments, for one machine, and waits for it to end."""
 REFRESH_S = 1.0
 MAX_PROBLEM_LENGTH = 200
 """Maximum length of a source's problem, in characters."""

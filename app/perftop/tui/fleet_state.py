@@ -74,7 +74,7 @@ class MachineGrid:
 
 @dataclass(slots=True)
 class FleetState:
-    """Everything from which the screen is drawn."""
+    """Everything that the screen is drawn from."""
 
     fleet: Fleet
     now: float

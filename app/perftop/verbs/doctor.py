@@ -206,8 +206,8 @@ def doctor_lines(
 
 
 def _source_rows(answer: Answer) -> list[tuple[str, str]]:
-    """Returns name and text of each row about the sources in use and the numbers that cannot be
-    measured."""
+    """Returns the name and the text of each row on the sources in use and on the numbers that
+    cannot be measured."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
     for name in ("tsc_hz", "base_hz"):
         rate = answer[name]

@@ -439,7 +439,7 @@ class PrometheusServer:
 
 class _QueryLimits:
     """Limits of time and size for one query. They apply to each read: a server that sends a byte
-    now and then could otherwise keep http.client reading a header for ever."""
+    now and then could otherwise keep http.client reading a header forever."""
 
     def __init__(self, server: PrometheusServer) -> None:
         self._server, self._until, self._bytes = server, time.monotonic() + MAX_QUERY_S, 0
@@ -523,7 +523,7 @@ def _parse_series(answer: bytes) -> list[Series]:
 
 
 def _parse_point(pair: Any) -> tuple[float, float] | None:
-    """Returns time and value of a point; None if one of them is invalid."""
+    """Returns the time and the value of a point; None if one of them is invalid."""
     try:
         time_, value = map(float, pair)
     except (TypeError, ValueError, OverflowError):

@@ -95,7 +95,7 @@ def _requested_cpus(requested: str | None, ask: AskProbe) -> list[str | None]:
 def _measured_cpus(
     args: argparse.Namespace, cpus: list[str | None], ask: AskProbe
 ) -> tuple[MeasuredCpu, dict[int, str], bool]:
-    """Measures each CPU in turn. Returns the results, the reasons of failures by CPU, and whether
+    """Measures each CPU in turn. Returns the results, the reasons for failures by CPU, and whether
     Ctrl-C ended the measurement. Raises the last failure if no CPU was measured."""
     from perftop.verbs.ramp_runs import ramp_of_runs
 

@@ -21,11 +21,11 @@ from perftop.base.arrays import Bools, Floats, Ints
 SMOOTHING_CHUNKS = 5
 """Number of chunks in a running median, which ignores up to two consecutive outliers."""
 MIN_GAP_S = 5e-6
-"""Minimum length of a gap in s. Most interrupts are shorter; a change of clock halts the CPU for 6
-us or more."""
+"""Minimum length of a gap in s. Most interrupts are shorter; a change of the clock halts the CPU
+for 6 us or more."""
 MAX_HALT_S = 60e-6
-"""Maximum length of a short gap in s. A change of clock or SIMD power halts the CPU for at most 50
-us."""
+"""Maximum length of a short gap in s. A change of the clock or of SIMD power halts the CPU for at
+most 50 us."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Gap:
     at_s: float
     length_s: float
     kind: str
-    """`preempted`: by another task. `short`: at most MAX_HALT_S, as a change of clock or SIMD
+    """`preempted`: by another task. `short`: at most MAX_HALT_S, by a change of the clock or SIMD
     power, or an interrupt. `long`: longer, by the hypervisor, the firmware or interrupts."""
     halted: bool | None
     """Whether no cycles were counted in most of the gap, so that no interrupt caused it; None if

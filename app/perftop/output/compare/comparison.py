@@ -451,7 +451,7 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
     """Returns the smallest difference that this many runs detect in most comparisons of `rows`
-    rows, and the runs per side that would detect the present one; None if there are too few
+    rows, and the runs per side that would detect the observed one; None if there are too few
     runs."""
     by_file = max(phase.files) > 1
     sides = [

@@ -196,7 +196,7 @@ class Reading:
     status: int = 0
     """Exit status of the command; a run that failed is not compared."""
     file: int = 0
-    """Number of the file among those of its side."""
+    """Index of the file within its side."""
     series_estimates: dict[str, Estimate] = field(default_factory=dict)
     """Estimates of the numbers from their variation over time, by key; empty if unknown."""
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class Reading:
 
 
 def parse_reading(line: Line, label: str = "") -> Reading:
-    """Parses a summary, a phase, or a line `run` of `stat -r`, which are untrusted."""
+    """Parses a summary, a phase, or a `run` line of `stat -r`, which are untrusted."""
     values = line.get("numbers")
     if isinstance(values, dict):
         events = [key for key in values if model_numbers.is_event_key(key)][:MAX_EVENTS]
@@ -296,7 +296,7 @@ class SliceSums:
 
     @property
     def due_ns(self) -> int:
-        """Raw time in ns from which on a slice ends."""
+        """Raw time in ns after which the current slice ends."""
         return self._points[-1][0] + self._slice_ns - self._slack_ns
 
     def end_slice(self, time_ns: int, sums: Floats) -> None:
@@ -363,7 +363,8 @@ class RunSeries:
         return np.array([losses.whole_s, sum(by_cause.values()), by_cause.get(WAIT_CAUSE, 0.0)])
 
     def _package_energy(self, delta: Delta) -> tuple[Floats, Floats]:
-        """Returns by sample the energy of all packages in J, and the time in s that it covers."""
+        """Returns, for each sample, the energy of all packages in J and the time in s that it
+        covers."""
         column = self._session.counters.columns.get("energy_j")
         if column is None:
             zeros = np.zeros(len(delta.doubts))

@@ -151,7 +151,7 @@ def exit_status(runs: Sequence[RepeatedRun]) -> int:
 
 
 def runs_json(runs: CommandRuns, argv: Sequence[str]) -> list[Line]:
-    """Returns a line `run` for each run, warm-ups first, and a line `runs` for those that count."""
+    """Returns a `run` line for each run, warm-ups first, and a `runs` line for those that count."""
     outliers = {outlier.index: outlier for outlier in runs.outliers}
     lines = [run_json(run, index, None) for index, run in enumerate(runs.warmups)]
     lines += [run_json(run, index, outliers.get(index)) for index, run in enumerate(runs.all_runs)]

@@ -106,8 +106,8 @@ def resolution(values: Sequence[float]) -> float:
 def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Estimate:
     """Returns the ratio of two sums, estimated from their parts in time slices of equal length. As
     neighbouring slices are correlated, their variation would underestimate the error. So slices are
-    joined into blocks, whose correlation gives the number of independent values. Of several block
-    lengths, the one with the largest error is used."""
+    joined into blocks, whose correlation gives the number of independent values. Several block
+    lengths are tried, and the one with the largest error is used."""
     mean, length = sum(amounts) / sum(sizes), len(amounts)
     blocks = [_block_deviations(amounts, sizes, mean, length // count)
               for count in BLOCK_COUNTS if count <= length]  # fmt: skip

@@ -29,7 +29,7 @@ from perftop.output.stat_lines import Line, json_number
 WIDTH, STATE_WIDTH = 80, 21
 """Width in columns of all lines, and of a machine's state."""
 DOT_CELLS, SCALE_CELLS = 8, 15
-"""Widths in cells of the picture of a number's runs, and of the scale of intervals."""
+"""Widths in cells of the picture of the runs, and of the scale of intervals."""
 LABEL_COLUMN = Column("", "", 18, is_left=True, gap=0)
 COLUMNS = [
     LABEL_COLUMN, Column("", "", 7), Column("", "", 8), Column("", "", 14),
@@ -267,7 +267,7 @@ def _draw_interval(row: Row, scale: float) -> str:
 
 
 def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
-    """Returns the line `diff`, whose keys `perftop help json-runs` explains."""
+    """Returns the `diff` line, whose keys `perftop help json-runs` explains."""
     first = compared[0]
     states = [{"key": s.key, "a": s.side_a, "b": s.side_b, "explains": s.explained_keys}
               for s in first.differing_states]  # fmt: skip

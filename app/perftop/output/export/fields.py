@@ -68,7 +68,7 @@ class RowBlock:
     def clear(self) -> None:
         self.intervals: list[Interval] = []
         self._frame_counts: list[tuple[int, int]] = []
-        """Numbers of dropped and of late frames up to the end of each interval."""
+        """Number of dropped and of late frames up to the end of each interval."""
         self._arrays: dict[str, Column] = {}
         self._tasks: list[dict[str, Column]] = []
         """For each interval, the columns of `first_task_column`."""

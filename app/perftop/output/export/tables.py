@@ -80,7 +80,7 @@ class ExportTable:
         return [field.values(block) for field in self.fields]
 
     def reasons(self, block: RowBlock, columns: Sequence[Column]) -> list[list[str]]:
-        """Returns by interval and row the reasons for missing values, each after the names of its
+        """Returns, by interval and row, the reasons for missing values, each after the names of its
         fields. If nothing has changed, the list is the same as that of the previous interval."""
         if self._cores is not block.cores:
             self._cores, self._reason_cache, self._state = block.cores, {}, b""
@@ -169,7 +169,7 @@ def _reason_states(block: RowBlock) -> Codes:
 
 
 def _with_siblings(cores: Cores, states: Codes) -> Codes:
-    """Returns for each CPU its states and those of its core's CPUs."""
+    """Returns, for each CPU, its states and those of its core's CPUs."""
     padded = np.concatenate([states, np.zeros((1, states.shape[1]), np.uint8)])
     padded_rows = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])
     siblings = padded_rows[cores.core_by_cpu]

@@ -50,8 +50,8 @@ _LIVE_ORDER = ("pause", "next_episode", "sort", "filter", "wider", "mark", "reco
                "order", "longer", "theme")  # fmt: skip
 _REPLAY_ORDER = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
                  "wider", "order", "mark", "longer", "theme")  # fmt: skip
-"""The keys that all views have, the most important first, in a live session and in a recording. Of
-two keys that share a label, the second is listed."""
+"""The keys that all views have, the most important first, in a live session and in a recording. If
+two keys share a label, the second is listed."""
 _ROW_KEYS = frozenset({"sort", "order", "filter"})
 """Ids of keys that have no effect on the page of a core."""
 _PAIR_LABELS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}

@@ -375,7 +375,7 @@ class TileHistory:
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
         self._bins = BinValues({"tiles": self._tile_values})
         self._drawn_lines: tuple[object, list[list[Run]]] = None, []
-        """The inputs from which the last lines were drawn, and these lines."""
+        """A cache: the last lines, and the inputs that they were drawn from."""
 
     def lines(
         self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int,

@@ -92,7 +92,7 @@ class ScreenState(NamedTuple):
 
 
 class PlaybackControls(Protocol):
-    """Requests of the screen to the source of its numbers. Times are monotonic, in ns."""
+    """Requests from the screen to the source of its numbers. Times are monotonic, in ns."""
 
     def go_to(self, time_ns: int) -> None:
         """Shows this moment."""
@@ -352,7 +352,7 @@ class TopLines(PageWidget):
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
         self._cached_loss_line: tuple[object, Line] = None, BLANK
-        """The inputs from which the line below the verdict was made, and that line."""
+        """A cache: the line below the verdict, and the inputs that it was made from."""
         self._state = ScreenState(None, None, AppStatus(0))
         self._tile_history: tuple[Session, machine.TileHistory] | None = None
         """The session for which the history of tiles was last drawn, and that history."""

@@ -268,8 +268,8 @@ class ChartDrawer:
         return np.where(is_known, (np.fmax(first, 0.0) + np.fmax(last, 0.0)) / 2, np.nan)
 
     def _busiest_cpu_values(self) -> Mapping[str, Floats]:
-        """Returns, for each metric, the values of the busier CPU of each unit, (units, columns). Of
-        two equally busy CPUs, the first is used."""
+        """Returns, for each metric, the values of the busier CPU of each unit, (units, columns). If
+        both CPUs are equally busy, the first is used."""
         keys, values = self.history.metrics, self.history.cpu_values
         util = values[keys.index("util")]
         rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_cpu_indexes`

@@ -152,8 +152,8 @@ class UnitReader:
         )  # fmt: skip
 
     def _util_clock_ipc(self, row: int) -> tuple[float, float, float]:
-        """Returns utilisation, clock in Hz and IPC of a CPU. Clock and IPC are NaN if the CPU is at
-        rest."""
+        """Returns the utilisation, the clock in Hz and the IPC of a CPU. Clock and IPC are NaN if
+        the CPU is at rest."""
         util, hz, ipc, *_ = self._numbers[row]
         return (util, nan, nan) if self._interval.is_at_rest[row] else (util, hz, ipc)
 

@@ -402,11 +402,11 @@ _MAX_LINES_IF_LOW = ((1, 8), (2, 6), (4, 3))
 """Like _MAX_LINES, for a view with fewer than _MIN_HEIGHT_FOR_TIMES lines."""
 _CLOCK_PARTS = ((24, 4, 6, 3), (15, 3, 4, 2), (10, 2, 2, 1), (7, 1, 2, 0), (5, 0, 2, 0),
                 (0, 0, 0, 0))  # fmt: skip
-"""Of a chart with at least so many rows where clocks are counted: the rows of the IPC, of SMT
-states or CPU time, and of tasks. The clock has the others."""
+"""For charts where clocks are counted: the minimum number of rows of a chart, and how many of them
+show the IPC, SMT states or CPU time, and tasks. The other rows show the clock."""
 _TIME_PARTS = ((24, 2, 6), (12, 2, 4), (10, 2, 3), (6, 1, 2), (4, 1, 1), (0, 0, 1))
-"""Of a chart with at least so many rows without clocks: the rows of waiting tasks and of tasks. CPU
-time has the others."""
+"""For charts without clocks: the minimum number of rows of a chart, and how many of them show
+waiting tasks and tasks. The other rows show CPU time."""
 _MIN_LINES_OF_TITLED, _MIN_LINES_WITH_GAP = (4, 5), 12
 """Minimum lines of a chart of a clock with a title, on one side and on two; and of a chart with a
 gap below it, if it has a title."""

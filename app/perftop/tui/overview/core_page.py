@@ -95,10 +95,9 @@ class CorePage(ChartedView):
     _scale_tops: dict[str, float]
     """Upper ends of the scales of the histories at the last refresh, by key of the number."""
     _histories: tuple[object, dict[str, list[Run]]]
-    """The inputs from which the histories were drawn, and the drawn histories, by key of the
-    number."""
+    """A cache: the histories drawn, by key of the number, and the inputs used."""
     _tasks_and_episodes: tuple[object, list[PanelLine]]
-    """The inputs from which the tasks and episodes were drawn, and their lines."""
+    """A cache: the lines of the tasks and episodes, and the inputs that they were drawn from."""
 
     @property
     def _core(self) -> Core:
@@ -460,7 +459,7 @@ def _task_cell(
             is_running = task.last_ns == newest_ns
             return "now" if is_running else time_of_day(session.unix(task.last_ns)), "dim"
     command = commands.get((task.pid, task.comm), "")
-    if len(command) > column.room:  # the directory of the program tells least
+    if len(command) > column.room:  # the directory of the program is the least informative part
         program, space, arguments = command.partition(" ")
         command = program.rpartition("/")[2] + space + arguments
     return command, "dim"

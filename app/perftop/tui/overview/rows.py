@@ -37,7 +37,7 @@ class GridData:
     _named_tasks: Tasks | None = None
 
     def task_names(self, rows: Sequence[int]) -> list[list[str]]:
-        """Returns names and PIDs of the tasks on the CPUs of each of these rows."""
+        """Returns the names and PIDs of the tasks on the CPUs of each of these rows."""
         if (tasks := self.row_numbers.interval.tasks) is not self._named_tasks:
             self._named_tasks, self._names = tasks, {}
         names, cores = self._names, self.cores.rows
@@ -277,7 +277,7 @@ def _victim_and_taker(victim: str, taker: str, room: int) -> list[Run]:
 
 
 def _task_name(tasks: Tasks, cpu: int) -> str:
-    """Returns name and PID of the task on a CPU; '' if no task was sampled there."""
+    """Returns the name and PID of the task on a CPU; '' if no task was sampled there."""
     match tasks.get(str(cpu)):
         case [pid, name, *_] if isinstance(pid, int) and isinstance(name, str):
             return safe_cells(f"{name[:64]} {pid}")

@@ -162,7 +162,7 @@ MIN_AWAKE_UTIL = 0.1
 PER_CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.is_per_cpu)})
 """Kinds of episodes that affect single CPUs. Episodes of other kinds can affect a whole package."""
 MIN_LOST_HZ = 5e6
-"""Minimum loss of clock in Hz that counts. Some episodes of SIMD licences cost no clock."""
+"""Minimum drop of the clock in Hz that counts. Some SIMD licences do not lower the clock."""
 
 
 def lowered_number(episode: Episode) -> str:

@@ -15,10 +15,10 @@ KeyScope = Literal[
     "app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu", "chooser",
     "prompt", "output", "fleet", "pair",
 ]  # fmt: skip
-"""Where a key works: everywhere (app), in recordings (replay), in all views (monitor), in views
-whose cursor moves up and down (rows), in one view, in lists (menu), in lists with several choices
-(chooser), in the prompt, in a command's full-screen output, on the fleet's screen, or on the screen
-of two recordings."""
+"""The places where a key works: everywhere (app), in recordings (replay), in all views (monitor),
+in views whose cursor moves up and down (rows), in one view, in lists (menu), in lists with several
+choices (chooser), in the prompt, in a command's full-screen output, on the fleet's screen, or on
+the screen of two recordings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -408,7 +408,7 @@ PanelKind = Literal["who", "happened", "selected", "losses", "over-time"]
 PANEL_KINDS: tuple[PanelKind, ...] = ("who", "happened", "selected")
 PanelFunction = Callable[[Session, Interval, ViewSettings, int, int], list[PanelLine]]
 PanelCache = dict[PanelKind, tuple[object, list[PanelLine]]]
-"""Drawn panels, with the inputs from which they were drawn."""
+"""A cache of drawn panels, with the inputs that they were drawn from."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
     "losses": loss_panels.loss_panel, "over-time": loss_panels.loss_chart_panel,

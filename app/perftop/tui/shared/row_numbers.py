@@ -261,7 +261,8 @@ class RowReader:
 
 def busiest_cpu_indexes(util: Floats, hz: Floats) -> Ints:
     """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to 1 %, so
-    that it rarely changes. Of equally busy CPUs, the first with a known clock counts."""
+    that it rarely changes. If several CPUs are equally busy, the first one with a known clock is
+    used."""
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
     index: Ints = np.argmax(rank, axis=-1)
     return index
@@ -366,7 +367,7 @@ def selected_field(session: Session, metric: str) -> tuple[Number, list[str]]:
 
 def field_scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale:
     """Returns a scale that shows differences between CPUs: for shares from 0, for clocks from about
-    the slowest to about the fastest. `previous`: the present scale, returned while it fits."""
+    the slowest to about the fastest. `previous`: the current scale, returned while it fits."""
     known_values = values[np.isfinite(values)]
     known_values = known_values if len(known_values) else np.zeros(1)
     min_value, max_value = float(known_values.min()), float(known_values.max())

@@ -138,9 +138,9 @@ class _VerdictCache:
         """The running episodes, and the monotonic time in ns at which they last changed."""
         self._waits = WaitEpisodes()
         self._worst_since_ns = 0
-        """Monotonic time in ns since which the cause of the present loss has been the costliest."""
+        """Monotonic time in ns since which the cause of the current loss has been the costliest."""
         self._worst: Verdict | None = None
-        """The verdict of the greatest severity on the present loss; None if nothing is lost."""
+        """The verdict of the greatest severity on the current loss; None if nothing is lost."""
         self._last_loss: tuple[object, str, int] = None, "", -MAX_LAST_CAUSE_NS
         """Identity of the last loss, a text on it with its duration, and its end (monotonic ns)."""
         self.loss_sums = deque[tuple[int, float, dict[str, float]]](

@@ -210,7 +210,7 @@ class Episodes(PaneledView, CursorCanvas):
     """The selected episode, which stays selected when its line moves."""
     _empty_lines: Sequence[list[Run]] = ()
     _ended_episodes: tuple[object, list[Episode]] = None, []
-    """The inputs from which the ended episodes were sorted, and the sorted episodes."""
+    """A cache: the sorted ended episodes, and the inputs that they were sorted from."""
     _is_from_click = False
     """Whether the episode was selected by a click in another view. A second click then opens it."""
     _is_refused = False

@@ -280,7 +280,7 @@ class HeatMap(PaneledView):
     _cpu_cells: Sequence[tuple[Run, ...]]
     """The cell of each CPU, by position."""
     _worst: tuple[object, list[PanelLine]] = None, []
-    """The inputs from which the list of the worst cores was made, and its lines."""
+    """A cache: the lines of the worst cores, and the inputs that they were made from."""
 
     # --- lines from an interval
 

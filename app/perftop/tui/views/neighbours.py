@@ -248,13 +248,13 @@ class Neighbours(PaneledView, CursorCanvas):
     _checked_report: Report | None = None
     """This report with the results of its checks."""
     _flows: tuple[object, list[Flow]] = None, []
-    """The inputs from which the flows were made, and the flows."""
+    """A cache: the flows, and the inputs that they were made from."""
     _drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
-    """The inputs from which the ribbons were drawn, their lines, and the seconds per row."""
+    """A cache: the lines of the ribbons, seconds per row, and what they were drawn from."""
     _details: Sequence[tuple[str, str]] = ()
     """Labels and texts about the selected flow."""
     _detailed_flow: object = None
-    """The inputs from which the details were made."""
+    """The inputs that `_details` was made from."""
     _first_cpu_of_core: Mapping[int, int] = {}
     """The first CPU of each CPU's core, by CPU."""
 
