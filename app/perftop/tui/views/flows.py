@@ -227,8 +227,8 @@ CAUSE_EXPLANATIONS = {
 def flow_details(
     session: Session, report: Report, flow: Flow, *, is_largest: bool
 ) -> list[tuple[str, str]]:
-    """Returns labels and texts about a flow. `is_largest`: whether the flow is the largest of its
-    cause, to which the report's sentence about the cause applies."""
+    """Returns the labels and texts of the details of a flow. `is_largest`: whether the flow is the
+    largest of its cause, to which the report's sentence about the cause applies."""
     finding = next((f for f in report.findings if f.cause[1] == flow.cause), None)
     cpus, end_ns = flow.cpus, report.interval.time_ns
     episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)

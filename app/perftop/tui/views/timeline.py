@@ -457,7 +457,7 @@ class MetricLanes:
             self.values[row] = lanes[start:end]
 
     def choose_scale(self, values_now: Floats) -> None:
-        """Chooses the scale for the rows read so far and for `values_now`, the present values of
+        """Chooses the scale for the rows read so far and for `values_now`, the current values of
         all CPUs. The last scale of this field is kept while it fits."""
         values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
         scales: dict[str, Scale] = self._session.caches["scales of lanes"]  # by key of the field
