@@ -172,7 +172,7 @@ def thread_cells(
 ) -> list[Cell]:
     """Returns the cells of a thread of the watched job. The IPC is that of its CPU."""
     activity, by_key = thread.activity(span_ns), {column.key: column for column in table_columns}
-    run_share, preempted = (
+    run_share, preemptions = (
         value / activity.elapsed_s if activity.elapsed_s else nan
         for value in (activity.run_s, activity.involuntary)
     )
@@ -184,7 +184,7 @@ def thread_cells(
         "runs": by_key["runs"].cell(run_share),
         "waits": by_key["waits"].cell(activity.wait, wait_style, resting=is_idle),
         "ipc": by_key["ipc"].cell(float(interval.values["ipc"][session.position[thread.cpu]])),
-        "preempted": by_key["preempted"].cell(preempted),
+        "preempted": by_key["preempted"].cell(preemptions),
     }
     return [cells[column.key] for column in table_columns]
 
@@ -304,16 +304,16 @@ class Neighbours(PaneledView, CursorCanvas):
             self._detailed_flow = self._flows[0], selected
             is_largest = next(flow for flow in flows if flow.cause == selected.cause) is selected
             self._details = flow_details(self.session, report, selected, is_largest=is_largest)
-        feet = self._detail_lines(selected, flows)
+        details = self._detail_lines(selected, flows)
         if not self.is_tiny:
-            room = self.size.height - len(self.header_lines) - self.line_count - len(feet) - 4
+            room = self.size.height - len(self.header_lines) - self.line_count - len(details) - 4
             self.header_lines += self._ribbons(flows, room)
             measured_s = 0.0 if verdict is None else verdict.span_s
             self.header_lines.insert(0, self._title(measured_s, flows))
             if flows:
                 self.header_lines.append([(" ", "text"), *columns.headings(self._columns)])
         room = self.size.height - len(self.header_lines) - min(self.line_count, MIN_ROWS)
-        self.footer_lines = [(line, "calm") for line in feet[: max(0, room)]]
+        self.footer_lines = [(line, "calm") for line in details[: max(0, room)]]
         kinds = PANEL_KINDS if self.session.log.recording else ("who", "over-time")
         room = max(0, self.spare_lines - len(self.footer_lines))
         self.footer_lines += self.make_panels(room, kinds=kinds)
