@@ -198,21 +198,23 @@ _REAL_ROOT = Path("/")
 """Capabilities are checked against this machine's kernel, even under a sysroot."""
 
 
-def drop_capabilities(root: Path, source: str) -> None:
+def drop_capabilities(root: Path, source: str, *, watches_job: bool = False) -> None:
     """Drops the calling thread's capabilities that perfprobe no longer needs. Modules are imported
     first: without capabilities, root cannot read a user's home, where they may be installed."""
     if not source.startswith("sim") and own_status(_REAL_ROOT, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
-    keep = sum(1 << capability for capability in set(needed_capabilities(root, source)))
+    needed = needed_capabilities(root, source, watches_job=watches_job)
+    keep = sum(1 << capability for capability in set(needed))
     with suppress(OSError):  # a service's seccomp filter may refuse this
         check_result(lib.pp_rights_keep(keep))
 
 
-def needed_capabilities(root: Path, source: str) -> Iterator[int]:
-    """Yields the capabilities that perfprobe still needs after it has opened this source."""
+def needed_capabilities(root: Path, source: str, *, watches_job: bool = False) -> Iterator[int]:
+    """Yields the capabilities that perfprobe still needs after it has opened this source.
+    `watches_job`: it must read in which kernel function a thread with more rights waits."""
     if os.geteuid() != 0:
         yield from (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)  # needed to open files that root owns
-    if hidepid_level(_REAL_ROOT):
+    if watches_job or hidepid_level(_REAL_ROOT):
         yield CAP_SYS_PTRACE
     if source in {"auto", "perf", "msr"} and any(root.glob("dev/cpu/*/msr")):
         yield CAP_SYS_RAWIO

@@ -62,6 +62,8 @@ MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
 THREAD_FILES = ("stat", "schedstat", "status")
 VFORK_FUNCTIONS = frozenset({"kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done"})
 """Kernel functions in which a thread waits until the child of its vfork has called exec."""
+MAX_STATE_READS = 3
+"""Maximum number of reads of a state that may have changed before it was explained."""
 Processes = Iterable[tuple[str, TaskStat]]
 
 
@@ -322,7 +324,8 @@ class _Thread:
         stat = parse_stat(data)
         if stat is None:
             return None
-        self.disk_ns, self.state = parse_disk_wait_ns(data), parse_state(data)
+        self.disk_ns = parse_disk_wait_ns(data)
+        self.state = self._state_without_vfork(parse_state(data))
         times = parse_times(self._read_file("schedstat", MAX_STAT_BYTES))
         run_ns, wait_ns = times or (stat.cpu_ticks * TICK_NS, None)
         switched = parse_switches(self._read_file("status", MAX_STATUS_BYTES))
@@ -334,10 +337,20 @@ class _Thread:
                 self._frozen_ns = now_ns
                 self._frozen = is_frozen(freezer, files.read_text(self._cgroup))
             self.state = "F" if self._frozen else self.state
-        # A wait for a child is a sleep, although after vfork the kernel shows it as D.
-        if self.state == "D" and files.read_text(self._wchan) in VFORK_FUNCTIONS:
-            self.state = "S"
         return [self.pid, stat.comm, stat.last_cpu, run_ns, wait_ns, *switched]
+
+    def _state_without_vfork(self, state: str) -> str:
+        """Returns the state of the thread, which was just read. A wait for a child is a sleep,
+        although after vfork the kernel shows it as D."""
+        for _ in range(MAX_STATE_READS):
+            place = files.read_text(self._wchan) if state == "D" else ""
+            if place in VFORK_FUNCTIONS:
+                return "S"
+            if place != "0":
+                return state
+            # It has just woken up, or its place may not be read.
+            state = parse_state(self._read_file("stat", MAX_STAT_BYTES)) or state
+        return state
 
     def close(self) -> None:
         while self._files:

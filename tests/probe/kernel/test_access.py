@@ -14,7 +14,7 @@ from command import python, read_some, started_process
 from fakekernel.client import FakeKernel
 from journals import swept_directory
 from roots import TESTS
-from waiting import MAX_WAIT_S
+from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe.cpu import identity
 from perfprobe.kernel import access
@@ -88,6 +88,25 @@ def test_registers_are_reopened_and_restored_with_one_capability(tmp_path: Path)
             process.stdin.close()
             assert process.wait(MAX_WAIT_S) == 0
         assert fake.changed() == {}
+
+
+@pytest.mark.parametrize("watches_job", [True, False])
+def test_where_a_thread_with_all_capabilities_waits_is_known_if_it_is_watched(
+    watches_job: bool,
+) -> None:
+    """Without this, the parent of a vfork seemed to wait for a disk."""
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        try:
+            place = Path(f"/proc/{sleeper.pid}/wchan")
+            wait_for(lambda: "sleep" in place.read_text(), "it sleeps")
+            code = f"""
+access.drop_capabilities(Path("/"), "os", watches_job={watches_job})
+print(Path("{place}").read_text())
+"""
+            known = {place.read_text()} if watches_job else {place.read_text(), "0"}
+            assert run(code).strip() in known
+        finally:
+            sleeper.kill()
 
 
 def test_sources_with_events_can_reopen_them() -> None:
