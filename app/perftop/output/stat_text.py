@@ -29,7 +29,7 @@ from perftop.draw.columns import Column
 from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
-from perftop.model.tasks import WatchedJob
+from perftop.model.tasks import JobFootprint, WatchedJob
 from perftop.output.evidence import evidence_text
 from perftop.output.run_summary import run_line, state_means, summary_line, time_use_lines
 from perftop.output.sentences import command_name, cpus_text, sentence, text, victims
@@ -46,7 +46,6 @@ from perftop.output.stat_lines import (
 from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_this_machine
 from perftop.session.episodes import EpisodeTally
 from perftop.session.session import Session
-from perftop.session.task_times import JobFootprint
 from perftop.session.values import LISTED_NAMES, lasting_reasons, missing_text
 
 if TYPE_CHECKING:

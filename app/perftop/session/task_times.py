@@ -20,10 +20,16 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.model.control_groups import Quota, Quotas
-from perftop.model.tasks import STOP_REASONS, TaskSnapshot, Thread, WatchedJob
+from perftop.model.tasks import (
+    MAX_TIMED_THREADS,
+    STOP_REASONS,
+    JobFootprint,
+    TaskSnapshot,
+    ThreadKey,
+    WatchedJob,
+    drop_oldest,
+)
 
-MAX_THREADS = 1 << 14
-"""Maximum number of the job's threads with stored times. The oldest are dropped."""
 MAX_TASKS = 4096
 """Maximum number of tasks with stored times, each on one CPU. The oldest are dropped."""
 MIN_WAIT = 0.05
@@ -38,9 +44,6 @@ MIN_SEEN_SHARE = 0.7
 equal tasks share a CPU, the three listed ones run for 75 %, and a hypervisor may use some time."""
 MAX_FIRST_NS = 1_500_000_000
 """Maximum time in ns that the first snapshot covers."""
-MIN_CPU_SHARE = 0.01
-"""Minimum share of the job's running time for a CPU to count. Other CPUs ran the job only briefly,
-and would lower the mean of the CPUs that did the work."""
 MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
 """Bounds of the mean sleep in s of a thread that takes split locks. The kernel makes it sleep for
 10 ms, and then wait for other such threads."""
@@ -48,7 +51,6 @@ UNKNOWN_CPU = -1
 """Used in place of a task's CPU if it is unknown."""
 
 K = TypeVar("K")
-ThreadKey = tuple[int, int]
 TaskKey = tuple[int, str, int]
 """PID, name and CPU number."""
 
@@ -199,66 +201,6 @@ class ThrottledTasks:
         return self.wait_s <= self.quota.throttled_s
 
 
-class JobFootprint:
-    """The CPUs on which a job ran, and how long the job waited for a CPU and for a disk."""
-
-    def __init__(self, root: int) -> None:
-        """`root`: PID of the first process of a job that perftop started; -1 if the job was already
-        running. Threads and children of a started job count from their own start. All others count
-        from their first record, including the first process, which had to wait before."""
-        self.root = root
-        self.seconds: dict[int, float] = {}
-        """Seconds for which the job ran, by CPU."""
-        self.waited_s: float | None = None
-        """Seconds for which all threads together waited for a CPU; None if unknown."""
-        self.disk_s: float | None = None
-        """Seconds for which all threads together waited for a disk; None if unknown."""
-        self.pids: set[int] = set()
-        self._run_ns: dict[ThreadKey, tuple[int, int | None]] = {}
-        """Nanoseconds for which each thread had run and waited at its last record."""
-        self._disk_ns: dict[ThreadKey, int] = {}
-
-    def add_record(self, watched_job: WatchedJob, time_ns: int) -> None:
-        """Adds the times of the threads in the frame at `time_ns`."""
-        for _ in self.steps(watched_job, time_ns):
-            pass
-
-    def steps(self, watched_job: WatchedJob, time_ns: int) -> Iterator[tuple[Thread, float, float]]:
-        """Adds the times of the threads in the frame at `time_ns`. Yields each thread with the
-        seconds for which it ran and waited since its previous record."""
-        if watched_job.time_ns != time_ns:
-            return
-        for thread in watched_job.last_threads:
-            point, key = thread.points[-1], (thread.pid, thread.tid)
-            is_new = self.root >= 0 and thread.tid != self.root
-            times = point.run_ns, point.wait_ns
-            run_ns, wait_ns = self._run_ns.pop(key, (0, 0) if is_new else times)
-            self._run_ns[key] = times
-            ran_s, waited_s = max(0, point.run_ns - run_ns) / 1e9, 0.0
-            if point.wait_ns is not None and wait_ns is not None:
-                waited_s = max(0, point.wait_ns - wait_ns) / 1e9
-                self.waited_s = (self.waited_s or 0.0) + waited_s
-            if ran_s:
-                self.seconds[thread.cpu] = self.seconds.get(thread.cpu, 0.0) + ran_s
-            if (disk_ns := watched_job.disk_ns.get(thread.tid)) is not None:
-                before_ns = self._disk_ns.pop(key, 0 if is_new else disk_ns)
-                self._disk_ns[key] = disk_ns
-                self.disk_s = (self.disk_s or 0.0) + max(0, disk_ns - before_ns) / 1e9
-            if len(self.pids) < MAX_THREADS:
-                self.pids.add(thread.pid)
-            yield thread, ran_s, waited_s
-        _drop_oldest(self._run_ns, MAX_THREADS)
-        _drop_oldest(self._disk_ns, MAX_THREADS)
-
-    @property
-    def run_s(self) -> float:
-        return sum(self.seconds.values())
-
-    def cpus(self) -> list[int]:
-        least_s = MIN_CPU_SHARE * self.run_s
-        return sorted(cpu for cpu, run_s in self.seconds.items() if run_s >= least_s)
-
-
 class RunTimes:
     """Times of the watched job's threads and of the busiest tasks."""
 
@@ -311,7 +253,7 @@ class RunTimes:
         for key, times in self._newer_sums.times():
             self._tasks.pop(key, None)
             self._tasks[key] = times
-        _drop_oldest(self._tasks, MAX_TASKS)
+        drop_oldest(self._tasks, MAX_TASKS)
         self._newer_sums = TaskSums()
 
     @property
@@ -372,7 +314,7 @@ class RunTimes:
             if (index := self._position.get(thread.cpu)) is not None:
                 run_s[index] += ran_s
                 wait_s[index] += waited_s
-        _drop_oldest(self.threads, MAX_THREADS)
+        drop_oldest(self.threads, MAX_TIMED_THREADS)
         return run_s, wait_s
 
     def add_snapshot(
@@ -409,7 +351,7 @@ class RunTimes:
         # If no task ran for long enough to be listed, none waited for long.
         self.wait_snapshots += bool(has_wait.any() or not len(has_wait))
         self.waiting_s += span_s if is_waiting.any() else 0.0
-        _drop_oldest(self._tasks, MAX_TASKS)
+        drop_oldest(self._tasks, MAX_TASKS)
         return cpu_run_s, cpu_wait_s
 
     def job_time(self) -> JobTime | None:
@@ -558,8 +500,3 @@ def _times_since(
     new_times = {key: task.minus(old) for key, task, old in pairs if old is not task}
     return {key: task for key, task in new_times.items()
             if task.run_s > 0 or task.wait_s > 0 or task.elapsed_s > 0}  # fmt: skip
-
-
-def _drop_oldest(entries: dict[Any, Any], max_entries: int) -> None:
-    while len(entries) > max_entries:
-        del entries[next(iter(entries))]

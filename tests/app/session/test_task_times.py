@@ -16,14 +16,14 @@ from synth import frame
 from perfprobe import wire
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import StackedSamples
-from perftop.model.tasks import TaskSnapshot, WatchedJob
+from perftop.model.tasks import JobFootprint, TaskSnapshot, WatchedJob
 from perftop.output import run_summary
 from perftop.output.why_report import report
 from perftop.session import task_times
 from perftop.session.interval import Distribution, _percentile
 from perftop.session.run_phases import BusyCpus
 from perftop.session.session import Session
-from perftop.session.task_times import JobFootprint, RunTimes, TaskTimes
+from perftop.session.task_times import RunTimes, TaskTimes
 
 MS = 1_000_000
 ROOT = 100

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfprobe import wire
 from perftop.model.kinds import Episode
 from perftop.model.numbers import is_event_key
-from perftop.model.tasks import WatchedJob
+from perftop.model.tasks import JobFootprint, WatchedJob
 from perftop.output import run_summary, stat_lines
 from perftop.output.export.fields import MEASURES, EpisodeCounts, ExportFormat, Field, Output
 from perftop.output.run_summary import run_time_fields
@@ -15,7 +15,6 @@ from perftop.output.stat_lines import Line
 from perftop.process.command_window import RUN_COUNTS, RUN_TIMES, WindowBounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.task_times import JobFootprint
 
 
 class RecordedCommand:
