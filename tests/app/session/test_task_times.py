@@ -14,6 +14,7 @@ from sim_streams import messages_lasting
 from synth import frame
 
 from perfprobe import wire
+from perftop.model import tasks
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import StackedSamples
 from perftop.model.tasks import JobFootprint, TaskSnapshot, WatchedJob
@@ -197,7 +198,8 @@ def test_the_number_of_kept_threads_and_tasks_is_limited(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether they come one by one or many at once, the newest are kept."""
-    monkeypatch.setattr(task_times, "MAX_THREADS", 8)
+    for module in (tasks, task_times):
+        monkeypatch.setattr(module, "MAX_TIMED_THREADS", 8)
     monkeypatch.setattr(task_times, "MAX_TASKS", 8)
     job, times = WatchedJob(str(ROOT)), RunTimes([0], ROOT)
     for step, first in enumerate(range(200, 240, at_once), 1):
