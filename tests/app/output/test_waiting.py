@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +24,7 @@ from why_reports import (
 
 from perftop.model.kinds import cause_of
 from perftop.output.report import Finding
-from perftop.output.waiting import UNKNOWN_NEIGHBOUR, waiting_finding
+from perftop.output.waiting import UNKNOWN_NEIGHBOUR, remedy_against, waiting_finding
 from perftop.output.why_report import brief_report, report, with_checks
 from perftop.output.why_text import answer
 from perftop.session.losses import (
@@ -316,6 +320,23 @@ def test_a_job_limited_to_few_cpus_gets_its_mask(
     assert result.text == "2 threads of job (a, b) wait for each other on CPU 0"
     assert [piece for piece in result.evidence if "CPU" in piece] == pieces
     assert result.hint == hint
+
+
+@pytest.mark.skipif(shutil.which("chrt") is None, reason="util-linux is not installed")
+def test_suggested_commands_are_valid() -> None:
+    """They change only a process of this test."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        pid, machine = process.pid, Machine(cores=2)
+        machine.loads = {0: CpuLoad(util=1.0)} | dict.fromkeys((1, 2, 3), CpuLoad(util=0.3))
+        threads = {(pid, tid): task_times("a", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+        pinned = waits(threads, details={str(pid): {"affinity": "0"}}, machine=machine)
+        session: Any = SimpleNamespace(details={})
+        commands = [pinned.hint, remedy_against(session, pid, "sleep")]
+        results = [subprocess.run(command.split(), capture_output=True, check=False)
+                   for command in commands]  # fmt: skip
+        process.kill()
+    assert [command.split()[0] for command in commands] == ["taskset", "chrt"]
+    assert [(result.returncode, result.stderr) for result in results] == [(0, b"")] * 2
 
 
 def test_the_threads_that_waited_longest_are_named() -> None:
