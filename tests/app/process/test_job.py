@@ -40,9 +40,20 @@ from perftop.tui.frame.command_output import printed_line
 
 
 def run(*argv: str) -> Run:
-    started = Job(argv)
-    started.start_command()
-    return asyncio.run(started.wait_for_end())
+    """Runs a command, of which no descriptor remains open."""
+
+    async def wait(started: Job) -> Run:
+        started.start_command()
+        result = await started.wait_for_end()
+        assert not asyncio.get_running_loop().remove_reader(started.marks), "nothing is read later"
+        return result
+
+    before = [*Path("/proc/self/fd").iterdir()]
+    with Job(argv) as started:
+        result = asyncio.run(wait(started))
+    started.marks.close()
+    assert [*Path("/proc/self/fd").iterdir()] == before
+    return result
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,39 @@ def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: P
     assert 120 <= last + SAMPLE / S <= 120 + PART / S
 
 
+def test_overlapping_spans_are_joined_up_to_twice_the_length_of_the_ring(tmp_path: Path) -> None:
+    box = ring(tmp_path / "box")
+    feed(box, 0, 90)
+    box.keep_span("steal", 80 * S, 100 * S)
+    box.keep_span("steal", 85 * S, 195 * S)
+    box.keep_span("smi", 90 * S, 201 * S)  # too long, and continues only after the first one
+    feed(box, 90, 200)
+    box.keep_span("smi", 150 * S, 260 * S)
+    feed(box, 200, 300)
+    spans = {path.stem.split("-", 2)[2]: span(path) for path in kept_spans(tmp_path / "box")}
+    assert spans == {
+        "steal": pytest.approx((80, 195), abs=PART / S),
+        "smi": pytest.approx((195, 260), abs=PART / S),
+    }
+
+
+def test_a_span_that_cannot_be_kept_is_reported_and_two_of_one_second_have_two_names(
+    tmp_path: Path,
+) -> None:
+    box = ring(tmp_path / "box")
+    feed(box, 0, 10)
+    (tmp_path / "box" / KEPT_DIRECTORY).write_text("")
+    box.keep_span("steal", 5 * S, 20 * S)
+    (notice,) = box.notices
+    assert notice.startswith("cannot keep it: ")
+    (tmp_path / "box" / KEPT_DIRECTORY).unlink()
+    for _ in range(3):
+        box.keep()
+    kept = [Path(notice.removeprefix("kept in ")) for notice in box.notices[1:]]
+    assert [path.stem.split("-", 2)[2] for path in kept] == ["by-hand", "by-hand-2", "by-hand-3"]
+    assert sorted(kept) == kept_spans(tmp_path / "box")
+
+
 def test_the_size_is_limited_and_manually_kept_spans_are_removed_last(tmp_path: Path) -> None:
     path, room = tmp_path / "box", 4 * LENGTH // PART * 3200
     box = ring(path, room)
