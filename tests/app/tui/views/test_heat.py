@@ -24,8 +24,8 @@ from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.loss_panels import CoreLoss
 from perftop.tui.shared.row_numbers import field_scale
-from perftop.tui.views import heat_layout
-from perftop.tui.views.heat_layout import CoreGroup
+from perftop.tui.views import heat_cells
+from perftop.tui.views.heat_cells import CoreGroup
 from perftop.tui.views.heat_map import HeatMap
 
 LEVELS = [OFFLINE_LEVEL, UNKNOWN_LEVEL, *range(theme.HEAT_STEPS)]
@@ -33,7 +33,7 @@ LEVELS = [OFFLINE_LEVEL, UNKNOWN_LEVEL, *range(theme.HEAT_STEPS)]
 
 def packages_and_names(
     packages: int, caches: int, cores: int
-) -> tuple[list[heat_layout.Groups], list[str]]:
+) -> tuple[list[heat_cells.Groups], list[str]]:
     """Returns packages that consist of L3s, which consist of cores; and the names of the cores."""
     numbers = iter(range(packages * caches * cores))
     results = [
@@ -46,10 +46,10 @@ def packages_and_names(
 
 
 def layout_of(machine_shape: tuple[int, int, int], threads: int, width: int, height: int, *,
-            ascii_: bool = False) -> heat_layout.HeatLayout:  # fmt: skip
+            ascii_: bool = False) -> heat_cells.HeatLayout:  # fmt: skip
     packages, names = packages_and_names(*machine_shape)
     ids: list[int | None] = list(range(len(packages)))
-    return heat_layout.heat_layout(packages, ids, names, threads, width, height, ascii_=ascii_)
+    return heat_cells.heat_layout(packages, ids, names, threads, width, height, ascii_=ascii_)
 
 
 # --- positions of cells
@@ -105,7 +105,7 @@ def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str
     rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
             for row in synth.topology(8)]  # fmt: skip
     session, _ = observe(Machine(cores=8, changes={"topology": rows}))
-    (groups,), _ = heat_layout.package_groups(session, Cores(session))
+    (groups,), _ = heat_cells.package_groups(session, Cores(session))
     assert [group.label for group in groups] == labels
 
 
@@ -134,7 +134,7 @@ def test_adjacent_rings_share_their_strokes() -> None:
         CoreLoss(row, episode, 0, share, is_running)
         for row, share, is_running in ((0, 0.31, True), (1, 0.08, False), (below, nan, True))
     ]
-    edges = heat_layout.ring_edges(layout, rings)
+    edges = heat_cells.ring_edges(layout, rings)
     top, shared, bottom = (strips.text(edges[y]) for y in sorted(edges))
     left = " " * layout.cell_positions[0][0]
     assert (per, top) == (5, left + "┏−31━┳─−8─┐")

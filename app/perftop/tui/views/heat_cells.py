@@ -1,18 +1,49 @@
-"""The layout of the heat map: the position of every core, and rings (frames) around cores that lose
-something. The cores of one L3 or package form a group, which is drawn together."""
+"""The cells of the heat map: the position of every core, rings (frames) around cores that lose
+something, and the values that cells show. The cores of one L3 or package form a group, which is
+drawn together."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
-from math import ceil
+from math import ceil, isfinite, isnan, nan
 
-from perftop.draw.columns import Run
-from perftop.draw.strips import join_cells
+import numpy as np
+
+from perftop.base.text import MISSING, ClockUnit
+from perftop.draw import theme
+from perftop.draw.columns import DOUBTED_SIGN, Run, cut
+from perftop.draw.strips import (
+    OFFLINE_LEVEL,
+    Piece,
+    fit_line,
+    heat_ramp,
+    join_cells,
+    justify,
+    level_cell,
+    safe_cells,
+    width,
+)
+from perftop.model.tasks import parse_task
+from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.cores import Cores
+from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
+from perftop.tui.shared.cores import Core, Cores
+from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.loss_panels import CoreLoss
+from perftop.tui.shared.package_line import PackageLines
+from perftop.tui.shared.panels import (
+    core_number_pieces,
+)
+from perftop.tui.shared.row_numbers import (
+    Scale,
+    ViewSettings,
+    field_scale,
+    selected_field,
+    session_clock_unit,
+    value_unit,
+)
 
 # --- The position of every core. It depends on the size of the screen but not on measured values,
 # so that nothing moves when they change.
@@ -197,9 +228,9 @@ def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
     for blank_lines in (2, 1):
         yield CellSize(4, max(2, threads), blank_lines, has_halves=False)
     for blank_lines in (1, 0):
-        for width in (4, 3, 2, 1):
-            if (width > 1 or not blank_lines) and not (ascii_ and threads > 1 and width % 2):
-                yield CellSize(width, height, blank_lines, has_halves=threads > 1)
+        for cells in (4, 3, 2, 1):
+            if (cells > 1 or not blank_lines) and not (ascii_ and threads > 1 and cells % 2):
+                yield CellSize(cells, height, blank_lines, has_halves=threads > 1)
 
 
 def _whole_packages(packages: Sequence[Groups], package_ids: Sequence[int | None]) -> list[Groups]:
@@ -301,3 +332,186 @@ def ring_edges(layout: HeatLayout, rings: Sequence[CoreLoss]) -> dict[int, list[
             line[x] = run
         edges[y] = join_cells(line)
     return edges
+
+
+# --- the values that the cells show
+
+LOSSES_WIDTH, MARKERS_WIDTH = 52, 42
+"""Width in cells of the cores that lose most, in the legend, and of the meaning of markers. The
+first is reserved so that nothing moves when a core begins to lose something."""
+MIN_WIDTH_FOR_RAMP = 100
+"""Minimum width, in cells, at which all steps of the ramp are shown; below it, every other step."""
+NUMBER_WIDTH = 4
+"""Width, in columns, of cells that show values as numbers."""
+NO_LOSS_TEXT = "no core loses anything to an episode"
+
+
+class HeatValues:
+    """The values of one field (a number) in one interval. Lists have an entry for each CPU, by
+    position."""
+
+    def __init__(
+        self, session: Session, interval: Interval, settings: ViewSettings, cores: Cores,
+        row_episodes: RowEpisodes, previous: HeatValues | None,
+    ) -> None:  # fmt: skip
+        row_episodes.update(interval)
+        self.session, self.interval, self.cores = session, interval, cores
+        self.ascii = settings.ascii
+        self.clock = session_clock_unit(session, settings.units)
+        """Unit of the clocks in the line of the selected core."""
+        self.field, self.other_names = selected_field(session, settings.metric)
+        """The field, and the names of the fields that the metric key shows next, in order."""
+        values = np.where(interval.online, displayed_values(self.field, session, interval), nan)
+        is_same_field = previous is not None and previous.field == self.field
+        previous_scale = previous.scale if previous is not None and is_same_field else None
+        self.scale: Scale = field_scale(self.field, values[session.selected], previous_scale)
+        self.unit = value_unit(self.field, self.clock, self.scale.high)
+        self.values: list[float] = values.tolist()
+        is_suspect = suspect_rows(self.field.key, session, interval)
+        self.suspect_positions: set[int] = set(np.flatnonzero(is_suspect).tolist())
+        self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
+        """The step of each CPU on the heat ramp."""
+        clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
+        self.packages = PackageLines(session, interval, cores, row_episodes, clock)
+
+    def text(self, value: float) -> str:
+        return value_text(value, self.unit, self.unit.digits)
+
+    def cpu_cells(self, cell: CellSize, letters: Sequence[str]) -> list[tuple[Run, ...]]:
+        """Returns the cell of each CPU. `letters`: styles of numbers, by step of the heat ramp."""
+        size, has_halves = cell.width, cell.has_halves and not self.field.of_core
+        coloured_cells = [level_cell(level, size, self.ascii) for level in self.levels]
+        if size != NUMBER_WIDTH or has_halves:
+            return coloured_cells
+        digits = int(self.field.is_small) if self.field.unit == "ratio" else self.unit.digits
+        return [
+            ((f"{value_text(value, self.unit, digits)[:NUMBER_WIDTH].rstrip('.'):>3} "
+              [:NUMBER_WIDTH], letters[level]),) if level >= 0 else coloured
+            for value, level, coloured in zip(self.values, self.levels, coloured_cells, strict=True)
+        ]  # fmt: skip
+
+    # --- the lines above the map
+
+    def title(self, cell: CellSize, size: int, hidden_text: str) -> list[Run]:
+        """Returns the first line: the field, the heat ramp with its ends, the meaning of rings, and
+        `hidden_text`, which says how many cores are not visible."""
+        low, high = self.text(self.scale.low), self.text(self.scale.high)
+        if self.field.unit == "ratio":
+            low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
+        steps = heat_ramp(ascii_=self.ascii)
+        if size < MIN_WIDTH_FOR_RAMP and not self.ascii:
+            steps = steps[1::2]
+        pieces: list[Piece] = [
+            (0, [(" heat map", "bright"), (" · ", "faint"), (self.field.plain_name, "text")]),
+            (2, [(f"{low} ", "dim"), *steps, (f" {high} {self.unit.name}".rstrip(), "dim")]),
+        ]
+        if hidden_text:
+            pieces.append((1, [(hidden_text, "bright")]))
+        if cell.blank_lines:
+            pieces.append((3, [("┏━┓", "alarm"), (" loses now   ", "dim"), ("┌─┐", "over"),
+                               (" within 1 min", "dim")]))  # fmt: skip
+        runs = fit_line(pieces, size - 1, 3)
+        label = "   next: "
+        room, text = size - width(runs) - len(label), ""
+        for name in self.other_names:
+            longer_text = f"{text} · {name}" if text else name
+            if len(longer_text) > room:
+                break
+            text = longer_text
+        return [*runs, (label, "faint"), (text, "dim")] if text else runs
+
+    def legend(
+        self, cell: CellSize, size: int, losses: Sequence[CoreLoss], *, is_requested: bool
+    ) -> list[Run]:
+        """Returns the second line: how to read a cell, and the cores that lose most. `losses`: the
+        cores with losses, if they are not listed beside the map. `is_requested`: whether the user
+        asked for the worst core although no core loses anything."""
+        wordings, room = self._cell_explanations(cell), size - LOSSES_WIDTH
+        wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
+        start: list[Run] = [(" ", "text"), *wording]
+        if size - width(start) - LOSSES_WIDTH >= MARKERS_WIDTH:
+            idle = "idle or " if self.field.while_running else ""
+            start += [
+                ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
+                (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
+            ]  # fmt: skip
+        room = size - width(start) - 3
+        right = self._worst(losses, room)
+        if is_requested and len(NO_LOSS_TEXT) <= room:
+            right = [(NO_LOSS_TEXT, "bright")]
+        return justify(start, right, size - 1)
+
+    def _worst(self, losses: Sequence[CoreLoss], room: int) -> list[Run]:
+        """Lists the worst cores that fit, and the number of further cores with losses."""
+        runs: list[Run] = []
+        kind = "core" if self.cores.has_pairs else "CPU"
+        for i, loss in enumerate(losses):
+            name = f"{f'{kind} ' if not i else '  '}{self.cores.name(loss.row, '')}"
+            share: Run = (f" {loss.share_text}".rstrip(), loss.style)
+            more_text = f"  +{len(losses) - i}"
+            if width(runs) + len(name) + len(share[0]) + len(more_text) > room:
+                return [*runs, (more_text, "dim")] if runs else []
+            runs += [(name, "bright"), share]
+        return runs
+
+    def _cell_explanations(self, cell: CellSize) -> list[list[Run]]:
+        """Returns explanations of a cell, the longest first."""
+        cores = self.cores
+        if not cores.has_pairs or self.field.of_core or cores.max_threads == 1:
+            return [[(f"a cell is a {'core' if cores.has_pairs else 'CPU'}", "dim")], []]
+        if cores.max_threads > 2:
+            last, order = cores.max_threads - 1, "row by row" if self.ascii else "from above"
+            short_text = f"lp0–{last} {order}"
+            long_text = f"lp0 to lp{last} {order}"
+        elif cell.has_halves and not self.ascii:
+            pair: list[Run] = [(theme.LP0, "lp0"), (" lp0  ", "dim"), (theme.LP1, "lp1"),
+                               (" lp1", "dim")]  # fmt: skip
+            return [[("a cell is a core: ", "dim"),
+                     (theme.LP0, "lp0"), (" upper half lp0, ", "dim"),
+                     (theme.LP1, "lp1"), (" lower half lp1", "dim")], pair]  # fmt: skip
+        elif cell.has_halves:
+            long_text, short_text = "left lp0, right lp1", "lp0 lp1"
+        else:
+            long_text = short_text = "lp0 above lp1"
+        return [[(f"a cell is a core: {long_text}", "dim")], [(short_text, "dim")]]
+
+    # --- the line of the selected core
+
+    def core_runs(self, i: int, size: int) -> list[Run]:
+        """Returns a line on the core in row `i`: its numbers, its tasks, and reasons to doubt the
+        numbers."""
+        core, cores = self.cores.rows[i], self.cores
+        name = f" {'core' if cores.has_pairs else 'CPU'} {cores.name(i, '')}"
+        pieces: list[Piece] = [(0, [(theme.CURSOR_SIGNS[0], "mark"), (name, "bright")])]
+        if cores.has_pairs:
+            pieces.append((5, [(f"cpus {cores.cpu_lists[i]}", "dim")]))
+        states = ("both",) if len(core.cpus) > 1 else ()
+        keys = dict.fromkeys((self.field.key, "busy_hz", "ipc", "turbo_ceiling_hz", *states))
+        pieces += core_number_pieces(self.session, self.interval, [*core.cpus], keys, self.clock)
+        tasks = (parse_task(self.interval.tasks.get(str(cpu))) for cpu in core.cpus)
+        if names := [safe_cells(f"{task.comm[:24]} {task.pid}") for task in tasks if task]:
+            pieces.append((7, [(" · ".join(names), "text")]))
+        suspect_texts = "; ".join(dict.fromkeys(self._suspect_texts(core)))
+        if not suspect_texts:
+            return fit_line(pieces, size - 1, 2)
+        runs = fit_line(pieces, size - 1 - min(len(suspect_texts) + 2, size // 2), 2)
+        return [*runs, ("  ", "text"), (cut(suspect_texts, size - 3 - width(runs)), "text")]
+
+    def _suspect_texts(self, core: Core) -> Iterator[str]:
+        """Yields the reasons why values of this core are suspect or unknown."""
+        interval, key = self.interval, self.field.key
+        for row in core.positions:
+            for reason in doubt_texts(interval, row):
+                yield f"{DOUBTED_SIGN} {safe_cells(reason)}"
+        bounds = interval.split.method[core.core_position] == "bounds"
+        for row in core.positions:
+            is_hidden = interval.is_at_rest[row] and self.field.while_running
+            if interval.online[row] and isnan(self.values[row]) and not is_hidden:
+                reason = Reasons(self.session).short_reason(key, row, bounds=bounds)
+                yield f"{MISSING}: {safe_cells(reason)}"
+
+
+def value_text(value: float, unit: ClockUnit, digits: int) -> str:
+    """Returns the value as text; MISSING if the value or the unit's factor is unknown."""
+    scaled_value = value * unit.per_hz
+    return f"{scaled_value:.{digits}f}" if isfinite(scaled_value) else MISSING
