@@ -143,6 +143,8 @@ class Report:
     clues: list[Clue] = field(default_factory=list)
     """Empty in a brief report with named findings, whose answer needs no clue."""
     unmeasured_losses: list[UnmeasuredLoss] = field(default_factory=list)
+    is_partly_seen: bool = False
+    """Whether the command ran longer than records of its threads show."""
 
     @property
     def span_ns(self) -> int:

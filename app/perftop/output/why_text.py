@@ -67,6 +67,8 @@ class _Answer:
         """The subject at the start of a sentence. The name of a program is not capitalised."""
         if self.who.startswith(("this ", "process ")):
             self.subject = self.who[0].upper() + self.who[1:]
+        self.bound = "at least" if report.is_partly_seen else "only"
+        """How the time that was seen relates to the time for which the job wanted a CPU."""
         has_clock = bool(session.evaluator.variants["busy_hz"])
         self.no_clock = "" if has_clock else " Clocks cannot be read here."
 
@@ -84,7 +86,9 @@ class _Answer:
         if report.is_too_short:
             length = short_duration(report.sums.whole_s)
             reason = "too short a time to give shares of it"
-            return [f"{self.subject} wanted a CPU for only {length}, {reason}."]
+            if report.is_partly_seen:
+                reason = "too little of which was seen to give shares of it"
+            return [f"{self.subject} wanted a CPU for {self.bound} {length}, {reason}."]
         if not report.named_findings:
             return self.no_costly_cause()
         first = report.named_findings[0]
@@ -168,10 +172,12 @@ class _Answer:
             return [f"{self.disk_wait()}; it {start} of {wanted_text} to {culprit}.",
                     f"{self.disk_wait()}."]  # fmt: skip
         wants = f"{self.subject} {self.verb('wants', 'wanted')}"
-        text, start = f"{wants} a CPU for only {wanted_text} of {elapsed}", f"and {start} of that"
+        text = f"{wants} a CPU for {self.bound} {wanted_text} of {elapsed}"
+        start = f"and {start} of that"
+        bound_text = "at least " if report.is_partly_seen else ""
         return [
             f"{text} {start} to {culprit}.{self.no_clock}", f"{text} {start} to {culprit}.",
-            f"{wants} {wanted_text} {start} to {culprit}.", f"{text}.",
+            f"{wants} {bound_text}{wanted_text} {start} to {culprit}.", f"{text}.",
         ]  # fmt: skip
 
     def loss(self) -> list[str]:

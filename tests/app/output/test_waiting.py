@@ -221,6 +221,8 @@ def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, sentence: 
     session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
     result = report(session, ["job"])
     assert answer(result) == sentence
+    bound = answer(replace(result, is_partly_seen=True))
+    assert ("at least" in bound) == ("only" in sentence), "children that ended unseen"
     shares = [line for line in printed_report(result) if "%" in line.split("seen")[0]]
     assert bool(shares) == (wait_s > 0.1), "no share of so little in the table"
 
