@@ -361,14 +361,14 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
         return ["help", *other_arguments]
     if verb not in TRANSLATED_VERBS:
         return [*arguments]
-    words, wants_ms = [verb], False
+    words, ms_follows = [verb], False
     for word in other_arguments:
         name, equals, value = word.partition("=")
         short = re.fullmatch(r"(-[pCIxn])(.+)", word)
         if short and not word.startswith("--"):
             name, equals, value = short[1], "=", short[2]
-        if wants_ms:
-            wants_ms = False
+        if ms_follows:
+            ms_follows = False
             words.append(_as_milliseconds(word))
         elif name in _COUNT_OPTIONS and verb != "stat":
             alternative = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
@@ -376,7 +376,7 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
         elif name in _RENAMED_OPTIONS:
             words += [_RENAMED_OPTIONS[name], value] if equals else [_RENAMED_OPTIONS[name]]
         elif name in _MS_OPTIONS:
-            wants_ms = not equals
+            ms_follows = not equals
             words += ["--interval", _as_milliseconds(value)] if equals else ["--interval"]
         elif name == "-A" and verb == "stat":
             if {"-B", "-r"}.isdisjoint(other_arguments):

@@ -117,7 +117,7 @@ def open_perf(
     """Opens the `perf` or the `auto` source: perf events, MSRs that are only read, and times and
     states that the operating system records. `events` is the argument of --events. If neither
     reference cycles nor cycles can be counted, `perf` raises Unavailable; `auto` continues without
-    them, and hello has the reason. Raises ValueError for unknown events."""
+    them, and the hello message has the reason. Raises ValueError for unknown events."""
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
     from perfprobe.perf import chosen, cores

@@ -39,8 +39,8 @@ adjust it every 10 to 100 ms."""
 MAX_CLIMB_NS = 10_000_000_000
 """Maximum duration of a climb in ns. A clock that is unsteady for longer has another reason."""
 MIN_MEASURED_SAMPLES = 4
-"""Minimum number of samples in a climb of confidence `measured`. With fewer, the mean clock of the
-first sample may exceed the initial clock by more than an eighth of the climb."""
+"""Minimum number of samples in a climb whose confidence is `measured`. With fewer, the mean clock
+of the first sample may exceed the initial clock by more than an eighth of the climb."""
 MIN_WORK_SHARE = 0.5
 """Minimum busy share of a core since its wake-up. If it works less, the load sets its clock."""
 MAX_STEADY_VARIATION = 0.05

@@ -397,7 +397,7 @@ pairs of samples in which the sibling ran equally; those with a change of the IP
 
 
 class SiblingHistory:
-    """The counts of each CPU since its program started."""
+    """For each CPU, counts of changes of the IPC since its program started."""
 
     def __init__(self, cpus: int, min_change: float) -> None:
         """`min_change`: minimum change of the IPC that counts, as a share of the IPC."""

@@ -440,7 +440,8 @@ class Splitter:
         return not self._methods or method in self._methods
 
     def factor(self, key: str) -> float:
-        """Returns the TSC ticks per tick of the counter; 1 if hello has no candidates for it."""
+        """Returns the TSC ticks per tick of the counter; 1 if the hello message has no candidates
+        for it."""
         calibration = self.calibrations.get(key)
         return calibration.factor if calibration else 1.0
 

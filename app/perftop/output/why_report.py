@@ -368,8 +368,8 @@ def waits_of(report: Report) -> list[Finding]:
 
 
 class WaitEpisodes:
-    """The running waits of a session, one for each group of tasks. Of groups that wait on the same
-    CPUs, only the one that began first is listed."""
+    """The running waits of a session, one for each group of tasks. If groups wait on the same CPUs,
+    only the one that began first is listed."""
 
     def __init__(self) -> None:
         self._waits: list[_Wait] = []

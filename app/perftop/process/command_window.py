@@ -118,7 +118,7 @@ class CommandWindow:
         self.link: Link | None = None
         """The connection to a remote machine; None if it is this machine."""
         self.is_remote = False
-        """Whether the measured machine is not this one."""
+        """Whether a remote machine is measured."""
         self._has_opened = self._after_echo = False
         self._frame_count = 0
         """Number of frames since the current phase began: before the command's start, or after its

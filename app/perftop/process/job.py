@@ -57,8 +57,8 @@ class Run:
     status: int
     failed: str | None
     """Why the command could not be run; None if it could."""
-    start_ns: int  # raw: time just before the start
-    end_ns: int  # raw: time just after the end
+    start_ns: int  # raw time just before the start
+    end_ns: int  # raw time just after the end
     late_s: float
     """Maximum time in s by which `end_ns` is too late because perftop was stopped; usually 0."""
     user_s: float

@@ -248,8 +248,8 @@ class StreamJoiner:
         return frame
 
     def _rebase_rows(self, blocks: dict[str, wire.Rows]) -> dict[str, wire.Rows]:
-        """Returns the blocks. In each row, ROW_REBASED is set up to and including its first read
-        after the gap."""
+        """Returns the blocks. Each row has the flag ROW_REBASED until it has been read once after
+        the gap."""
         if not self._unread:
             return blocks
         rebased = dict(blocks)

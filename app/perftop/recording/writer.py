@@ -294,7 +294,8 @@ class ScreenRecorder:
     def _start_thread(self) -> _RecordingThread:
         hello, history = self._session.hello, self._session.past
         history_messages = history.frames(0, self._session.now_ns)
-        # hello has the CPUs' state at its own time, so earlier hotplug notes are needed as well
+        # the hello message has the CPUs' state at its own time, so earlier hotplug notes are needed
+        # too
         before_ns = history.first_ns or 0
         earlier_notes = [note for note in self._session.hotplugs if note.time_ns < before_ns]
         path = recording_name(hello, self._session.unix(self._session.now_ns))

@@ -27,8 +27,8 @@ _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 MAX_LAYOUTS = 64
 """Maximum number of cached layouts. No probe sends that many forms of frames."""
 MAX_WORDS = 1 << 22
-"""Maximum number of words in the newest frames of all forms, and twice that in all layouts. The
-largest frame has 1 << 21 words."""
+"""Maximum number of words in the newest frames of all forms; the cached layouts may have twice as
+many. The largest frame has 1 << 21 words."""
 RECORDS_FIELD = 4
 """Index of the records in a packed frame. They can be read without unpacking the counters."""
 UNPACKED_WORDS = 1 << 16

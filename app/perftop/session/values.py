@@ -298,7 +298,7 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
     reasons += [wire.Missing(key, UNCOUNTED_REASON) for key in missing_keys]
     for name, counter in (COUNTER_BY_NAME | SUM_COUNTERS).items():
         if counter not in columns and name not in missing_by_key:
-            # hello has the reason
+            # the hello message has the reason
             kind = "power" if name == "energy_j" else name.partition("_")[0]
             reason = missing_by_key.get(counter) or missing_by_key.get(kind)
             reasons.append(_as_missing(name, reason, UNCOUNTED_REASON))

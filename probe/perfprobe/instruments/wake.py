@@ -75,7 +75,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     row = affinity.require_cpu(requested_cpu, rows, allowed)
     cpu, all_states = row.cpu, idle_states(root, row.cpu)
     same_core = {cpu, *affinity.siblings(row, rows)}
-    waker = next((other for other in allowed if other not in same_core), None)
+    waker = next((candidate for candidate in allowed if candidate not in same_core), None)
     limits: list[IdleState | None] = [None]
     qos_why = ""
     if all_states:

@@ -1,4 +1,4 @@
-"""The source that reads this machine, or the machine whose files are below a sysroot: a pinned
+"""The source that reads this machine, or the machine whose files are under a sysroot: a pinned
 thread for each CPU, one more thread for /proc/stat, and the main thread; and its hello message.
 
 A round is one sample of all CPUs. The threads (lanes) push rounds into rings; the main thread takes

@@ -82,11 +82,11 @@ _RAW = re.compile(r"r([0-9a-fA-F]{1,16})")
 CACHE_EVENTS = tuple(
     event
     for cache, name in enumerate(_CACHES)
-    for way, (what, all_of) in enumerate(_CACHE_ACCESSES.items())
+    for access, (singular, plural) in enumerate(_CACHE_ACCESSES.items())
     for event in (
-        GenericEvent(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENT_UNIT),
-        GenericEvent(f"{name}-{what}-misses", f"{name}: {all_of} that missed",
-                     cache | way << 8 | 1 << 16, EVENT_UNIT),
+        GenericEvent(f"{name}-{plural}", f"{name}: {plural}", cache | access << 8, EVENT_UNIT),
+        GenericEvent(f"{name}-{singular}-misses", f"{name}: {plural} that missed",
+                     cache | access << 8 | 1 << 16, EVENT_UNIT),
     )
 )  # fmt: skip
 """Generic cache events: each combination of cache, kind of access and result (access or miss)."""

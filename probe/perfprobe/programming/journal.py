@@ -287,7 +287,8 @@ def _parse_entry(path: Path, content: Any, boot_id: str | None, root: Path) -> J
 
 def is_plausible(register: int, change: Change) -> bool:
     """Returns whether perftop may have made this change: restoring it starts no counter and no
-    interrupt. In shared registers perftop only sets, and restores only clear, enabling bits."""
+    interrupt. In shared registers, perftop only sets enabling bits, and a restore only clears
+    them."""
     old, new = change.before, change.written
     if register in counter_plan.SELECTS:
         fits_select = all(0 <= value < 1 << _SELECT_BITS for value in (old, new))

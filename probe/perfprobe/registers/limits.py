@@ -145,7 +145,8 @@ def package_readings(kind: CpuKind, device: Registers) -> Readings:
         pstate_readings = [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
         return [*readings, *(pstate_readings if uarch.events else [])]
     readings.append(_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1))
-    # The base clock of the config-TDP level in use; hello has that of the nominal level.
+    # The base clock of the config-TDP level in use; the hello message has that of the nominal
+    # level.
     level = (register_content(device, TDP_CONTROL) or 0) & 3
     if uarch.bclk_hz is not None and level in {1, 2}:
         name, register = f"base clock of config-TDP level {level}", TDP_NOMINAL + level
@@ -407,7 +408,7 @@ class RegisterSurvey:
         return Registers(self.root, kind.online[0])
 
 
-# --- the TSC below a sysroot ----------------------------------------------------------------------
+# --- the TSC under a sysroot ----------------------------------------------------------------------
 
 
 def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:

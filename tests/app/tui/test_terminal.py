@@ -199,7 +199,7 @@ def test_an_ending_app_does_not_resume_the_terminal() -> None:
     reading.exit_event.set()
     reading.thread.join()
     reading._app = SimpleNamespace(_exit=True)
-    before = {*threading.enumerate()}  # other tests may have left threads
+    before = {*threading.enumerate()}  # other tests may have left threads running
     reading._resume()
     assert before.issuperset(threading.enumerate())
     assert reading.exit_event.is_set()

@@ -124,7 +124,7 @@ def test_values_of_files_arrive_to_the_tick(machine: TreeMachine) -> None:
     assert increments(session, "stat_idle_s") == [0.02, 0]
     assert increments(session, "stat_steal_s") == [0.03, 0]
     hello = source.hello
-    assert hello.stamp == "raw"  # neither RDTSC nor CPUID below a sysroot
+    assert hello.stamp == "raw"  # under a sysroot, neither RDTSC nor CPUID is used
     assert (hello.tsc, hello.tsc_hz) == (None, None)
     idle = next(c for b in hello.blocks for c in b.counters if c.key == "idle_s")
     assert idle.parts == ["state1", "state2"]

@@ -106,9 +106,9 @@ def skip_if_too_busy(measurement: Measured) -> None:
 
 
 def median_errors(pairs: list[tuple[Any, float | None, float]]) -> list[float]:
-    """The median error over the intervals, for each CPU or core. Two CPUs simulate eight, besides
-    other programs: a thread that wakes up late, or is preempted between two registers, disturbs one
-    interval; a wrong formula affects all."""
+    """The median error over the intervals, for each CPU or core. Two CPUs simulate eight while
+    other programs run: a thread that wakes up late, or is preempted between two registers, disturbs
+    one interval; a wrong formula affects all."""
     errors: dict[Any, list[float]] = {}
     for who, value, truth in pairs:
         errors.setdefault(who, [])

@@ -142,7 +142,7 @@ class ExportTable:
             return self._reasons.l3_reason(field.key.removeprefix("l3_"))
         if field.key in {"smt", "smt_method", "active_threads"}:
             return self._reasons.states_reason(interval, row)
-        # hello has a single reason for all three ceilings
+        # the hello message has one reason for all three ceilings
         key = "turbo_ceiling_hz" if field.key.startswith("turbo_ceiling") else field.key
         return self._reasons.cpu_reason(key, interval, row, count=field.kind == "count")
 

@@ -205,7 +205,7 @@ class MissingMetricsLine(PageWidget):
         self.lay_out()
 
     def show(self, session: Session | None) -> None:
-        """Shows the missing metrics of another session."""
+        """Shows which metrics this session lacks."""
         self._session = session
         self.lay_out()
 

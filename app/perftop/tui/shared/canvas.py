@@ -98,7 +98,7 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
     _writers: Mapping[theme.LineState, RunWriter] = {}
     """Writers of runs in the current theme, by state of the line."""
     _theme = ""
-    """Name of the theme in which the lines were made."""
+    """Name of the theme that the lines were made in."""
     built = 0
     """Number of strips made so far, to measure how many lines are drawn again."""
 

@@ -147,7 +147,7 @@ class Instrument:
     reason_keys: tuple[str, ...] = ()
     """Further keys under which hello may have the reason why the instrument is missing."""
     reason: str = "no PMU, register or file here provides it"
-    """The reason why the instrument is missing, if hello has none."""
+    """The reason why the instrument is missing, if the hello message has none."""
 
 
 INSTRUMENTS = (

@@ -173,10 +173,10 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
     def test(machine: Machine) -> dict[str, Any]:
-        turn = load.loop_instructions(load.FREE_LOOP)
+        free_count = load.loop_instructions(load.FREE_LOOP)
         imul, call = load.loop_instructions(load.IMUL_LOOP), load.loop_instructions(load.ENTER_LOOP)
         ns = 5000  # one turn of each loop, whatever the clock is
-        free = {"instructions": turn / ns, "cycles": 0.1}
+        free = {"instructions": free_count / ns, "cycles": 0.1}
         chain = {
             "instructions": imul / ns,
             "cycles": load.chain_instructions(load.IMUL_LOOP) * LATENCY / ns,
