@@ -155,14 +155,14 @@ def test_the_first_online_cpu_reads_the_rows_of_its_core_and_package() -> None:
     # The last CPU of a core has no successor, but that of the package has.
     ([2, 0], {1: ["cpu 1", "events.1 1", "core 1", "package 0"]},
      ["cpu 0", "cpu 2", "events.1 0", "events.1 2", "core 0"]),
-    ([2, 1, 0], {}, ["cpu 0", "cpu 1", "cpu 2", "events.1 0", "events.1 1", "events.1 2",
+    ([2, 1, 3, 0], {}, ["cpu 0", "cpu 1", "cpu 2", "events.1 0", "events.1 1", "events.1 2",
                      "core 0", "core 1", "package 0"]),
 ])  # fmt: skip
 def test_rows_pass_to_another_cpu_when_their_reader_goes_offline(
     closed: list[int], successors: dict[int, list[str]], unread: list[str]
 ) -> None:
     machine = Machine()
-    for cpu in (0, 1, 2):
+    for cpu in range(4):
         machine.readers.open(cpu)
     for cpu in closed:
         result = machine.readers.close_cpu(cpu)
