@@ -296,14 +296,12 @@ class Machine:
 
     @property
     def cause(self) -> Cause:
-        """Kind and cause of the episode that affects most of the machine's CPUs or, if that costs
-        less or there is none, of its largest loss; two empty texts if there is neither."""
+        """Kind and cause of the machine's largest loss or, without one, of the episode that affects
+        most of its CPUs; two empty texts if there is neither."""
+        if (largest := self.largest_loss) is not None:
+            return largest[0]
         losing = [e for e in self.running if e.is_wrong and e.kind != "suspect"]
-        group = max(losing, key=lambda e: (e.share, e.depth or 0.0)).group if losing else ("", "")
-        largest = self.largest_loss
-        if largest is None or (losing and (self.lost_shares or {}).get(group, 0.0) >= largest[1]):
-            return group
-        return largest[0]
+        return max(losing, key=lambda e: (e.share, e.depth or 0.0)).group if losing else ("", "")
 
     def lost_to(self, cause: Cause) -> float:
         """Returns the share lost to this cause. If only the sum of all losses is known, that is the
