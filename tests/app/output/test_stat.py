@@ -16,6 +16,7 @@ from examples import output
 from fakes import Machine, observe, with_suspect_counter
 from hypothesis import given
 from hypothesis import strategies as st
+from sessions import session_of
 from sim_streams import messages
 
 from perfprobe import wire
@@ -29,11 +30,13 @@ from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, chosen_numbers
 from perftop.output.stat_text import Measurement, command_lines, headline
 from perftop.process.command_window import BOOT_ID
 from perftop.process.job import MarkSocket
+from perftop.recording.file import Recording
 from perftop.session.episodes import EpisodeTally
 from perftop.session.interval import Span
 from perftop.session.run_phases import MAX_MOMENTS, JobMoment, JobMoments, RunPhase, phases
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes, TaskTimes
+from perftop.verbs.options import SHIPPED_DIRECTORY
 
 S, MS = 1_000_000_000, 1_000_000
 ROOT = 100
@@ -482,6 +485,20 @@ def test_each_phase_is_drawn_to_scale_and_split() -> None:
     assert rows[0][:5] == ["phase", "length", "ran", "waited", "slept"]
     assert rows[1] == ["build", "3.0", "s", "2.0", "s", "1.0", "s", "0", "build", "2.0", "s"]
     assert rows[3] == ["all", "4.0", "s", "2.2", "s", "1.0", "s", "0.8", "s"]
+
+
+def test_the_parts_of_a_phase_add_up_to_its_task_seconds() -> None:
+    """All threads of this job live as long as the job."""
+    with Recording(SHIPPED_DIRECTORY / "bad-run.perftop") as recording:
+        session = Session(recording.hello)
+        session.track_losses()
+        session_of(session, [*recording.messages()])
+    (whole,) = session.run_phases()
+    parts = whole.times.job_time()
+    assert parts is not None
+    task_s = len(whole.times.threads) * whole.elapsed_s
+    assert 0.95 * task_s < sum(parts) <= task_s
+    assert parts.waited_s > 5.0
 
 
 def test_all_cells_have_the_same_meaning_in_ascii() -> None:
