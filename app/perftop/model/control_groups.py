@@ -1,4 +1,5 @@
-"""Control groups: owners, memory limits, CPU quotas, and the time for which quotas stopped tasks.
+"""Control groups: owners, memory limits, CPU quotas, the time for which quotas stopped tasks, and
+the CPUs that tasks may use.
 
 For each group with a quota, the kernel counts the periods in which the quota was used up, and the
 time for which the run queues of CPUs were throttled. A throttled task counts as waiting for a CPU.
@@ -8,7 +9,7 @@ Without these counts, it would seem to wait for other tasks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isfinite
@@ -201,3 +202,29 @@ def process_owner(details: Mapping[str, object]) -> str:
     group. `details`: the untrusted record of the process."""
     group = details.get("group")
     return safe_text(owner(group), MAX_NAME_LENGTH) if isinstance(group, str) and group else ""
+
+
+def allowed_cpus(
+    details: Mapping[str, Mapping[str, object]], pids: Iterable[int], online: set[int]
+) -> tuple[str, set[int]]:
+    """Returns how these processes are restricted to some CPUs ("mask" or "cpuset"; '' if they are
+    not, or if it is unknown), and the CPUs that they may use. `details`: of processes, by PID."""
+    usable_cpus: set[int] = set()
+    by_cpuset = True
+    for pid in pids:
+        process = details.get(str(pid), {})
+        mask, cpuset = (parse_cpu_list(process.get(key), online) for key in ("affinity", "cpuset"))
+        if not mask:
+            continue  # only the processes that ran most are described
+        usable_cpus |= mask
+        by_cpuset &= bool(cpuset) and mask >= cpuset
+    if not usable_cpus or usable_cpus == online:
+        return "", online
+    return "cpuset" if by_cpuset else "mask", usable_cpus
+
+
+def parse_cpu_list(text: object, online: set[int]) -> set[int]:
+    """Parses a list of CPUs such as 0-3,8. Returns the online ones; an empty set for other text."""
+    bounds = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
+    spans = [(int(first), int(last or first)) for first, last in bounds]
+    return {cpu for cpu in online if any(first <= cpu <= last for first, last in spans)}

@@ -4,7 +4,7 @@ whether an affinity mask or a cpuset kept the waiting tasks off other CPUs."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -20,14 +20,14 @@ from perftop.base.text import (
     whole_percent,
 )
 from perftop.model.confidence import Confidence, TaskOnCpu, confidence
-from perftop.model.control_groups import process_owner
+from perftop.model.control_groups import allowed_cpus, parse_cpu_list, process_owner
 from perftop.model.kinds import cause_of
 from perftop.output.report import MAX_CAUSES, MIN_VICTIM_SHARE, Finding, Report
 from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
-from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes
+from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes, sum_times
 
 MAX_NAME, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
@@ -121,7 +121,7 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
     by_cause, waited_s = totals.losses.by_cause, sum(task.wait_s for task in threads.values())
     if any(kind == "interrupt" for kind, _ in by_cause) and waited_s > 0:
         part = min(1.0, float(by_cause[WAIT_CAUSE].sum()) / waited_s)
-        threads = {key: _with_wait(task, part * task.wait_s) for key, task in threads.items()}
+        threads = {key: task.with_wait(part * task.wait_s) for key, task in threads.items()}
     placed_tasks = {key: task for key, task in tasks.items() if key[2] != UNKNOWN_CPU}
     groups = [*islice(_find_waiters(session, job, threads, placed_tasks), MAX_CAUSES)]
     findings = [
@@ -150,7 +150,7 @@ def _finding_on(
     notes = ["only a CPU's busiest tasks are sampled"] if is_crowded else []
     notes += ["steal for the guest"] if job is None and waiters.noun == VM_THREAD else []
     evidence = [*_wait_evidence(waiters, bound_text, notes), *reason.evidence]
-    all_times = _sum_times(placed_tasks.values())
+    all_times = sum_times(placed_tasks.values())
     if job is None and all_times.wait_s > 1.1 * total.wait_s:
         evidence.append(f"all tasks {all_times.wait_s:.2f} of {all_times.wanted_s:.1f} s")
 
@@ -237,7 +237,7 @@ def _find_waiters(
     for key in sorted(waited_s, key=lambda key: -waited_s[key]):
         group = members[key]
         is_vm = key[0] not in {safe_text(comm, MAX_NAME) for _, comm in group}
-        times = {task: _sum_times(parts, task[1]) for task, parts in group.items()}
+        times = {task: sum_times(parts, task[1]) for task, parts in group.items()}
         noun = VM_THREAD if is_vm else "task"
         yield from _waiters_among(times, key[0], noun, {pid for pid, _ in group})
 
@@ -255,7 +255,7 @@ def _waiters_among(
             return
         waiting = {longest_waiter: placed_times[longest_waiter]}
     cpus = sorted({max(t.by_cpu, key=t.by_cpu.__getitem__) for t in waiting.values()})
-    yield _Waiters(name, noun, pids, members, waiting, _sum_times(members.values()), cpus)
+    yield _Waiters(name, noun, pids, members, waiting, sum_times(members.values()), cpus)
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,8 @@ def _find_reason(
     if rivals.are_unknown and (reason := _idle_reason(session, waiters, interval)) is not None:
         return reason
     waiting_pids = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
-    limit, allowed = _allowed_cpus(session, waiting_pids)
+    online = {row.cpu for row in session.topology if row.online}
+    limit, allowed = allowed_cpus(session.details, waiting_pids, online)
     idle_shares = _idle_shares(session, interval, allowed if limit else waiters.cpus)
     evidence = []
     if limit:
@@ -468,7 +469,7 @@ def _short_lived_processes(
     by_parent: dict[int, dict[str, TaskTimes]] = {}
     for (pid, child, cpu), task in tasks.items():
         if cpu == UNKNOWN_CPU and pid not in excluded_pids:
-            mask = _parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
+            mask = parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
             if not mask or not mask.isdisjoint(cpus):
                 by_parent.setdefault(pid, {})[child] = task
     run_s = {pid: sum(task.run_s for task in parts.values()) for pid, parts in by_parent.items()}
@@ -515,29 +516,9 @@ def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict
     remaining = dict(times)
     for throttled in run_times.throttled_tasks(times):
         for key in throttled.keys:
-            remaining[key] = _with_wait(times[key], times[key].wait_s * (1 - throttled.share))
+            remaining[key] = times[key].with_wait(times[key].wait_s * (1 - throttled.share))
             remaining[key].longest_s = 0.0
     return remaining
-
-
-def _with_wait(task: TaskTimes, wait_s: float) -> TaskTimes:
-    rest_s = task.wanted_s - task.wait_s + wait_s
-    part = rest_s / task.wanted_s if task.wanted_s > 0 else 0.0
-    by_cpu = {cpu: seconds * part for cpu, seconds in task.by_cpu.items()}
-    return replace(task, wait_s=wait_s, by_cpu=by_cpu)
-
-
-def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
-    total = TaskTimes(comm)
-    for task in times:
-        total.run_s += task.run_s
-        total.wait_s += task.wait_s
-        total.without_waits_s += task.without_waits_s
-        total.longest_s = max(total.longest_s, task.longest_s)
-        total.switches += task.switches
-        for cpu, wanted_s in task.by_cpu.items():
-            total.by_cpu[cpu] = total.by_cpu.get(cpu, 0.0) + wanted_s
-    return total
 
 
 def other_run_times(
@@ -560,28 +541,3 @@ def _idle_shares(
             if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip
     return {cpu: idle[cpu] for cpu in sorted(idle, key=lambda cpu: -idle[cpu])
             if idle[cpu] >= MIN_IDLE_SHARE}  # fmt: skip
-
-
-def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
-    """Returns how these processes are restricted to some CPUs ("mask" or "cpuset"; '' if they are
-    not, or if it is unknown), and the CPUs that they may use."""
-    online = {row.cpu for row in session.topology if row.online}
-    allowed_cpus: set[int] = set()
-    by_cpuset = True
-    for pid in pids:
-        details = session.details.get(str(pid), {})
-        mask, cpuset = (_parse_cpu_list(details.get(key), online) for key in ("affinity", "cpuset"))
-        if not mask:
-            continue  # only the processes that ran most are described
-        allowed_cpus |= mask
-        by_cpuset &= bool(cpuset) and mask >= cpuset
-    if not allowed_cpus or allowed_cpus == online:
-        return "", online
-    return "cpuset" if by_cpuset else "mask", allowed_cpus
-
-
-def _parse_cpu_list(text: object, online: set[int]) -> set[int]:
-    """Parses a list of CPUs such as 0-3,8. Returns the online ones; an empty set for other text."""
-    bounds = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
-    spans = [(int(first), int(last or first)) for first, last in bounds]
-    return {cpu for cpu in online if any(first <= cpu <= last for first, last in spans)}

@@ -10,7 +10,7 @@ counted on the CPU on which the thread ran last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -151,6 +151,13 @@ class TaskTimes:
             self.switches + (switches or 0), longest_s, self.without_waits_s, self.state_error_s,
             self.sleeps,
         )  # fmt: skip
+
+    def with_wait(self, wait_s: float) -> TaskTimes:
+        """Returns the times with other seconds of waiting, and less wanted time on each CPU."""
+        rest_s = self.wanted_s - self.wait_s + wait_s
+        part = rest_s / self.wanted_s if self.wanted_s > 0 else 0.0
+        by_cpu = {cpu: seconds * part for cpu, seconds in self.by_cpu.items()}
+        return replace(self, wait_s=wait_s, by_cpu=by_cpu)
 
     def with_state(
         self, letter: str, elapsed_s: float, active_s: float, sleeps: int = 0
@@ -490,6 +497,19 @@ class TaskSums:
                 key[1], run_s, wait_s, {key[2]: wanted_s} if wanted_s else {},
                 switches=int(switches), longest_s=longest_s, without_waits_s=without_waits_s,
             )  # fmt: skip
+
+
+def sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
+    total = TaskTimes(comm)
+    for task in times:
+        total.run_s += task.run_s
+        total.wait_s += task.wait_s
+        total.without_waits_s += task.without_waits_s
+        total.longest_s = max(total.longest_s, task.longest_s)
+        total.switches += task.switches
+        for cpu, wanted_s in task.by_cpu.items():
+            total.by_cpu[cpu] = total.by_cpu.get(cpu, 0.0) + wanted_s
+    return total
 
 
 def _times_since(
