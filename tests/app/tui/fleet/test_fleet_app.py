@@ -246,13 +246,16 @@ async def test_enter_opens_the_selected_machine() -> None:
 
     async def opener(arguments: Sequence[str]) -> None:
         started_commands.append(arguments)
+        feed.problem = "lost meanwhile"
 
-    source = FleetSource(fleets.Made(fleets.small(), "over ssh"), opener=opener)
+    feed = fleets.Made(fleets.small(), "over ssh")
+    source = FleetSource(feed, opener=opener)
     app = PerfTopApp(source)
     async with app.run_test(size=(120, 30)) as pilot:
         await pilot.pause()
         await pilot.press("down", "enter")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
+        assert any("lost meanwhile" in text for text in page_lines(source)), "the page is redrawn"
         name = source.page.state.selected_name
         await pilot.press("w")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
