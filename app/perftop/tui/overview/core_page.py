@@ -69,6 +69,8 @@ MIN_STACK_HEIGHT, MIN_TABLE_HEIGHT = 12, 5
 """Minimum lines below the charts for numbers below the table of tasks, and of that table."""
 TABLE_SHARE = 0.62
 """Share of the width for the table of tasks beside episodes."""
+MAX_NUMBERS_BESIDE = 9
+"""Maximum count of numbers that are listed beside episodes, so that tasks have the whole width."""
 NUMBERS_WIDTH = 78
 """Width, in cells, for which there is a further column of numbers."""
 MAX_COMMAND = 400
@@ -96,8 +98,10 @@ class CorePage(ChartedView):
     """Upper ends of the scales of the histories at the last refresh, by key of the number."""
     _histories: tuple[object, dict[str, list[Run]]]
     """A cache: the histories drawn, by key of the number, and the inputs used."""
-    _tasks_and_episodes: tuple[object, list[PanelLine]]
-    """A cache: the lines of the tasks and episodes, and the inputs that they were drawn from."""
+    _tasks: tuple[object, list[PanelLine]]
+    _episodes: tuple[object, list[PanelLine]]
+    """Caches: the lines of the tasks and of the episodes, and the inputs that they were drawn
+    from."""
 
     @property
     def _core(self) -> Core:
@@ -120,7 +124,7 @@ class CorePage(ChartedView):
         if page_charts.choose_layout(height, self.size.width, min_panel_lines):
             self.shown_charts = page_charts
         self._numbers, self._scale_tops = _counted_numbers(session, self.interval), {}
-        self._histories, self._tasks_and_episodes = (None, {}), (None, [])
+        self._histories, self._tasks, self._episodes = (None, {}), (None, []), (None, [])
         metrics = session.evaluator.metrics
         keys = ["util", "busy_hz", *(n.key for n in self._numbers if n.key in metrics)]
         cpus = [core.cpus]
@@ -167,53 +171,60 @@ class CorePage(ChartedView):
     def _draw_stack(
         self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
     ) -> list[PanelLine]:
-        """Returns the tasks beside the episodes on the core, and all numbers below them."""
+        """Returns the tasks on the core and, below them, all its numbers. The episodes are beside
+        the numbers if those are few, else beside the tasks."""
+        left_width = round(TABLE_SHARE * (width - GAP))
+        if len(self._numbers) <= MAX_NUMBERS_BESIDE:
+            room = height - len(self._numbers) - 3
+            tasks = self._draw_tasks(session, interval, settings, width, room)
+            rest = height - len(tasks) - 1
+            numbers = self._draw_numbers(session, interval, settings, left_width, rest)
+            return [*tasks, ([], None), *self._with_episodes(numbers, width, rest)]
         columns = self._number_columns(width, height - MIN_TABLE_HEIGHT - 1)
         rows = min(-(-len(self._numbers) // columns), height - MIN_TABLE_HEIGHT - 3)
-        upper = self._draw_tasks_and_episodes(session, interval, settings, width, height - rows - 3)
-        return [
-            *upper,
-            ([], None),
-            *self._draw_numbers(session, interval, settings, width, rows + 2),
-        ]
+        room = height - rows - 3
+        tasks = self._draw_tasks(session, interval, settings, left_width, room)
+        numbers = self._draw_numbers(session, interval, settings, width, rows + 2)
+        return [*self._with_episodes(tasks, width, room), ([], None), *numbers]
 
     def _draw_tasks(
         self, session: Session, _interval: Interval, _settings: ViewSettings, width: int,
         height: int,
     ) -> list[PanelLine]:  # fmt: skip
         assert self.shown_charts is not None
-        table = task_table(session, self.shown_charts.lanes, width, height, self.glyphs)
-        return [(line, None) for line in table]
+        lanes = self.shown_charts.lanes
+        inputs = lanes.inputs, session, width, height
+        if inputs != self._tasks[0]:
+            table = task_table(session, lanes, width, height, self.glyphs)
+            self._tasks = inputs, [(line, None) for line in table]
+        return self._tasks[1]
 
-    def _draw_tasks_and_episodes(
-        self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
+    def _with_episodes(
+        self, left_lines: Sequence[PanelLine], width: int, height: int
     ) -> list[PanelLine]:
-        """Returns the table of tasks and, beside it, the episodes on the core and notes on the
-        core's numbers."""
+        """Returns these lines with, beside them, the episodes on the core and notes on its
+        numbers."""
         assert self.shown_charts is not None
+        session, interval = self.session, self.interval
+        left_width = round(TABLE_SHARE * (width - GAP))
+        size = width - GAP - left_width
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
         moment_ns = interval.time_ns if is_past(session, interval) else None
-        lanes = self.shown_charts.lanes
-        inputs = lanes.inputs, moment_ns, session, episode_counts, width, height
-        if inputs == self._tasks_and_episodes[0]:
-            return self._tasks_and_episodes[1]
-        table_width = round(TABLE_SHARE * (width - GAP))
-        size = width - GAP - table_width
-        notes = _note_texts(session, interval, self._core, self._numbers)
-        note_lines = [line for note in notes for line in wrap_line(safe_cells(note), size)]
-        note_lines = note_lines[: height // 3]
-        room = height - len(note_lines) - bool(note_lines)
-        panel = episode_panel(session, interval, settings, size, room, frozenset(self._core.cpus))
-        panel += [([], None)] * (height - len(note_lines) - len(panel))
-        panel += [([(line, "dim")], None) for line in note_lines]
-        table = self._draw_tasks(session, interval, settings, table_width, height)
-        table += [([], None)] * (height - len(table))
-        lines = [
-            ([*merge_runs(left_line, table_width), (" " * GAP, "text"), *right_line], target)
-            for (left_line, _), (right_line, target) in zip(table, panel, strict=True)
+        inputs = self.shown_charts.lanes.inputs, moment_ns, session, episode_counts, size, height
+        if inputs != self._episodes[0]:
+            notes = _note_texts(session, interval, self._core, self._numbers)
+            note_lines = [line for note in notes for line in wrap_line(safe_cells(note), size)]
+            note_lines = note_lines[: height // 3]
+            room, cpus = height - len(note_lines) - bool(note_lines), frozenset(self._core.cpus)
+            panel = episode_panel(session, interval, self.settings, size, room, cpus)
+            panel += [([], None)] * (height - len(note_lines) - len(panel))
+            panel += [([(line, "dim")], None) for line in note_lines]
+            self._episodes = inputs, panel
+        lines = [*left_lines, *[([], None)] * (height - len(left_lines))]
+        return [
+            ([*merge_runs(left_line, left_width), (" " * GAP, "text"), *right_line], target)
+            for (left_line, _), (right_line, target) in zip(lines, self._episodes[1], strict=True)
         ]
-        self._tasks_and_episodes = inputs, lines
-        return lines
 
     def _number_columns(self, width: int, height: int) -> int:
         """Returns the number of columns in which the numbers are listed, so that they fit if
@@ -398,7 +409,8 @@ def task_table(
         Column("run", "CPU s", 8, digits=1),
         Column("wait", "waited", 8, rank=2, digits=1),
         Column("longest", "longest", 9, rank=3),
-        Column("when", "", 18, is_left=True, gap=2, rank=4, max_width=62, growth_rank=2),
+        Column("switches", "switches/s", 12, rank=6),
+        Column("when", "", 18, is_left=True, gap=2, rank=4, max_width=48),
         Column("last", "last ran", 10, is_left=True, rank=1),
         Column("command", "command", 18, is_left=True, rank=5, max_width=2 + longest_command),
     ], width)  # fmt: skip
@@ -424,6 +436,7 @@ def _join_task_times(tasks: Sequence[LaneTask]) -> LaneTask:
         f"{len(tasks)} others", None, charts.NAMED_TASKS,
         sum(task.run_s for task in tasks), float(np.nansum([task.wait_s for task in tasks])),
         float(np.fmax.reduce([task.longest_wait_s for task in tasks])),
+        float(np.nansum([task.switches_per_s for task in tasks])),
         np.sum([task.run_shares for task in tasks], axis=0),
         np.sum([task.wait_shares for task in tasks], axis=0),
         max(task.last_ns for task in tasks),
@@ -449,6 +462,8 @@ def _task_cell(
         case "longest":
             is_known = isfinite(task.longest_wait_s)
             return short_duration(task.longest_wait_s) if is_known else "–", "dim"
+        case "switches":
+            return column.cell(task.switches_per_s)
         case "when":
             return _activity_runs(task, column.room, glyphs)
         case "last" if is_unseen:

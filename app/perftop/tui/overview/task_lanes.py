@@ -53,6 +53,8 @@ class LaneTask:
     wait_s: float
     longest_wait_s: float
     """Lower bound of the longest wait of the task for a CPU, in s: its largest mean in a record."""
+    switches_per_s: float
+    """Context switches per second of the selected span, NaN where unknown."""
     run_shares: Floats
     """Share of the time for which the task ran."""
     wait_shares: Floats
@@ -283,7 +285,7 @@ class TaskLanes:
         """Returns the times of each task on all CPUs of the lanes, the longest running time first,
         and, last, the busy time of unknown tasks. Together with the idle time, the running times
         add up to the span."""
-        tasks, shape = self._tasks, (2, len(self._cpu_counts), len(self._times_ns) + 1)
+        tasks, shape = self._tasks, (3, len(self._cpu_counts), len(self._times_ns) + 1)
         by_task = defaultdict[tuple[str, int], Floats](lambda: np.zeros(shape))
         longest_s: dict[tuple[str, int], float] = {}
         last_ns: dict[tuple[str, int], int] = {}
@@ -292,28 +294,32 @@ class TaskLanes:
         elapsed_s = np.diff(self._times_ns, prepend=self._times_ns[:1])[self._record_of_task] / 1e9
         # A task waits at most once before each time that it runs.
         waits_s = (tasks.waits * elapsed_s / (tasks.switches * elapsed_s + 1)).tolist()
-        for comm, pid, unit, record, share, wait, wait_s in zip(
-            tasks.names, tasks.pids, units, records, tasks.shares, tasks.waits, waits_s, strict=True
-        ):
+        for comm, pid, unit, record, share, wait, switches, wait_s in zip(
+            tasks.names, tasks.pids, units, records, tasks.shares, tasks.waits, tasks.switches,
+            waits_s, strict=True,
+        ):  # fmt: skip
             key = comm, pid
-            by_task[key][:, unit, record] += share, wait
+            by_task[key][:, unit, record] += share, wait, switches
             longest_s[key] = float(np.fmax(longest_s.get(key, nan), wait_s))
             last_ns[key] = times_ns[record]
         parts = {name: part for part, name in enumerate(self._names) if name}
         column_s, all_times = self._column_s / self._cpu_counts, list[LaneTask]()
         for key, values in by_task.items():
-            ran, waited = values[..., self._record_of_column]
+            ran, waited, switched = values[..., self._record_of_column]
             ran = ran * self._scale
-            run_s, wait_s = (float(np.nansum(shares * column_s)) for shares in (ran, waited))
+            run_s, wait_s, switch_count = (
+                float(np.nansum(numbers * column_s)) for numbers in (ran, waited, switched)
+            )
             if run_s > 0:
                 all_times.append(LaneTask(
                     *key, parts.get(self._name(key[1], key[0]), _OTHERS_INDEX), run_s,
                     nan if isnan(longest_s[key]) else wait_s, longest_s[key],
+                    nan if isnan(longest_s[key]) else switch_count / column_s[0].sum(),
                     ran.sum(axis=0), waited.sum(axis=0), last_ns[key],
                 ))  # fmt: skip
         all_times.sort(key=lambda times: -times.run_s)
         unseen = (self._shares[..., _UNSEEN_INDEX] * self._cpu_counts).sum(axis=0)
         unseen_s = float(self._seconds[:, _UNSEEN_INDEX].sum())
-        all_times.append(LaneTask("not seen", None, _UNSEEN_INDEX, unseen_s, nan, nan, unseen,
+        all_times.append(LaneTask("not seen", None, _UNSEEN_INDEX, unseen_s, nan, nan, nan, unseen,
                                    np.full(len(unseen), nan), 0))  # fmt: skip
         return all_times

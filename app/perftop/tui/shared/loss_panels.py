@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.base.text import percent
 from perftop.draw import charts, theme
 from perftop.draw.columns import Run, fit, fold_similar
 from perftop.draw.strips import join_cells, overlay, panel_title, safe_cells, wrap_line
@@ -22,7 +23,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.cores import Cores
+from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import PER_CPU_KINDS, RowEpisode, RowEpisodes
 from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.verdict import losses_between
@@ -32,7 +33,8 @@ MAX_RECENT_NS = 60_000_000_000
 """Time in ns for which a core is listed after the end of its loss."""
 HISTORY_NS, MAX_LOSS_HISTORY_WIDTH = 600_000_000_000, 34
 """Time that a core's history of losses covers, in ns, and its maximum width in cells."""
-SHARE_WIDTH = 6
+SHARE_WIDTH, PACKAGE_WIDTH = 6, 14
+"""Widths of a lost share and of the name of a package, in cells."""
 ORDER_STEP = 0.05
 """Losses are ordered in steps of this share, so that rows rarely move."""
 
@@ -85,17 +87,6 @@ def losing_cores(
         return not loss.is_running, -round(share / ORDER_STEP), loss.row
 
     return sorted([*running, *recent_losses.values()], key=rank)
-
-
-def loss_panel(
-    session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
-) -> list[PanelLine]:
-    cores = Cores(session, settings.mask, interval.cores.lists)
-    episodes = RowEpisodes(session)
-    episodes.update(interval)
-    losses = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
-    selected = cores.row_of_cpu.get(-1 if settings.cpu is None else settings.cpu)
-    return worst_core_lines(session, interval, cores, losses, selected, width, height)
 
 
 def worst_core_lines(
@@ -155,6 +146,7 @@ def _core_loss_lines(
     if len(row) > 1:
         name, l3_name = f"+{len(row)} alike", []
         cpus = [cpu for core_loss in row for cpu in cores.rows[core_loss.row].cpus]
+    history = _loss_history(past_episodes, cpus, interval.time_ns, strip_width).max(axis=0)
     room -= len(name)
     details = next((f"  {', '.join(l3_name[:n])}" for n in (2, 1, 0)
                     if len(", ".join(l3_name[:n])) + 2 <= room), "")  # fmt: skip
@@ -162,7 +154,7 @@ def _core_loss_lines(
         ("  ", "text"), (episode_style.marker(loss.episode), loss.style), (" ", "text"),
         (name, "bright"), (f"{details:<{max(0, room)}}", "dim"),
         (share_text, loss.style), ("  ", "text"),
-        *_loss_history_runs(past_episodes, cpus, interval.time_ns, strip_width, loss.style),
+        *_history_runs(history, float(history.max(initial=0.0)), loss.style),
     ]]  # fmt: skip
     if len(row) > 1:
         names = " ".join(cores.name(core_loss.row, "") for core_loss in row)
@@ -178,19 +170,49 @@ def _core_loss_lines(
     return [*lines, [("    ", "text"), *sentence], [("    ", "text"), (evidence, "dim")]]
 
 
-def _loss_history_runs(
-    episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int, style: str
-) -> list[Run]:
-    """Returns the losses on these CPUs over time as cells, as high as the worst episode is deep."""
-    depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
+def package_loss_lines(
+    session: Session, interval: Interval, cores: Cores, width: int
+) -> list[PanelLine]:
+    """Returns the losses of each package over the last ten minutes, as a mean of its CPUs, all on
+    one scale, with their highest value."""
+    size = width - PACKAGE_WIDTH - SHARE_WIDTH - 2
+    packages = list(dict.fromkeys(core.package for core in cores.rows))
+    episodes = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
+    cpus = [[cpu for row in cores.package_rows(package)[0] for cpu in cores.rows[row].cpus]
+            for package in packages]  # fmt: skip
+    shares = [_loss_history(episodes, each, interval.time_ns, size).mean(axis=0) for each in cpus]
+    peaks = [float(series.max(initial=0.0)) for series in shares]
+    what = "mean of each package's CPUs, and its peak"
+    lines: list[PanelLine] = [(panel_title("lost over 10 min", what, width), None)]
+    for package, (first_cpu, *_), series, peak in zip(packages, cpus, shares, peaks, strict=True):
+        name = fit(f"  {package_name(package)}", PACKAGE_WIDTH)
+        peak_text = f"{percent(peak)} %".rjust(SHARE_WIDTH + 2)
+        strip = _history_runs(series, max(peaks), "hot")
+        lines.append(([(name, "text"), *strip, (peak_text, "text")], first_cpu))
+    return lines
+
+
+def _loss_history(
+    episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int
+) -> Floats:
+    """Returns the lost shares by CPU and part of the last ten minutes, of which there are `size`:
+    of each, the depth of the worst episode."""
+    depths, start_ns = np.zeros((len(cpus), size)), now_ns - HISTORY_NS
+    index_of_cpu = {cpu: index for index, cpu in enumerate(cpus)}
     for episode in episodes:
-        if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
+        indexes = [index_of_cpu[cpu] for cpu in episode.cpus if cpu in index_of_cpu]
+        if indexes and episode_style.is_loss(episode):
             end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
             first = max(0, (episode.start_ns - start_ns) * size // HISTORY_NS)
             last = max(first, min(size - 1, (end_ns - start_ns) * size // HISTORY_NS))
-            depth = min(1.0, episode.depth or 0.0)
-            depths[first : last + 1] = np.maximum(depths[first : last + 1], max(depth, 1e-3))
-    heights = np.ceil(8 * depths / max(depths.max(initial=0.0), 1e-3)).astype(int).tolist()
+            depth = max(min(1.0, episode.depth or 0.0), 1e-3)
+            depths[indexes, first : last + 1] = np.maximum(depths[indexes, first : last + 1], depth)
+    return depths
+
+
+def _history_runs(shares: Floats, highest: float, style: str) -> list[Run]:
+    """Returns a history of losses as cells, on a scale up to `highest`."""
+    heights = np.ceil(8 * shares / max(highest, 1e-3)).astype(int).tolist()
     return join_cells(
         [(theme.LEVELS[height], style) if height else (theme.LEVELS[1], "rule")
          for height in heights]

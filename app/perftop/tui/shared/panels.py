@@ -1,5 +1,5 @@
-"""Panels, which fill spare lines at the bottom of a view: "who runs", "who loses to whom", "what
-happened", and the selected core. A panel is a function that returns lines with click targets."""
+"""Panels, which fill spare lines at the bottom of a view: "who runs", "over time", "what happened",
+and the selected core. A panel is a function that returns lines with click targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from perftop.base.text import ClockUnit, long_duration, time_of_day
-from perftop.draw.columns import AT_REST, Column, Run, fit
+from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import (
     BLANK,
     MAX_QUIET_SHARE,
@@ -230,7 +230,7 @@ def cause_lines(
 _NAME_WIDTH, _UNIT_WIDTH = 20, 4
 _VALUE_WIDTHS = 7, 12
 NUMBER_KEYS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
-         "involuntary", "steal", "runs")  # fmt: skip
+         "involuntary", "steal")  # fmt: skip
 _NUMBER_NAMES = {"util": "busy", "idle": "halts, idle", "involuntary": "halts, involuntary"}
 """Names of numbers by key, where they differ from the plain name."""
 
@@ -258,19 +258,7 @@ def core_panel(
         if not _is_counted(session, number.key):
             continue
         episode = worst.get(number.key)
-        if number.key == "runs":
-            # The first CPU's task may begin directly after the name.
-            spare_cells = _NAME_WIDTH - len(number.label)
-            cells = [
-                _top_task(interval, cpu, size + (0 if i else spare_cells))
-                for i, cpu in enumerate(cpus)
-            ]
-            marker, alarm_cpus = _episode_marker_and_cpus(episode)
-            cells = [(text, "alarm" if cpu in alarm_cpus and style == "text" else style)
-                     for cpu, (text, style) in zip(cpus, cells, strict=True)]  # fmt: skip
-            lines.append([marker, (number.label, "text"), *cells])
-        else:
-            lines.append(number_line(session, interval, number, cpus, size, clock, episode))
+        lines.append(number_line(session, interval, number, cpus, size, clock, episode))
     return [(line, None) for line in lines]
 
 
@@ -344,23 +332,11 @@ def _core_name(session: Session, core: list[int]) -> str:
 
 def _is_counted(session: Session, key: str) -> bool:
     """Returns whether the stream has this number."""
-    if key == "runs":
-        return bool(session.tasks)
     if key == "ipc_alone":
         return bool(session.evaluator.variants["ipc"]) and any(len(c) == 2 for c in session.cores)
     if key == "kernel_cycles" and session.evaluator.variants["system"]:
         return False
     return bool(session.evaluator.variants[key])
-
-
-def _top_task(interval: Interval, cpu: int, size: int) -> Run:
-    activity = interval.snapshot.activity_on(str(cpu))
-    if not activity:
-        return f"{AT_REST:>{size}}", "faint"
-    pid = f" {activity[0].task.pid}"
-    comm = safe_cells(activity[0].task.comm)
-    room = max(1, size - 1 - len(pid))
-    return f"{fit(comm, min(len(comm), room)) + pid:>{size}}", "text"
 
 
 def _cpu_cells(
@@ -404,14 +380,14 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 # --- side by side
 
 
-PanelKind = Literal["who", "happened", "selected", "losses", "over-time"]
+PanelKind = Literal["who", "happened", "selected", "over-time"]
 PANEL_KINDS: tuple[PanelKind, ...] = ("who", "happened", "selected")
 PanelFunction = Callable[[Session, Interval, ViewSettings, int, int], list[PanelLine]]
 PanelCache = dict[PanelKind, tuple[object, list[PanelLine]]]
 """A cache of drawn panels, with the inputs that they were drawn from."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
-    "losses": loss_panels.loss_panel, "over-time": loss_panels.loss_chart_panel,
+    "over-time": loss_panels.loss_chart_panel,
 }  # fmt: skip
 GAP = 3
 MARGIN = 1
@@ -542,7 +518,7 @@ class PaneledView(Canvas):
         are looked up in these panels from now on."""
         if self.settings.is_comparing:
             row.panels = tuple(
-                tables.comparison_panel if k in {"who", "losses"} else k for k in row.panels
+                tables.comparison_panel if kind == "who" else kind for kind in row.panels
             )
         lines = self._lines_of_row(row)
         self._panel_rows = [row]

@@ -420,12 +420,9 @@ class HeatValues:
             text = longer_text
         return [*runs, (label, "faint"), (text, "dim")] if text else runs
 
-    def legend(
-        self, cell: CellSize, size: int, losses: Sequence[CoreLoss], *, is_requested: bool
-    ) -> list[Run]:
+    def legend(self, cell: CellSize, size: int, losses: Sequence[CoreLoss] | None) -> list[Run]:
         """Returns the second line: how to read a cell, and the cores that lose most. `losses`: the
-        cores with losses, if they are not listed beside the map. `is_requested`: whether the user
-        asked for the worst core although no core loses anything."""
+        cores with losses; None if they are listed beside the map."""
         wordings, room = self._cell_explanations(cell), size - LOSSES_WIDTH
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         start: list[Run] = [(" ", "text"), *wording]
@@ -436,9 +433,9 @@ class HeatValues:
                 (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
             ]  # fmt: skip
         room = size - width(start) - 3
-        right = self._worst(losses, room)
-        if is_requested and len(NO_LOSS_TEXT) <= room:
-            right = [(NO_LOSS_TEXT, "bright")]
+        right = [] if losses is None else self._worst(losses, room)
+        if losses is not None and not losses and len(NO_LOSS_TEXT) <= room:
+            right = [(NO_LOSS_TEXT, "dim")]
         return justify(start, right, size - 1)
 
     def _worst(self, losses: Sequence[CoreLoss], room: int) -> list[Run]:

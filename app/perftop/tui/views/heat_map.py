@@ -26,11 +26,16 @@ from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.loss_panels import CoreLoss, losing_cores, worst_core_lines
+from perftop.tui.shared.loss_panels import (
+    CoreLoss,
+    losing_cores,
+    package_loss_lines,
+    worst_core_lines,
+)
 from perftop.tui.shared.panels import (
     PANEL_KINDS,
     PaneledView,
-    core_panel,
+    PanelKind,
     episode_panel,
 )
 from perftop.tui.shared.tables import title_key
@@ -50,9 +55,9 @@ HEADER_LINES, FOOTER_LINES = 2, 1
 MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
 """Minimum width of a screen with the worst cores beside the map, in cells; the share of the width
 that they get; and the number of blank cells before them."""
-MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES, REMEDY_LINES = 35, 14, 4
-"""Minimum number of lines beside the map at which the remedy for the verdict and the numbers of the
-selected core are shown there, and the numbers of lines that these two get."""
+MIN_HEIGHT_FOR_REMEDY, REMEDY_LINES = 35, 4
+"""Minimum number of lines beside the map at which the losses of packages and the remedy for the
+verdict are shown there, and the number of lines that the remedy gets."""
 _NO_LAYOUT = HeatLayout(CellSize(1, 1, 0, has_halves=True), [])
 
 
@@ -64,8 +69,6 @@ class HeatMap(PaneledView):
     _row_episodes: RowEpisodes
     _heat: HeatValues | None = None
     _heat_layout = _NO_LAYOUT
-    _worst_requested = False
-    """Whether the user asked for the worst core, but no core loses anything."""
     _package_ids: Sequence[int | None] = ()
     _is_zoomed = False
     """Whether only the package of the selected core is drawn."""
@@ -133,18 +136,15 @@ class HeatMap(PaneledView):
         cell = self._heat_layout.cell
         self._cpu_cells = heat.cpu_cells(cell, theme.letter_styles(self.app.theme))
         self._make_marks(heat)
-        losses = [] if self.side_width else self._losses
+        losses = None if self.side_width else self._losses
         self.header_lines = [] if self.is_tiny else [
             heat.title(cell, self.width, self._hidden_text()),
-            heat.legend(cell, self.width, losses, is_requested=self._worst_requested),
+            heat.legend(cell, self.width, losses),
         ]  # fmt: skip
         selected = self.selected_row
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)
-        kinds = PANEL_KINDS
-        if self._losses and not self.side_width:
-            kinds = ("losses", *PANEL_KINDS[1:])
-        elif self.side_width and not self._losses:
-            kinds = ("who",)  # what happened is beside the map
+        is_beside = self.side_width and not self._losses  # what happened is beside the map
+        kinds: tuple[PanelKind, ...] = ("who",) if is_beside else PANEL_KINDS
         panels = self.make_panels(self.spare_lines - FOOTER_LINES, kinds=kinds)
         self.footer_lines = [*panels, (foot, "chosen")]
         self._make_side(selected)
@@ -172,16 +172,13 @@ class HeatMap(PaneledView):
         self._left_markers, self._right_markers = left_markers, right_markers
 
     def _make_side(self, selected: int | None) -> None:
-        """Makes the lines beside the map: the worst cores, and the numbers of the selected one."""
+        """Makes the lines beside the map: the worst cores, the losses of packages, and a remedy."""
         size, height = self.side_width - SIDE_GAP, self.size.height - FOOTER_LINES
         if size <= 0:
             self.side_lines = []
             return
-        numbers, room = list[PanelLine](), height
-        if height >= MIN_HEIGHT_FOR_NUMBERS:
-            room = height - NUMBER_LINES - REMEDY_LINES
-            numbers = core_panel(self.session, self.interval, self.settings, size, NUMBER_LINES)
-            numbers = [*self._remedy_lines(size), *numbers]
+        is_high = height >= MIN_HEIGHT_FOR_REMEDY
+        room = height - is_high * (REMEDY_LINES + self.cores.package_count + 2)
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns
         loss_states = [(loss.row, loss.is_running) for loss in self._losses]
@@ -194,9 +191,13 @@ class HeatMap(PaneledView):
                 lines.append(([], None))
                 rest = room - len(lines)
                 lines += episode_panel(self.session, self.interval, self.settings, size, rest)
-            self._worst = inputs, lines[:room]
+            lines = [*lines[:room], *[([], None)] * (room - len(lines))]
+            if is_high:
+                lines += package_loss_lines(self.session, self.interval, self.cores, size)
+            self._worst = inputs, lines
         lines = self._worst[1]
-        lines = [*lines, *[([], None)] * (room - len(lines)), *numbers]
+        if is_high:
+            lines = [*lines, ([], None), *self._remedy_lines(size)]
         self.side_lines = [[(" " * SIDE_GAP, "text"), *runs] for runs, _ in lines]
         self._side_targets = [target for _, target in lines]
 
@@ -279,10 +280,6 @@ class HeatMap(PaneledView):
 
     # --- the cursor
 
-    def draw_selection(self) -> None:
-        self._worst_requested = False
-        super().draw_selection()
-
     def scroll_to_cursor(self) -> None:
         """Scrolls to the selected core, including a heading directly above it."""
         selected = self.selected_row
@@ -333,9 +330,6 @@ class HeatMap(PaneledView):
         if rows := [loss.row for loss in self._losses]:
             next_index = rows.index(selected) + 1 if selected in rows else 0
             self.select_row(rows[next_index % len(rows)])
-        else:
-            self._worst_requested = True
-            self.draw()
 
     def action_zoom(self) -> None:
         """Switches between the package of the selected core and all packages."""

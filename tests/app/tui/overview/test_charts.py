@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import product
 
+import make
 import pytest
 from fakes import CpuLoad, Machine, guest
 from hypothesis import given
@@ -14,6 +15,7 @@ from sessions import session_of
 from sim_streams import messages as simulated
 from sim_streams import messages_lasting
 from terminal_apps import messages
+from textual.pilot import Pilot
 
 from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ, clock_time
@@ -33,6 +35,7 @@ from perftop.tui.overview.chart_numbers import (
 )
 from perftop.tui.overview.charts import MIN_WIDTH, ChartLayout, ChartPage, chart_layout
 from perftop.tui.overview.columns import RowHistories, history_axis
+from perftop.tui.overview.overview import Overview
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.panels import core_panel
@@ -455,3 +458,38 @@ def test_the_loss_of_a_ramp_is_listed_as_one(seconds: float) -> None:
     lost_s = [sum(unit.lost_s) for unit in result._unit_charts]
     assert ramp_s == pytest.approx(lost_s, abs=0.01)
     assert any("ramp   " in strips.text(line) for line in result.lines)
+
+
+async def test_a_dragged_range_is_that_of_all_panels_and_only_fades_the_rest() -> None:
+    """A range of 20 cells."""
+    async with make.live(make.capture("guest", 60, None), (160, 50), ()) as app:
+        view, pilot = app.screen.query_one(Overview), Pilot(app)
+        assert view.shown_charts is not None
+        assert view.shown_charts._layout is not None
+        chart = range(1, 1 + view.shown_charts._layout.rows)
+
+        def cells_outside() -> list[str]:
+            texts = [view.render_line(y).text for y in chart]
+            return [text[8:60] + text[82:110] for text in texts]
+
+        def styles(x: int) -> list[object]:
+            cells = [view.render_line(y).crop(x, x + 1) for y in chart]
+            return [segment.style for cell in cells for segment in cell if segment.text.strip()]
+
+        before, styles_before = cells_outside(), [styles(x) for x in (40, 70)]
+        await pilot.mouse_down(Overview, offset=(60, 5))
+        await pilot.mouse_up(Overview, offset=(80, 5))
+        await pilot.pause()
+        assert cells_outside() == before
+        was_outside, was_inside = styles_before
+        assert styles(40) != was_outside
+        assert styles(70) == was_inside
+        rows = app.screen._compositor.render_strips()
+        lines = ["".join(segment.text for segment in row) for row in rows]
+        text = "\n".join(lines)
+        assert view.shown_charts._drawer is not None
+        length = f"{20 * view.shown_charts._drawer.history.axis.bin_ns / 1e9:.1f} s"
+        assert f", {length} " in lines[0]
+        assert text.count(f"sum of {length}") == 2
+        assert f"─ A {length} ─" in text
+        assert f"ruled out  in {length}" in text

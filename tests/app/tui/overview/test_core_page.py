@@ -95,6 +95,8 @@ def test_a_task_has_a_row_with_its_running_and_waiting_times() -> None:
     assert "22:13:30" in hog  # the task ended at that time
     assert float(shell.split()[4]) == pytest.approx(8.0, abs=1.0)
     assert "80 ms" in shell  # the task waited for 0.8 s in ten waits
+    switches = [float(row.split("ms")[1].split()[0]) for row in (hog, shell)]
+    assert switches == pytest.approx([10 / 3, 9], abs=0.5)  # the hog ran for a third of the time
     assert hog.count("▇") >= 8
     assert "▒" in shell
     assert "▒" not in hog
@@ -108,7 +110,7 @@ def test_command_lines_are_whole_where_there_is_room() -> None:
     command = "./hogZ --spin 13 --threads 64 --on-every-cpu-of-the-machine --forever"
     table_session[-1].details["7"] = {"command": command}
     assert " hogZ --spin 13" in line(table(lanes, 96), "hogZ")
-    lines = table(lanes, 170)
+    lines = table(lanes, 220)
     assert line(lines, "hogZ").endswith(command)
     assert not line(lines, "bash").endswith(command)
 
@@ -125,6 +127,15 @@ def test_the_seconds_add_up_to_the_time_window(height: int) -> None:
 
 
 # --- on the screen
+
+
+async def test_few_numbers_leave_the_whole_width_to_the_tasks() -> None:
+    """On a guest, the episodes are beside the numbers; with counters, beside the tasks."""
+    for machine, is_beside_numbers in ((guest(), True), (Machine(cores=2), False)):
+        lines = await opened_page(machine, (160, 50))
+        title = line(lines, "what happened")
+        assert ("tasks  CPU seconds" in title) is not is_beside_numbers
+        assert ("CPU 0" in title) is is_beside_numbers
 
 
 async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from math import nan
 
 import pytest
+import sim_streams
 from fakes import CpuLoad, Machine, guest, observe, task_records
 from played_apps import Run, running_app
 from sessions import session_of
@@ -21,9 +22,15 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.overview import Overview
 from perftop.tui.shared import panels
+from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Cores
-from perftop.tui.shared.episode_style import drop_duplicate_losses
-from perftop.tui.shared.loss_panels import CoreLoss, worst_core_lines
+from perftop.tui.shared.episode_style import RowEpisodes, drop_duplicate_losses
+from perftop.tui.shared.loss_panels import (
+    CoreLoss,
+    losing_cores,
+    package_loss_lines,
+    worst_core_lines,
+)
 from perftop.tui.shared.panels import PANEL_FUNCTIONS, PanelKind, PanelRow
 from perftop.tui.shared.row_numbers import ViewSettings
 
@@ -82,9 +89,11 @@ def session_with_losses(
     return observed
 
 
-def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    lines = PANEL_FUNCTIONS["losses"](*session_and_interval, ViewSettings(), width, height)
-    return [strips.text(line).rstrip() for line, _ in lines]
+def worst_cores(session: Session, interval: Interval, height: int) -> list[PanelLine]:
+    cores, episodes = Cores(session), RowEpisodes(session)
+    episodes.update(interval)
+    listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
+    return worst_core_lines(session, interval, cores, listed, None, 94, height)
 
 
 def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
@@ -93,16 +102,10 @@ def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
         *(Episode("neighbour", [c], 0, None, (c + 1) / 10, "memory", SIBLING) for c in range(4)),
         machine=machine,
     )
-    result = text(observed, 94, 7)
+    result = [strips.text(line).rstrip() for line, _ in worst_cores(*observed, 7)]
     assert "3 of 4" in result[0]
     assert [line.split()[1:3] for line in result[1::2]] == [["CPU", str(c)] for c in (3, 2, 1)]
-    assert [cpu for _, cpu in PANEL_FUNCTIONS["losses"](*observed, ViewSettings(), 94, 5)] == [
-        None,
-        3,
-        3,
-        2,
-        2,
-    ]
+    assert [cpu for _, cpu in worst_cores(*observed, 5)] == [None, 3, 3, 2, 2]
 
 
 # --- the row of panels below the overview, and clicks on it
@@ -240,3 +243,22 @@ def test_cores_that_lose_alike_have_the_range_of_their_losses(
     (shared_row,) = (line for line in texts if f"+{len(shares)} alike" in line)
     assert shared_row.split("alike")[1].lstrip().startswith(f"{text}  ▁"), shared_row
     assert {len(line) for line in texts if " %  ▁" in line or "–  ▁" in line} == {59}
+
+
+def test_the_losses_of_a_package_are_the_mean_of_its_cpus() -> None:
+    """A CPU loses at most its worst episode; a minute of ten is a tenth of the cells."""
+    hello, feed = sim_streams.messages("steady,cpus=8,smt=1,packages=2", 20)
+    session = session_of(Session(hello, History(hello)), feed)
+    interval = session.take_interval()
+    minute_ago_ns, depths = interval.time_ns - 60 * S, (0.4, 0.2)
+    session.detector.running[:] = [
+        Episode("steal", [1, 2], minute_ago_ns, None, depth, "hypervisor") for depth in depths
+    ]
+    lines = package_loss_lines(session, interval, Cores(session), 122)
+    texts = [strips.text(line) for line, _ in lines]
+    assert [text.split()[:2] + text.split()[-2:] for text in texts[1:]] == [
+        ["package", "0", "20.0", "%"],
+        ["package", "1", "0.0", "%"],
+    ]
+    assert [text.count("█") for text in texts] == [0, 10, 0]
+    assert [cpu for _, cpu in lines] == [None, 0, 4]
