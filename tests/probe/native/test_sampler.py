@@ -96,6 +96,16 @@ def test_no_frame_before_the_deadline(fd: int) -> None:
         assert sampler.drain(force=True) is None
 
 
+def test_a_late_lane_is_checked_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perfprobe.native.sampler, "MAX_LANE_WAIT_NS", 10**12)
+    with Sampler(3600 * 10**9, ROW, check_cpu=False, first_delay_ns=1) as sampler:
+        with monkeypatch.context() as patch:
+            patch.setattr(perfprobe.native.sampler, "check_result", lambda _: 1)  # one is pending
+            before_s = time.monotonic()
+            assert sampler.drain() is None
+        assert sampler.due_s() >= before_s + perfprobe.native.sampler.RETRY_NS / 1e9
+
+
 def test_a_row_of_a_nonexistent_cpu_is_unpinned(fd: int) -> None:
     for proof in (True, False):
         with Sampler(PERIOD_NS, ROW, check_cpu=proof) as sampler:
