@@ -9,6 +9,7 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 from calls import count_calls
 from disturbances import with_disturbances
@@ -20,6 +21,7 @@ from sim_streams import SAMPLE_NS, bin_edges, messages
 from sim_streams import messages as simulated
 
 from perfprobe import wire
+from perftop.detect.pipeline import Detection
 from perftop.detect.turbo_drops import TurboDrops
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -291,3 +293,21 @@ def test_episodes_of_a_kind_are_the_same_if_no_other_kind_is_requested(scenario:
     for kind in {episode.kind for episode in every_episode}:
         expected = [repr(episode) for episode in every_episode if episode.kind == kind]
         assert [repr(e) for e in episodes((kind,)) if e.kind == kind] == expected, kind
+
+
+@pytest.mark.parametrize("scenario", ["memory", "neighbour", "turbo-drop", "smt-mix", "halts"])
+def test_skipped_samples_change_no_episode(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detectors that skip calm samples find the same as those that process each one, which they do
+    after a gap. Some frames are lost."""
+    hello, sent = simulated(f"sim:{scenario}", 400)
+    received = [message for seq, message in enumerate(sent) if seq % 150 not in range(100, 108)]
+
+    def episodes() -> str:
+        session = Session(hello)
+        session.track_losses()
+        session_of(session, received)
+        return repr(session.log.in_range(0, 1 << 62))
+
+    skipping = episodes()
+    monkeypatch.setattr(Detection, "_gaps", lambda _, batch: np.ones(len(batch), bool))
+    assert episodes() == skipping
