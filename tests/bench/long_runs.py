@@ -137,7 +137,7 @@ def written_by(pid: int) -> int:
 
 
 def follow_run(run: Run, hours: float, rate: float, drain: Callable[[], int]) -> str:
-    """Samples a run until it has simulated `hours`. Returns what went wrong, or ''."""
+    """Takes samples of a run until it has simulated `hours`. Returns what went wrong, or ''."""
     next_s, last, heard_s = 0.0, 0, time.monotonic()
     while True:
         drain()

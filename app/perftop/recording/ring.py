@@ -104,8 +104,8 @@ class Ring:
             return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
         total = size_text(sum(_merged_sizes(self._sizes()).values()))
-        last = long_duration(lasted_ns)
-        return f"{self.frames} frames, kept the last {last} ({total} with all saved parts)"
+        length = long_duration(lasted_ns)
+        return f"{self.frames} frames, kept the last {length} ({total} with all saved parts)"
 
     def write(self, message: TimedMessage) -> None:
         """Writes a message. If it raises Failed, earlier parts are complete."""

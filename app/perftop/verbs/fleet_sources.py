@@ -171,8 +171,8 @@ class PrometheusSource:
                     await self._wake.wait()
 
     def _query_server(self, age_s: float) -> None:
-        """Queries numbers, history and episodes at one time; runs in a thread. The machines on the
-        screen are replaced at the end, in one step."""
+        """Queries numbers, history and episodes, all of the same time; runs in a thread. The
+        machines on the screen are replaced at the end, in one step."""
         server, queries = self._server, self._queries
         moment = newest_time(server.query("vector(time())")) - age_s if age_s else None
         numbers = server.query(queries.numbers(), moment)

@@ -78,7 +78,7 @@ class Slot:
     kind: int
     column: int
     fd: int
-    """The descriptor to read, open until detach or close; for some kinds, another number."""
+    """The descriptor to read, open until detach or close. For some kinds, not a descriptor."""
     arg: int = 0
     """The meaning depends on the kind (pp_sampler.h)."""
     count: int = 1

@@ -347,9 +347,9 @@ class LimitStatus:
             self._read_all()
         has_bits = any(bits is not None for bits in self._set_bits)
         self.block = wire.Block("plr", "package", [PLR_COUNTER] if has_bits else [])
-        for package, on in zip(self._packages, self._set_bits, strict=True):
-            if on:
-                names = ", ".join(part for part in PLR_BITS if part in on)
+        for package, bits_on in zip(self._packages, self._set_bits, strict=True):
+            if bits_on:
+                names = ", ".join(part for part in PLR_BITS if part in bits_on)
                 why = f"{names}: set before perftop started, and sticky: not about this run"
                 cpus = [row.cpu for row in rows if row.package == package]
                 self.missing.append(Missing(PLR_KEY, why, CLEAR_COMMAND, cpus))
@@ -358,8 +358,8 @@ class LimitStatus:
         with self._pace.timed_read() as due:
             if due:
                 self._read_all()
-        for row, on in enumerate(self._set_bits):
-            yield row, [*self._poll_counts[row]] if on is not None else [None] * PLR_COUNTER.columns
+        for row, bits in enumerate(self._set_bits):
+            yield row, [None] * PLR_COUNTER.columns if bits is None else [*self._poll_counts[row]]
 
     def close(self) -> None:
         for fd in self._files:

@@ -72,12 +72,13 @@ def drop_case(
     is_guest: bool = False,
     only: set[str] | None = None,
     governor: str = "",
-    **moved: Any,
+    **values: Any,
 ) -> DropCase:
     """Returns a drop of the first core over four samples."""
     result = reader(counter_keys=only)
     tally = CounterTally(result.counters, USED_COUNTERS)
-    sums = sum(tally.sums(increments.delta(result.counters, moved), result.cores) for _ in range(4))
+    delta = increments.delta(result.counters, values)
+    sums = sum(tally.sums(delta, result.cores) for _ in range(4))
     return DropCase(DropCounts(tally, np.asarray(sums)[0]), cap, is_guest, governor)
 
 
@@ -95,7 +96,7 @@ REQUESTED_LIMIT: dict[str, Any] = {"hwp_max": 20.0, "hwp_highest": 35.0}
 NONE: dict[str, Any] = {"limit_reasons": flags_seen_by_polls()}
 
 
-@pytest.mark.parametrize(("cause", "confidence", "moved"), [
+@pytest.mark.parametrize(("cause", "confidence", "values"), [
     ("license", "measured", WIDE),
     ("license", "measured", PCU_1 | {"pcu_avx512": 2e8}),
     ("power-pl1", "measured", {"limit_reasons": flags_seen_by_polls(PL1=9)}),
@@ -159,13 +160,13 @@ NONE: dict[str, Any] = {"limit_reasons": flags_seen_by_polls()}
     ("hwp", "inferred", REQUESTED_LIMIT),
     ("hwp", "inferred", NONE | {"hwp_epp": 128.0}),
 ])  # fmt: skip
-def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> None:
-    result = drop_case(**moved)
+def test_counters_name_each_cause(cause: str, confidence: str, values: Any) -> None:
+    result = drop_case(**values)
     assert verdict(result) == (cause, confidence)
     assert evidence(result, cause)
 
 
-@pytest.mark.parametrize("moved", [
+@pytest.mark.parametrize("values", [
     {},
     NONE,
     {"hwp_epp": 192.0},  # the limits were not read
@@ -179,8 +180,8 @@ def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> No
     {"stat_steal_s": 0.3},
     {"core_throttled_s": 0.0, "package_throttles": 0.0},
 ])  # fmt: skip
-def test_unrelated_signs_leave_the_cause_unknown(moved: Any) -> None:
-    assert verdict(drop_case(**moved)) == ("unknown", "unknown")
+def test_unrelated_signs_leave_the_cause_unknown(values: Any) -> None:
+    assert verdict(drop_case(**values)) == ("unknown", "unknown")
 
 
 def test_steal_lowers_the_clock_of_a_guest() -> None:
@@ -193,7 +194,7 @@ def test_steal_lowers_the_clock_of_a_guest() -> None:
 
 def test_rules_are_applied_in_order() -> None:
     """All rules match. Removing the first lets the next one name the cause."""
-    moved = (
+    values = (
         WIDE
         | {"limit_reasons": flags_seen_by_polls(thermal=3)}
         | AT_PL1
@@ -201,13 +202,13 @@ def test_rules_are_applied_in_order() -> None:
         | {"stat_steal_s": 0.2}
     )
     order = []
-    everything = drop_case(ClockCap("scaling_max_freq", 2e9), True, **moved)
+    everything = drop_case(ClockCap("scaling_max_freq", 2e9), True, **values)
     every = [result.cause for result in verdicts(everything)]
     order.append(verdict(everything).cause)
     for gone in (set[str](), {"limit_reasons"}, {"license_2"}, {"energy_j"}, {"hwp_max"}):
         for key in gone:
-            del moved[key]
-        order.append(verdict(drop_case(None, True, **moved)).cause)
+            del values[key]
+        order.append(verdict(drop_case(None, True, **values)).cause)
     assert order == ["policy", "thermal", "license", "power-pl1", "hwp", "hypervisor"]
     assert every == order
 
@@ -262,9 +263,9 @@ def test_evidence_includes_its_numbers() -> None:
     assert "prochot_from" not in evidence(result, "prochot")
 
 
-@pytest.mark.parametrize("moved", [{"temperature_c": 52.0}, PCU_1 | {"pcu_prochot_external": 2e8}])
-def test_prochot_on_a_cool_cpu_is_external(moved: dict[str, Any]) -> None:
-    result = drop_case(core_thermal=flags_seen_by_polls(PROCHOT=9), **moved)
+@pytest.mark.parametrize("values", [{"temperature_c": 52.0}, PCU_1 | {"pcu_prochot_external": 2e8}])
+def test_prochot_on_a_cool_cpu_is_external(values: dict[str, Any]) -> None:
+    result = drop_case(core_thermal=flags_seen_by_polls(PROCHOT=9), **values)
     assert evidence(result, "prochot")["prochot_from"] == OUTSIDE_CPU
     assert "prochot_from" not in evidence(result, "thermal")
     episode = Episode("turbo-drop", [0], 0, cause="prochot", evidence=evidence(result, "prochot"))
@@ -297,9 +298,9 @@ def test_evidence_of_one_core_is_not_used_for_another() -> None:
 def test_counts_of_a_core_on_a_halted_thread_count_once_and_times_are_added() -> None:
     result = reader()
     tally = CounterTally(result.counters, USED_COUNTERS)
-    moved = {"cycles": [1e9, 0, 0, 1e9], "license_2": [0.4e9] * 4,
+    values = {"cycles": [1e9, 0, 0, 1e9], "license_2": [0.4e9] * 4,
              "stat_steal_s": [0, 0.2, 0.2, 0]}  # fmt: skip
-    sums = tally.sums(increments.delta(result.counters, moved), result.cores)
+    sums = tally.sums(increments.delta(result.counters, values), result.cores)
     of_cores = [DropCounts(tally, row) for row in sums]
     assert [counts.mean("license_2") for counts in of_cores] == pytest.approx([0.4, 0.4])
     assert [counts.mean("stat_steal_s") for counts in of_cores] == pytest.approx([0.1, 0.1])
@@ -348,7 +349,7 @@ def test_a_license_from_scaled_counts_is_inferred() -> None:
 WITHOUT_HWP = {counter.key for counter in (*CPU, *CORE, *PACKAGE)} - {"hwp_max", "hwp_highest"}
 
 
-@pytest.mark.parametrize(("cause", "governor", "moved"), [
+@pytest.mark.parametrize(("cause", "governor", "values"), [
     ("governor", "schedutil", NONE),
     ("governor", "ondemand", {"hsmp_limits": flags_seen_by_polls()}),
     ("unknown", "performance", NONE),
@@ -357,9 +358,9 @@ WITHOUT_HWP = {counter.key for counter in (*CPU, *CORE, *PACKAGE)} - {"hwp_max",
     ("thermal", "schedutil", {"limit_reasons": flags_seen_by_polls(thermal=9)}),
 ])  # fmt: skip
 def test_a_governor_is_named_if_no_limit_was_seen(
-    cause: str, governor: str, moved: dict[str, Any]
+    cause: str, governor: str, values: dict[str, Any]
 ) -> None:
-    facts = drop_case(only=WITHOUT_HWP, governor=governor, **moved)
+    facts = drop_case(only=WITHOUT_HWP, governor=governor, **values)
     assert verdict(facts).cause == cause
     if cause == "governor":
         assert verdict(facts).confidence == "inferred"

@@ -92,7 +92,7 @@ class Rig:
             lambda: {i for i, on in enumerate(self.session.online) if on} == want, f"only {cpus} on"
         )
 
-    def moved(self, scope: str) -> list[float]:
+    def advances(self, scope: str) -> list[float]:
         column = self.session.counters.columns[COUNTERS[scope]]
         table = self.session.run.delta.tables[column.block].increments
         return [float(x) for x in table[:, column.index]]
@@ -127,8 +127,8 @@ def test_one_row_for_each_core_and_package(rig: Rig) -> None:
     rig.until(lambda: all(map(all, map(rig.flags, COUNTERS))), "every row was read")
     rig.parts["package"].write(130)
     rig.parts["core"].write(107)
-    rig.until(lambda: rig.moved("package") == [30, 30], "30 J in each package")
-    rig.until(lambda: rig.moved("core") == [7, 7], "7 in each core")
+    rig.until(lambda: rig.advances("package") == [30, 30], "30 J in each package")
+    rig.until(lambda: rig.advances("core") == [7, 7], "7 in each core")
 
 
 def test_rows_move_when_their_cpu_goes_offline(rig: Rig) -> None:
@@ -139,7 +139,7 @@ def test_rows_move_when_their_cpu_goes_offline(rig: Rig) -> None:
     rig.frames(2)
     rig.until(lambda: rig.flags("package") == [wire.ROW_SAMPLED] * 2, "both packages are read")
     rig.parts["package"].write(150)
-    rig.until(lambda: rig.moved("package") == [50, 50], "50 J in each package")
+    rig.until(lambda: rig.advances("package") == [50, 50], "50 J in each package")
     assert rig.session.suspect_samples == 0
 
 

@@ -94,7 +94,7 @@ def test_exactly_the_taken_counters_are_invalid(root: Path, stale: list[list[int
 
 
 def is_quiet(source: MsrSource) -> bool:
-    """Whether there is no note for longer than a period."""
+    """Returns whether no note arrives within two periods."""
     end = time.monotonic() + 2 * PERIOD_S
     for messages in whenever_due(source.due_s, source.poll, "the end of the time"):
         for message in messages:

@@ -116,8 +116,8 @@ class WatchedPackage:
         results: dict[bool, list[tuple[int, int, int]]] = {False: [], True: []}
         for a, b in self.pairs:
             limited = self.is_limited(b, "package", self.package)
-            moved = (columns(self.hello, b, key) - columns(self.hello, a, key))[self.package]
-            polls, *seen = moved.tolist()
+            changes = (columns(self.hello, b, key) - columns(self.hello, a, key))[self.package]
+            polls, *seen = changes.tolist()
             with_part = seen.pop(position)
             if limited is not None:
                 results[limited].append((polls, with_part, sum(seen)))
@@ -213,8 +213,8 @@ def test_throttled_time_is_the_length_of_the_drop(
     # Lost samples do not affect the difference of a counter.
     (start, _), (_, end) = first.pairs[0], first.pairs[-1]
     scale = find_counter(first.hello, "power_throttled_s")[2].scale
-    moved = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
-    reported_s = ((moved[1] - moved[0]) * scale).tolist()
+    totals = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
+    reported_s = ((totals[1] - totals[0]) * scale).tolist()
     begin_ns, end_ns = (stamps_ns(first.hello, f, "package")[0, 0].item() for f in (start, end))
     truly_s = np.mean([first.scene.is_limited(t / 1e9) for t in range(begin_ns, end_ns, 1_000_000)])
     assert reported_s[0] == pytest.approx(truly_s * (end_ns - begin_ns) / 1e9, abs=0.02)
@@ -329,10 +329,10 @@ def test_thermal_bits_are_counted_once_per_core(kernel: FakeKernel, source: MsrS
     kernel.poke(2, 0x19C, kernel.peek(0, 0x19C))
     frames(source, 3)
     a, b = frames(source, 2)[-2:]
-    moved = columns(source.hello, b, "core_thermal") - columns(source.hello, a, "core_thermal")
-    assert moved.min() >= 0
-    n, m = moved[:, 0].tolist()
-    assert moved.tolist() == [[n, 0, n, 0, 0, 0, n], [m, 0, 0, 0, 0, 0, 0]]
+    changes = columns(source.hello, b, "core_thermal") - columns(source.hello, a, "core_thermal")
+    assert changes.min() >= 0
+    n, m = changes[:, 0].tolist()
+    assert changes.tolist() == [[n, 0, n, 0, 0, 0, n], [m, 0, 0, 0, 0, 0, 0]]
     assert min(n, m) >= 1
 
 
@@ -342,9 +342,9 @@ def test_the_next_cpu_continues_polling(kernel: FakeKernel, source: MsrSource) -
     frames(source, 2)
     kernel.ask("online", cpu=0, online=False)
     *_, a, b = frames(source, 8)
-    moved = columns(source.hello, b, "limit_reasons") - columns(source.hello, a, "limit_reasons")
-    assert moved[0, 0] >= 1
-    assert moved[0, 1 + 10] == moved[0, 0]
+    changes = columns(source.hello, b, "limit_reasons") - columns(source.hello, a, "limit_reasons")
+    assert changes[0, 0] >= 1
+    assert changes[0, 1 + 10] == changes[0, 0]
     kernel.ask("online", cpu=0, online=True)  # so that its registers can be restored
 
 

@@ -153,7 +153,7 @@ class Timeline(PaneledView, CursorCanvas):
     _chart_left: int
     """Number of cells left of the axis: labels, and cells too few for a bin of whole samples."""
     _right_width: int
-    """Number of cells right of the axis, for numbers; 0 if they do not fit."""
+    """Number of cells to the right of the axis, for numbers; 0 if they do not fit."""
     _lanes: MetricLanes | None = None
     _values_now: list[float]
     """Values in the shown interval, by position of the CPU."""

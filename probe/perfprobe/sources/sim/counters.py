@@ -343,7 +343,7 @@ def _find_event(request: EventRequest) -> SimEvent:
 
 POLLS = 10  # polls of the limit reasons in each sample
 ENERGY_BITS = 32
-ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # the counter wraps after 6 J
+INITIAL_ENERGY = 2**ENERGY_BITS - 100_000  # the counter wraps after 6 J
 LINE_BYTES = 64  # bytes of a cache line, the unit of the controllers' counts
 TRAFFIC_BITS = 48
 TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # the counter wraps after 3 GB
@@ -399,7 +399,7 @@ class PackageCounters:
         rows = np.empty((self._machine.packages, self._columns), np.int64)
         # Converts nJ to units of 2^-14 J.
         energies = [energy_nj(time_ns) * 32 // 1_953_125 for energy_nj in self._energies_nj]
-        rows[:, 0] = (ENERGY_FIRST + np.array(energies)) & (2**ENERGY_BITS - 1)
+        rows[:, 0] = (INITIAL_ENERGY + np.array(energies)) & (2**ENERGY_BITS - 1)
         rows[:, 1] = approach_exponentially(tables.first_c[stage], tables.target_c[stage], stage_s)
         rows[:, 2] = self._polls
         rows[:, 3 : 3 + LIMIT_BITS] = self._seen
