@@ -61,7 +61,7 @@ static void failures_are_named_and_leave_no_descriptor(void)
         {BPF_RAW_TRACEPOINT_OPEN, ENOENT, "BPF_RAW_TRACEPOINT_OPEN\n"},
     };
     static const pp_idle_place twice[] = {{0, 0, 0}, {1, 0, 0}}, far[] = {{PP_IDLE_MAX, 0, 0}},
-                               third[] = {{0, 0, 2}};
+                               third[] = {{0, 0, 2}}, far_core[] = {{0, PP_IDLE_MAX, 0}};
     int before = descriptors();
     pp_idle *idle = NULL;
 
@@ -74,6 +74,7 @@ static void failures_are_named_and_leave_no_descriptor(void)
     fail_command = -1;
     CHECK(pp_idle_open(twice, 2, &idle, text, sizeof text) == -EEXIST);
     CHECK(pp_idle_open(far, 1, &idle, text, sizeof text) == -EINVAL);
+    CHECK(pp_idle_open(far_core, 1, &idle, text, sizeof text) == -EINVAL);
     CHECK(pp_idle_open(third, 1, &idle, text, sizeof text) == -EINVAL);
     CHECK(pp_idle_open(far, 0, &idle, text, sizeof text) == -EINVAL);
     CHECK(idle == NULL && descriptors() == before);

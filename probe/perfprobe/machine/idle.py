@@ -29,8 +29,6 @@ from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 LOG_BYTES = 1 << 16  # size of the buffer for the log of the BPF verifier
-MAX_CPU_NUMBER = 4096
-"""Exclusive upper bound of CPU and core numbers (PP_IDLE_MAX)."""
 ROOT = Path("/")
 UNPRIVILEGED_BPF_DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 
@@ -46,8 +44,6 @@ class IdleTrace:
         Raises OSError with the reason, and with the verifier's log, if there is one, as a note.
         """
         places = [(cpu, core, lp) for cpu, (core, lp) in sorted(core_map.items())]
-        if not all(0 <= n < MAX_CPU_NUMBER for place in places for n in place):
-            raise _open_error(errno.EINVAL, "arguments")
         handle = ffi.new("pp_idle **")
         log = ffi.new("char[]", LOG_BYTES)
         c_places = ffi.new("pp_idle_place[]", places)

@@ -44,7 +44,6 @@ time.sleep(600)
     ({0: (0, 0), 1: (0, 0)}, FileExistsError),
     ({4096: (0, 0)}, OSError),
     ({0: (4096, 0)}, OSError),
-    ({-1: (0, 0)}, OSError),
 ])  # fmt: skip
 def test_invalid_core_maps_are_refused(
     core_map: dict[int, tuple[int, int]], error: type[Exception]
