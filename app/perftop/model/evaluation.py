@@ -500,7 +500,7 @@ class MachineTotals:
                 if {*MEMORY_COUNTERS} <= numbers.keys():
                     total = sum(numbers[name] for name in MEMORY_COUNTERS)
                     best_rate = float(self._best_traffic.best_rate.sum() or np.nan)
-                    numbers[name] = min(1.0, total / best_rate)
+                    numbers[name] = min(total / best_rate, 1.0)  # in this order, NaN stays NaN
                 continue
             by_row = rates.get(key)
             if by_row is not None and len(by_row):
@@ -509,7 +509,7 @@ class MachineTotals:
                 else:
                     value = float(by_row.max() if name == "temperature_c" else by_row.sum())
                 is_share = MACHINE[name].unit == "ratio"
-                numbers[name] = min(1.0, max(0.0, value)) if is_share else value
+                numbers[name] = min(max(value, 0.0), 1.0) if is_share else value
         return numbers
 
     def package_values(self, rates: Rates) -> dict[str, Floats]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,16 @@ def test_traffic_of_all_controllers_is_added() -> None:
     assert read == pytest.approx(2_000_000 * 64 * 10), "one of them has wrapped"
     assert write == pytest.approx(10_000 * 64 * 10)
     assert isnan(result[MEMORY_SHARE][0]), "no second has passed yet"
+    assert isnan(totals.numbers(totals.rates(delta[0]))[MEMORY_SHARE])
+
+
+def test_a_share_of_the_machine_that_was_not_read_is_unknown() -> None:
+    hello = synth.hello([synth.counter("ref")])
+    pressure = wire.Counter("pressure_io_s", "pressure", "s", "made")
+    hello.blocks.append(wire.Block("machine", "machine", [pressure]))
+    counters = Counters(hello)
+    totals = MachineTotals(counters, BestTraffic(counters))
+    assert isnan(totals.numbers({"pressure_io_s": np.array([nan])})["pressure_io"])
 
 
 def test_a_burst_does_not_raise_the_highest_traffic() -> None:
