@@ -408,7 +408,9 @@ def measured_losses(report: Report) -> list[Check]:
     pressures = [("memory-stalls", "memory", "pressure_memory"), ("disk", "a disk", "pressure_io")]
     for key, source, name in pressures:
         pressure, wait = interval.machine.get(name, nan), f"waiting for {source}"
-        if isfinite(pressure):
+        # A job can wait for a disk all the time, although the CPUs of a large machine hardly do.
+        is_blocked = key == "disk" and report.blocked_share >= MIN_SHARE
+        if isfinite(pressure) and not is_blocked:
             add_share(key, f"tasks {wait}", wait, pressure, key.removesuffix("s"))
     halts = interval.values.mean("involuntary", session.selected)
     if variants["involuntary"] and np.isfinite(halts):
@@ -429,9 +431,10 @@ def measured_losses(report: Report) -> list[Check]:
     is_read = not _has_unread_cpu(report)
     if MEMORY_SHARE in interval.machine and variants["ipc"] and is_read:
         gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
-        result_text = f"{gb_per_s:.1f} GB/s" if isfinite(gb_per_s) else "not read"
-        brief = f"memory bandwidth ({result_text})"
-        add("memory", "saturated memory bandwidth", result_text, brief, ("neighbour", "memory"))
+        if isfinite(gb_per_s):
+            result_text = f"{gb_per_s:.1f} GB/s"
+            add("memory", "saturated memory bandwidth", result_text,
+                f"memory bandwidth ({result_text})", ("neighbour", "memory"))  # fmt: skip
     if session.neighbours.cache.is_available and is_read:
         add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
             ("neighbour", "cache"))  # fmt: skip
