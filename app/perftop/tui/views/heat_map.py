@@ -178,7 +178,10 @@ class HeatMap(PaneledView):
             self.side_lines = []
             return
         is_high = height >= MIN_HEIGHT_FOR_REMEDY
-        room = height - is_high * (REMEDY_LINES + self.cores.package_count + 2)
+        room = height - is_high * (REMEDY_LINES + 1)
+        package_lines = self.cores.package_count + 1
+        has_packages = is_high and package_lines <= room // 2  # guests can have one for each CPU
+        room -= has_packages * package_lines
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns
         loss_states = [(loss.row, loss.is_running) for loss in self._losses]
@@ -192,7 +195,7 @@ class HeatMap(PaneledView):
                 rest = room - len(lines)
                 lines += episode_panel(self.session, self.interval, self.settings, size, rest)
             lines = [*lines[:room], *[([], None)] * (room - len(lines))]
-            if is_high:
+            if has_packages:
                 lines += package_loss_lines(self.session, self.interval, self.cores, size)
             self._worst = inputs, lines
         lines = self._worst[1]

@@ -257,6 +257,20 @@ async def test_cores_on_which_one_task_loses_alike_share_a_row_of_the_worst() ->
         assert any(line[103:].startswith("▌ ◐ core 0:24") for line in lines), "the selected core"
 
 
+@pytest.mark.parametrize(("packages", "is_shown"), [(8, True), (64, False)])
+async def test_losses_of_packages_leave_room_for_cores_and_episodes(
+    packages: int, is_shown: bool
+) -> None:
+    feed = messages(64, 30, f"guest,smt=1,packages={packages}")
+    async with shown_app(feed) as app:
+        await app.screen_stack[0].run_action("view('heat')")
+        await wait_until_drawn(app)
+        texts = "\n".join(app.composed_lines())
+        assert "ten worst" in texts
+        assert "what happened" in texts
+        assert ("lost over 10 min" in texts) == is_shown
+
+
 async def test_a_map_without_losing_cores_has_what_happened_beside_it() -> None:
     slow = {cpu: CpuLoad(0.9, hz=2.0e9) for cpu in range(128)}
     async with running_app(Machine(cores=128, loads=slow), (240, 70)) as run:
