@@ -20,7 +20,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.detect.turbo_drops import DROP_START
 from perftop.model.confidence import TaskOnCpu
-from perftop.model.kinds import STEAL_CAUSE, Episode
+from perftop.model.kinds import STEAL_CAUSE, Episode, kind_of_cause
 from perftop.model.numbers import METRICS, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import parse_task
@@ -292,7 +292,7 @@ class Machine:
     def largest_loss(self) -> tuple[Cause, float] | None:
         """The cause of the largest loss, and its share; None without a loss or if unknown."""
         largest = next(iter((self.lost_shares or {}).items()), None)
-        return None if largest is None or largest[1] < MIN_LOSS else largest
+        return largest if largest is not None and largest[1] >= MIN_LOSS else None
 
     @property
     def cause(self) -> Cause:
@@ -304,8 +304,9 @@ class Machine:
         return max(losing, key=lambda e: (e.share, e.depth or 0.0)).group if losing else ("", "")
 
     def lost_to(self, cause: Cause) -> float:
-        """Returns the share lost to this cause. If only the sum of all losses is known, that is the
-        steal or, for the machine's cause, the rest; NaN if it is unknown, too."""
+        """Returns the share lost to this cause; NaN if unknown. If only the sum of all losses is
+        known, that is the steal or, for the machine's cause, the rest if the cause can lower the
+        clock or halt CPUs."""
         if self.lost_shares is not None:
             return self.lost_shares.get(cause, 0.0)
         parts = [self.numbers[key] for key in ("steal", "involuntary", "busy")]
@@ -313,6 +314,8 @@ class Machine:
         stolen_share = stolen / max(stolen + sum(others), 1e-9)
         if cause == STEAL_CAUSE:
             return min(self.numbers["lost"], stolen_share)
+        if kind_of_cause(*cause).worsened_key not in {"busy_hz", "involuntary"}:
+            return nan
         return self.numbers["lost"] - stolen_share if cause == self.cause else 0.0
 
 

@@ -129,7 +129,8 @@ def fleet_verdict(state: FleetState) -> Verdict:
         sign, severity = fleet_state.SILENT_SIGN, MIN_ALARM_SHARE
     elif causes and (losses[0].share >= MIN_LOSS or not silence):
         cause, machines = causes[0], by_cause[causes[0]]
-        text = _cause_sentence(state, cause, machines, costs[cause][0] / max(costs[cause][1], 1e-9))
+        lost_s, busy_s = costs[cause]
+        text = _cause_sentence(state, cause, machines, lost_s / busy_s if busy_s else nan)
         pieces = [*_cause_evidence(state, cause, machines), *silence[:1]]
         sign = kind_of_cause(*cause).marker
         severity = max(float(np.nan_to_num(m.numbers["lost"])) for m in machines)
@@ -166,12 +167,12 @@ def _cause_sentence(
     state: FleetState, cause: Cause, machines: Sequence[Machine], share: float
 ) -> str:
     """Returns a sentence on the cost of a cause. `share`: mean share of the time of these
-    machines."""
-    count = len(machines)
+    machines; NaN if unknown."""
+    count, amount = len(machines), f"{percent(share)} %" if isfinite(share) else "an unknown share"
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
-        return f"Tasks on {safe_cells(place)} wait {percent(share)} % of their time for a CPU"
-    loss_text = f"{percent(share)} % of the time of {safe_cells(place)}"
+        return f"Tasks on {safe_cells(place)} wait {amount} of their time for a CPU"
+    loss_text = f"{amount} of the time of {safe_cells(place)}"
     wordings = fleet_state.loss_wordings(cause, "takes", loss_text)
     return fleet_state.first_that_fits(wordings, state.width - 4)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 from math import nan
@@ -125,6 +126,10 @@ def test_a_cause_is_not_said_to_take_what_was_lost_to_another() -> None:
     assert state.fleet.running()[0].lost == 0.05
     machine.lost_shares = None  # as from a Prometheus server
     assert "takes 4.8 %" in fleet_page.fleet_verdict(state).text
+    machine.running = [replace(steal, kind="neighbour", cause="sibling")]  # lowers no clock
+    verdict = fleet_page.fleet_verdict(state)
+    assert "an unknown share of the time of m" in verdict.text
+    assert [(loss.name, loss.share) for loss in verdict.losses if loss.share] == [("others", 0.45)]
 
 
 @pytest.mark.parametrize(
