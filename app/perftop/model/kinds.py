@@ -539,7 +539,6 @@ class Episode:
         end_ns = until_ns if self.end_ns is None else min(self.end_ns, until_ns)
         return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 
-    def lost_s(self, now_ns: int) -> float:
-        """Returns the CPU seconds lost until `now_ns`: lost share * duration * number of CPUs."""
-        end_ns = now_ns if self.end_ns is None else self.end_ns
-        return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9
+    def lost_s(self, until_ns: int, since_ns: int = 0) -> float:
+        """Returns the CPU seconds lost between two raw times: lost share * CPUs * duration."""
+        return self.lost_share * len(self.cpus) * self.span_s(since_ns, until_ns)

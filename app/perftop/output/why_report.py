@@ -132,7 +132,7 @@ def _episodes_of(report: Report, cause: Cause, cpus: Sequence[int]) -> list[Epis
     if cause[0] == "interrupt":  # such an episode is on one CPU, on which the job may not run
         matching = [e for e in matching if not {*cpus}.isdisjoint(e.cpus)]
     start_ns, end_ns = report.totals.start_ns, report.totals.end_ns
-    return sorted(matching, key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(start_ns, end_ns))
+    return sorted(matching, key=lambda e: -e.lost_s(end_ns, start_ns))
 
 
 def _finding(report: Report, cause: Cause) -> Finding:
@@ -160,8 +160,7 @@ def _finding(report: Report, cause: Cause) -> Finding:
     implied_keys = {"busy_hz", "ceiling_hz"} if is_cycles else {"owner", "line"}
     evidence = {} if worst is None else worst.evidence
     further_evidence = {k: value for k, value in evidence.items() if k not in implied_keys}
-    lost_parts = [(e.confidence, e.lost_share * len(e.cpus) * e.span_s(start_ns, now_ns))
-                  for e in episodes]  # fmt: skip
+    lost_parts = [(e.confidence, e.lost_s(now_ns, start_ns)) for e in episodes]
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), sentence_text, _culprit_name(cause, worst),
         cpus, next(iter(max(described, key=lambda e: e.depth or 0.0).cpus), None),

@@ -468,7 +468,8 @@ class Session:
                     taken_s[self.position[episode.cpus[0]]] = seconds
                     interrupts_s[cause] = interrupts_s.get(cause, 0.0) + taken_s
                 elif episode.kind == "memory-stall":
-                    stalled_s[cause] = stalled_s.get(cause, 0.0) + episode.lost_s(now_ns)
+                    seconds = episode.lost_s(now_ns, start_ns)
+                    stalled_s[cause] = stalled_s.get(cause, 0.0) + seconds
         sums = sums.with_interrupts(interrupts_s, (now_ns - start_ns) / 1e9)
         if times.threads:
             sums = sums.with_stops(times.stopped_by_cpu())

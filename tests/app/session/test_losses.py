@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sessions import session_of
 from sim_truth import PLAYED_S, SMALL, found_episodes
+from why_reports import session_of_job
 
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
@@ -233,6 +234,19 @@ def test_sums_since_a_moment_are_those_of_a_later_start(spec: str, watch: str | 
     assert difference.span.delta.skew_ns >= later.span.delta.skew_ns
     for name, table in later.span.delta.tables.items():
         np.testing.assert_allclose(difference.span.delta.tables[name].increments, table.increments)
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_span_has_only_its_part_of_a_longer_memory_stall(is_running: bool) -> None:
+    session = session_of_job(TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"D": 0.4, "R": 0.1}))
+    start_ns, now_ns = session.run.start_ns, session.now_ns
+    end_ns = None if is_running else now_ns + 60 * SECOND
+    stall = Episode("memory-stall", [0], start_ns - 60 * SECOND, end_ns, 0.02, "memory-limit")
+    session.detector.running.append(stall)
+    lost_s = session.lost_time().by_cause["memory-stall", "memory-limit"].sum()
+    assert lost_s == pytest.approx(0.02 * (now_ns - start_ns) / SECOND)
+    ended = Episode("steal", [1, 2], 10 * SECOND, 80 * SECOND, 0.5)
+    assert ended.lost_s(40 * SECOND) == 30.0
 
 
 def test_a_long_past_span_has_the_causes_that_the_session_knows() -> None:
