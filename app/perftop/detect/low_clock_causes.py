@@ -402,8 +402,8 @@ class SimdTasks:
         self._is_low: Bools = np.zeros(count, bool)
         """Mask of the cores whose clock was low in all samples since the last record."""
         self._run_s, self._simd_s = np.zeros((2, count))
-        """Since the last record: the running time of each core's threads together, and the time for
-        which the core was at a SIMD level."""
+        """Since the last record: total running time of each core's threads, and the core's time at
+        a SIMD level."""
 
     def add_sample(self, is_low: Bools, tally_sums: Floats, run_s: Floats, busy_s: Floats,
                    since_ns: int, time_ns: int) -> None:  # fmt: skip

@@ -154,7 +154,7 @@ class SiblingLosses:
     def look_ahead(
         self, batch: SampleBatch, first: int, last: int
     ) -> tuple[int, _LookAhead | None]:
-        """Returns the index of the first sample in which a loss may start, or `last`; and the
+        """Returns the index of the first sample in which a loss may start, or `last`, and the
         samples for `learn_ahead`, None if no core has two threads. Not valid during a loss."""
         self.regroup(batch.cores)
         if not len(self._pairs):

@@ -1,5 +1,5 @@
-"""Detects time that tasks lose to interrupts, memory stalls and CPU quotas, from records that the
-probe sends about once a second; to the hypervisor; and to system management interrupts."""
+"""Detects time that tasks lose to the hypervisor, to system management interrupts and, from records
+sent about once a second, to other interrupts, memory stalls and CPU quotas."""
 
 from __future__ import annotations
 
@@ -360,8 +360,8 @@ class Steals(Detector):
         """For each CPU: raw time in ns at which the sample with the first of these ticks began."""
         self._last_ns = np.full(len(rows), -STEAL_QUIET_NS - 1)
         self._usual_share, self._usual_ns = np.zeros(len(rows)), 0
-        """The usual stolen share of each CPU, which is 0 at the start of the stream; and the raw
-        time in ns up to which it is computed."""
+        """The usual stolen share of each CPU, 0 at the start of the stream, and the raw time in
+        ns up to which it is computed."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         stolen_s = data.sample.values.numerators[INDEX["steal"]]

@@ -62,7 +62,7 @@ MIN_DEVIATIONS = 5.0
 addition to DROP_START. With a noise of 2 %, one sample in 160 is 5 % low by chance."""
 NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
 """Numbers of samples after which the weight of older samples has decayed to 1/e: for the noise, and
-for the mean of a clock. A low mean also starts a drop of a noisy clock."""
+for the mean of a clock. If a clock is noisy, a low mean also starts a drop."""
 MAX_NEW_SHARES = 32
 """Maximum number of waiting arrays, or of samples in one array, before noise is learned from them.
 """

@@ -199,7 +199,7 @@ class BlockDelta:
     """(rows, columns): the counters' increments in base units. A gauge is multiplied by the ticks,
     so that sums give means. NaN where unknown or suspect."""
     width: Floats
-    """(rows): duration in stamp ticks of the reads at both ends; 0 in a sum of samples."""
+    """(rows): total duration of the reads at both ends, in stamp ticks; 0 in a sum of samples."""
 
     @property
     def reads(self) -> Floats:

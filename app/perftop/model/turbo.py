@@ -101,7 +101,7 @@ class Turbo:
             for number in distinct(package[is_listed]):
                 members = np.flatnonzero(is_listed & (package == number))
                 self._domains.append((steps, members))
-            higher = is_listed & (self._fastest > steps.hz[0])  # favoured cores exceed their table
+            higher = is_listed & (self._fastest > steps.hz[0])  # favoured cores exceed the table
             self._favoured[higher] = self._fastest[higher]
         self._exact = []
         for column in self._gauges:

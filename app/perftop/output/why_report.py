@@ -443,9 +443,9 @@ def _describe(episode: Episode, finding: Finding) -> None:
 
 
 def _times_of_wait(finding: Finding, recent_totals: Sequence[Totals]) -> tuple[int, int]:
-    """Returns the start and the end (raw times in ns) of the last time in which these tasks waited
-    for at least MIN_WAIT_SHARE of the time that they wanted; the start of the totals if they never
-    did. If there is only one total, returns the time in which any task waited."""
+    """Returns the start and the end (raw times in ns) of the last period in which these tasks
+    waited for at least MIN_WAIT_SHARE of their wanted time; both are the start of the totals if
+    there was none. If there is only one total, returns the period in which any task waited."""
     now_ns = recent_totals[-1].end_ns
     keys = [key for key in recent_totals[-1].times.tasks if key[:2] in finding.waiting_tasks]
 

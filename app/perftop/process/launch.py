@@ -364,7 +364,7 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
 
     with running_probe(argv, measures_once=True) as probe:
         assert isinstance(probe, Probe)
-        with probe.stdout:  # closed at the end: the probe must not wait in a write
+        with probe.stdout:  # closed after reading, so that the probe does not block in a write
             output = probe.read_to_end()
         with suppress(ValueError, RecursionError):
             answer = json.loads(output)

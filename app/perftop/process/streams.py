@@ -30,8 +30,8 @@ MAX_LOCAL_HELLO_WAIT_S = 120.0
 programs compete for each CPU."""
 PING_PERIOD_S = 2.0
 MAX_SILENCE_S = 10.0
-"""Longest time in s without a sample of a remote machine, plus two sample periods. For a probe on
-this machine, it applies only if nothing else is pending."""
+"""A stream is silent after this time in s plus two sample periods without a sample from a remote
+machine. For a probe on this machine, it applies only if nothing else is pending."""
 MAX_STARTING = 8
 """Maximum number of machines that start at the same time; each needs a process here and one
 there."""
@@ -176,7 +176,7 @@ class ProbeStream(_ClosingStream):
             async with asyncio.timeout_at(due_s):
                 await self._read_pause_changed.wait()
         self._transport.resume_reading()
-        if self._due_s == due_s:  # `set_read_pause` was not called meanwhile
+        if self._due_s == due_s:  # `set_read_pause` was not called since
             self._due_s = max(due_s + self._read_pause_s, asyncio.get_running_loop().time())
 
     def disconnect(self) -> None:
@@ -224,8 +224,8 @@ class StreamEnded(Failed):
 
 
 class LinkedStream(_ClosingStream):
-    """The stream of a remote probe or of a server. A broken connection is made again, after
-    increasing waits, and continues the stream after a gap. This is not possible after a restart of
+    """The stream of a remote probe or of a server. A broken connection is re-established after
+    increasing waits, and the stream continues after a gap. This is not possible after a restart of
     the machine: then, with `restarts`, the stream begins again with the new hello, else it
     fails."""
 

@@ -182,7 +182,7 @@ def frame_range(recording: AnyRecording) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Seeker:
-    """Jumps to a moment of a recording. This may take long, because samples before it must be read,
+    """Jumps to a moment of a recording. This can be slow, because samples before it must be read,
     so progress is reported, and the task can be cancelled."""
 
     recording: AnyRecording

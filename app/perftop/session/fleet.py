@@ -1,5 +1,5 @@
-"""A fleet of machines, with its order, totals and episodes; and a fleet that is read from a
-Prometheus server which scrapes the exporter."""
+"""A fleet of machines, with its order, totals and episodes, and a fleet read from a Prometheus
+server that scrapes the exporter."""
 
 from __future__ import annotations
 

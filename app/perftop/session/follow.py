@@ -49,8 +49,8 @@ class Follower:
     # --- Hooks, in the order in which they are called for a message.
 
     def on_hello(self, hello: wire.Hello) -> Session | None:
-        """Called for a hello; after a restart of the stream, for another one. Returns the session
-        to which later messages are passed; None: they are only passed to `on_message`."""
+        """Called for each hello; a stream that restarts sends another one. Returns the session to
+        which later messages are passed; None: they are only passed to `on_message`."""
         from perftop.session.session import Session
 
         return Session(hello)

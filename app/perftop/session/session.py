@@ -455,7 +455,7 @@ class Session:
         if len(self.selected) < len(self.position) and self.neighbours.watched_job.name is None:
             sums = sums.only_cpus(self.selected)
         times = self.run_times
-        if times.was_throttled:  # `tasks` takes long on a big machine
+        if times.was_throttled:  # `tasks` is slow on a big machine
             sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
         blocked_s, start_ns, now_ns = times.blocked_by_cpu(), self.run.start_ns, self.now_ns
         interrupts_s: dict[Cause, Floats] = {}

@@ -227,7 +227,7 @@ class PerfTopApp(App[None]):
             self.exit(return_code=status)
 
     def is_drawing(self) -> bool:
-        """Returns whether the terminal has not yet accepted the last picture."""
+        """Returns whether the terminal has not yet accepted the last output."""
         return isinstance(self._driver, TerminalDriver) and self._driver.is_writing()
 
     def _limit_terminal_wait(self) -> None:

@@ -41,8 +41,8 @@ _VIEWS = "machines", "heat", "fleet_episodes"
 """The views, by the id of the key that opens each."""
 _HINTS = "open", "why", "next_episode", "filter", "sort_next", "metric", "pause"
 MIN_SHOWN_HINTS = 1
-"""Ids of the keys in the last line, in addition to those of views, the most important first, and
-the minimum number of them that is shown."""
+"""IDs of the keys in the last line besides those of views, most important first, and the minimum
+number of these keys that are shown."""
 _LABELS = {key.id: key.label for key in keys.KEYS} | {"open": "open", "metric": "number"}
 
 RunPerftop = Callable[[Sequence[str]], Awaitable[None]]

@@ -1,5 +1,5 @@
-"""The base class of sources that show one stream: a live stream, a recording, or a stream around a
-command; and the live stream. A source owns the shown moment and the messages to the user."""
+"""The live stream, and the base class of all sources that show one stream: a live stream, a
+recording, or a stream around a command. A source owns the displayed moment and the messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MIN_CHECK_S = 0.9
 """Minimum seconds between two checks, while messages arrive, for changes that no message reports,
 such as a lost link."""
 DRAWING_CHECK_S = 0.05
-"""Seconds between two checks of whether a slow terminal has accepted the last picture."""
+"""Seconds between two checks of whether a slow terminal has accepted the last output."""
 MIN_SILENCE_S = 3.0
 """Time without messages after which the screen reports that no data arrives: this many seconds and
 two sample periods."""
@@ -114,7 +114,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     def _show_changes(self, *, has_new_interval: bool) -> None:
         """Shows the current state if it has changed. If the terminal has not accepted the last
-        picture yet, this is done later, because queued pictures would delay the response to a
+        output yet, this is done later, because queued output would delay the response to a
         key."""
         self._has_changed |= has_new_interval or self._current_status() != self.status
         if self._has_changed and self.app.is_drawing():

@@ -219,8 +219,8 @@ MAX_MESSAGES_AT_ONCE = 64
 
 
 class RecordingsSource:
-    """Recordings of several machines on one time axis, each by its machine's clock. Playback starts
-    at the beginning and can jump to any time."""
+    """Recordings of several machines on one time axis, placed by their machines' clocks. Playback
+    starts at the beginning and can jump to any time."""
 
     update_s = 1.0
     problem = ""

@@ -109,7 +109,7 @@ CLEAR_LINE = "\r\x1b[K"
 def read_with_progress(
     source: Source, name: object, *, quiet: bool = False
 ) -> Iterator[Iterator[wire.Message]]:
-    """Provides an iterator over the messages of a recording. If reading takes long and stderr is a
+    """Provides an iterator over the messages of a recording. If reading is slow and stderr is a
     terminal, a line there shows the progress until the end of the block. `quiet`: never show it,
     because the output is on the terminal as well."""
     bytes(KEPT_BYTES)

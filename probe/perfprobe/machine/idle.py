@@ -220,7 +220,7 @@ class TracedPart:
         slots: Mapping[int, list[Slot]],
         offline: Sequence[int] = (),
     ) -> None:
-        """`slots` has the slots of each CPU; `offline` are CPUs that are offline now."""
+        """`slots`: slots of each CPU. `offline`: CPUs that are offline at the start."""
         self.scope, self.counters = scope, counters
         self.missing: list[Missing] = []
         self._trace, self._slots = trace, slots

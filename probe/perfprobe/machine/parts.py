@@ -118,7 +118,7 @@ class RowReaders:
     def __init__(
         self, parts: Sequence[Part], rows: Sequence[Cpu], chosen: Sequence[Part] = ()
     ) -> None:
-        """`chosen` are parts with events that the user chose, each with a block of its own."""
+        """`chosen`: parts with events that the user chose, each with its own block."""
         self._parts = parts
         self._chosen = {f"events.{i}": part for i, part in enumerate(chosen, 1)}
         self._offsets: Mapping[str, sampler.BlockOffsets] = {}

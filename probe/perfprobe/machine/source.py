@@ -1,5 +1,5 @@
 """The source that reads this machine, or the machine whose files are under a sysroot: a pinned
-thread for each CPU, one more thread for /proc/stat, and the main thread; and its hello message.
+thread for each CPU, one more thread for /proc/stat, and the main thread. Also its hello message.
 
 A round is one sample of all CPUs. The threads (lanes) push rounds into rings; the main thread takes
 several rounds at once, a batch, and makes frames of them. The counters are those of all parts
@@ -118,8 +118,8 @@ class Machine:
         watch: WatchedJob | None = None,
         chosen: Sequence[Part] = (),
     ) -> None:
-        """`missing` lists what was missing before the parts were made; `info` has further contents
-        of hello; `watch` is the watched job; `chosen` are parts that each have their own block."""
+        """`missing`: what was missing before the parts were made. `info`: further contents of
+        hello. `watch`: the watched job. `chosen`: parts that each have their own block."""
         self._root = root
         self._is_this_machine = root == Path("/")
         self._wanted_cpus = with_siblings(selected, rows)

@@ -224,7 +224,7 @@ def _part(
     other_group: Callable[[int], Sequence[Event]] | None = None,
 ) -> PerfPart:  # fmt: skip
     """Opens the part with the planned events on all CPUs in `online`, without events that do not
-    count. `table` has the counters of all events that a plan may have."""
+    count. `table`: counters of all events that a plan may contain."""
     planned_events = {row.cpu: plan(row) for row in rows}
     other = None if other_group is None else {row.cpu: other_group(row.cpu) for row in online}
     opened = open_events(

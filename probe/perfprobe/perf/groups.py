@@ -39,8 +39,8 @@ class PerfPart:
         open_groups: Mapping[int, Group] | None = None,
         missing: Sequence[Missing] = (),
     ) -> None:
-        """`open_groups` has groups that are open already, by the CPU that reads them; this part
-        closes them. With `timed`, the first columns are TIME_COUNTERS. `mapped` allows RDPMC."""
+        """`open_groups`: groups that are already open, by the CPU that reads them; this part closes
+        them. With `timed`, the first columns are TIME_COUNTERS. `mapped` allows RDPMC."""
         self.scope = scope
         self.counters = counters
         self.missing = [*missing]
@@ -98,8 +98,8 @@ def cpu_part(
     mapped: bool = True,
     missing: Sequence[Missing] = (),
 ) -> PerfPart:
-    """Makes a part with counters of CPUs from open groups. `wanted` has the events that were
-    planned for each CPU; `table` has the counters. An offline CPU is assumed to have the counters
+    """Makes a part with counters of CPUs from open groups. `wanted`: the events planned
+    for each CPU. `table`: the counters. An offline CPU is assumed to have the counters
     of an open CPU with the same planned events."""
     opened_by_events: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():

@@ -142,7 +142,7 @@ class Kernel:
 
 
 class RefusedError(Exception):
-    """An event cannot be counted; `trouble` has the reason and the remedy."""
+    """An event cannot be counted; `trouble` contains the reason and the remedy."""
 
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.why)

@@ -237,8 +237,8 @@ def restore(registers: Registers, changes: Changes) -> Iterator[tuple[int, MsrEr
 
 
 def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> dict[int, int]:
-    """Returns the values to restore, by register; `present_values` has the current values. If
-    another program has taken a counter meanwhile, its registers and enabling bits stay
+    """Returns the values to restore, by register; `present_values` contains the current values. If
+    another program has since taken a counter, its registers and enabling bits stay
     unchanged."""
     taken_bits = _taken_bits(changes, present_values)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken_bits >> 32 + n & 1)

@@ -68,7 +68,7 @@ class RegisterPart:
     """A part whose counters are MSRs, read through read-only descriptors."""
 
     def __init__(self, root: Path, scope: Scope, table: Mapping[int, Sequence[Reading]]) -> None:
-        """`table` has the readings of each CPU; on hybrids they differ."""
+        """`table`: the readings of each CPU; on hybrids they differ."""
         self.scope: Scope = scope
         self.counters = _counters(table)
         self.missing: list[Missing] = []

@@ -116,7 +116,7 @@ def row_after_hotplug(note: Note, old_row: Cpu) -> Cpu:
 
 
 def apply_hotplug(topology: dict[int, Cpu], note: Note) -> None:
-    """Updates the topology row of the CPU of a hotplug note, if `topology` has that CPU."""
+    """Updates the topology row of the CPU in a hotplug note, if `topology` contains it."""
     cpu = note.data.get("cpu")
     if type(cpu) is int and cpu in topology:
         topology[cpu] = row_after_hotplug(note, topology[cpu])

@@ -1,5 +1,5 @@
 """A comparison as text and as a JSON line. The text lists differences between the machines, and has
-a row for each number, with a picture of its runs and its interval on a common scale."""
+a row for each number, with a dot plot of its runs and its interval on a common scale."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perftop.output.stat_lines import Line, json_number
 WIDTH, STATE_WIDTH = 80, 21
 """Width in columns of all lines, and of a machine's state."""
 DOT_CELLS, SCALE_CELLS = 8, 15
-"""Widths in cells of the picture of the runs, and of the scale of intervals."""
+"""Widths in cells of the dot plot of the runs, and of the scale of intervals."""
 LABEL_COLUMN = Column("", "", 18, is_left=True, gap=0)
 COLUMNS = [
     LABEL_COLUMN, Column("", "", 7), Column("", "", 8), Column("", "", 14),
@@ -175,7 +175,7 @@ def change_text(row: Row, sign: str) -> str:
     return f"{text} {unit}"
 
 
-# --- the picture of a row's values
+# --- the dot plot of a row's values
 
 TRIM_SHARE = 0.005
 """Share of the values at each end that may be outside the axis."""

@@ -39,7 +39,7 @@ class RecordedCommand:
             self._footprint.add_record(self._session.neighbours.watched_job, message.time_ns)
             job = self._separate_job
             if job.read_record(message.records, message.time_ns) and job.last_threads:
-                # The first record has only the command, which is not started yet.
+                # The first record has only the command, which has not started yet.
                 footprint = self._separate_footprint or JobFootprint(job.last_threads[0].pid)
                 footprint.add_record(job, message.time_ns)
                 self._separate_footprint = footprint

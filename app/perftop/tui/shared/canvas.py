@@ -100,7 +100,7 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
     _theme = ""
     """Name of the theme that the lines were made in."""
     built = 0
-    """Number of strips made so far, to measure how many lines are drawn again."""
+    """Number of strips made so far, to measure how many lines are redrawn."""
 
     @abstractmethod
     def visible_lines(self) -> Sequence[Line]:
@@ -308,7 +308,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
             self.draw()
 
     def lay_out(self) -> None:
-        """Makes all lines again, for another width, order or machine, and draws the canvas."""
+        """Rebuilds all lines for a new width, order or machine, and draws the canvas."""
         if self._layout_inputs is None or not self.size.width:
             return
         self.forget_strips()

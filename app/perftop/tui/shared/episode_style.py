@@ -1,5 +1,5 @@
-"""Episodes as all views show them: markers, styles, sentences and groups; and the worst episode and
-the loss of each row. Lists by CPU are rebuilt only when an episode begins, grows or ends."""
+"""Episodes as all views show them: markers, styles, sentences and groups. Also the worst episode
+and the loss of each row. Lists by CPU are rebuilt only when an episode begins, grows or ends."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def _history_runs(shares: Floats, highest: float, style: str) -> list[Run]:
 LABEL_WIDTH = 6
 """Width in cells of the scale to the left of the chart."""
 FIXED_LINES, MAX_CHART_HEIGHT = 3, 12
-"""Lines of the panel besides the chart: the title, the axis and its times; and all its lines."""
+"""Number of lines besides the chart (title, axis, its times), and maximum number of all lines."""
 MIN_CAUSE_SHARE = 0.01
 """Minimum share of the losses in the chart that a cause has; smaller ones are left out."""
 SCALES_S = tuple(base * 10.0**power for power in range(-2, 5) for base in (1, 2, 5))

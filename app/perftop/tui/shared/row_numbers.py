@@ -103,7 +103,7 @@ class ViewSettings:
         changes nothing, if the text is invalid."""
         self.filter = parse_filter(text)
         self.cpu = cpu
-        self.mask = self._mask_source = None  # a new mask makes views check the selected core again
+        self.mask = self._mask_source = None  # a new mask makes views recheck the selected core
 
     def update_mask(self, session: Session | None, interval: Interval | None) -> None:
         """Computes the mask if it may have changed. An equal mask stays the same object, because

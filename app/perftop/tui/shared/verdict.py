@@ -270,7 +270,7 @@ class _VerdictCache:
         min_share = min(MIN_WARNING_SHARE, MIN_PAST_SHARE * worst_share)
         for state in reversed(self._recent_totals):
             is_lost = totals.losses.minus(state.losses).share(worst.cause) >= min_share
-            # After a pause of the screen, it is unknown when the loss ended in that time.
+            # If the screen was paused, it is unknown when the loss ended during the pause.
             if is_lost and end_ns - state.end_ns <= VERDICT_SPAN_NS:
                 break
             end_ns = state.end_ns

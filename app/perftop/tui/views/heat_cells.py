@@ -112,7 +112,7 @@ class HeatLayout:
 
 
 def package_groups(session: Session, cores: Cores) -> tuple[list[Groups], list[int | None]]:
-    """Returns the groups of cores of each package, those of the same die side by side; and the IDs
+    """Returns the groups of cores of each package, those of the same die side by side, and the IDs
     of the packages."""
     caches_by_package: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, core in enumerate(cores.rows):

@@ -1,5 +1,5 @@
 """Runs code with known counts (known.c) on all CPUs at once, and measures how much other tasks
-disturbed it. Keeps the raw frames of the stream meanwhile, and computes how far a counter advanced
+disturbed it. Keeps the raw frames of this time, and computes how far a counter advanced
 between two reads. A stamp is a value of the TSC.
 
 A loop has a known number of instructions in each turn (iteration); the TSC is read (a mark) after
@@ -45,7 +45,7 @@ class WorkSpan:
     end_ns: int
     cpu_ns: int
     cpu: int
-    """The CPU that worked; -1 if the thread was moved to another CPU meanwhile."""
+    """The CPU that worked; -1 if the thread was moved to another CPU while it worked."""
 
     @property
     def length_s(self) -> float:

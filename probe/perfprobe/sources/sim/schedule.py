@@ -47,7 +47,7 @@ class Row(IntEnum):
     SMI = 15  # number of SMIs
     ONLINE = 16  # ns online
     TRAFFIC = 17  # bytes x 1000 to and from memory
-    MISSES = 18  # instructions x 1000, times the load's misses
+    MISSES = 18  # instructions x 1000 x `Load.misses`
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ScheduleCells:
     traffic_mbps: Ints
     """MB/s to and from memory while the CPU runs."""
     miss_rate: Ints
-    """`instructions_per_us`, times the load's misses."""
+    """Cache misses per 800 us: `instructions_per_us` times `Load.misses`."""
     # Halts, by core (the thread axis has length 1): a halt of `halt` ns in each `halt_period`.
     halt_period: Ints
     halt_phase: Ints

@@ -57,8 +57,8 @@ class SimTasks:
         shares: NDArray[np.float64],
         sleeps: NDArray[np.float64],
     ) -> dict[str, Any]:
-        """Returns the records of tasks for a frame, with details of new processes. `shares` has the
-        share of time for which each CPU was busy, `sleeps` how often per second it went idle."""
+        """Returns the records of tasks for a frame, with details of new processes. `shares`: the
+        busy share of each CPU. `sleeps`: how often per second it went idle."""
         task_rows: dict[str, list[list[object]]] = {}
         waits: dict[str, list[list[float]]] = {}
         details: dict[str, dict[str, object]] = {}
