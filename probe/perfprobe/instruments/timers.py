@@ -473,7 +473,7 @@ def _cost_row(
         "sigma": samples.sigma / calls,
         "mean_all": (samples.mean_all - stamps.mean) / calls,
     }
-    drawn = histogram(run.sample_ticks, tsc_step)
+    bins = histogram(run.sample_ticks, tsc_step)
     return {
         **{f"{name}_ticks": _round_scaled(value) for name, value in ticks.items()},
         **{f"{name}_ns": _round_scaled(value, 1e9 / hz) for name, value in ticks.items()},
@@ -482,10 +482,10 @@ def _cost_row(
         "settled": total_mean.is_stable,
         "far": samples.disturbed_share,
         "histogram": {
-            "first_ticks": _round_scaled((drawn.first - stamps.mean) / calls),
-            "width_ticks": _round_scaled(drawn.width / calls),
-            "counts": drawn.counts,
-            "beyond": drawn.outlier_count,
+            "first_ticks": _round_scaled((bins.first - stamps.mean) / calls),
+            "width_ticks": _round_scaled(bins.width / calls),
+            "counts": bins.counts,
+            "beyond": bins.outlier_count,
         },
     }
 

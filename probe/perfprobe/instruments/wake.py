@@ -123,7 +123,7 @@ def _measure_row(
         entered = [new - last for new, last in zip(entry_counts(all_states), before, strict=True)]
     total = sum(entered)
     ordered = sorted(waits)
-    drawn = histogram(Counter(round(ns / 1000) for ns in ordered))
+    bins = histogram(Counter(round(ns / 1000) for ns in ordered))
     return {
         "kind": TIMER if waker is None else OTHER_CPU,
         "deepest": None if deepest_state is None else deepest_state.name,
@@ -140,8 +140,8 @@ def _measure_row(
         },
         "mean_us": round(sum(ordered) / len(ordered) / 1000, 2),
         "histogram": {
-            "first_us": drawn.first, "width_us": drawn.width, "counts": drawn.counts,
-            "beyond": drawn.outlier_count,
+            "first_us": bins.first, "width_us": bins.width, "counts": bins.counts,
+            "beyond": bins.outlier_count,
         },
     }  # fmt: skip
 

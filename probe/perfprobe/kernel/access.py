@@ -204,9 +204,9 @@ def drop_capabilities(root: Path, source: str, *, watches_job: bool = False) -> 
     if not source.startswith("sim") and own_status(_REAL_ROOT, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
     needed = needed_capabilities(root, source, watches_job=watches_job)
-    keep = sum(1 << capability for capability in set(needed))
+    mask = sum(1 << capability for capability in set(needed))
     with suppress(OSError):  # a service's seccomp filter may refuse this
-        check_result(lib.pp_rights_keep(keep))
+        check_result(lib.pp_rights_keep(mask))
 
 
 def needed_capabilities(root: Path, source: str, *, watches_job: bool = False) -> Iterator[int]:

@@ -21,7 +21,7 @@ MAX_LINES = 4
 COLUMN_WIDTH = 11
 """Width in characters of a CPU's column in /proc/interrupts and /proc/softirqs."""
 MAX_NAME_CHARS = 40
-MAX_STAT_BYTES, MAX_LINES_BYTES = 1 << 18, 1 << 22
+MAX_STAT_BYTES, MAX_TABLE_BYTES = 1 << 18, 1 << 22
 STAT_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Names of the first numbers in a CPU's line of /proc/stat, which are ticks."""
 _CPU_LINE = re.compile(
@@ -79,7 +79,7 @@ class Interrupts:
     def _largest_rises(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
         """Returns, by CPU, the interrupts (or softirqs) whose counts rose most since the last call,
         and their increases; empty if the last call did not read the file."""
-        table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_LINES_BYTES))
+        table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_TABLE_BYTES))
         last_table = self._last_tables.get(name)
         self._last_tables[name] = table
         if last_table is None or table.cpus != last_table.cpus:

@@ -205,8 +205,8 @@ class WatchedJob:
             raise Unavailable(f"{pid} is a thread of process {leader}: --watch {leader}")
         stat = parse_stat(files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES).encode())
         if stat is None:
-            hidden = access.hidden_tasks_trouble(root)
-            hidden_text = f" · {hidden.why} · {hidden.fix}" if hidden else ""
+            trouble = access.hidden_tasks_trouble(root)
+            hidden_text = f" · {trouble.why} · {trouble.fix}" if trouble else ""
             raise Unavailable(f"no process {pid}{hidden_text}")
         return stat.start_ticks
 
@@ -229,9 +229,9 @@ class WatchedJob:
 
     def _missing_files(self, root: Path) -> list[Missing]:
         missing = []
-        hidden = access.hidden_tasks_trouble(root)
-        if hidden and self._pid is None:
-            missing.append(Missing("watch", hidden.why, hidden.fix))
+        trouble = access.hidden_tasks_trouble(root)
+        if trouble and self._pid is None:
+            missing.append(Missing("watch", trouble.why, trouble.fix))
         if not self._accounts_delays:
             reason = "this kernel does not account for disk waits (kernel.task_delayacct is 0)"
             missing.append(Missing("disk_wait", reason, "sudo sysctl kernel.task_delayacct=1"))

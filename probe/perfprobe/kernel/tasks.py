@@ -444,8 +444,8 @@ class TaskScanner:
                 started_after_ns = last.valid_until_ns if old_threads else None
             for tids in numbered_batches(f"{path}/task"):
                 for tid in tids:
-                    file, known = f"{path}/task/{tid}/stat", old_threads.get(tid)
-                    if thread := self._read_task(file, known, started_after_ns):
+                    file, previous = f"{path}/task/{tid}/stat", old_threads.get(tid)
+                    if thread := self._read_task(file, previous, started_after_ns):
                         reading.threads[tid] = thread
                 yield
             threads = reading.threads.items()
@@ -453,13 +453,13 @@ class TaskScanner:
         # the process had several threads at the last scan
         elif last and (last.stat is None or last.stat.thread_count != 1):
             return
-        for where, task, known in readings:
-            is_in_queue = known is not None and known.may_wait
+        for task_path, task, previous in readings:
+            is_in_queue = previous is not None and previous.may_wait
             if task.stat is None or task.stat.last_cpu not in self._cpus:
                 continue
             if task.share < MIN_TASK_SHARE and not is_in_queue:
                 continue
-            runner = _RunningTask(int(name), where, task, known, process)
+            runner = _RunningTask(int(name), task_path, task, previous, process)
             by_cpu.setdefault(task.stat.last_cpu, []).append(runner)
 
     def _add_details(self, runners: list[_RunningTask], details: dict[str, Any]) -> Iterator[None]:

@@ -136,11 +136,11 @@ def _forbidden_reason() -> str:
 
 def trouble_text(errno_value: int, call: str) -> str:
     """Returns the message for the user if this call failed with this errno."""
-    what = f"idle transitions cannot be traced ({call}): "
+    prefix = f"idle transitions cannot be traced ({call}): "
     if errno_value in {errno.EPERM, errno.EACCES}:
-        return what + _forbidden_reason()
+        return prefix + _forbidden_reason()
     if errno_value == errno.ENOSYS:
-        return f"{what}this kernel has no bpf(2)"
+        return f"{prefix}this kernel has no bpf(2)"
     reasons = {
         (errno.EINVAL, "BPF_MAP_CREATE"): "needs Linux 5.12: no maps to share with user space",
         (errno.EINVAL, "BPF_PROG_LOAD"): "needs Linux 5.12: no compare-and-swap in BPF",
@@ -148,7 +148,7 @@ def trouble_text(errno_value: int, call: str) -> str:
         (errno.EINVAL, "arguments"): "the core map is empty or out of range",
         (errno.EEXIST, "mmap"): "the core map has two CPUs in one place",
     }
-    return what + reasons.get((errno_value, call), os.strerror(errno_value))
+    return prefix + reasons.get((errno_value, call), os.strerror(errno_value))
 
 
 # --- parts ----------------------------------------------------------------------------------------

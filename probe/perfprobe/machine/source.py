@@ -376,8 +376,8 @@ class Machine:
             fix = "start perftop outside the container or cpuset"
             missing += [Missing(c.key, reason, fix, unpinned) for c in counters_of_parts]
             blocks = self._without_unpinned(unpinned, blocks, rows)
-        if hidden := access.hidden_tasks_trouble(root):
-            missing.append(Missing("tasks", hidden.why, hidden.fix))
+        if trouble := access.hidden_tasks_trouble(root):
+            missing.append(Missing("tasks", trouble.why, trouble.fix))
         if self._watch is not None:
             missing += self._watch.missing
         # SMT methods, best first: those with a counter, then "traced", then "bounds".

@@ -88,8 +88,8 @@ def _parse_group(item: str) -> list[EventRequest]:
     item = item.strip()
     if not item.startswith("{"):
         return [_parse_event(item, "")]
-    inner, closed, rings = item[1:].rpartition("}")
-    if not closed or rings[:1] not in {"", ":"}:
+    inner, brace, rings = item[1:].rpartition("}")
+    if not brace or rings[:1] not in {"", ":"}:
         raise UsageError(f"-e {item}: a group is {{a,b}} or {{a,b}}:u")
     return [_parse_event(event.strip(), rings[1:]) for event in _split_at_commas(inner)]
 

@@ -358,14 +358,14 @@ def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: 
     counters = [
         Counter(
             key,
-            f"memory {what}",
+            f"memory {direction}",
             "B",
             f"perf {all_controllers[0].pmu.name.rstrip('_0123456789')}",
             scale=all_controllers[0].scale,
             columns=count,
             parts=[f"controller {i}" for i in range(count)] if count > 1 else [],
         )
-        for key, what in zip(TRAFFIC_KEYS, ("read", "written"), strict=True)
+        for key, direction in zip(TRAFFIC_KEYS, ("read", "written"), strict=True)
     ]
     if has_clock:
         clock = replace(

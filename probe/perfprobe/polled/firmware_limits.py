@@ -288,7 +288,7 @@ class HsmpTable:
         words = [*struct.unpack_from("=I", table, CYCLES_OFFSET),
                  *struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_OFFSET)]  # fmt: skip
         old_words, self._last_words[row] = self._last_words[row] or words, words
-        steps = [(now - then) & WORD_MASK for now, then in zip(words, old_words, strict=True)]
+        steps = [(new - old) & WORD_MASK for new, old in zip(words, old_words, strict=True)]
         if max(steps) > steps[0]:  # no limit can apply for longer than the elapsed time
             return unknown
         self._sums[row] = [total + step for total, step in zip(self._sums[row], steps, strict=True)]

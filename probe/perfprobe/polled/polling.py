@@ -93,7 +93,7 @@ def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
 class PolledBlocks:
     def __init__(self, polled: Sequence[PolledBlock]) -> None:
         self._all_blocks = polled
-        self._sent_blocks = [each for each in self._all_blocks if each.block.counters]
+        self._sent_blocks = [polled for polled in self._all_blocks if polled.block.counters]
 
     @property
     def missing(self) -> list[Missing]:

@@ -80,8 +80,8 @@ class ProcStat:
 
 PRESSURE = ("cpu", "memory", "io")
 PRESSURE_COUNTERS = [
-    Counter(f"pressure_{what}_s", f"some task waited: {what}", "s", "/proc/pressure", scale=1e-6)
-    for what in PRESSURE
+    Counter(f"pressure_{kind}_s", f"some task waited: {kind}", "s", "/proc/pressure", scale=1e-6)
+    for kind in PRESSURE
 ]
 LOAD_MINUTES = (1, 5, 15)
 LOAD_COUNTERS = [

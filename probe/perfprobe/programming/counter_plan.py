@@ -242,12 +242,12 @@ def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> di
     unchanged."""
     taken_bits = _taken_bits(changes, present_values)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken_bits >> 32 + n & 1)
-    taken = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken_bits, AMD_GLOBAL_CONTROL: taken_bits}
+    masks = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken_bits, AMD_GLOBAL_CONTROL: taken_bits}
     values = {}
     for register, value in present_values.items():
         old, new = changes[register].before, changes[register].written
         if register in SHARED_REGISTERS:
-            own_bits = (old ^ new) & ~taken[register]
+            own_bits = (old ^ new) & ~masks[register]
             values[register] = value & ~own_bits | old & own_bits
         else:
             values[register] = value if taken_bits & enable_bit(register) else old

@@ -28,8 +28,8 @@ SUFFIX = ".journal"
 _CONTROL_BITS = 49  # of GLOBAL_CTRL: general counters, fixed counters from bit 32, metrics bit 48
 _SELECT_BITS = 48
 _NIBBLES = range(0, counter_plan.MAX_FIXED * counter_plan.NIBBLE, counter_plan.NIBBLE)
-_RINGS = sum(counter_plan.FIXED_RINGS << shift for shift in _NIBBLES)
-_INTERRUPTS = sum(counter_plan.FIXED_PMI << shift for shift in _NIBBLES)
+_RING_MASK = sum(counter_plan.FIXED_RINGS << shift for shift in _NIBBLES)
+_PMI_MASK = sum(counter_plan.FIXED_PMI << shift for shift in _NIBBLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ def is_plausible(register: int, change: Change) -> bool:
         return fits_select and is_quiet and new & counter_plan.ENABLE != 0
     if register == counter_plan.FIXED_CONTROL:
         fits_select = all(0 <= value < 1 << 64 for value in (old, new))
-        return fits_select and not (old | new) & _INTERRUPTS and not old & ~new & _RINGS
+        return fits_select and not (old | new) & _PMI_MASK and not old & ~new & _RING_MASK
     if register in counter_plan.SHARED_REGISTERS:
         return all(0 <= v < 1 << _CONTROL_BITS for v in (old, new)) and not old & ~new
     return False

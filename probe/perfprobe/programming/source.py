@@ -260,14 +260,14 @@ class RegisterCheck:
                 state.last_good_ns = start_ns
         at_ns = raw_ns()
 
-        def note(kind: str, cpus: list[int], keys: frozenset[str], **more: int) -> Note:
-            data = {"cpus": sorted(cpus), "counters": sorted(keys), **more}
+        def note(kind: str, cpus: list[int], keys: frozenset[str], **fields: int) -> Note:
+            data = {"cpus": sorted(cpus), "counters": sorted(keys), **fields}
             return Note(kind, at_ns, data=data)
 
         return [
             *(
-                note("taken", cpus, keys, since_ns=since)
-                for keys, (cpus, since) in taken_cpus.items()
+                note("taken", cpus, keys, since_ns=since_ns)
+                for keys, (cpus, since_ns) in taken_cpus.items()
             ),
             *(note("given-back", cpus, keys) for keys, cpus in returned.items()),
         ]

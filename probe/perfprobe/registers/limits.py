@@ -163,8 +163,8 @@ def _thermal_readings(kind: CpuKind, scope: Literal["core", "package"]) -> Readi
         return [_unknown_register(key, kind.uarch)]
     if not cpuid.has_feature(kind.leaves, "thermal"):
         return [Missing(key, "CPUID does not report it")]
-    hidden = THRESHOLD_BITS if scope == "core" else THRESHOLD_BITS | CORE_ONLY_BITS
-    bits = {bit: name for bit, name, _ in thermal.status_bits if bit not in hidden}
+    hidden_bits = THRESHOLD_BITS if scope == "core" else THRESHOLD_BITS | CORE_ONLY_BITS
+    bits = {bit: name for bit, name, _ in thermal.status_bits if bit not in hidden_bits}
     return [_flags(key, f"{scope} thermal status", register, bits)]
 
 

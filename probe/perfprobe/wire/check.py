@@ -150,7 +150,7 @@ def check_depth(value: object) -> None:
             return
         if types != {list}:
             containers = (nested for nested in level if type(nested) in _CONTAINERS)
-            level = [each.values() if type(each) is dict else each for each in containers]
+            level = [item.values() if type(item) is dict else item for item in containers]
         level = [*chain.from_iterable(level)]
     raise WireError("a message whose lists and maps are nested too deeply")
 
@@ -173,18 +173,18 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
     blocks that hello did not announce; raises WireError for a block of another size."""
     seq, time_ns = body.get("seq"), body.get("time_ns")
     lost_count, late_count = body.get("lost", 0), body.get("late", 0)
-    given, records = body.get("blocks"), body.get("records", {})
+    raw_blocks, records = body.get("blocks"), body.get("records", {})
     if not all(type(number) is int for number in (seq, time_ns, lost_count, late_count)):
         raise WireError("frame: seq, time_ns, lost and late must be whole numbers")
-    if not isinstance(given, dict) or not isinstance(records, dict):
+    if not isinstance(raw_blocks, dict) or not isinstance(records, dict):
         raise WireError(f"frame {seq}: blocks and records must be maps")
     blocks: dict[str, Rows] = {}
     for name, heads, allowed_sizes in announced:
-        data = given.get(name)
+        data = raw_blocks.get(name)
         if data is None:
             continue
-        named = data if isinstance(data, dict) else {}
-        head, valid, values = named.get("head"), named.get("valid"), named.get("values")
+        fields = data if isinstance(data, dict) else {}
+        head, valid, values = fields.get("head"), fields.get("valid"), fields.get("values")
         if type(head) is not bytes or type(valid) is not bytes or type(values) is not bytes:
             raise WireError(f"frame {seq}: block {name} is not head, valid and values")
         if len(head) not in heads or (len(valid), len(values)) != allowed_sizes:

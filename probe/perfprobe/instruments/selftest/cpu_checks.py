@@ -262,10 +262,10 @@ HALTED_CHECK = Check(
     "ref", "halted while asleep, in a known pattern", "cycles", 0.02, WAKING_IS_WORK
 )
 STATES = ("neither_s", "lp0_s", "lp1_s", "both_s")
-_SIBLINGS = "siblings at work in turns and together"
-TRACED_CHECKS = {key: Check(key, _SIBLINGS, "s", 0.02, WAKING_IS_WORK) for key in STATES}
+_SIBLING_PATTERN = "siblings at work in turns and together"
+TRACED_CHECKS = {key: Check(key, _SIBLING_PATTERN, "s", 0.02, WAKING_IS_WORK) for key in STATES}
 TICK_CHECKS = {
-    key: Check(key, _SIBLINGS, "TSC cycles", 0.03, WAKING_IS_WORK)
+    key: Check(key, _SIBLING_PATTERN, "TSC cycles", 0.03, WAKING_IS_WORK)
     for key in ("one_thread", "any_thread", "distributed")
 }
 CPU_CHECKS = (IDLE_CHECK, PATTERN_BUSY_CHECK, STAT_CHECK, HALTED_CHECK)

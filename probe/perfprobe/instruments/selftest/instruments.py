@@ -70,8 +70,8 @@ def counter_rows(log: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
         for missing in log.hello.missing
         if missing.what.startswith(KEY_STEMS) and missing.what not in log.counters
     ]
-    shared = [key for key in log.counters if _scope_text(log, key) in {"core", "package", "L3"}]
-    return [*(_counter_row(log, key, span) for key in shared), *missing_rows]
+    keys = [key for key in log.counters if _scope_text(log, key) in {"core", "package", "L3"}]
+    return [*(_counter_row(log, key, span) for key in keys), *missing_rows]
 
 
 def _scope_text(log: FrameLog, key: str) -> str:
@@ -287,10 +287,10 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
         by_row = [steps for row in rows if (steps := log.advances(key, row, span.begin, span.end))]
         if not by_row:
             return None
-        seen = [part for part, *polls in zip(counter.parts, *(s[1:] for s in by_row), strict=False)
+        bits = [part for part, *polls in zip(counter.parts, *(s[1:] for s in by_row), strict=False)
                 if any(polls)]  # fmt: skip
         return {"counter": key, "values": [steps[0] for steps in by_row], "unit": "polls",
-                "bits": seen}  # fmt: skip
+                "bits": bits}  # fmt: skip
     if counter.kind == "gauge":
         values = [value for row in rows if (value := log.latest_value(key, row)) is not None]
         return {"counter": key, "values": values, "unit": counter.unit} if values else None

@@ -341,7 +341,7 @@ def _find_event(request: EventRequest) -> SimEvent:
 
 # --- blocks of packages and of the machine --------------------------------------------------------
 
-POLLS = 10  # polls of the limit reasons in each sample
+SAMPLE_POLLS = 10  # polls of the limit reasons in each sample
 ENERGY_BITS = 32
 INITIAL_ENERGY = 2**ENERGY_BITS - 100_000  # the counter wraps after 6 J
 LINE_BYTES = 64  # bytes of a cache line, the unit of the controllers' counts
@@ -368,8 +368,8 @@ def package_block(machine: SimMachine) -> Block:
         )
     dram = Counter("energy_ram_j", "energy of the memory", "J", "sim RAPL", bits=32, scale=2.0**-14)
     counters.append(dram)
-    for what in ("read", "write"):
-        key, name = f"memory_{what}_bytes", f"memory {what}"
+    for direction in ("read", "write"):
+        key, name = f"memory_{direction}_bytes", f"memory {direction}"
         counters.append(Counter(key, name, "B", "sim IMC", bits=TRAFFIC_BITS, scale=LINE_BYTES))
     return Block("package", "package", counters)
 
@@ -389,11 +389,11 @@ class PackageCounters:
         if time_ns >= sample_ns:
             # The polls since the previous sample. The script gives the number of polls, of ten, in
             # which a bit is set.
-            times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
+            times = time_ns - sample_ns + np.arange(SAMPLE_POLLS) * sample_ns // SAMPLE_POLLS
             shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
-            poll_turns = (self._polls + np.arange(POLLS)) * 7 % 10
+            poll_turns = (self._polls + np.arange(SAMPLE_POLLS)) * 7 % 10
             self._seen += (poll_turns[:, None, None] < shares).sum(axis=0)
-            self._polls += POLLS
+            self._polls += SAMPLE_POLLS
         tables, stage = self._tables, self._tables.stages.index(time_ns)
         stage_s = tables.stages.since_start(time_ns) // CELL_NS / CELLS_PER_S
         rows = np.empty((self._machine.packages, self._columns), np.int64)

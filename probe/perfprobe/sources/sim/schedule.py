@@ -313,7 +313,7 @@ class ScheduleCursor:
 # --- lateness of reads ----------------------------------------------------------------------------
 
 USUAL_LATE_NS = 52_000
-LONG_LATE_NS = 300_000
+MAX_RARE_LATE_NS = 300_000
 READ_NS = 2_200
 INTERRUPTED_READ_NS = 60_000
 
@@ -338,7 +338,7 @@ class Lateness:
         bits = random_bits(self._seed, 4, np.array([number]), self._cpus)[0]
         late_ns = USUAL_LATE_NS + self._habit + bits % 6_000
         rare_bits = (bits >> 16) & 0xFF
-        late_ns += np.where(rare_bits == 0, (bits >> 24) % LONG_LATE_NS, 0)
+        late_ns += np.where(rare_bits == 0, (bits >> 24) % MAX_RARE_LATE_NS, 0)
         if self._late_ns:
             late_ns += (bits >> 24) % self._late_ns
         is_wide = ((bits >> 37) & 0x1FF) == 0

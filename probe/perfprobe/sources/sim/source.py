@@ -134,11 +134,11 @@ class SimSource:
         )
         probe_time = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
         if machine.guest:
-            columns, shared = counters.guest_columns(), [counters.GUEST_BLOCK]
+            columns, shared_blocks = counters.guest_columns(), [counters.GUEST_BLOCK]
         else:
             columns = cpu_columns(machine, spec.scenario == "license")
             columns += slot_columns() if spec.slots and machine.smt == 2 else []
-            shared = [package_block(machine), Block("machine", "machine", [probe_time])]
+            shared_blocks = [package_block(machine), Block("machine", "machine", [probe_time])]
         stat = stat_columns()
         self._cpu_counters = CounterTable(columns, machine.cpus)
         self._stat = CounterTable(stat, machine.cpus)
@@ -151,7 +151,7 @@ class SimSource:
             chosen = SimEvents(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
         self._chosen = [] if chosen is None else chosen.tables
         event_blocks = [] if chosen is None else chosen.blocks
-        blocks = [block("cpu", columns), *event_blocks, block("stat", stat), *shared]
+        blocks = [block("cpu", columns), *event_blocks, block("stat", stat), *shared_blocks]
         self._watched = None if watch is None else SimWatchedJob(self._schedule, watch)
         topology = [machine.row(cpu) for cpu in range(machine.cpus)]
         selected = None if cpus is None else cpu_sets.select(cpus, topology)
