@@ -207,8 +207,8 @@ class _Version(argparse.Action):
             if (package / "COMMIT").exists():  # recorded by the build
                 commit = (package / "COMMIT").read_text(encoding="ascii").strip()
             elif (root / ".git").exists():  # an editable installation (pip install -e)
-                done = subprocess.run(git, capture_output=True, check=False, text=True)
-                commit = done.stdout.strip()
+                result = subprocess.run(git, capture_output=True, check=False, text=True)
+                commit = result.stdout.strip()
         print(f"perftop {__version__}{f' ({commit})' if commit else ''}", flush=True)
         parser.exit()
 

@@ -192,8 +192,8 @@ def is_closed_to_others(fd: int, *, sticky: bool = False) -> bool:
     """Returns whether only we and root can add and remove names in the directory. `sticky`: also if
     others can add and remove only their own names."""
     status = os.fstat(fd)
-    shared = status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX)
-    return status.st_uid in _trusted_uids() and not shared
+    others_can_write = status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX)
+    return status.st_uid in _trusted_uids() and not others_can_write
 
 
 def _user_name(uid: int) -> str:

@@ -110,8 +110,8 @@ CLUES = (
     *(LimitClue(cause, "plr_reasons", part, 0.0) for part, cause in PLR_CAUSES.items()),
     LimitClue(UNKNOWN_POWER, "package_power_limits", min_share=0.0),
     LimitClue(UNKNOWN_POWER, "core_power_limits", min_share=0.0),
-    *(LimitClue("thermal", f"{scope}_{what}", min_share=0.0)
-      for scope in ("package", "core") for what in ("throttled_s", "throttles")),
+    *(LimitClue("thermal", f"{scope}_{suffix}", min_share=0.0)
+      for scope in ("package", "core") for suffix in ("throttled_s", "throttles")),
 )  # fmt: skip
 """All clues. If two clues are equally frequent, the first has priority."""
 MAX_COOL_C = 75.0
@@ -222,9 +222,9 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
     for scope in ("package", "core"):
         if (share := mean(f"{scope}_throttled_s")) > 0:
             result[f"{scope}_throttled_share"] = round(share, 3)
-        for what in ("throttles", "power_limits"):
-            if (per_s := mean(f"{scope}_{what}")) > 0:
-                result[f"{scope}_{what}"] = per_s
+        for suffix in ("throttles", "power_limits"):
+            if (per_s := mean(f"{scope}_{suffix}")) > 0:
+                result[f"{scope}_{suffix}"] = per_s
     if (share := mean("power_throttled_s")) >= MIN_ACTIVE_SHARE:
         result["throttled_for_power_share"] = round(share, 3)
     if cause == "hwp":

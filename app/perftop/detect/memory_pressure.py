@@ -204,7 +204,7 @@ class MemoryLosses:
         run_s, others_work = work.util * (spans_ns[part, None] / 1e9), self._others_work(work.work)
         parts = self._contributions(work.sums, others_work, run_s)
         busy = batch.cached(busy_cpus)[part]
-        some_work: Bools = np.logical_or.reduce(busy, axis=1, keepdims=True)
+        any_busy: Bools = np.logical_or.reduce(busy, axis=1, keepdims=True)
         i, count = 0, last - first
         while i < count:
             # Only CPUs without saturated memory learn, but what they have learned decides whether
@@ -212,11 +212,11 @@ class MemoryLosses:
             # which it changes.
             rest = slice(i, None)
             rate, others = work.rate[rest], others_work[rest]
-            assumed = self._is_saturated(self.programs.learned_sums, rate, others) & some_work[rest]
+            assumed = self._is_saturated(self.programs.learned_sums, rate, others) & any_busy[rest]
             usable = work.is_learnable[rest] & ~assumed
             learned = self.programs.learned_by_sample(usable, run_s[rest], parts[rest])
             earlier = learned[:-1]
-            is_saturated = self._is_saturated(earlier, rate, others) & some_work[rest]
+            is_saturated = self._is_saturated(earlier, rate, others) & any_busy[rest]
             with np.errstate(invalid="ignore", divide="ignore"):
                 usual_rate = earlier[:, _BYTES_ROW] / earlier[:, _TIME_ROW]
                 usual_overlap = earlier[:, _OVERLAP_ROW] / earlier[:, _TIME_ROW]
@@ -280,12 +280,12 @@ class MemoryLosses:
 
     def _has_unread_cpu(self, unread: Bools) -> Bools:
         """Returns a mask of the CPUs in packages with an unread CPU."""
-        hidden = np.zeros_like(unread)
+        result = np.zeros_like(unread)
         if unread.any():
             for package in range(self._packages):
                 is_in_package = self._package == package
-                hidden[..., is_in_package] = unread[..., is_in_package].any(axis=-1, keepdims=True)
-        return hidden
+                result[..., is_in_package] = unread[..., is_in_package].any(axis=-1, keepdims=True)
+        return result
 
     def _set_programs(self, program: Ints) -> None:
         """Stores the ID of each CPU's program; 0 where unknown."""

@@ -191,8 +191,8 @@ class SuspectCounters(Detector):
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if self._running:
             return first
-        doubted = batch.doubted_samples[batch.doubted_samples.searchsorted(first) :]
-        return min(last, int(doubted[0])) if len(doubted) else last
+        doubted_samples = batch.doubted_samples[batch.doubted_samples.searchsorted(first) :]
+        return min(last, int(doubted_samples[0])) if len(doubted_samples) else last
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         suspect_counters = data.sample.delta.suspect_counters if data.sample.is_doubted else {}
@@ -222,14 +222,14 @@ class SuspectCounters(Detector):
         for running in self._running:
             running.new_cpus.clear()
         for key, cpus in sorted(doubts_by_key.items()):
-            including = (each for each in self._running if each.includes(key, time_ns))
-            found = next(including, None)
-            if found is None:
-                found = _SuspectEpisode(self._episodes.begin("suspect", key, since_ns), time_ns)
-                self._running.append(found)
-            found.first_doubts.setdefault(key, min(cpus.values()))
-            found.last_ns = time_ns
-            found.new_cpus.update(cpus)
+            including = (e for e in self._running if e.includes(key, time_ns))
+            suspect = next(including, None)
+            if suspect is None:
+                suspect = _SuspectEpisode(self._episodes.begin("suspect", key, since_ns), time_ns)
+                self._running.append(suspect)
+            suspect.first_doubts.setdefault(key, min(cpus.values()))
+            suspect.last_ns = time_ns
+            suspect.new_cpus.update(cpus)
         for running in self._running:
             running.samples.update(running.new_cpus)
             episode = running.episode

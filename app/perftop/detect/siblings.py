@@ -244,7 +244,7 @@ class SiblingLosses:
     ) -> None:
         members, episode = loss.members, loss.episode
         sums = self._programs.loss_sums[:, members].sum(axis=1)
-        instructions, cycles, expected, run_s, together_s, given = sums
+        instructions, cycles, expected, run_s, together_s, slots = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
         has_task_records = bool(self._programs.top_task_ids[members].all())
         weakest_position = min(members, key=lambda i: int(self._history.counts[MATCHES, i]))
@@ -260,8 +260,8 @@ class SiblingLosses:
         }
         is_explained = False  # counted issue slots measure the loss better than the earlier IPC
         if self._has_contention:
-            episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
-            is_explained = bool(given >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
+            episode.evidence["slots_to_sibling"] = round(float(slots / cycles), 3)
+            is_explained = bool(slots >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
         counted = is_explained or (is_measured and has_task_records and is_recent)
         episode.confidence = confidence("neighbour", "sibling", counted=counted)
         if age_ns > MAX_AGE_NS:

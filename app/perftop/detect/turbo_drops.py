@@ -519,8 +519,8 @@ class Licenses(Detector):
         episode.confidence = confidence("license", "level", counted=not sums[SCALED_SAMPLES])
         episode.evidence["busy_hz"] = round(cycles / run_s)
         if allowed > 0:
-            missing = allowed - cycles
-            episode.depth = missing / run_s if missing >= MIN_MISSING * allowed else 0.0
+            deficit = allowed - cycles
+            episode.depth = deficit / run_s if deficit >= MIN_MISSING * allowed else 0.0
             episode.evidence["ceiling_hz"] = round(allowed / run_s)
         else:  # no ceiling is known
             episode.depth = None

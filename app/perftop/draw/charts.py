@@ -141,7 +141,7 @@ def _cpu_time_column(column: tuple[int, ...], rows: int, glyphs: Glyphs) -> Char
     if user < 0:
         return ChartColumn(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
-    cell = _cpu_time_cell if glyphs == "colour" else _main_time_cell
+    cell = _cpu_time_cell if glyphs == "colour" else _one_kind_cell
     return ChartColumn.from_cells(
         cell(_eighths_in_cell(ends, row), state, row, rows, glyphs) for row in reversed(range(rows))
     )
@@ -215,7 +215,7 @@ def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
     return theme.LEVELS[level], below if above == "ground" else f"{below}/{above}"
 
 
-def _main_time_cell(parts: Sequence[int], state: int, _row: int, _rows: int, glyphs: Glyphs) -> Run:
+def _one_kind_cell(parts: Sequence[int], state: int, _row: int, _rows: int, glyphs: Glyphs) -> Run:
     """Returns a cell in the shape of its largest kind of time. Except in ASCII, the end of the busy
     part is drawn in eighths, and steal below half of the cell is a thin line at its top."""
     user, system, idle, steal = parts

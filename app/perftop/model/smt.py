@@ -302,8 +302,8 @@ class Splitter:
         self.calibrations = calibrations(counters.hello.multipliers)
         self._methods = set(counters.hello.smt_methods)
         """Methods that hello allows; if empty, all methods are allowed."""
-        named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
-        self._counted_keys = [key for key, method in named if self._is_allowed(method)]
+        methods = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
+        self._counted_keys = [key for key, method in methods if self._is_allowed(method)]
         """Available counters from which ANY can be computed, best first."""
         self._rows_by_key = {key: counters.is_counted(key) for key in self._counted_keys}
         self.regroup(cores)
@@ -356,26 +356,26 @@ class Splitter:
         if np.count_nonzero(spans_differ):
             r0, r1 = (np.where(spans_differ, np.nan, r) for r in (r0, r1))
         split.active_threads[..., cores] = r0 + r1
-        counted, any_running = self._any_running(group.by_thread, r0, r1, delta)
+        codes, any_running = self._any_running(group.by_thread, r0, r1, delta)
         if (name := self.any_counter()) in self._counters.multiplexed:
             is_uncounted = self._counters.is_partly_counted(delta, name)
             if np.count_nonzero(is_uncounted):  # use the states from idle transitions instead
                 lacks_count = is_uncounted.take(group.by_thread, axis=-1).any(axis=-2)
-                counted = np.where(lacks_count, 0, counted)
+                codes = np.where(lacks_count, 0, codes)
         split.states[..., cores, :] = shares = exact_states(r0, r1, any_running)
-        split.method_codes[..., cores] = counted
-        if np.count_nonzero(counted) == counted.size:
+        split.method_codes[..., cores] = codes
+        if np.count_nonzero(codes) == codes.size:
             return
         traced = self._traced_states(cores, delta)
-        is_traced = (counted == 0) & np.isfinite(traced).all(axis=-1)
-        is_bounded = ((counted == 0) & ~is_traced)[..., None]
+        is_traced = (codes == 0) & np.isfinite(traced).all(axis=-1)
+        is_bounded = ((codes == 0) & ~is_traced)[..., None]
         traced_states = np.where(is_traced[..., None], traced, np.nan)
-        split.states[..., cores, :] = np.where((counted > 0)[..., None], shares, traced_states)
+        split.states[..., cores, :] = np.where((codes > 0)[..., None], shares, traced_states)
         low, high = state_bounds(r0, r1)
         split.low[..., cores, :] = np.where(is_bounded, low, np.nan)
         split.high[..., cores, :] = np.where(is_bounded, high, np.nan)
         fallback = np.where(is_traced, TRACE, BOUNDS)
-        split.method_codes[..., cores] = np.where(counted, counted, fallback)
+        split.method_codes[..., cores] = np.where(codes, codes, fallback)
 
     def spans_differ(self, by_thread: Ints, delta: Delta) -> Bools:
         """Returns a mask of the cores whose siblings were read over different spans."""

@@ -112,8 +112,8 @@ _EVIDENCE_FORMATS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "hsmp_limits": ("HSMP limit", _status_text),
     "hsmp_limit_times": ("firmware's limit", _status_text),
     "pstate_limit": ("P-state limit", None),
-    "plr_reasons": ("came on (PLR)", lambda seen: ", ".join(
-        bit.name or f"bit {bit.number}" for bit in seen.bits)),
+    "plr_reasons": ("came on (PLR)", lambda polled: ", ".join(
+        bit.name or f"bit {bit.number}" for bit in polled.bits)),
     "pcu_power": ("power limit", _PCU),
     "pcu_current": ("current limit", _PCU),
     "pcu_thermal": ("thermal limit", _PCU),
@@ -140,7 +140,7 @@ _EVIDENCE_FORMATS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "explained_by_between": ("clock between two steps", _share_formatter("the time")),
     "slots_to_sibling": ("slots that went to the sibling", _share_formatter("all")),
     "changes_with_sibling": (
-        "changes with it", lambda seen: f"{seen.number:.0f} of {seen.highest:.0f}"
+        "changes with it", lambda value: f"{value.number:.0f} of {value.highest:.0f}"
     ),
     "ipc": ("IPC", None),
     "ipc_alone": ("IPC alone", None),

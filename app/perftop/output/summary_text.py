@@ -251,8 +251,8 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
         for i, finding in enumerate(phase.report.named_findings[:MAX_CAUSES]):
             detail = f"{finding.lost_s:.1f} CPU s"
             if finding.worst is not None:
-                since = max(session.unix(finding.worst.start_ns), phase.line["start"])
-                detail += f", worst {time_of_day(since)}"
+                start = max(session.unix(finding.worst.start_ns), phase.line["start"])
+                detail += f", worst {time_of_day(start)}"
             sign = KINDS[finding.cause[0]].marker if finding.cause[0] in KINDS else " "
             name = phase.name if i == 0 else ""
             head = f"{name:<{MAX_NAME + 1}}{sign} " if phases[1:] else f"{sign} "

@@ -163,7 +163,7 @@ def _finding_on(
         on_cpus = "" if is_everywhere else f" on {cpus_name}"
         awaited = join_words(reason.awaited_tasks), reason.awaited_tasks[0]
         ends = [f"{reason.preposition} {names}{on_cpus}" for names in awaited]
-    own = [(min(waiters.pids), waiters.name)] if OWN_TASKS in reason.awaited_tasks else []
+    victim = [(min(waiters.pids), waiters.name)] if OWN_TASKS in reason.awaited_tasks else []
     share = lost_percent(total.wait_s, total.wanted_s)
     lost_text = f"{bound_text}{share} of {'its' if one_waits else 'their'} time"
     headlines = [f"{subject} {verb} {lost_text} {end}" for end in ends]
@@ -183,7 +183,7 @@ def _finding_on(
         headline=next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
         victim_share=_victim_share(waiters, span_s),
         waiting_tasks=frozenset(waiters.members) if job is None else frozenset(),
-        takers=tuple(TaskOnCpu(pid, comm, cpus[0]) for pid, comm in [*own, *reason.neighbours]),
+        takers=tuple(TaskOnCpu(pid, comm, cpus[0]) for pid, comm in [*victim, *reason.neighbours]),
     )  # fmt: skip
 
 

@@ -62,11 +62,11 @@ class _Answer:
         self.session = session = report.session
         self.report = report
         self.machine = "this VM" if session.hello.virtualisation is not None else "this machine"
-        self.who = report.job or self.machine
-        self.subject = self.who
+        self.name = report.job or self.machine
+        self.subject = self.name
         """The subject at the start of a sentence. The name of a program is not capitalised."""
-        if self.who.startswith(("this ", "process ")):
-            self.subject = self.who[0].upper() + self.who[1:]
+        if self.name.startswith(("this ", "process ")):
+            self.subject = self.name[0].upper() + self.name[1:]
         self.bound = "at least" if report.is_partly_seen else "only"
         """How the time that was seen relates to the time for which the job wanted a CPU."""
         has_clock = bool(session.evaluator.variants["busy_hz"])
@@ -78,11 +78,11 @@ class _Answer:
     def wordings(self) -> list[str]:
         report = self.report
         if report.job and not report.totals.times.threads:
-            return self.job_not_seen()
+            return self.unseen_job_answer()
         if report.blocked_share >= MIN_DISK_SHARE and not report.named_findings:
             return [f"{self.disk_wait()}."]
         if not isfinite(report.sums.lost_ratio):
-            return self.no_work()
+            return self.no_work_answer()
         if report.is_too_short:
             length = short_duration(report.sums.whole_s)
             reason = "too short a time to give shares of it"
@@ -90,7 +90,7 @@ class _Answer:
                 reason = "too little of which was seen to give shares of it"
             return [f"{self.subject} wanted a CPU for {self.bound} {length}, {reason}."]
         if not report.named_findings:
-            return self.no_costly_cause()
+            return self.no_cause_answer()
         first = report.named_findings[0]
         if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
             return self.loss_of_victims()
@@ -98,10 +98,10 @@ class _Answer:
             return self.loss_of_sleeper()
         return self.loss()
 
-    def job_not_seen(self) -> list[str]:
+    def unseen_job_answer(self) -> list[str]:
         watched = self.session.neighbours.watched_job.name or ""
         if not watched.isdecimal():
-            text = f"No process {'in' if is_group(watched) else 'named'} {self.who} was found"
+            text = f"No process {'in' if is_group(watched) else 'named'} {self.name} was found"
             text += "" if self.report.is_whole_run else " in this time"
         elif self.report.is_whole_run:
             text = f"{self.subject} ended before a sample"
@@ -116,23 +116,23 @@ class _Answer:
         start = f"{self.subject} {self.verb('is', 'was')} blocked in the kernel (cause unknown)"
         return f"{start} {_share_text(self.report.blocked_share)} of its time"
 
-    def no_work(self) -> list[str]:
+    def no_work_answer(self) -> list[str]:
         """Returns the answer if no CPU time was used, or if it is unknown whether any was."""
         report = self.report
         if not isfinite(report.interval.values.mean("util", self.session.selected)):
             is_sampled = report.totals.sample_count > report.totals.suspect_count
             reason = "CPU utilisation cannot be read" if is_sampled else "there is no good sample"
-            return [f"Whether {self.who} had work is not known: {reason}."]
+            return [f"Whether {self.name} had work is not known: {reason}."]
         idle = "used no CPU time" if report.job else "was idle"
         return [f"{self.subject} {idle}, so nothing could be lost.{self.no_clock}"]
 
-    def no_costly_cause(self) -> list[str]:
+    def no_cause_answer(self) -> list[str]:
         """Returns the answer if no cause costs enough to be named. There may be a clue."""
         report, slowing_text = self.report, self.verb("is slowing", "slowed")
         lost_percent = percent(report.sums.lost_ratio)
-        text = f"Nothing {slowing_text} {self.who} down ({lost_percent} % lost in total)."
+        text = f"Nothing {slowing_text} {self.name} down ({lost_percent} % lost in total)."
         if not report.totals.times.has_waits:
-            text = f"No slowdown of {self.who} was found; how long tasks waited is not known."
+            text = f"No slowdown of {self.name} was found; how long tasks waited is not known."
         bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
         sampled = [clue for clue in report.clues if isfinite(clue.lost_share)]
         if sampled:
@@ -143,7 +143,7 @@ class _Answer:
             clue = "there is a clue below"
             if bounds:
                 clue = f"the clue below may cost up to {whole_percent(max(bounds))}"
-            text = f"Nothing measured {slowing_text} {self.who} down, but {clue}."
+            text = f"Nothing measured {slowing_text} {self.name} down, but {clue}."
         return [text + self.no_clock, text]
 
     def loss_of_victims(self) -> list[str]:
@@ -219,14 +219,14 @@ _ANSI = {"answer": "1", "lost": "31", "dim": "2", "try": "34"}
 def lines(report: Report, *, colour: bool, unicode: bool) -> list[str]:
     """Returns the lines of the report. `colour`: add escape sequences for colours. `unicode`: allow
     characters outside ASCII."""
-    drawn = []
+    texts = []
     for row in rows(report):
         line = "".join(
             terminal_text(text, _ANSI.get(style, "") if colour else "", unicode=unicode)
             for text, style in row
         )
-        drawn.append(line if colour else line.rstrip())
-    return drawn
+        texts.append(line if colour else line.rstrip())
+    return texts
 
 
 def rows(report: Report) -> list[list[Run]]:

@@ -257,18 +257,18 @@ class Probe:
         if lines and code is not None and code > 0 and not signal_number:
             return Failed(remote_name + lines[-1].removeprefix("perfprobe: "), code)
         end_text = f"ended by signal {signal_number}" if signal_number else "ended"
-        left = ""
+        hint = ""
         if signal_number and self._programs:
             words = probe_words(self._argv)
-            more = [f"--host {self.host}"] if self.host else []
-            more += ["--sudo"] if words[0] == "sudo" else []
+            options = [f"--host {self.host}"] if self.host else []
+            options += ["--sudo"] if words[0] == "sudo" else []
             if "--sysroot" in words:
-                more += ["--sysroot", words[words.index("--sysroot") + 1]]
-            fix = " ".join(["to restore it: perftop stat --source msr -n 1", *more])
-            left = f"; its registers stay programmed · {fix}"
+                options += ["--sysroot", words[words.index("--sysroot") + 1]]
+            fix = " ".join(["to restore it: perftop stat --source msr -n 1", *options])
+            hint = f"; its registers stay programmed · {fix}"
         status = code if code is not None and code > 0 and not signal_number else 1
         return Failed(
-            f"{remote_name}the probe {end_text} without an error message{tail}{left}", status
+            f"{remote_name}the probe {end_text} without an error message{tail}{hint}", status
         )
 
 

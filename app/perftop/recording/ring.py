@@ -161,8 +161,8 @@ class Ring:
             since_ns = keep.until_ns
             if since_ns > now_ns:
                 return
-        linked = self._link_parts(name, since_ns)
-        self._keep = None if linked is None else _KeptRecording(linked, since_ns, until_ns)
+        kept_name = self._link_parts(name, since_ns)
+        self._keep = None if kept_name is None else _KeptRecording(kept_name, since_ns, until_ns)
 
     # --- parts
 

@@ -101,8 +101,8 @@ class EpisodeLog:
         recording = self.recording
         if recording is not None and recording.is_complete:
             return [*running_episodes, *recording.overlapping(since_ns, until_ns)]
-        least_ns = since_ns - self._late_ns
-        newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self._ended))
+        min_end_ns = since_ns - self._late_ns
+        newest = takewhile(lambda e: (e.end_ns or 0) >= min_end_ns, reversed(self._ended))
         started = [e for e in newest if e.start_ns <= until_ns]
         ended_episodes = [e for e in reversed(started) if (e.end_ns or 0) > since_ns]
         if recording is not None:
@@ -201,9 +201,9 @@ class RecordingEpisodes:
             if episode.end_ns is not None and end_ns <= listed_ns:
                 continue
             same_episodes = (
-                found.kind == episode.kind
-                and (not found.cpus or not set(found.cpus).isdisjoint(episode.cpus))
-                for found in self.overlapping(episode.start_ns, end_ns)
+                other.kind == episode.kind
+                and (not other.cpus or not set(other.cpus).isdisjoint(episode.cpus))
+                for other in self.overlapping(episode.start_ns, end_ns)
             )
             if not any(same_episodes):
                 unlisted.append(episode)

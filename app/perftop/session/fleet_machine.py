@@ -415,8 +415,8 @@ class LiveMachine(Follower):
 
     def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
         offset, end_ns, depth = self._offset_s, episode.end_ns, episode.depth
-        who = episode.evidence.get("who", ())
-        takers = [task for task in who if isinstance(task, TaskOnCpu)]
+        culprits = episode.evidence.get("who", ())
+        takers = [task for task in culprits if isinstance(task, TaskOnCpu)]
         records = [session.tasks.get(str(cpu)) for cpu in episode.cpus]
         loser = main_task(records, {task.pid for task in takers})
         return MachineEpisode(

@@ -64,10 +64,10 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
     signs = increments >> 63
     increments <<= 1
     increments ^= signs  # zigzag: numbers near 0 of either sign become small
-    folded = increments.view(np.uint64)
-    largest = np.bitwise_or.reduceat(folded, layout.starts, axis=1)
+    zigzag = increments.view(np.uint64)
+    largest = np.bitwise_or.reduceat(zigzag, layout.starts, axis=1)
     widths = np.searchsorted(_LIMITS, largest, side="right").astype(np.uint8)
-    word_widths, words = np.repeat(widths, layout.heights, axis=1).ravel(), folded.ravel()
+    word_widths, words = np.repeat(widths, layout.heights, axis=1).ravel(), zigzag.ravel()
     parts = [[row.tobytes() for row in widths]]
     for width, kind in WIDTHS:
         data = words[word_widths == width].astype(kind).tobytes()
@@ -98,9 +98,9 @@ def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Wo
         if not sizes[code].any():
             continue
         parts = [data[row[code] : row[code + 1]] for data, row in zip(packed, ends, strict=True)]
-        folded = np.frombuffer(b"".join(parts), kind)
-        increments = folded >> 1
-        increments ^= -(folded & 1)
+        zigzag = np.frombuffer(b"".join(parts), kind)
+        increments = zigzag >> 1
+        increments ^= -(zigzag & 1)
         rows[word_widths == width] = increments.view(kind.replace("u", "i"))
     for previous, row in zip([previous_words, *rows], rows, strict=False):
         np.add(row, previous, out=row)  # np.add.accumulate would take eight times as long

@@ -177,9 +177,9 @@ class PerfTopApp(App[None]):
         elif event.key not in self.screen.active_bindings and len(self.screen_stack) == 1:
             self.source.on_unknown_key(event.key)
 
-    async def run_action(self, *action: Any, **more: Any) -> bool:
+    async def run_action(self, *action: Any, **options: Any) -> bool:
         """Ignores actions after the app has quit, because views can no longer be mounted."""
-        return not self._exit and await super().run_action(*action, **more)
+        return not self._exit and await super().run_action(*action, **options)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         is_available = action != "source" or hasattr(self.source, str(parameters[0]))
@@ -214,11 +214,11 @@ class PerfTopApp(App[None]):
         if not self.source.handle_signal(signal.SIGINT):
             self.exit()
 
-    def exit(self, *results: Any, **more: Any) -> None:
+    def exit(self, *results: Any, **options: Any) -> None:
         self.source.on_app_end()
         if isinstance(self._driver, TerminalDriver):
             self._driver.discard_output()
-        super().exit(*results, **more)
+        super().exit(*results, **options)
 
     def end_with_status(self, status: int) -> None:
         """Ends the app with this exit status; if it is still starting, as soon as it is ready."""

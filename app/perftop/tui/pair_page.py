@@ -221,11 +221,11 @@ class PairState:
         ]
         by_origins = {tuple(track.origin_ns(moment) for track in self.tracks): moment
                       for moment in reversed(moments)}  # fmt: skip
-        shared = [moment for origins, moment in reversed(by_origins.items()) if None not in origins]
-        self.has_only_alignment = len(shared) < 2
-        later = shared[shared.index(self.alignment) + 1 :] if self.alignment in shared else []
+        choices = [m for origins, m in reversed(by_origins.items()) if None not in origins]
+        self.has_only_alignment = len(choices) < 2
+        later = choices[choices.index(self.alignment) + 1 :] if self.alignment in choices else []
         origin_ns = self.origins_ns[0]
-        self.alignment = [*later, *shared][0]
+        self.alignment = [*later, *choices][0]
         self.move_cursor((origin_ns - self.origins_ns[0]) / 1e9)
         self.clear_range()
 

@@ -180,8 +180,8 @@ def doctor_lines(
         fix."""
         sign = text.state_mark(item["state"], unicode=unicode)
         lines = fact_lines(f"{sign} {item['what']}", now, width)
-        for label, what in details:
-            lines += fact_lines("", f"{label}{what}", width) if what else []
+        for label, value in details:
+            lines += fact_lines("", f"{label}{value}", width) if value else []
         return lines
 
     lines = [" · ".join(text.describe_machine(answer)), ""]
@@ -192,8 +192,8 @@ def doctor_lines(
         details = ("without it: ", check["lost"]), ("fix: ", fix)
         lines += check_lines(check, check["why"], details)
     lines.append("")
-    for key, what in _source_rows(answer):
-        lines += fact_lines(f"  {key}", what, width)
+    for key, value in _source_rows(answer):
+        lines += fact_lines(f"  {key}", value, width)
     if items := answer.get("readiness"):
         lines += ["", "Benchmarks here:"]
         for item in items:

@@ -182,8 +182,7 @@ class Stat(MeasuredConsumer):
         self._print([stat_lines.line_text(line | origin)])
 
     def _print(self, lines: list[str]) -> None:
-        is_file = self._args.json or self.out not in {sys.stdout, sys.stderr}
-        unicode = is_file or supports_unicode()
+        unicode = self._args.json or self.out not in {sys.stdout, sys.stderr} or supports_unicode()
         write_text(self.out, "".join(f"{terminal_text(s, unicode=unicode)}\n" for s in lines))
 
 

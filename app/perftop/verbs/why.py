@@ -174,8 +174,8 @@ def run_summary(args: argparse.Namespace) -> int:
     if args.json:
         lines = [stat_lines.line_text(phase.line) for phase in (*marked_phases.phases, total)]
     else:
-        drawn = summary_text.lines(whole_phases.session, marked_phases.phases, total)
-        lines = [terminal_text(line, unicode=supports_unicode()) for line in drawn]
+        texts = summary_text.lines(whole_phases.session, marked_phases.phases, total)
+        lines = [terminal_text(line, unicode=supports_unicode()) for line in texts]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return report_damage(file, source)
 

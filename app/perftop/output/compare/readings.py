@@ -222,12 +222,12 @@ def parse_reading(line: Line, label: str = "") -> Reading:
 
 def shared_state(readings: Sequence[Reading]) -> Line:
     """Returns the state that all readings share. A note replaces a value that differs."""
-    merged: Line = {}
+    state: Line = {}
     for key in dict.fromkeys(key for reading in readings for key in reading.state):
         values = [reading.state.get(key) for reading in readings]
         is_same = all(value == values[0] for value in values)
-        merged[key] = values[0] if is_same else "not the same in all runs"
-    return merged
+        state[key] = values[0] if is_same else "not the same in all runs"
+    return state
 
 
 class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not an error
@@ -342,9 +342,9 @@ class RunSeries:
             self._batch_sums = self._amounts_and_sizes(batch)
         sums = self._sums + np.cumsum(self._batch_sums[part], axis=0)
         self._sums = sums[-1]
-        for time_ns, until in zip(batch.time_ns[part].tolist(), sums, strict=True):
+        for time_ns, end_sums in zip(batch.time_ns[part].tolist(), sums, strict=True):
             if time_ns >= self._slices.due_ns:
-                self._slices.end_slice(time_ns, until)
+                self._slices.end_slice(time_ns, end_sums)
         if self._session.now_ns >= self.losses.due_ns and self._session.tracks_losses:
             self.losses.end_slice(self._session.now_ns, self._lost_s())
 

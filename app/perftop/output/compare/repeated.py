@@ -207,8 +207,8 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
 
     def row(name: str, status: str, values: Numbers) -> str:
         """Formats a row, whose values have as many digits as the mean."""
-        cells = [format_like(NUMBERS[key], values.get(key, nan), one.mean)
-                 for key, one in estimates.items()]  # fmt: skip
+        cells = [format_like(NUMBERS[key], values.get(key, nan), stats.mean)
+                 for key, stats in estimates.items()]  # fmt: skip
         return table_line(columns, [name, status, *cells])
 
     if not runs.runs:

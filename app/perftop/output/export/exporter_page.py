@@ -164,8 +164,8 @@ def grid_family(
     known_mask = np.isfinite(values)
     series = []
     for name, is_known in zip(names, known_mask.tolist(), strict=True):
-        own = labels(**{label: name}) if label else ""
-        series += [f"{place[:-1]},{own[1:]}" if place and own else place or own
+        own_label = labels(**{label: name}) if label else ""
+        series += [f"{place[:-1]},{own_label[1:]}" if place and own_label else place or own_label
                    for place in compress(places, is_known)]  # fmt: skip
     # One format for all values takes half the time of a format for each value.
     lines = "".join(f"{heading.sample}{text} \n" for text in series).replace("%", "%%")

@@ -105,7 +105,7 @@ class RowBlock:
         if number.scope == "machine":
             return self.machine_column(i.machine.get(key) for i in self.intervals)
         if number.scope == "package":
-            rates = self._stacked(lambda i: i.packages.get(PACKAGE_FIELDS[key]))
+            rates = self._stack_intervals(lambda i: i.packages.get(PACKAGE_FIELDS[key]))
             return rates if rates is UNKNOWN else self._with_unknown_owner(rates, "package")
         if number.scope == "l3":
             name = L3_FIELDS[key]
@@ -128,7 +128,7 @@ class RowBlock:
 
     def cpu_column(self, values: Callable[[Interval], Floats | None]) -> Column:
         """Returns a column from an interval's values by CPU, which are None if unknown."""
-        column = self._stacked(values)
+        column = self._stack_intervals(values)
         return column if self._has_all or column is UNKNOWN else column.take(self._index, axis=1)
 
     def core_column(self, values: Floats) -> Column:
@@ -140,7 +140,7 @@ class RowBlock:
         has_unknown = np.count_nonzero(self.owners(scope) < 0)
         return with_extra_column(values, math.nan) if has_unknown else values
 
-    def _stacked(self, values: Callable[[Interval], Floats | None]) -> Column:
+    def _stack_intervals(self, values: Callable[[Interval], Floats | None]) -> Column:
         arrays = [*map(values, self.intervals)]
         example = next((array for array in arrays if array is not None), None)
         if example is None:

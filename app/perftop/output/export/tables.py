@@ -84,7 +84,7 @@ class ExportTable:
         fields. If nothing has changed, the list is the same as that of the previous interval."""
         if self._cores is not block.cores:
             self._cores, self._reason_cache, self._state = block.cores, {}, b""
-        missing, states = self._missing(block, columns), _reason_states(block)
+        missing, states = self._missing_mask(block, columns), _reason_states(block)
         texts = []
         for index, interval in enumerate(block.intervals):
             state = missing[index].tobytes() + states[index].tobytes()
@@ -94,7 +94,7 @@ class ExportTable:
             texts.append(self._texts)
         return texts
 
-    def _missing(self, block: RowBlock, columns: Sequence[Column]) -> Bools:
+    def _missing_mask(self, block: RowBlock, columns: Sequence[Column]) -> Bools:
         """Returns a mask (intervals, fields, rows) of the missing values that have a reason."""
         missing = np.zeros((len(block.intervals), len(self.fields), len(block.rows)), bool)
         for index, (field, column) in enumerate(zip(self.fields, columns, strict=True)):

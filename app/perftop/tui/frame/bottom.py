@@ -446,9 +446,9 @@ class _OneLineInput(Input):
     def render_line(self, y: int) -> Strip:
         strip, segments = super().render_line(y), []
         for segment in strip:
-            text, broken, _ = segment.text.partition("\n")
+            text, newline, _ = segment.text.partition("\n")
             segments.append(Segment(text, segment.style))
-            if broken:
+            if newline:
                 return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
         return strip
 

@@ -41,7 +41,7 @@ from perftop.tui.shared.verdict import is_past
 
 MIN_WIDTH_FOR_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""
-NEAR_POWER_LIMIT = 0.97
+MIN_HIGHLIGHTED_POWER = 0.97
 """Minimum share of the power limit at which the power is highlighted."""
 MIN_BAR_WIDTH = 12
 """Minimum width in cells of a bar beside a text; if less remains, the text is left out."""
@@ -166,7 +166,7 @@ def _power_runs(machine: Mapping[str, float]) -> list[Run]:
     watts, limit = machine.get("power_w", nan), machine.get("power_limit_w", nan)
     if isnan(watts):
         return []
-    style = "warn" if watts >= NEAR_POWER_LIMIT * limit else "text"
+    style = "warn" if watts >= MIN_HIGHLIGHTED_POWER * limit else "text"
     limit_text = "" if isnan(limit) else f" of {limit:.0f}"
     return [("power ", "dim"), number_run(watts, 0, 0, style), (limit_text, "dim"), (" W", "dim")]
 
@@ -309,7 +309,7 @@ _TILES = (
 )
 _TILES_BY_RANK = sorted(_TILES, key=lambda tile: tile.rank)
 _OLDER_LOAD_KEYS = "load_5", "load_15"
-HIGH_STEAL = METRICS["steal"].min_highlighted
+MIN_HIGHLIGHTED_STEAL = METRICS["steal"].min_highlighted
 
 
 class TileColumn(NamedTuple):
@@ -329,7 +329,7 @@ class TileColumn(NamedTuple):
 def _tile_number(tile: Tile, values_by_key: Mapping[str, float], *, full_names: bool) -> list[Run]:
     value = values_by_key[tile.key]
     name: Run = (f"{tile.name if full_names else tile.short_name} ", "dim")
-    hot = tile.key == "steal" and value >= HIGH_STEAL
+    hot = tile.key == "steal" and value >= MIN_HIGHLIGHTED_STEAL
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
         older_loads = [number_run(values_by_key[key], 2, 6, "dim") for key in _OLDER_LOAD_KEYS
@@ -432,7 +432,7 @@ class TileHistory:
 def _steal_styles(shares: Sequence[float]) -> list[tuple[str, int]]:
     """Returns the styles of the history of steal, each with its number of adjacent cells. The last
     cells are red if steal is high in all of them."""
-    keys = ["over" if value >= HIGH_STEAL else "steal" for value in shares]
+    keys = ["over" if value >= MIN_HIGHLIGHTED_STEAL else "steal" for value in shares]
     index = len(keys)
     while index and keys[index - 1] == "over":
         index -= 1

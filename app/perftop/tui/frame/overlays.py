@@ -254,8 +254,8 @@ class CommandProvider(Provider):
     session: Session | None = None
 
     def _all_commands(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
-        do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
-        active = {a.binding.id: a for a in bound if a.enabled}  # the first key of each action
+        do, bindings = self.app.run_action, reversed(self.screen.active_bindings.values())
+        active = {a.binding.id: a for a in bindings if a.enabled}  # the first key of each action
         for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
             if (active_binding := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
                 help_text = escape(f"{key.tooltip}  {key_caption(active_binding.binding.key)}")
@@ -368,11 +368,11 @@ class TextScreen(TerminalSized, Screen[None]):
 class HelpScreen(TextScreen):
     def __init__(
         self, bindings: Sequence[Binding], sections: Sequence[HelpSection],
-        more: Sequence[HelpSection] = (),
+        further_sections: Sequence[HelpSection] = (),
     ) -> None:  # fmt: skip
         """`bindings`: keys of the screen below. `sections`: sections beside the keys or, if there
-        is no room, below them. `more`: sections below both."""
-        super().__init__(lambda size: help_page(bindings, sections, more, size))
+        is no room, below them. `further_sections`: sections below both."""
+        super().__init__(lambda size: help_page(bindings, sections, further_sections, size))
 
 
 class WhyScreen(TextScreen):

@@ -209,7 +209,7 @@ SCALE_WIDTH = 7
 NAME_WIDTH = 11
 """Width of the name and the scale to the left of a chart without a title, in cells."""
 MAX_DIM_SHARE = 0.05
-MIN_SHOWN_QUEUE, LONG_QUEUE = 0.05, 0.5
+MIN_SHOWN_QUEUE, MIN_ALARM_QUEUE = 0.05, 0.5
 """Minimum mean number of waiting tasks that is shown in a title, and that is red."""
 QUEUE_LETTER = "w"
 """Character for waiting tasks on a screen without colour."""
@@ -286,7 +286,7 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
         pieces.insert(0, [("  ", "text"), *_ipc_runs(values)])
     min_task_width = 2 + width(task_runs(values.tasks[:1], size // 3))
     if values.waiting_tasks >= MIN_SHOWN_QUEUE:
-        style = "alarm" if values.waiting_tasks >= LONG_QUEUE else "text"
+        style = "alarm" if values.waiting_tasks >= MIN_ALARM_QUEUE else "text"
         queue: list[Run] = [
             ("  ", "text"), (theme.USER if colour else QUEUE_LETTER, "queue"), (" queue ", "dim"),
             (f"{values.waiting_tasks:.1f}", style),

@@ -191,8 +191,8 @@ class _ColumnMaker:
         titles = [(title.format(thread), 0) for thread in range(self._cores.max_threads)]
         titles[0] = first or titles[0]
         return [
-            Column(key, heading, max(least, width, len(heading) + gap), source=thread, rank=rank)
-            for thread, (heading, least) in enumerate(titles)
+            Column(key, heading, max(minimum, width, len(heading) + gap), source=thread, rank=rank)
+            for thread, (heading, minimum) in enumerate(titles)
         ]
 
 

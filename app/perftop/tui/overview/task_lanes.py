@@ -129,11 +129,11 @@ class TaskLanes:
             is_far = np.abs(times_ns[record_of_column] - ends_ns) > MAX_TASKS_AGE_NS
             record_of_column = np.where(is_far, len(times_ns), record_of_column)
         shares, self._record_of_column = self._record_shares[:, record_of_column], record_of_column
-        seen = shares.sum(axis=2)
+        total = shares.sum(axis=2)
         with np.errstate(divide="ignore", invalid="ignore"):
-            self._scale = np.where(seen > util, util / seen, np.where(np.isnan(util), nan, 1.0))
+            self._scale = np.where(total > util, util / total, np.where(np.isnan(util), nan, 1.0))
         shares *= self._scale[..., None]
-        shares[..., _UNSEEN_INDEX] = np.maximum(0.0, util - seen * self._scale)
+        shares[..., _UNSEEN_INDEX] = np.maximum(0.0, util - total * self._scale)
         self._shares = shares
         first_ns, last_ns = span_ns
         inside_ns = np.minimum(ends_ns, last_ns) - np.maximum(ends_ns - axis.bin_ns, first_ns)

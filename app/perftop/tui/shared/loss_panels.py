@@ -182,8 +182,8 @@ def package_loss_lines(
             for package in packages]  # fmt: skip
     shares = [_loss_history(episodes, each, interval.time_ns, size).mean(axis=0) for each in cpus]
     peaks = [float(series.max(initial=0.0)) for series in shares]
-    what = "mean of each package's CPUs, and its peak"
-    lines: list[PanelLine] = [(panel_title("lost over 10 min", what, width), None)]
+    description = "mean of each package's CPUs, and its peak"
+    lines: list[PanelLine] = [(panel_title("lost over 10 min", description, width), None)]
     for package, (first_cpu, *_), series, peak in zip(packages, cpus, shares, peaks, strict=True):
         name = fit(f"  {package_name(package)}", PACKAGE_WIDTH)
         peak_text = f"{percent(peak)} %".rjust(SHARE_WIDTH + 2)
@@ -302,10 +302,10 @@ def _cell_of_eighths(eighths: Sequence[str]) -> Run:
     """Returns a cell with these colours of its eighths, from the top; '' is the background. A block
     character has only two colours: below, that of the lowest eighth; above, the most frequent one.
     A thin band that touches neither edge of the cell is moved to the nearer edge."""
-    drawn = [i for i, colour in enumerate(eighths) if colour]
-    if drawn and drawn[0] > 0 and drawn[-1] < 7:
-        band, blank = [eighths[i] for i in drawn], [""] * (8 - len(drawn))
-        eighths = [*blank, *band] if drawn[0] + drawn[-1] > 7 else [*band, *blank]
+    indexes = [i for i, colour in enumerate(eighths) if colour]
+    if indexes and indexes[0] > 0 and indexes[-1] < 7:
+        band, blank = [eighths[i] for i in indexes], [""] * (8 - len(indexes))
+        eighths = [*blank, *band] if indexes[0] + indexes[-1] > 7 else [*band, *blank]
     lower, count = eighths[-1], 1
     while count < 8 and eighths[-count - 1] == lower:
         count += 1

@@ -141,9 +141,9 @@ def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = Non
     if first_ns is not None:
         while now_ns - first_ns <= window_ns / 2 >= MIN_AXIS_NS:
             window_ns /= 2
-    least_ns = max(1, ceil(window_ns / room))
-    step_ns = _step_ns(least_ns, is_clock_time=True)
-    bin_ns = least_ns if step_ns is None else step_ns // (step_ns // least_ns)
+    min_bin_ns = max(1, ceil(window_ns / room))
+    step_ns = _step_ns(min_bin_ns, is_clock_time=True)
+    bin_ns = min_bin_ns if step_ns is None else step_ns // (step_ns // min_bin_ns)
     return Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, room, now_ns, first_ns)
 
 

@@ -88,11 +88,11 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
     middle = size - 2 * NAME_WIDTH - 3
     columns = []
     for x in range(middle):
-        along = x / max(1, middle - 1)
-        along *= along * (3 - 2 * along)
+        blend = x / max(1, middle - 1)
+        blend *= blend * (3 - 2 * blend)
         eighths: list[str] = [""] * (8 * height)
         for i, flow in enumerate(shown_flows):
-            top = left.ribbon_starts[i] + (right.ribbon_starts[i] - left.ribbon_starts[i]) * along
+            top = left.ribbon_starts[i] + (right.ribbon_starts[i] - left.ribbon_starts[i]) * blend
             thickness, colours = 8 * flow.lost_s / row_s, cause_colours(flow.cause)
             stripes = min(len({pair[:2] for pair in flow.pairs}), max(1, int(thickness / 8)))
             bottom = max(round(top) + 1, round(top + thickness))

@@ -251,7 +251,7 @@ def test_high_steal_is_red_and_unknown_metrics_have_no_tile() -> None:
 
 
 def test_the_history_of_steal_is_red_back_to_where_it_became_high() -> None:
-    high = machine_line.HIGH_STEAL
+    high = machine_line.MIN_HIGHLIGHTED_STEAL
     for values, styles in (
         ([high, 0.0, nan, high, high], [("over", 1), ("steal", 2), ("alarm", 2)]),
         ([high, high], [("alarm", 2)]),
