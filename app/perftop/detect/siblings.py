@@ -188,13 +188,12 @@ class SiblingLosses:
         ends_ns = np.broadcast_to(time_ns[:, None], is_alone.shape)
         self._alone_ns = latest_known_values(is_alone, (self._alone_ns, ends_ns))[0][-1]
 
-    def ipc_alone(self, row: int) -> float:
-        """Returns the IPC of a CPU's program while the sibling was idle; NaN if the sibling was
-        never idle, or if the program no longer runs there. `row`: index of the CPU."""
-        if self._running.top_task_ids[row] != self._programs.top_task_ids[row]:
-            return nan
-        instructions, cycles = self._programs.learned_sums[:2, row].tolist()
-        return float(instructions / cycles) if cycles > 0 else nan
+    def ipc_alone(self) -> Floats:
+        """Returns the IPC of each CPU's program while the sibling was idle; NaN if the sibling was
+        never idle, or if the program no longer runs there."""
+        instructions, cycles = self._programs.learned_sums[:2]
+        is_known = (self._running.top_task_ids == self._programs.top_task_ids) & (cycles > 0)
+        return np.where(is_known, instructions / np.maximum(cycles, 1e-9), nan)
 
     def _compare(
         self, data: DetectorInput, work: _SiblingWork, run_s: Floats, together: Bools,

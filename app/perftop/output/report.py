@@ -28,6 +28,7 @@ from perftop.model.kinds import (
     Episode,
     cause_of,
 )
+from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE, Cause, KernelWork, LossSums, Totals
 from perftop.session.session import Session
@@ -419,15 +420,13 @@ def measured_losses(report: Report) -> list[Check]:
         if smi is not None and np.isfinite(smi).any():
             result = count_noun(int(np.nanmax(smi)), "SMI")
         add_share("halts", name, name, halts, "involuntary-halt", "throttle", result=result)
-    if session.has_smt and variants["ipc"]:
-        result_text = "no task ran slower than when alone"
-        add(
-            "sibling",
-            "tasks slowed by a sibling",
-            result_text,
-            "siblings",
-            ("neighbour", "sibling"),
-        )
+    unjudged = _unjudged_sibling_share(report)
+    if session.has_smt and variants["ipc"] and isfinite(unjudged):
+        result = "no task ran slower than when alone"
+        if unjudged >= MIN_SHARE:
+            result = f"unknown for {whole_percent(unjudged)} of the time"
+        add("sibling", "tasks slowed by a sibling", result, "siblings", ("neighbour", "sibling"),
+            measured=unjudged)  # fmt: skip
     is_read = not _has_unread_cpu(report)
     if MEMORY_SHARE in interval.machine and variants["ipc"] and is_read:
         gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
@@ -454,6 +453,16 @@ def ruled_out_losses(report: Report) -> list[str]:
     min_share = min((finding.share for finding in report.named_findings), default=MIN_SHARE)
     checks = report.checks or measured_losses(report)
     return [check.brief_result for check in checks if check.is_ruled_out(min_share)]
+
+
+def _unjudged_sibling_share(report: Report) -> float:
+    """Returns the share of the time in which both threads of a core ran, or may have, although the
+    IPC of the program alone is unknown."""
+    interval, siblings = report.interval, report.session.neighbours.siblings
+    both = interval.cores.by_cpu(interval.split.states[:, STATES.index("both")])
+    both = np.where(np.isfinite(both), both, interval.values["util"])
+    is_judged = interval.cores.is_only_thread | np.isfinite(siblings.ipc_alone())
+    return job_mean(report, np.where(is_judged, 0.0, both))
 
 
 def _has_unread_cpu(report: Report) -> bool:

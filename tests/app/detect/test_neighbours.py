@@ -103,13 +103,14 @@ def test_the_ipc_alone_of_a_task_is_not_used_for_the_next_one(next_task: list[ob
     play = Play()
     play.loads(**ALONE)
     play.run(21, tasks={"0": LMP})
-    alone = play.session.neighbours.siblings.ipc_alone
-    assert alone(0) == pytest.approx(2.0, abs=0.01)
+    siblings = play.session.neighbours.siblings
+    assert siblings.ipc_alone()[0] == pytest.approx(2.0, abs=0.01)
     play.loads(c0=CpuLoad(1.0, ipc=1.0) if next_task else REST)
     play.run(1, frames_per_record=1, tasks={"0": next_task} if next_task else {})
-    assert isnan(alone(0))
+    assert isnan(siblings.ipc_alone()[0])
     play.run(19, tasks={"0": next_task} if next_task else {})
-    assert alone(0) == pytest.approx(1.0, abs=0.01) if next_task else isnan(alone(0))
+    alone = siblings.ipc_alone()[0]
+    assert alone == pytest.approx(1.0, abs=0.01) if next_task else isnan(alone)
 
 
 def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:

@@ -4,6 +4,7 @@ and clues are named beside the causes."""
 from __future__ import annotations
 
 from dataclasses import replace
+from math import nan
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ from perftop.output.report import (
     Report,
     _memory_clues,
     measured_losses,
+    ruled_out_losses,
 )
 from perftop.output.why_report import _active_s, report, with_checks
 from perftop.output.why_text import answer, lines
@@ -491,6 +493,26 @@ def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
     first, *rest = printed_report(result)
     assert first == "job waited for the disk 80 % of its time."
     assert not any("perf record" in line for line in rest), "its own code is not the cause"
+
+
+@pytest.mark.parametrize(("is_split", "loads", "ipc_alone", "result_text"), [
+    (True, (0.97, 0.97), nan, "unknown for 97 % of the time"),
+    (False, (0.97, 0.97), nan, "unknown for 97 % of the time"),
+    (True, (0.97, 0.97), 2.0, "no task ran slower than when alone"),
+    (True, (0.97, 0.0), nan, "no task ran slower than when alone"),
+])  # fmt: skip
+def test_siblings_are_ruled_out_only_if_the_ipc_alone_is_known(
+    is_split: bool, loads: tuple[float, float], ipc_alone: float, result_text: str
+) -> None:
+    machine = Machine(cores=1, split=is_split)
+    machine.loads = {cpu: CpuLoad(util) for cpu, util in enumerate(loads)}
+    session = sampled(machine)[0]
+    session.track_losses()
+    session.neighbours.siblings.ipc_alone = lambda: np.full(2, ipc_alone)  # type: ignore[method-assign]
+    result = empty_report(session)
+    (check,) = [check for check in measured_losses(result) if check.key == "sibling"]
+    assert check.result == result_text
+    assert ("siblings" in ruled_out_losses(result)) == ("unknown" not in result_text)
 
 
 def test_a_job_that_is_blocked_without_io_pressure_waits_for_no_disk() -> None:

@@ -374,7 +374,7 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
         if isinstance(ipc, int | float):
             return float(ipc)
     siblings = session.neighbours.siblings
-    return siblings.ipc_alone(session.position[cpu]) if interval.seq else nan
+    return float(siblings.ipc_alone()[session.position[cpu]]) if interval.seq else nan
 
 
 # --- side by side
