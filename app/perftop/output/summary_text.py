@@ -187,10 +187,10 @@ def _sentences(phases: Sequence[Phase], whole: Phase) -> str:
     def lost_s(phase: Phase) -> float:
         return phase.report.sums.whole_s * phase.report.lost_ratio
 
-    sentences, share = [whole.line["answer"]], whole.report.lost_ratio
-    long_phases = [phase for phase in phases if not phase.report.is_too_short]
-    if phases and long_phases and isfinite(share) and share >= MIN_SHARE:
-        worst = max(long_phases, key=lambda phase: (isfinite(lost_s(phase)), lost_s(phase)))
+    sentences = [whole.line["answer"]]
+    losing_phases = [phase for phase in phases if lost_s(phase) > 0]  # not NaN
+    if losing_phases and whole.report.lost_ratio >= MIN_SHARE:
+        worst = max(losing_phases, key=lost_s)
         lost_text = f"{lost_s(worst):.1f} of {lost_s(whole):.1f} CPU s"
         sentences.append(f"Phase {worst.name} lost most: {lost_text}.")
     if names := ", ".join(phase.name for phase in phases if phase.report.is_too_short):

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from math import nan
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import exports
@@ -22,6 +24,7 @@ from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import USAGE, Failed
 from perftop.output import report
+from perftop.output.summary_text import _sentences
 from perftop.output.why_text import SHORT_TASKS
 from perftop.verbs import why
 
@@ -188,6 +191,18 @@ def test_a_phase_seen_too_little_has_no_share(
     lines = printed_summary(capsys, path, *BY_MARK)
     assert f"Too little CPU time for a share: one, two. {SHORT_TASKS}" in " ".join(lines[:4])
     assert not any("stream took" in line for line in lines)
+
+
+def test_a_phase_that_slept_did_not_lose_most() -> None:
+    def phase(name: str, whole_s: float, lost_ratio: float, *, is_too_short: bool = False) -> Any:
+        report = SimpleNamespace(
+            sums=SimpleNamespace(whole_s=whole_s), lost_ratio=lost_ratio, is_too_short=is_too_short
+        )
+        return SimpleNamespace(name=name, line={"answer": "It lost."}, report=report)
+
+    phases = [phase("asleep", 0.0, nan), phase("short", 0.09, nan, is_too_short=True)]
+    text = _sentences(phases, phase("", 0.18, 0.5))
+    assert text == f"It lost. Too little CPU time for a share: short. {SHORT_TASKS}"
 
 
 def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
