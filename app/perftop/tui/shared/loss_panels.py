@@ -33,6 +33,8 @@ MAX_RECENT_NS = 60_000_000_000
 """Time in ns for which a core is listed after the end of its loss."""
 HISTORY_NS, MAX_LOSS_HISTORY_WIDTH = 600_000_000_000, 34
 """Time that a core's history of losses covers, in ns, and its maximum width in cells."""
+PART_NS = 1_000_000_000
+"""Length in ns to which the time of a package's losses is rounded up."""
 SHARE_WIDTH, PACKAGE_WIDTH = 6, 14
 """Widths of a lost share and of the name of a package, in cells."""
 ORDER_STEP = 0.05
@@ -180,7 +182,9 @@ def package_loss_lines(
     episodes = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
     cpus = [[cpu for row in cores.package_rows(package)[0] for cpu in cores.rows[row].cpus]
             for package in packages]  # fmt: skip
-    shares = [_loss_history(episodes, each, interval.time_ns, size).mean(axis=0) for each in cpus]
+    parts = -(-HISTORY_NS // (size * PART_NS))  # of a cell
+    histories = (_loss_history(episodes, each, interval.time_ns, size * parts) for each in cpus)
+    shares = [each.mean(axis=0).reshape(size, parts).mean(axis=1) for each in histories]
     peaks = [float(series.max(initial=0.0)) for series in shares]
     description = "mean of each package's CPUs, and its peak"
     lines: list[PanelLine] = [(panel_title("lost over 10 min", description, width), None)]

@@ -246,7 +246,8 @@ def test_cores_that_lose_alike_have_the_range_of_their_losses(
 
 
 def test_the_losses_of_a_package_are_the_mean_of_its_cpus() -> None:
-    """A CPU loses at most its worst episode; a minute of ten is a tenth of the cells."""
+    """A CPU loses at most its worst episode; a minute of ten is a tenth of the cells. A cell of 6 s
+    has only a third of a loss of 2 s."""
     hello, feed = sim_streams.messages("steady,cpus=8,smt=1,packages=2", 20)
     session = session_of(Session(hello, History(hello)), feed)
     interval = session.take_interval()
@@ -254,11 +255,15 @@ def test_the_losses_of_a_package_are_the_mean_of_its_cpus() -> None:
     session.detector.running[:] = [
         Episode("steal", [1, 2], minute_ago_ns, None, depth, "hypervisor") for depth in depths
     ]
+    start_ns = interval.time_ns - 120 * S
+    session.ended.append(
+        Episode("steal", [4, 5, 6], start_ns, start_ns + 2 * S - 1, 0.4, "hypervisor")
+    )
     lines = package_loss_lines(session, interval, Cores(session), 122)
     texts = [strips.text(line) for line, _ in lines]
     assert [text.split()[:2] + text.split()[-2:] for text in texts[1:]] == [
         ["package", "0", "20.0", "%"],
-        ["package", "1", "0.0", "%"],
+        ["package", "1", "10.0", "%"],
     ]
     assert [text.count("█") for text in texts] == [0, 10, 0]
     assert [cpu for _, cpu in lines] == [None, 0, 4]
