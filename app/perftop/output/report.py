@@ -108,7 +108,7 @@ class Check:
     """Name of the loss in the table; '' if only the list of ruled-out losses has it."""
     result: str
     share: float
-    """Share of the time that was lost in this way."""
+    """Share of the time that was lost in this way; NaN if unknown."""
     brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
     measured_share: float = 0.0
@@ -372,9 +372,11 @@ def measured_losses(report: Report) -> list[Check]:
     results: list[Check] = []
 
     def add(
-        key: str, loss_name: str, result: str, brief: str, *causes: Cause, measured: float = 0.0
-    ) -> None:
-        share = sum(shares.get(cause, 0.0) for cause in causes)
+        key: str, loss_name: str, result: str, brief: str, *causes: Cause, measured: float = 0.0,
+        otherwise: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Adds a check. `otherwise`: the lost share if no episode of these causes was found."""
+        share = sum(shares.get(cause, 0.0) for cause in causes) or otherwise
         results.append(Check(key, loss_name, result, share, brief, measured))
 
     def add_share(
@@ -426,7 +428,7 @@ def measured_losses(report: Report) -> list[Check]:
         if unjudged >= MIN_SHARE:
             result = f"unknown for {whole_percent(unjudged)} of the time"
         add("sibling", "tasks slowed by a sibling", result, "siblings", ("neighbour", "sibling"),
-            measured=unjudged)  # fmt: skip
+            otherwise=nan if unjudged >= MIN_SHARE else 0.0)  # fmt: skip
     is_read = not _has_unread_cpu(report)
     if MEMORY_SHARE in interval.machine and variants["ipc"] and is_read:
         gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
@@ -444,7 +446,7 @@ def measured_losses(report: Report) -> list[Check]:
     heat = interval.machine.get("temperature_c", nan)
     if isfinite(heat) and not any(e.cause == "thermal" for e in report.episodes):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
-    return sorted(results, key=lambda check: -check.share)
+    return sorted(results, key=lambda check: -np.nan_to_num(check.share))
 
 
 def ruled_out_losses(report: Report) -> list[str]:

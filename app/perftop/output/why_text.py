@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isfinite
 
 from perftop.base.text import (
+    MISSING,
     count_noun,
     long_duration,
     percent,
@@ -306,8 +307,8 @@ def _healthy_lines(report: Report) -> list[list[Run]]:
         rows.append([(f"{'lost':>7}  {'looked for':<28}found", "dim")])
     for check in report.checks:
         if check.loss_name:
-            share = f"{percent(check.share):>5} %"
-            rows.append([(f"{share}  {check.loss_name:<28}{check.result}", "text")])
+            share = f"{percent(check.share)} %" if isfinite(check.share) else MISSING
+            rows.append([(f"{share:>7}  {check.loss_name:<28}{check.result}", "text")])
     if works := _working_sentence(report):
         rows += [[], [(works, "text")]]
     is_own = report.totals.times.has_waits and report.blocked_share < MIN_DISK_SHARE

@@ -44,7 +44,7 @@ class SharedEpisode:
     depth: float | None
     min_depth: float | None
     lost: float
-    """Sum of the lost shares of the machines whose main cause is this one."""
+    """Sum of the shares that the machines now lose to this cause, where known."""
 
 
 @dataclass(frozen=True)
