@@ -13,10 +13,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import count_noun, percent, safe_text, short_duration, whole_percent
-from perftop.model.confidence import (
-    Confidence,
-    TaskOnCpu,
-)
+from perftop.model.confidence import Confidence, TaskOnCpu
 from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import (
     COSTLY_SETTINGS,
@@ -30,7 +27,14 @@ from perftop.model.kinds import (
 )
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
-from perftop.session.losses import WAIT_CAUSE, Cause, KernelWork, LossSums, Totals
+from perftop.session.losses import (
+    UNEXPLAINED,
+    WAIT_CAUSE,
+    Cause,
+    KernelWork,
+    LossSums,
+    Totals,
+)
 from perftop.session.session import Session
 from perftop.session.task_times import JobTime
 from perftop.session.values import lasting_reasons, names_by_reason, unknown_reason
@@ -444,7 +448,8 @@ def measured_losses(report: Report) -> list[Check]:
         result = "" if session.hello.virtualisation else "no hypervisor"
         add_share("steal", "steal", "steal", steal, STEAL_CAUSE[0], result=result)
     heat = interval.machine.get("temperature_c", nan)
-    if isfinite(heat) and not any(e.cause == "thermal" for e in report.episodes):
+    causes = {e.cause for e in report.episodes} | {f.cause[1] for f in report.named_findings}
+    if isfinite(heat) and causes.isdisjoint({"thermal", "unknown", UNEXPLAINED}):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
     return sorted(results, key=lambda check: -np.nan_to_num(check.share))
 

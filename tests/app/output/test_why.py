@@ -17,6 +17,7 @@ from sessions import session_of
 from sim_streams import messages_lasting
 from sim_truth import PLAYED_S, SMALL, found_episodes, play_episodes
 from why_reports import (
+    NO_FINDING,
     empty_report,
     finding_of,
     printed_report,
@@ -514,6 +515,17 @@ def test_siblings_are_ruled_out_only_if_the_ipc_alone_is_known(
     assert check.result == result_text
     assert np.isnan(check.share) == ("unknown" in result_text)
     assert ("siblings" in ruled_out_losses(result)) == ("unknown" not in result_text)
+
+
+@pytest.mark.parametrize(("cause", "is_ruled_out"), [
+    ("power-pl1", True), ("thermal", False), ("unknown", False), (UNEXPLAINED, False),
+])  # fmt: skip
+def test_heat_is_not_ruled_out_while_a_cause_is_unknown(cause: str, is_ruled_out: bool) -> None:
+    result = empty_report(sampled(Machine(cores=2))[0])
+    result.interval.machine["temperature_c"] = 98.0
+    finding = replace(NO_FINDING, cause=("turbo-drop", cause), share=0.2)
+    named = replace(result, findings=[finding])
+    assert ("heat (98 °C)" in ruled_out_losses(named)) == is_ruled_out
 
 
 def test_a_job_that_is_blocked_without_io_pressure_waits_for_no_disk() -> None:
