@@ -429,7 +429,9 @@ def measured_losses(report: Report) -> list[Check]:
     unjudged = _unjudged_sibling_share(report)
     if session.has_smt and variants["ipc"] and isfinite(unjudged):
         result = "no task ran slower than when alone"
-        if unjudged >= MIN_SHARE:
+        if shares.get(("neighbour", "sibling")):
+            result = "tasks ran slower than when alone"
+        elif unjudged >= MIN_SHARE:
             result = f"unknown for {whole_percent(unjudged)} of the time"
         add("sibling", "tasks slowed by a sibling", result, "siblings", ("neighbour", "sibling"),
             otherwise=nan if unjudged >= MIN_SHARE else 0.0)  # fmt: skip
@@ -441,7 +443,8 @@ def measured_losses(report: Report) -> list[Check]:
             add("memory", "saturated memory bandwidth", result_text,
                 f"memory bandwidth ({result_text})", ("neighbour", "memory"))  # fmt: skip
     if session.neighbours.cache.is_available and is_read:
-        add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
+        result = "more misses" if shares.get(("neighbour", "cache")) else "no more misses"
+        add("cache", "data displaced from the L3", result, "the share of the L3",
             ("neighbour", "cache"))  # fmt: skip
     steal = interval.values.mean("steal", session.selected)
     if variants["steal"] and isfinite(steal):

@@ -514,6 +514,10 @@ def test_siblings_are_ruled_out_only_if_the_ipc_alone_is_known(
     (check,) = [check for check in measured_losses(result) if check.key == "sibling"]
     assert check.result == result_text
     assert np.isnan(check.share) == ("unknown" in result_text)
+    lost = LossSums(np.ones(2), np.zeros(2), {("neighbour", "sibling"): np.array([0.5, 0.0])})
+    slowed = replace(result, totals=replace(result.totals, losses=lost))
+    (check,) = [check for check in measured_losses(slowed) if check.key == "sibling"]
+    assert check.result == "tasks ran slower than when alone"
     assert ("siblings" in ruled_out_losses(result)) == ("unknown" not in result_text)
 
 
