@@ -26,13 +26,13 @@ from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import PER_CPU_KINDS, RowEpisode, RowEpisodes
 from perftop.tui.shared.row_numbers import ViewSettings
-from perftop.tui.shared.verdict import losses_between
+from perftop.tui.shared.verdict import HISTORY_NS, losses_between
 
 MAX_WORST_CORES = 10
 MAX_RECENT_NS = 60_000_000_000
 """Time in ns for which a core is listed after the end of its loss."""
-HISTORY_NS, MAX_LOSS_HISTORY_WIDTH = 600_000_000_000, 34
-"""Time that a core's history of losses covers, in ns, and its maximum width in cells."""
+MAX_LOSS_HISTORY_WIDTH = 34
+"""Maximum width of a core's history of losses, in cells."""
 PART_NS = 1_000_000_000
 """Length in ns to which the time of a package's losses is rounded up."""
 SHARE_WIDTH, PACKAGE_WIDTH = 6, 14

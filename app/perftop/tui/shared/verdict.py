@@ -50,9 +50,7 @@ MIN_PAST_SHARE = 0.2
 MAX_LAST_CAUSE_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
 HISTORY_NS, HISTORY_CELLS = 600_000_000_000, 18
-"""Time that the history of losses below the verdict covers, in ns, and its width in cells."""
-HISTORY_STEP_NS = VERDICT_STEP_NS
-"""Time in ns between two sums for the history of losses. A cell covers several sums."""
+"""Time that histories of losses cover, in ns, and the width of that below the verdict in cells."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
@@ -144,10 +142,10 @@ class _VerdictCache:
         self._last_loss: tuple[object, str, int] = None, "", -MAX_LAST_CAUSE_NS
         """Identity of the last loss, a text on it with its duration, and its end (monotonic ns)."""
         self.loss_sums = deque[tuple[int, float, dict[str, float]]](
-            maxlen=HISTORY_NS // HISTORY_STEP_NS
+            maxlen=HISTORY_NS // VERDICT_STEP_NS
         )
         """Monotonic times in ns, with the seconds that tasks wanted in the session until then, and
-        lost by cause: one for each HISTORY_STEP_NS, and the latest."""
+        lost by cause: one for each VERDICT_STEP_NS, and the latest."""
 
     def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         is_past_ = is_past(session, interval)
@@ -208,7 +206,7 @@ class _VerdictCache:
         lost_s: dict[str, float] = {}
         for (_, cause), seconds in totals.losses.by_cause.items():
             lost_s[cause] = lost_s.get(cause, 0.0) + max(0.0, float(seconds.sum()))
-        if len(self.loss_sums) > 1 and now_ns - self.loss_sums[-2][0] <= HISTORY_STEP_NS:
+        if len(self.loss_sums) > 1 and now_ns - self.loss_sums[-2][0] <= VERDICT_STEP_NS:
             self.loss_sums.pop()
         self.loss_sums.append((now_ns, totals.losses.whole_s, lost_s))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
