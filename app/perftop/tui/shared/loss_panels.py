@@ -20,21 +20,20 @@ from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import group_key
 from perftop.output.sentences import victims as names_of_victims
 from perftop.session.interval import Interval
+from perftop.session.losses import HISTORY_NS, history_edges
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import PER_CPU_KINDS, RowEpisode, RowEpisodes
 from perftop.tui.shared.row_numbers import ViewSettings
-from perftop.tui.shared.verdict import HISTORY_NS, losses_between
+from perftop.tui.shared.verdict import loss_history
 
 MAX_WORST_CORES = 10
 MAX_RECENT_NS = 60_000_000_000
 """Time in ns for which a core is listed after the end of its loss."""
 MAX_LOSS_HISTORY_WIDTH = 34
 """Maximum width of a core's history of losses, in cells."""
-PART_NS = 1_000_000_000
-"""Length in ns to which the time of a package's losses is rounded up."""
 SHARE_WIDTH, PACKAGE_WIDTH = 6, 14
 """Widths of a lost share and of the name of a package, in cells."""
 ORDER_STEP = 0.05
@@ -172,27 +171,23 @@ def _core_loss_lines(
     return [*lines, [("    ", "text"), *sentence], [("    ", "text"), (evidence, "dim")]]
 
 
-def package_loss_lines(
-    session: Session, interval: Interval, cores: Cores, width: int
-) -> list[PanelLine]:
-    """Returns the losses of each package over the last ten minutes, as a mean of its CPUs, all on
-    one scale, with their highest value."""
-    size = width - PACKAGE_WIDTH - SHARE_WIDTH - 2
+def package_loss_lines(session: Session, now_ns: int, cores: Cores, width: int) -> list[PanelLine]:
+    """Returns each package's losses over the last ten minutes: their history, all on one scale,
+    and the share of the time that tasks wanted on its CPUs."""
+    history, title = loss_history(session), "lost over 10 min"
+    edges_ns = history_edges(now_ns, max(1, width - PACKAGE_WIDTH - SHARE_WIDTH - 2))
     packages = list(dict.fromkeys(core.package for core in cores.rows))
-    episodes = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
-    cpus = [[cpu for row in cores.package_rows(package)[0] for cpu in cores.rows[row].cpus]
-            for package in packages]  # fmt: skip
-    parts = -(-HISTORY_NS // (size * PART_NS))  # of a cell
-    histories = (_loss_history(episodes, each, interval.time_ns, size * parts) for each in cpus)
-    shares = [each.mean(axis=0).reshape(size, parts).mean(axis=1) for each in histories]
-    peaks = [float(series.max(initial=0.0)) for series in shares]
-    description = "mean of each package's CPUs, and its peak"
-    lines: list[PanelLine] = [(panel_title("lost over 10 min", description, width), None)]
-    for package, (first_cpu, *_), series, peak in zip(packages, cpus, shares, peaks, strict=True):
+    shares = [history.shares(edges_ns, package) for package in packages]
+    highest = float(np.nanmax([0.0, *np.concatenate(shares)]))
+    description = "% of the time that tasks of each package wanted"
+    lines: list[PanelLine] = [(panel_title(title, description, width), None)]
+    for package, series in zip(packages, shares, strict=True):
+        first_cpu = next(core.cpus[0] for core in cores.rows if core.package == package)
         name = fit(f"  {package_name(package)}", PACKAGE_WIDTH)
-        peak_text = f"{percent(peak)} %".rjust(SHARE_WIDTH + 2)
-        strip = _history_runs(series, max(peaks), "hot")
-        lines.append(([(name, "text"), *strip, (peak_text, "text")], first_cpu))
+        whole = history.shares(edges_ns[[0, -1]], package).item()
+        share_text = (f"{percent(whole)} %" if isfinite(whole) else "–").rjust(SHARE_WIDTH + 2)
+        strip = _history_runs(np.nan_to_num(series), highest, "hot")
+        lines.append(([(name, "text"), *strip, (share_text, "text")], first_cpu))
     return lines
 
 
@@ -264,7 +259,7 @@ def loss_chart_panel(
     axis = time_axis.fit_axis(
         interval.time_ns, settings.window_s, room, first_ns=session.past.first_ns
     )
-    known_s, _, lost_s = losses_between(session, axis.edges)
+    known_s, _, lost_s = loss_history(session).between(axis.edges)
     seconds = np.where(known_s > 0, known_s, np.nan)
     min_lost_s = MIN_CAUSE_SHARE * sum(lost.sum() for lost in lost_s.values())
     rates = {cause: lost / seconds for cause, lost in lost_s.items() if lost.sum() > min_lost_s}

@@ -25,13 +25,11 @@ from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
 from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.output.sentences import group_key
-from perftop.session.losses import CAUSE_ENDED_AFTER_NS
+from perftop.session.losses import CAUSE_ENDED_AFTER_NS, LossHistory, history_edges
 
 if TYPE_CHECKING:
-    from perftop.base.arrays import Floats
     from perftop.model.tasks import TaskSnapshot
     from perftop.output.report import Finding, Report
-    from perftop.session.history import Times
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
     from perftop.session.session import Session
@@ -49,8 +47,8 @@ MIN_PAST_SHARE = 0.2
 """Minimum share of the worst loss to a cause for a span to include a part of that loss."""
 MAX_LAST_CAUSE_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
-HISTORY_NS, HISTORY_CELLS = 600_000_000_000, 18
-"""Time that histories of losses cover, in ns, and the width of that below the verdict in cells."""
+HISTORY_CELLS = 18
+"""Width in cells of the history of losses below the verdict."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
@@ -117,8 +115,10 @@ class Verdict:
 class _VerdictCache:
     """The verdict on the shown moment of a session, computed at most every VERDICT_STEP_NS."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Session) -> None:
         from perftop.output.why_report import WaitEpisodes
+
+        self.history = LossHistory([row.package for row in session.hello.topology])
 
         self._recent_totals: deque[Totals] = deque()
         """Totals since the session's start, as they were at each of the last ten seconds."""
@@ -141,11 +141,6 @@ class _VerdictCache:
         """The verdict of the greatest severity on the current loss; None if nothing is lost."""
         self._last_loss: tuple[object, str, int] = None, "", -MAX_LAST_CAUSE_NS
         """Identity of the last loss, a text on it with its duration, and its end (monotonic ns)."""
-        self.loss_sums = deque[tuple[int, float, dict[str, float]]](
-            maxlen=HISTORY_NS // VERDICT_STEP_NS
-        )
-        """Monotonic times in ns, with the seconds that tasks wanted in the session until then, and
-        lost by cause: one for each VERDICT_STEP_NS, and the latest."""
 
     def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         is_past_ = is_past(session, interval)
@@ -164,7 +159,8 @@ class _VerdictCache:
             self._verdict = _past_verdict(session, interval, is_range=is_range)
         else:
             self._verdict = self._live_verdict(session, interval.snapshot)
-        self._verdict = replace(self._verdict, loss_history=_loss_history(session, end_ns))
+        shares = self.history.shares(history_edges(end_ns, HISTORY_CELLS)).tolist()
+        self._verdict = replace(self._verdict, loss_history=(*shares,))
         return self._verdict
 
     def _step_ns(self, session: Session, verdict: Verdict) -> int:
@@ -203,12 +199,7 @@ class _VerdictCache:
         worst. If the cause has ended, the verdict covers only the time since its end."""
         now_ns, self._waiting_s = session.now_ns, session.run_times.waiting_s
         totals = session.totals()
-        lost_s: dict[str, float] = {}
-        for (_, cause), seconds in totals.losses.by_cause.items():
-            lost_s[cause] = lost_s.get(cause, 0.0) + max(0.0, float(seconds.sum()))
-        if len(self.loss_sums) > 1 and now_ns - self.loss_sums[-2][0] <= VERDICT_STEP_NS:
-            self.loss_sums.pop()
-        self.loss_sums.append((now_ns, totals.losses.whole_s, lost_s))
+        self.history.add(now_ns, totals.losses)
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
                 self._worst = None  # the verdict on the whole job includes this loss
@@ -289,38 +280,14 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
         return None
     caches: dict[None, _VerdictCache] = session.caches["verdict"]
     if not caches:
-        caches[None] = _VerdictCache()
+        caches[None] = _VerdictCache(session)
     return caches[None].compute(session, interval, is_range=is_range)
 
 
-def losses_between(session: Session, edges_ns: Times) -> tuple[Floats, Floats, dict[str, Floats]]:
-    """Returns the seconds between adjacent edges (monotonic ns) for which the session's verdicts
-    know the losses (0 in a replay), and the seconds that tasks wanted then, and lost by cause."""
-    import numpy as np
-
+def loss_history(session: Session) -> LossHistory:
+    """Returns the losses that the session's live verdicts have seen; a replay has none."""
     caches: dict[None, _VerdictCache] = session.caches["verdict"]
-    sums = [*caches[None].loss_sums] if caches else []
-    times_ns, wanted_s, lost_s = zip(*sums or [(0, 0.0, {})], strict=True)
-
-    def between(sums: Sequence[float]) -> Floats:
-        return np.diff(np.interp(edges_ns, times_ns, sums))
-
-    by_cause = {
-        cause: between([lost.get(cause, 0.0) for lost in lost_s]).clip(0)
-        for cause in dict.fromkeys(cause for lost in lost_s for cause in lost)
-    }
-    return between(times_ns) / 1e9, between(wanted_s), by_cause
-
-
-def _loss_history(session: Session, end_ns: int) -> tuple[float, ...]:
-    """Returns the lost shares of parts of the last ten minutes before this time (ns)."""
-    import numpy as np
-
-    edges_ns = end_ns - HISTORY_NS + np.arange(HISTORY_CELLS + 1) * HISTORY_NS // HISTORY_CELLS
-    _, wanted_s, by_cause = losses_between(session, edges_ns)
-    lost_s = sum(by_cause.values(), 0.0 * wanted_s)
-    shares = np.where(wanted_s > 0, lost_s / np.maximum(wanted_s, 1e-9), nan)
-    return (*shares.clip(0, 1).tolist(),)
+    return caches[None].history if caches else LossHistory([None])
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:

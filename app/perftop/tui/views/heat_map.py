@@ -196,7 +196,7 @@ class HeatMap(PaneledView):
                 lines += episode_panel(self.session, self.interval, self.settings, size, rest)
             lines = [*lines[:room], *[([], None)] * (room - len(lines))]
             if has_packages:
-                lines += package_loss_lines(self.session, self.interval, self.cores, size)
+                lines += package_loss_lines(self.session, self.interval.time_ns, self.cores, size)
             self._worst = inputs, lines
         lines = self._worst[1]
         if is_high:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from math import nan
 
+import numpy as np
 import pytest
 import sim_streams
 from fakes import CpuLoad, Machine, guest, observe, task_records
@@ -19,9 +20,10 @@ from perftop.output.report import ruled_out_losses
 from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
+from perftop.session.losses import LossHistory, LossSums
 from perftop.session.session import Session
 from perftop.tui.overview.overview import Overview
-from perftop.tui.shared import panels
+from perftop.tui.shared import loss_panels, panels
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes, drop_duplicate_losses
@@ -245,25 +247,22 @@ def test_cores_that_lose_alike_have_the_range_of_their_losses(
     assert {len(line) for line in texts if " %  ▁" in line or "–  ▁" in line} == {59}
 
 
-def test_the_losses_of_a_package_are_the_mean_of_its_cpus() -> None:
-    """A CPU loses at most its worst episode; a minute of ten is a tenth of the cells. A cell of 6 s
-    has only a third of a loss of 2 s."""
-    hello, feed = sim_streams.messages("steady,cpus=8,smt=1,packages=2", 20)
+def test_the_losses_of_a_package_are_shares_of_what_its_tasks_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the last of ten minutes, tasks of package 0 lose 30 of 120 s; those of package 2 want
+    none."""
+    hello, feed = sim_streams.messages("steady,cpus=12,smt=1,packages=3", 20)
     session = session_of(Session(hello, History(hello)), feed)
-    interval = session.take_interval()
-    minute_ago_ns, depths = interval.time_ns - 60 * S, (0.4, 0.2)
-    session.detector.running[:] = [
-        Episode("steal", [1, 2], minute_ago_ns, None, depth, "hypervisor") for depth in depths
-    ]
-    start_ns = interval.time_ns - 120 * S
-    session.ended.append(
-        Episode("steal", [4, 5, 6], start_ns, start_ns + 2 * S - 1, 0.4, "hypervisor")
-    )
-    lines = package_loss_lines(session, interval, Cores(session), 122)
+    packages = [row.package for row in session.hello.topology]
+    history, now_ns = LossHistory(packages), session.now_ns
+    monkeypatch.setattr(loss_panels, "loss_history", lambda _: history)
+    wanted_s, lost_s = np.array([30.0] * 8 + [0.0] * 4), np.array([15.0, 15.0] + [0.0] * 10)
+    for end_ns, share in ((now_ns - 60 * S, 0.0), (now_ns, 1.0)):
+        sums = LossSums(wanted_s * share, 0 * lost_s, {("steal", "hypervisor"): lost_s * share})
+        history.add(end_ns, sums)
+    lines = package_loss_lines(session, now_ns, Cores(session), 122)
     texts = [strips.text(line) for line, _ in lines]
-    assert [text.split()[:2] + text.split()[-2:] for text in texts[1:]] == [
-        ["package", "0", "20.0", "%"],
-        ["package", "1", "10.0", "%"],
-    ]
-    assert [text.count("█") for text in texts] == [0, 10, 0]
-    assert [cpu for _, cpu in lines] == [None, 0, 4]
+    assert [text.split()[1::2] for text in texts[1:]] == [["0", "25.0"], ["1", "0.0"], ["2", "–"]]
+    assert [text.count("█") for text in texts] == [0, 10, 0, 0]
+    assert [cpu for _, cpu in lines] == [None, 0, 4, 8]
