@@ -201,14 +201,18 @@ class LossHistory:
         """Monotonic times in ns, with the seconds by package that tasks wanted until then, and lost
         by cause."""
 
-    def add(self, now_ns: int, losses: LossSums) -> None:
+    def add(self, start_ns: int, now_ns: int, losses: LossSums) -> None:
+        """Adds the losses between a session's start and this moment."""
+
         def by_package(seconds: Floats) -> Floats:
             return np.asarray(np.bincount(self._groups, seconds, len(self._names)), float)
 
         lost_s: dict[str, Floats] = {}
         for (_, cause), seconds in losses.by_cause.items():
             lost_s[cause] = lost_s.get(cause, 0.0) + by_package(seconds).clip(0)
-        if len(self._sums) > 1 and now_ns - self._sums[-2][0] <= HISTORY_STEP_NS:
+        if not self._sums:
+            self._sums.append((start_ns, np.zeros(len(self._names)), {}))
+        if len(self._sums) > 2 and now_ns - self._sums[-2][0] <= HISTORY_STEP_NS:
             self._sums.pop()
         self._sums.append((now_ns, by_package(losses.wanted_s + losses.waited_s), lost_s))
 

@@ -199,7 +199,7 @@ class _VerdictCache:
         worst. If the cause has ended, the verdict covers only the time since its end."""
         now_ns, self._waiting_s = session.now_ns, session.run_times.waiting_s
         totals = session.totals()
-        self.history.add(now_ns, totals.losses)
+        self.history.add(totals.start_ns, now_ns, totals.losses)
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
                 self._worst = None  # the verdict on the whole job includes this loss

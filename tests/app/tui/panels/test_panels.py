@@ -258,9 +258,8 @@ def test_the_losses_of_a_package_are_shares_of_what_its_tasks_wanted(
     history, now_ns = LossHistory(packages), session.now_ns
     monkeypatch.setattr(loss_panels, "loss_history", lambda _: history)
     wanted_s, lost_s = np.array([30.0] * 8 + [0.0] * 4), np.array([15.0, 15.0] + [0.0] * 10)
-    for end_ns, share in ((now_ns - 60 * S, 0.0), (now_ns, 1.0)):
-        sums = LossSums(wanted_s * share, 0 * lost_s, {("steal", "hypervisor"): lost_s * share})
-        history.add(end_ns, sums)
+    sums = LossSums(wanted_s, 0 * lost_s, {("steal", "hypervisor"): lost_s})
+    history.add(now_ns - 60 * S, now_ns, sums)
     lines = package_loss_lines(session, now_ns, Cores(session), 122)
     texts = [strips.text(line) for line, _ in lines]
     assert [text.split()[1::2] for text in texts[1:]] == [["0", "25.0"], ["1", "0.0"], ["2", "–"]]
