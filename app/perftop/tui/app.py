@@ -25,6 +25,7 @@ from textual.binding import BindingType
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
+from textual.timer import Timer, TimerCallback
 from textual.widget import Widget
 from textual.worker import WorkerFailed
 
@@ -122,6 +123,16 @@ class PerfTopApp(App[None]):
 
     def get_default_screen(self) -> Screen[Any]:
         return self.source.make_screen()
+
+    def set_timer(
+        self, delay: float, callback: TimerCallback | None = None, *,
+        name: str | None = None, pause: bool = False,
+    ) -> Timer:  # fmt: skip
+        """Sets a timer that is late on a busy machine. Textual's would never end if the process had
+        to wait for a CPU as it begins; with that for a resize, all later resizes would be lost."""
+        timer = super().set_timer(delay, callback, name=name, pause=pause)
+        timer._skip = False  # noqa: SLF001
+        return timer
 
     def restore_theme(self) -> None:
         """Shows the theme that the user has chosen last, unless the config file names one, and

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
+import itertools
 import os
 import random
 import re
 import statistics
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +26,7 @@ from nightly import cases_by_day
 from screen_numbers import fed_messages, press_until_shown
 from sim_streams import SAMPLE_NS
 from terminal_apps import Cells, ScriptedApp, TerminalApp, messages, shown_app, wait_until_drawn
+from textual import _time as clock
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip
@@ -206,6 +209,23 @@ async def test_a_terminal_that_was_briefly_smaller_is_redrawn() -> None:
         app.terminal.drawn = Cells()
         app.terminal.resize(app.terminal.size)
         await until_true(lambda: not differing_line(app), "the same screen")
+
+
+async def test_a_wait_for_a_cpu_does_not_lose_resizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer of a resize is due before its wait begins, because its clock runs ahead."""
+    get_time, ahead_s = clock.get_time, itertools.count()
+
+    def time_of_timer() -> float:
+        caller = sys._getframe(1).f_locals.get("self")
+        is_once = getattr(caller, "_repeat", None) == 0
+        return get_time() + (next(ahead_s) if is_once else 0)
+
+    monkeypatch.setattr(clock, "get_time", time_of_timer)
+    async with shown_app(messages(2, 4), (80, 24)) as app:
+        for size in ((120, 40), (100, 30)):
+            app.terminal.resize(size)
+            await until_true(lambda: app.screen.outer_size == app.terminal.size, "a resize")
+        assert next(ahead_s) > 4
 
 
 @pytest.mark.parametrize("key", ["", "question_mark", "s", "colon"])
