@@ -222,15 +222,18 @@ class LossHistory:
         """Returns the seconds between adjacent edges (monotonic ns) for which losses are known, and
         the seconds that tasks wanted then, and lost by cause. `packages`: only these."""
         chosen = [self._names.index(package) for package in packages or self._names]
-        empty = 0, np.zeros(len(self._names)), dict[str, Floats]()
-        times_ns, wanted_s, lost_s = zip(*self._sums or [empty], strict=True)
+        sums = [*self._sums] or [(0, np.zeros(len(self._names)), dict[str, Floats]())]
+        # Only the sums beside an edge are read: there are hundreds, for each verdict.
+        after = np.searchsorted([time_ns for time_ns, *_ in sums], edges_ns)
+        beside = np.unique(np.concatenate([after - 1, after]).clip(0, len(sums) - 1)).tolist()
+        times_ns, wanted_s, lost_s = zip(*(sums[index] for index in beside), strict=True)
 
-        def between(sums: Iterable[Floats]) -> Floats:
-            series = [float(by_package[chosen].sum()) for by_package in sums]
+        def between(seconds: Iterable[Floats]) -> Floats:
+            series = [float(by_package[chosen].sum()) for by_package in seconds]
             return np.diff(np.interp(edges_ns, times_ns, series))
 
         by_cause = {
-            cause: between(lost.get(cause, empty[1]) for lost in lost_s).clip(0)
+            cause: between(lost.get(cause, 0.0 * wanted_s[0]) for lost in lost_s).clip(0)
             for cause in dict.fromkeys(cause for lost in lost_s for cause in lost)
         }
         known_s = np.diff(np.interp(edges_ns, times_ns, times_ns)) / 1e9

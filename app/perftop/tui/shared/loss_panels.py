@@ -174,13 +174,13 @@ def _core_loss_lines(
 def package_loss_lines(session: Session, now_ns: int, cores: Cores, width: int) -> list[PanelLine]:
     """Returns each package's losses over the last ten minutes: their history, all on one scale,
     and the share of the time that tasks wanted on its CPUs."""
-    history, title = loss_history(session), "lost over 10 min"
+    history = loss_history(session)
     edges_ns = history_edges(now_ns, max(1, width - PACKAGE_WIDTH - SHARE_WIDTH - 2))
     packages = list(dict.fromkeys(core.package for core in cores.rows))
     shares = [history.shares(edges_ns, package) for package in packages]
     highest = float(np.nanmax([0.0, *np.concatenate(shares)]))
     description = "% of the time that tasks of each package wanted"
-    lines: list[PanelLine] = [(panel_title(title, description, width), None)]
+    lines: list[PanelLine] = [(panel_title("lost over 10 min", description, width), None)]
     for package, series in zip(packages, shares, strict=True):
         first_cpu = next(core.cpus[0] for core in cores.rows if core.package == package)
         name = fit(f"  {package_name(package)}", PACKAGE_WIDTH)
