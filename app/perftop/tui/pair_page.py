@@ -362,15 +362,18 @@ def _work_runs(comparison: Comparison, *, ascii_: bool) -> list[Run]:
                if key in rows and rows[key].side_a}  # fmt: skip
     if len(factors) < len(WORK_FACTORS):
         return []
-    runs: list[Run] = []
-    for name, factor in {"work per second": prod(factors.values()), **factors}.items():
-        change = f"{100 * (factor - 1):+z.1f}"
-        change = change if ascii_ else change.replace("-", "−")
-        worse = NUMBERS[WORK_FACTORS.get(name, "ipc")].better_sign * (1 - factor)
+
+    def change(key: str, factor: float) -> Run:
+        text = f"{100 * (factor - 1):+z.1f}"
+        worse = NUMBERS[key].better_sign * (1 - factor)
         style = "alarm" if worse >= MIN_ALARM_SHARE else "text"
-        runs += [(f"{', ' if len(runs) > 3 else ''}{name} ", "dim"), (change, style)]
-        runs += [] if runs[2:] else [(" %: ", "dim")]
-    return runs
+        return text if ascii_ else text.replace("-", "−"), style
+
+    runs: list[Run] = [("work per second ", "dim"), change("ipc", prod(factors.values()))]
+    runs.append((" %:", "dim"))
+    for name, factor in factors.items():
+        runs += [(f" {name} ", "dim"), change(WORK_FACTORS[name], factor), (",", "dim")]
+    return runs[:-1]
 
 
 def _pair_verdict(comparison: Comparison) -> Verdict:
