@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
@@ -194,6 +195,14 @@ class Report:
         the time is too short for shares."""
         return [f for f in self.findings if not self.is_too_short
                 and (f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE)]  # fmt: skip
+
+    @cached_property
+    def ruled_out_losses(self) -> list[str]:
+        """Brief results on the losses that certainly cost less than each named cause or, if none is
+        named, than MIN_SHARE."""
+        min_share = min((finding.share for finding in self.named_findings), default=MIN_SHARE)
+        checks = self.checks or measured_losses(self)
+        return [check.brief_result for check in checks if check.is_ruled_out(min_share)]
 
 
 # --- Clues to losses whose size is not counted: the kernel's log, settings, and slow memory.
@@ -455,14 +464,6 @@ def measured_losses(report: Report) -> list[Check]:
     if isfinite(heat) and causes.isdisjoint({"thermal", "unknown", UNEXPLAINED}):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
     return sorted(results, key=lambda check: -np.nan_to_num(check.share))
-
-
-def ruled_out_losses(report: Report) -> list[str]:
-    """Returns brief results on the losses that certainly cost less than each named cause or, if
-    none is named, than MIN_SHARE."""
-    min_share = min((finding.share for finding in report.named_findings), default=MIN_SHARE)
-    checks = report.checks or measured_losses(report)
-    return [check.brief_result for check in checks if check.is_ruled_out(min_share)]
 
 
 def _unjudged_sibling_share(report: Report) -> float:

@@ -23,7 +23,7 @@ from perftop.draw.columns import Run
 from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.control_groups import is_group
 from perftop.model.kinds import KINDS, STEAL_CAUSE
-from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report, ruled_out_losses
+from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
@@ -239,7 +239,7 @@ def rows(report: Report) -> list[list[Run]]:
             rows += _finding_lines(finding, report.totals.elapsed_s)
         if hidden_findings := report.named_findings[MAX_CAUSES:]:
             rows.append([(f"{'':{INDENT}}+ {len(hidden_findings)} more", "dim")])
-        ruled_out = ", ".join(ruled_out_losses(report))
+        ruled_out = ", ".join(report.ruled_out_losses)
         rows += [[], *_labelled_lines("ruled out", ruled_out or "nothing", "dim")]
     elif report.is_too_short:
         rows += [[(f"{SHORT_TASKS} Measure a longer run.", "text")], []]

@@ -35,7 +35,6 @@ from perftop.output.report import (
     Report,
     _memory_clues,
     measured_losses,
-    ruled_out_losses,
 )
 from perftop.output.why_report import _active_s, report, with_checks
 from perftop.output.why_text import answer, lines
@@ -518,7 +517,7 @@ def test_siblings_are_ruled_out_only_if_the_ipc_alone_is_known(
     slowed = replace(result, totals=replace(result.totals, losses=lost))
     (check,) = [check for check in measured_losses(slowed) if check.key == "sibling"]
     assert check.result == "tasks ran slower than when alone"
-    assert ("siblings" in ruled_out_losses(result)) == ("unknown" not in result_text)
+    assert ("siblings" in result.ruled_out_losses) == ("unknown" not in result_text)
 
 
 @pytest.mark.parametrize(("cause", "is_ruled_out"), [
@@ -529,7 +528,7 @@ def test_heat_is_not_ruled_out_while_a_cause_is_unknown(cause: str, is_ruled_out
     result.interval.machine["temperature_c"] = 98.0
     finding = replace(NO_FINDING, cause=("turbo-drop", cause), share=0.2)
     named = replace(result, findings=[finding])
-    assert ("heat (98 °C)" in ruled_out_losses(named)) == is_ruled_out
+    assert ("heat (98 °C)" in named.ruled_out_losses) == is_ruled_out
 
 
 def test_a_job_that_is_blocked_without_io_pressure_waits_for_no_disk() -> None:

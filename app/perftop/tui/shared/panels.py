@@ -29,7 +29,6 @@ from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.evidence import evidence_text
-from perftop.output.report import ruled_out_losses
 from perftop.output.sentences import cause_name, victims
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
@@ -119,7 +118,7 @@ def ruled_out_lines(verdict: Verdict | None, size: int, room: int) -> list[list[
     span or, if `room` is too little for one, in one line."""
     if verdict is None or verdict.report is None or room < 1:
         return []
-    text, width = " · ".join(ruled_out_losses(verdict.report)), size - INDENT
+    text, width = " · ".join(verdict.report.ruled_out_losses), size - INDENT
     if room <= MIN_HEIGHT or not text:
         return [[(" " * INDENT + fit(f"ruled out: {text}", width), "dim")]] if text else []
     title = panel_title("ruled out", f"in {long_duration(verdict.report.span_ns)}", size)

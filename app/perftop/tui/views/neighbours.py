@@ -24,7 +24,7 @@ from perftop.draw.strips import (
 )
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import ACTIVITY_SPAN_NS, Thread, WatchedJob
-from perftop.output.report import Report, ruled_out_losses
+from perftop.output.report import Report
 from perftop.output.why_report import with_checks
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -353,7 +353,7 @@ class Neighbours(PaneledView, CursorCanvas):
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")
         if (report := self._checked_report) is not None:
             lines.append([])
-            if ruled_out := ruled_out_losses(report):
+            if ruled_out := report.ruled_out_losses:
                 lines += labelled_lines("ruled out", " · ".join(ruled_out), size, "dim")
             unmeasured = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
             unmeasured += [loss for loss, _, _ in report.unmeasured_losses]

@@ -16,7 +16,6 @@ from perftop.draw import strips
 from perftop.draw.columns import MAX_SIMILAR_ROWS
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
-from perftop.output.report import ruled_out_losses
 from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
@@ -192,7 +191,7 @@ def test_ruled_out_causes_are_below_the_episodes() -> None:
     records = task_records(["cc1plus", "postgres"])
     session_of(session, [machine.frame(seq, records=records) for seq in range(41)])
     observed = session, session.take_interval()
-    ruled_out = ruled_out_losses(report(session))
+    ruled_out = report(session).ruled_out_losses
     assert ruled_out[-1] == "steal (0.00 %)"
     session.ended.append(ENDED_STEAL)
     _, _, episode, blank, title, *texts = episode_text(observed, 60, 12)
