@@ -445,7 +445,7 @@ def _gap_of(column: ChartColumn) -> tuple[str, Sequence[int]]:
 
 def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[ChartColumn]:
     """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. A share of 0 is
-    a thin line; an unknown share is blank. `name`: an entry of theme.SHADED_AREAS."""
+    a thin line; an unknown share is blank. `name`: style key of a filled area."""
     is_known = np.isfinite(shares)
     share = np.clip(np.where(is_known, shares, 0.0), 0.0, 1.0)
     eighths = np.maximum(1, np.ceil(share * 8 * rows - 1e-9)).astype(int) * is_known

@@ -22,13 +22,76 @@ numbers are no longer updated. "victim": an episode affects its CPUs."""
 
 HEAT_STEPS = 12
 """Number of colours of the heat ramp, from `heat0` (lowest) to `heat11`."""
+_COLOURS: dict[str, tuple[str, str, str, str]] = {
+    "text": ("#c9d1d9", "#24292f", "#c9d1d9", "default"),
+    "bright": ("#f0f6fc", "#0d1117", "#f0f6fc", "default"),
+    "dim": ("#7d8590", "#57606a", "#7d8590", "default"),
+    "faint": ("#606873", "#868f99", "#606873", "default"),
+    "rule": ("#262c36", "#d0d7de", "#262c36", "default"),
+    "neither": ("#343b45", "#afb8c1", "#343b45", "default"),
+    "unknown": ("#6e7681", "#8c959f", "#6e7681", "default"),
+    "both": ("#f0b429", "#bf8700", "#fdf06a", "bright_yellow"),
+    "lp0": ("#58a6ff", "#0969da", "#3f8fff", "bright_blue"),
+    "lp1": ("#bc8cff", "#8250df", "#eac0e4", "bright_magenta"),
+    "clock": ("#3fb950", "#1a7f37", "#2fae9b", "green"),
+    "alarm": ("#ff6b5e", "#bb1e29", "#e2585f", "bright_red"),
+    "warn": ("#f78c3d", "#a85400", "#f58700", "yellow"),
+    "cyan": ("#39c5cf", "#1b7c83", "#a6e8fa", "cyan"),
+    "key": ("#58a6ff", "#0969da", "#3f8fff", "bright_blue"),
+    "field": ("#6ca29b", "#2f7f77", "#cadbe3", "cyan"),
+    "ipc": ("#2f767c", "#5fa8a1", "#5c7f96", "cyan"),
+    "taker": ("#e8a39b", "#a03f37", "#dca6a2", "bright_red"),
+    "bar-both": ("#cf9a27", "#cf9712", "#dccf55", "bright_yellow"),
+    "bar-lp0": ("#4a8bd8", "#3a86de", "#3a80e0", "bright_blue"),
+    "bar-lp1": ("#9f79d8", "#9468dc", "#cfa8c9", "bright_magenta"),
+    "good": ("#3fb950", "#1a7f37", "#2fae9b", "green"),
+    "task0": ("#4a8bd8", "#6aa3e6", "#3a80e0", "blue"),
+    "task1": ("#9f79d8", "#b497ea", "#cfa8c9", "magenta"),
+    "task2": ("#3f9fa6", "#5fb3ac", "#a6d8ea", "cyan"),
+    "task3": ("#3f9d6d", "#6dbb7d", "#2fae9b", "green"),
+    "task4": ("#a9b544", "#c9c04a", "#dccf55", "yellow"),
+    "task5": ("#6e7681", "#afb8c1", "#6e7681", "default"),
+    "steal": ("#84505b", "#bd8893", "#84505b", "magenta"),
+    "queue": ("#96524f", "#e0938d", "#96524f", "red"),
+    "hot": ("#b0443f", "#d9544f", "#b0484c", "bright_red"),
+    "hot-back": ("#5c2628", "#f6c9c6", "#57282c", "default"),
+    "gap-power": ("#a8423f", "#e08079", "#a8423f", "red"),
+    "gap-heat": ("#a8602a", "#e0a070", "#a8602a", "yellow"),
+    "gap-licence": ("#6a52a0", "#b8a3e6", "#6a52a0", "magenta"),
+    "gap-ramp": ("#2b6a7a", "#93c9d6", "#2b6a7a", "cyan"),
+    "gap-policy": ("#565e68", "#c4ccd4", "#565e68", "blue"),
+    "gap-unknown": ("#565e68", "#c4ccd4", "#565e68", "blue"),
+    "over": ("#b06b78", "#a8606e", "#b06b78", "magenta"),
+    "over-back": ("#3c252d", "#f0dde1", "#3c252d", "default"),
+    "chosen-back": ("#1c242d", "#e8eef5", "#1c242d", "default"),
+}
+"""The colour of each style key, by theme in the order of PALETTES, as a name or code for Rich.
+Areas in charts, such as `hot`, are closer to the background than numbers, so that red is most
+noticeable. In the last theme, which has only the terminal's own colours, each
+meaning has its own hue and secondary text is dimmed: many terminals draw normal and bright colours
+alike, or bright black as plain grey, and the background may be light. Only `both` shares its hue
+with warnings, which are markers and numbers, never bars."""
+_AREAS: dict[str, tuple[str, str, str, str]] = {
+    "user": ("#1b385c-#3f7cca", "#c6daf3-#4a85d0", "#1b385c-#3f7cca", "blue"),
+    "kernel": ("#2c6a76-#62b5be", "#93d3cf-#23877f", "#5a8496-#a6d8ea", "cyan"),
+    "ipc": ("#174a50-#4aa9b0", "#b9e0e0-#3a979c", "#17504a-#3fb5a3", "cyan"),
+    "loss": ("#4a2629-#9a4442", "#f3cdc9-#d9685f", "#4a2a2d-#9c484d", "bright_red"),
+    "both": ("#946c1b-#e1a827", "#ecd59b-#c48f14", "#948c3c-#efe263", "default"),
+    "lp0": ("#346cb2-#53a0f5", "#a9cbf2-#3a82d8", "#2a5fae-#4592ff", "bright_blue"),
+    "lp1": ("#7a58b0-#b387f5", "#d6c4f3-#8f63d6", "#8f7690-#e3bcdd", "bright_magenta"),
+    "clock": ("#153f21-#2f8a3e", "#c3e6cb-#5fb571", "#134a42-#2b9484", "green"),
+}
+"""The colours of filled areas at the base and at the top of a chart, by theme, or the only colour.
+Style keys end with the number of the step between them, such as `user-0`."""
+AREA_STEPS = 12
+"""Number of colours of a filled area, from its base outwards: `user-0` to `user-11`."""
+_ANSI_HEAT = "blue", "cyan", "bright_green", "bright_yellow"
 
 
 @dataclass(frozen=True)
 class Palette:
-    """The colours of a theme. `colors`: names or codes that rich accepts, by style key."""
-
-    colors: dict[str, str]
+    column: int
+    """Index of the theme in the rows of _COLOURS and _AREAS."""
     background: str
     selected_background: str
     """Background of the selected line."""
@@ -38,6 +101,26 @@ class Palette:
     dark: bool = True
     ansi: bool = False
     """Whether only the terminal's own colours are used, on its own background."""
+
+    @cached_property
+    def colors(self) -> dict[str, str]:
+        """Colours by style key, except those that `area_colours` and `heat_colours` return."""
+        return {key: row[self.column] for key, row in _COLOURS.items()} | {
+            "ground": self.background
+        }
+
+    @cached_property
+    def area_colours(self) -> dict[str, str]:
+        """Colours of the steps of filled areas, by style key."""
+        area_colours = {}
+        for key, row in _AREAS.items():
+            low, _, high = row[self.column].partition("-")
+            for step in range(AREA_STEPS):
+                area_colours[f"{key}-{step}"] = low
+                if high:
+                    color = Color.parse(low).blend(Color.parse(high), (step + 0.5) / AREA_STEPS)
+                    area_colours[f"{key}-{step}"] = color.hex
+        return area_colours
 
     @cached_property
     def heat_colours(self) -> Sequence[str]:
@@ -50,55 +133,13 @@ class Palette:
         return [ground.blend(field, share).hex for share in shares]
 
 
-_ANSI_HEAT = "blue", "cyan", "bright_green", "bright_yellow"
-_GREY = {
-    "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#7d8590", "faint": "#606873",
-    "rule": "#262c36", "neither": "#343b45", "unknown": "#6e7681",
-}  # fmt: skip
-_DARK = _GREY | {
-    "both": "#f0b429", "lp0": "#58a6ff", "lp1": "#bc8cff", "clock": "#3fb950", "alarm": "#ff6b5e",
-    "warn": "#f78c3d", "cyan": "#39c5cf", "key": "#58a6ff", "field": "#6ca29b", "ipc": "#2f767c",
-    "taker": "#e8a39b", "bar-both": "#cf9a27", "bar-lp0": "#4a8bd8", "bar-lp1": "#9f79d8",
-    "good": "#3fb950",
-    "task0": "#4a8bd8", "task1": "#9f79d8", "task2": "#3f9fa6",
-    "task3": "#3f9d6d", "task4": "#a9b544", "task5": "#6e7681",
-}  # fmt: skip
-_COLOUR_BLIND = _GREY | {
-    "both": "#fdf06a", "lp0": "#3f8fff", "lp1": "#eac0e4", "clock": "#2fae9b", "alarm": "#e2585f",
-    "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff", "field": "#cadbe3", "ipc": "#5c7f96",
-    "taker": "#dca6a2", "bar-both": "#dccf55", "bar-lp0": "#3a80e0", "bar-lp1": "#cfa8c9",
-    "good": "#2fae9b",
-    "task0": "#3a80e0", "task1": "#cfa8c9", "task2": "#a6d8ea",
-    "task3": "#2fae9b", "task4": "#dccf55", "task5": "#6e7681",
-}  # fmt: skip
-_LIGHT = {
-    "text": "#24292f", "bright": "#0d1117", "dim": "#57606a", "faint": "#868f99",
-    "rule": "#d0d7de", "both": "#bf8700", "lp0": "#0969da", "lp1": "#8250df",
-    "neither": "#afb8c1", "unknown": "#8c959f", "clock": "#1a7f37", "alarm": "#bb1e29",
-    "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da", "field": "#2f7f77", "ipc": "#5fa8a1",
-    "taker": "#a03f37", "bar-both": "#cf9712", "bar-lp0": "#3a86de", "bar-lp1": "#9468dc",
-    "good": "#1a7f37",
-    "task0": "#6aa3e6", "task1": "#b497ea", "task2": "#5fb3ac",
-    "task3": "#6dbb7d", "task4": "#c9c04a", "task5": "#afb8c1",
-}  # fmt: skip
-# Many terminals draw normal and bright colours alike, or bright black as plain grey, and the
-# background may be light. So each meaning has its own hue, and secondary text is dimmed. Only the
-# bar "both" shares its hue with warnings, which are markers and numbers, never bars.
-_ANSI = {
-    **dict.fromkeys(("text", "bright", *_GREY), "default"), "both": "bright_yellow",
-    "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
-    "warn": "yellow", "cyan": "cyan", "key": "bright_blue", "field": "cyan", "ipc": "cyan",
-    "taker": "bright_red", "bar-both": "bright_yellow", "bar-lp0": "bright_blue",
-    "bar-lp1": "bright_magenta", "good": "green", "task0": "blue", "task1": "magenta",
-    "task2": "cyan", "task3": "green", "task4": "yellow", "task5": "default",
-}  # fmt: skip
 PALETTES = {
-    "perftop-dark": Palette(_DARK, "#0d1117", "#1a212b", "#27171c", "#3a1f24"),
-    "perftop-light": Palette(_LIGHT, "#ffffff", "#e8eef5", "#fdecea", "#f8d5d2", dark=False),
+    "perftop-dark": Palette(0, "#0d1117", "#1a212b", "#27171c", "#3a1f24"),
+    "perftop-light": Palette(1, "#ffffff", "#e8eef5", "#fdecea", "#f8d5d2", dark=False),
     # For colour-blind users: red and green alone never distinguish two meanings.
-    "perftop-safe": Palette(_COLOUR_BLIND, "#0d1117", "#1a212b", "#27171c", "#2d191e"),
-    "perftop-ansi": Palette(_ANSI, "default", "default", "default", "default", ansi=True),
-}  # fmt: skip
+    "perftop-safe": Palette(2, "#0d1117", "#1a212b", "#27171c", "#2d191e"),
+    "perftop-ansi": Palette(3, "default", "default", "default", "default", ansi=True),
+}
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _WITH_BACKGROUND = {"label": "bright", "paused": "warn", "lost": "alarm"}
@@ -156,7 +197,7 @@ def line_styles(name: str, state: LineState = "calm") -> dict[str, Style]:
     Textual need not blend colours."""
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat_colours)}
-    colors |= area_colours(name)
+    colors |= palette.area_colours
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTER_COLOURS
     table = (_ansi_styles if palette.ansi else _rgb_styles)(palette, colors, state)
     for key, color in _WITH_BACKGROUND.items():
@@ -257,68 +298,6 @@ def without_colours(styles: Mapping[str, Style]) -> dict[str, Style]:
     grey_styles = {key: segment.style or Style() for key, (segment,) in segments.items()}
     # Red as a shade of grey would be darker than the words around it.
     return grey_styles | dict.fromkeys(("alarm", "warn"), grey_styles["bright"])
-
-
-# --- areas of charts
-
-AREA_STEPS = 12
-"""Number of colours of a filled area, from its base outwards, with style keys such as `user-0` to
-`user-11`. They are closer to the background than those of bars, so that red is most noticeable."""
-_DARK_AREAS: dict[str, tuple[str, ...]] = {
-    "user": ("#1b385c", "#3f7cca"), "kernel": ("#2c6a76", "#62b5be"),
-    "ipc": ("#174a50", "#4aa9b0"), "loss": ("#4a2629", "#9a4442"),
-    "both": ("#946c1b", "#e1a827"), "lp0": ("#346cb2", "#53a0f5"), "lp1": ("#7a58b0", "#b387f5"),
-    "steal": ("#84505b",), "queue": ("#96524f",), "hot": ("#b0443f",), "hot-back": ("#5c2628",),
-    "clock": ("#153f21", "#2f8a3e"), "gap-power": ("#a8423f",), "gap-heat": ("#a8602a",),
-    "gap-licence": ("#6a52a0",), "gap-ramp": ("#2b6a7a",), "gap-policy": ("#565e68",),
-    "gap-unknown": ("#565e68",), "over": ("#b06b78",), "over-back": ("#3c252d",),
-    "ground": ("#0d1117",), "chosen-back": ("#1c242d",),
-}  # fmt: skip
-_LIGHT_AREAS: dict[str, tuple[str, ...]] = {
-    "user": ("#c6daf3", "#4a85d0"), "kernel": ("#93d3cf", "#23877f"),
-    "ipc": ("#b9e0e0", "#3a979c"), "loss": ("#f3cdc9", "#d9685f"),
-    "both": ("#ecd59b", "#c48f14"), "lp0": ("#a9cbf2", "#3a82d8"), "lp1": ("#d6c4f3", "#8f63d6"),
-    "steal": ("#bd8893",), "queue": ("#e0938d",), "hot": ("#d9544f",), "hot-back": ("#f6c9c6",),
-    "clock": ("#c3e6cb", "#5fb571"), "gap-power": ("#e08079",), "gap-heat": ("#e0a070",),
-    "gap-licence": ("#b8a3e6",), "gap-ramp": ("#93c9d6",), "gap-policy": ("#c4ccd4",),
-    "gap-unknown": ("#c4ccd4",), "over": ("#a8606e",), "over-back": ("#f0dde1",),
-    "ground": ("#ffffff",), "chosen-back": ("#e8eef5",),
-}  # fmt: skip
-_COLOUR_BLIND_AREAS: dict[str, tuple[str, ...]] = _DARK_AREAS | {
-    "kernel": ("#5a8496", "#a6d8ea"), "ipc": ("#17504a", "#3fb5a3"), "loss": ("#4a2a2d", "#9c484d"),
-    "both": ("#948c3c", "#efe263"), "lp0": ("#2a5fae", "#4592ff"), "lp1": ("#8f7690", "#e3bcdd"),
-    "hot": ("#b0484c",), "hot-back": ("#57282c",), "clock": ("#134a42", "#2b9484"),
-}  # fmt: skip
-_ANSI_AREAS: dict[str, tuple[str, ...]] = {
-    "user": ("blue",), "kernel": ("cyan",), "ipc": ("cyan",), "loss": ("bright_red",),
-    "both": ("default",), "lp0": ("bright_blue",), "lp1": ("bright_magenta",),
-    "steal": ("magenta",), "queue": ("red",), "hot": ("bright_red",), "over": ("magenta",),
-    "clock": ("green",),
-    "gap-power": ("red",), "gap-heat": ("yellow",), "gap-licence": ("magenta",),
-    "gap-ramp": ("cyan",), "gap-policy": ("blue",), "gap-unknown": ("blue",),
-    **dict.fromkeys(("hot-back", "over-back", "ground", "chosen-back"), ("default",)),
-}  # fmt: skip
-_AREA_COLOURS = {
-    "perftop-dark": _DARK_AREAS, "perftop-light": _LIGHT_AREAS, "perftop-safe": _COLOUR_BLIND_AREAS,
-    "perftop-ansi": _ANSI_AREAS,
-}  # fmt: skip
-SHADED_AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1", "clock")
-"""Style keys of filled areas with AREA_STEPS colours. All other keys have one colour."""
-
-
-def area_colours(theme: str) -> dict[str, str]:
-    """Returns the colours of chart areas by style key. Keys of SHADED_AREAS end with their step."""
-    table = _AREA_COLOURS[theme]
-    area_table = {key: ends[0] for key, ends in table.items() if key not in SHADED_AREAS}
-    for key in SHADED_AREAS:
-        first, last = table[key][0], table[key][-1]
-        for step in range(AREA_STEPS):
-            color = first
-            if first != last:
-                low, high = Color.parse(first), Color.parse(last)
-                color = low.blend(high, (step + 0.5) / AREA_STEPS).hex
-            area_table[f"{key}-{step}"] = color
-    return area_table
 
 
 # --- terminals with 256 colours
