@@ -54,6 +54,7 @@ class SshSource:
     """Machines reached over ssh, each with its own probe. All probes are read concurrently."""
 
     problem = ""
+    damages = None
     shown_time_text = ""
     is_over = False
 
@@ -124,6 +125,7 @@ MAX_AGE_S = 30 * 86400.0
 class PrometheusSource:
     """Up to thousands of machines, with their history, read from a Prometheus server."""
 
+    damages = None
     is_over = False
 
     def __init__(
@@ -274,8 +276,17 @@ class RecordingsSource:
     def is_over(self) -> bool:
         return self._now >= self.last and self._target is None
 
+    @property
+    def damages(self) -> Sequence[str]:
+        """Each unreadable recording, and damage in the others as far as they have been read."""
+        unreadable = (machine.why for machine in self._unreadable.values())
+        tracks = self._recordings
+        damaged = (f"{t.path.name}: {t.recording.damage}" for t in tracks if t.recording.damage)
+        return [*unreadable, *damaged]
+
     def cost_texts(self) -> Sequence[str]:
-        return ["times by each machine's own clock"]
+        damaged = f"{count} damaged" if (count := len(self.damages)) else ""
+        return [*filter(None, [damaged]), "times by each machine's own clock"]
 
     async def run(self) -> None:
         """Plays the recordings, and jumps to a chosen time on request, until cancelled."""
@@ -357,7 +368,8 @@ class _PlayedRecording:
                 messages.clear()
         self.live.process(messages)
         if self._next_message is None and moment > self.last:
-            machine.fall_silent(moment, f"its recording ends at {time_of_day(self.last)}")
+            damage = f": {self.recording.damage}" if self.recording.damage else ""
+            machine.fall_silent(moment, f"its recording ends at {time_of_day(self.last)}{damage}")
         elif moment < self.first:
             machine.fall_silent(moment, f"its recording begins at {time_of_day(self.first)}")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base import END_SIGNALS
-from perftop.base.errors import USAGE, Failed, failure_to, print_error
+from perftop.base.errors import DAMAGED, USAGE, Failed, failure_to, print_error
 from perftop.base.text import did_you_mean, supports_colour, supports_unicode
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
@@ -331,12 +331,16 @@ async def _print_lines(source: Source, count: int | None) -> int:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await feeding  # raises the failure of the source, if any
-    silent_names = [name for name in silence_reasons if name not in answering_names]
-    print_error(*(
-        f"{name} never answered: {silence_reasons[name].removeprefix(f'{name}: ')}"
-        for name in silent_names
-    ))  # fmt: skip
-    return 128 + caught_signals[0] if caught_signals else 1 if silent_names else 0
+    failures, status = source.damages, DAMAGED
+    if failures is None:
+        status = 1
+        failures = [
+            f"{name} never answered: {why.removeprefix(f'{name}: ')}"
+            for name, why in silence_reasons.items()
+            if name not in answering_names
+        ]
+    print_error(*failures)
+    return 128 + caught_signals[0] if caught_signals else status if failures else 0
 
 
 def machine_json(machine: Machine, now: float) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,7 +19,7 @@ from fakes import Machine as FakeMachine
 from waiting import MAX_WAIT_S, until_true
 
 from perftop import cli
-from perftop.base.errors import USAGE, Failed
+from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.process import launch
 from perftop.process import link as retry
 from perftop.session.fleet import Fleet
@@ -93,7 +94,7 @@ def test_all_machines_have_a_line_and_silent_ones_a_reason(
 class SilentSource:
     """A source with one machine, which had an episode."""
 
-    update_s, is_over, shown_time_s = 0.01, False, 10.0
+    update_s, is_over, shown_time_s, damages = 0.01, False, 10.0, None
 
     def __init__(self) -> None:
         machine = Machine("n1")
@@ -241,13 +242,28 @@ def test_lines_report_whether_a_machine_responds(night: Path) -> None:
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
 
 
-async def test_an_unreadable_file_does_not_affect_others(night: Path) -> None:
+async def test_damage_to_one_recording_is_reported_and_does_not_affect_others(night: Path) -> None:
     (night / "n0.perftop").touch()
+    whole = (night / "n1.perftop").read_bytes()
+    (night / "n3.perftop").write_bytes(whole[: len(whole) // 2])
     async with playing_source(night) as source:
         await time_after(source, 30)  # reads the recordings from there on
-        answers = {name: one.is_answering for name, one in source.fleet.machines.items()}
-        assert answers == {"n0": False, "n1": True, "n2": True}
-        assert "n0.perftop is empty" in source.fleet.machines["n0"].why
+        machines = source.fleet.machines
+        answering_names = {name for name, machine in machines.items() if machine.is_answering}
+        assert answering_names == {"n1", "n2"}
+        assert "n0.perftop is empty" in machines["n0"].why
+        assert re.search(r"ends at .*: truncated at byte", machines["n3"].why)
+        assert source.cost_texts()[0] == "2 damaged"
+
+
+def test_lines_of_a_damaged_recording_end_with_the_status_of_damaged_input(night: Path) -> None:
+    intact = command.run_in_process("fleet", str(night), "--json", "-n", "1")
+    assert (intact.returncode, intact.stderr) == (0, ""), "n2 begins later, and is not damaged"
+    (night / "n0.perftop").touch()
+    damaged = command.run_in_process("fleet", str(night), "--json", "-n", "1")
+    assert damaged.returncode == DAMAGED
+    assert "n0.perftop is empty" in damaged.stderr
+    assert len(damaged.stdout.splitlines()) == 3
 
 
 async def test_time_advances_only_while_recordings_play(
