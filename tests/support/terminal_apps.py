@@ -91,6 +91,8 @@ class ScriptedApp(TerminalApp):
     def __init__(self, **options: Any) -> None:
         source = LiveSource(_silent, SAMPLE_NS)
         source.cost = CpuCost(lambda: 0.0)
+        start_s = source.clock()
+        source.clock = lambda: start_s  # On a slow machine, a stream without messages would hang.
         super().__init__(source, **options)
 
 
