@@ -393,13 +393,14 @@ def measured_losses(report: Report) -> list[Check]:
         results.append(Check(key, loss_name, result, share, brief, measured))
 
     def add_share(
-        key: str, loss_name: str, name: str, share: float, *kinds: str, result: str = ""
-    ) -> None:
+        key: str, loss_name: str, name: str, share: float, *kinds: str, result: str = "",
+        otherwise: float = 0.0,
+    ) -> None:  # fmt: skip
         """Adds a check whose measured number is a share of the time. `kinds`: kinds of the episodes
         that report the loss."""
         text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
-        result = result or f"{text} of time"
-        add(key, loss_name, result, f"{name} ({text})", *of_kinds(*kinds), measured=share)
+        add(key, loss_name, result or f"{text} of time", f"{name} ({text})", *of_kinds(*kinds),
+            measured=share, otherwise=otherwise)  # fmt: skip
 
     def of_kinds(*kinds: str) -> list[Cause]:
         return [cause for cause in shares if cause[0] in kinds]
@@ -424,10 +425,14 @@ def measured_losses(report: Report) -> list[Check]:
     pressures = [("memory-stalls", "memory", "pressure_memory"), ("disk", "a disk", "pressure_io")]
     for key, source, name in pressures:
         pressure, wait = interval.machine.get(name, nan), f"waiting for {source}"
-        # A job can wait for a disk all the time, although the CPUs of a large machine hardly do.
         is_blocked = key == "disk" and report.blocked_share >= MIN_SHARE
+        # Pressure is a mean over busy CPUs: a job can wait all the time although a large machine
+        # hardly does. The states of its threads show waits for a disk.
+        is_shown = report.job is None or (key == "disk" and report.job_time is not None)
+        is_rare = is_shown or pressure * len(session.topology) < MIN_SHARE
         if isfinite(pressure) and not is_blocked:
-            add_share(key, f"tasks {wait}", wait, pressure, key.removesuffix("s"))
+            add_share(key, f"tasks {wait}", wait, pressure, key.removesuffix("s"),
+                      otherwise=0.0 if is_rare else nan)  # fmt: skip
     halts = interval.values.mean("involuntary", session.selected)
     if variants["involuntary"] and np.isfinite(halts):
         name, smi = "involuntary halts", interval.counts.get("smi")

@@ -531,6 +531,18 @@ def test_heat_is_not_ruled_out_while_a_cause_is_unknown(cause: str, is_ruled_out
     assert ("heat (98 °C)" in named.ruled_out_losses) == is_ruled_out
 
 
+@pytest.mark.parametrize(("pressure", "is_ruled_out"), [(0.0001, True), (0.003, False)])
+def test_little_memory_pressure_of_many_cpus_does_not_rule_out_memory_for_a_job(
+    pressure: float, is_ruled_out: bool
+) -> None:
+    """The kernel's number is a mean over busy CPUs; all of it can be one thread's."""
+    result = empty_report(sampled(Machine(cores=16))[0])
+    result.interval.machine["pressure_memory"] = pressure
+    for job, expected in [(None, True), ("job", is_ruled_out)]:
+        ruled_out = " ".join(replace(result, job=job).ruled_out_losses)
+        assert ("waiting for memory" in ruled_out) == expected
+
+
 def test_a_job_that_is_blocked_without_io_pressure_waits_for_no_disk() -> None:
     session = session_of_job(TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"D": 0.4, "R": 0.1}))
     first, *rest = printed_report(report(session, ["job"]))
