@@ -23,6 +23,7 @@ from perfprobe.polled.proc_counts import (
     LOAD_MINUTES,
     OWN_TIME,
     PRESSURE_COUNTERS,
+    STAT_BLOCK,
     TOTAL_COUNTERS,
 )
 from perfprobe.sources.sim import machine as hw
@@ -52,15 +53,6 @@ class SimCounter:
     step_per_cpu: int = 1000
 
 
-_COUNTED = (
-    ("cycles", "core cycles", "cycles", Row.CYCLES, 5e9),
-    ("instructions", "instructions", "instructions", Row.INSTRUCTIONS, 3e9),
-    ("kernel_cycles", "kernel cycles", "cycles", Row.KERNEL_CYCLES, 5e7),
-    ("kernel_instructions", "kernel instructions", "instructions", Row.KERNEL_INSTRUCTIONS, 2e7),
-)
-"""Counters of work: key, name, unit, row of the integrals, and ticks before the first wrap."""
-
-
 def crystal_ticks(ns: Ints) -> Ints:
     """Returns the number of crystal ticks in `ns`; reference clocks advance only at these ticks."""
     return ns // hw.TICK_NS
@@ -68,11 +60,9 @@ def crystal_ticks(ns: Ints) -> Ints:
 
 def cpu_columns(machine: SimMachine, license_events: bool) -> list[SimCounter]:
     bits, smt = 40 if machine.smt > 2 else 48, []
-    if machine.smt > 1:
-        key, name = ("one_thread", "one thread active")
-        if machine.smt > 2:
-            key, name = ("any_thread", "any thread active")
+    if key := machine.smt_key:
         cpus = machine.p_cpus if machine.is_hybrid else None
+        name = f"{key.replace('_', ' ')} active"
         counter = Counter(key, name, "1", "sim", bits=bits, cpus=cpus)
         smt = [SimCounter(counter, lambda t: crystal_ticks(t[Row.SMT]), 2**bits - 60_000_000)]
     columns = [
@@ -81,8 +71,13 @@ def cpu_columns(machine: SimMachine, license_events: bool) -> list[SimCounter]:
             lambda t: crystal_ticks(t[Row.RUN]) * hw.TICK_TSC, 6.3e9, bits=bits, step=hw.TICK_TSC,
         ),
         *(
-            sim_counter(key, name, unit, _thousandth(row), before_wrap, bits=bits)
-            for key, name, unit, row, before_wrap in _COUNTED
+            sim_counter(row.name.lower(), name, unit, _thousandth(row), before_wrap, bits=bits)
+            for name, unit, row, before_wrap in (
+                ("core cycles", "cycles", Row.CYCLES, 5e9),
+                ("instructions", "instructions", Row.INSTRUCTIONS, 3e9),
+                ("kernel cycles", "cycles", Row.KERNEL_CYCLES, 5e7),
+                ("kernel instructions", "instructions", Row.KERNEL_INSTRUCTIONS, 2e7),
+            )
         ),
         *smt,
         sim_counter("aperf", "APERF", "cycles", _thousandth(Row.CYCLES)),
@@ -128,23 +123,19 @@ def stat_columns() -> list[SimCounter]:
         return ns // STAT_NS
 
     system, iowait = _thousandth(Row.SYSTEM), _thousandth(Row.IOWAIT)
-    count_functions: list[tuple[str, Callable[[Ints], Any]]] = [
-        ("stat_user_s", lambda t: ticks(t[Row.BUSY] - system(t))),
-        ("stat_nice_s", lambda t: 0 * t[Row.BUSY]),
-        ("stat_system_s", lambda t: ticks(system(t) - system(t) // 8 - system(t) // 32)),
-        ("stat_idle_s", lambda t: ticks(t[Row.IDLE] + t[Row.POLL] - iowait(t))),
-        ("stat_iowait_s", lambda t: ticks(iowait(t))),
-        ("stat_irq_s", lambda t: ticks(system(t) // 32)),
-        ("stat_softirq_s", lambda t: ticks(system(t) // 8)),
-        ("stat_steal_s", lambda t: ticks(t[Row.STEAL])),
-    ]
+    count_functions: tuple[Callable[[Ints], Any], ...] = (  # in the order of STAT_FIELDS
+        lambda t: ticks(t[Row.BUSY] - system(t)),
+        lambda t: 0 * t[Row.BUSY],
+        lambda t: ticks(system(t) - system(t) // 8 - system(t) // 32),
+        lambda t: ticks(t[Row.IDLE] + t[Row.POLL] - iowait(t)),
+        lambda t: ticks(iowait(t)),
+        lambda t: ticks(system(t) // 32),
+        lambda t: ticks(system(t) // 8),
+        lambda t: ticks(t[Row.STEAL]),
+    )
     return [
-        SimCounter(
-            Counter(key, key[5:-2] + " time", "s", "/proc/stat", scale=0.01),
-            count,
-            UPTIME_TICKS if key == "stat_idle_s" else 0,
-        )
-        for key, count in count_functions
+        SimCounter(counter, count, UPTIME_TICKS if counter.key == "stat_idle_s" else 0)
+        for counter, count in zip(STAT_BLOCK.counters, count_functions, strict=True)
     ]
 
 
@@ -159,21 +150,20 @@ def slot_columns() -> list[SimCounter]:
     """Returns the counters of issue slots. They are fixed shares of the CPUs' work, so the true
     counts are known: an instruction needs one slot; of the other slots a tenth is lost in the front
     end, a twentieth to bad speculation, and the rest in the back end."""
-    count_functions = {
+    rate = hw.TSC_HZ // 100_000_000
+    count_functions: dict[str, Callable[[Ints], Any]] = {
         "slots": lambda t: SLOTS_PER_CYCLE * t[Row.CYCLES] // 1000,
         "topdown_retiring": lambda t: t[Row.INSTRUCTIONS] // 1000,
         "topdown_bad_speculation": lambda t: _empty_slots(t) // 20_000,
         "topdown_frontend": lambda t: _empty_slots(t) // 10_000,
         "topdown_backend": lambda t: _empty_slots(t) * 17 // 20_000,
     }
-    columns = [
-        SimCounter(Counter(key, key.replace("_", " "), "events", "sim"), count)
-        for key, count in count_functions.items()
-    ]
     contention = Counter("smt_contention", "slots given to the sibling", "cycles", "sim")
-    rate = hw.TSC_HZ // 100_000_000
     return [
-        *columns,
+        *(
+            SimCounter(Counter(key, key.replace("_", " "), "events", "sim"), count)
+            for key, count in count_functions.items()
+        ),
         SimCounter(
             contention,
             lambda t: (t[Row.RUN] - t[Row.SMT]) * rate // 10 * SIBLING_SLOTS_PERCENT // 100,
@@ -282,28 +272,26 @@ class SimEvents:
         ]
         pairs = [pair for group in groups for pair in group]
         hardware = [pair for pair in pairs if pair[1].hardware]
-        if guest and len(hardware) == len(pairs):
-            raise Unavailable(f"-e {hardware[0][0].name}: the hypervisor exposes no PMU")
-        if len(hardware) > FREE_COUNTERS and not multiplex:
+        software = [pair for pair in pairs if not pair[1].hardware]
+        reason = "the hypervisor exposes no PMU"
+        if guest and not software:
+            raise Unavailable(f"-e {hardware[0][0].name}: {reason}")
+        takes_turns = len(hardware) > FREE_COUNTERS
+        if takes_turns and not multiplex:
             raise Unavailable(
                 f"-e {hardware[FREE_COUNTERS][0].name}: no counter is left for it; without "
                 "--no-multiplex the events take turns"
             )
-        reason = "the hypervisor exposes no PMU"
         self.missing = [Missing(request.key, reason) for request, _ in hardware] if guest else []
-        software = [pair for pair in pairs if not pair[1].hardware]
-        alone = len(hardware) > FREE_COUNTERS
-        counted = [] if guest else [[pair] for pair in hardware] if alone else [hardware]
+        tables = [_columns(software, 1, 1)] if software else []
+        if takes_turns and not guest:
+            tables += [_columns([pair], FREE_COUNTERS, len(hardware)) for pair in hardware]
+        elif hardware and not guest:
+            tables.append(_columns(hardware, 1, 1))
         self.blocks: list[Block] = []
         self.tables: list[tuple[str, CounterTable]] = []
         """The name of each block, and its counters."""
-        for i, group in enumerate(filter(None, [software, *counted]), 1):
-            share = (
-                (FREE_COUNTERS, len(hardware))
-                if len(counted) > 1 and group is not software
-                else (1, 1)
-            )
-            table = _columns(group, *share)
+        for i, table in enumerate(tables, 1):
             self.blocks.append(block(f"events.{i}", table))
             self.tables.append((f"events.{i}", CounterTable(table, cpus)))
 

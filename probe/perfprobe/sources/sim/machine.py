@@ -160,6 +160,11 @@ class SimMachine:
         return cls(spec.cpus, spec.packages, spec.smt, cores, cores, spec.scenario == "guest")
 
     @property
+    def smt_key(self) -> str:
+        """The key of the counter that measures SMT states; '' without SMT."""
+        return "any_thread" if self.smt > 2 else "one_thread" if self.smt > 1 else ""
+
+    @property
     def slots(self) -> int:
         return self.smt * self.cores
 

@@ -58,7 +58,7 @@ def guest(script: Script) -> None:
     works = script.add_stage(20, like=quiet)
     works.run(build, BUILD, *COMPILERS)
     works.pressure = (390, 0, 30)
-    _steal_time(script, works, 6, 90)
+    _add_steal(script, works, 90)
     script.add_stage(11, like=works)
     links = script.add_stage(4, like=quiet)
     links.run(build, LINK, TaskShare("ld", 940))
@@ -69,15 +69,14 @@ def guest(script: Script) -> None:
     backup.pressure = (520, 0, 180)
     script.add_episode("neighbour", "scheduler", data, WAIT, watch="postgres")
     script.add_stage(8, like=works)
-    _steal_time(script, works, 6, 140)
+    _add_steal(script, works, 140)
     script.add_stage(3, like=works)
 
 
-def _steal_time(script: Script, like: Stage, seconds: float, steal: int) -> None:
+def _add_steal(script: Script, like: Stage, steal: int) -> None:
     """Adds a stage in which the hypervisor takes `steal` per mille of the CPUs that build."""
-    machine = script.machine
-    cpus = range(0, machine.cpus, 2)
-    stage = script.add_stage(seconds, like=like)
+    cpus = range(0, script.machine.cpus, 2)
+    stage = script.add_stage(6, like=like)
     busy = replace(BUILD, duty=990 - steal, jitter=10, steal=steal)
     stage.run(cpus, busy, *COMPILERS)
     stage.pressure = (560, 0, 30)
@@ -96,43 +95,30 @@ def demo(script: Script) -> None:
     calm = script.add_stage(8)
     calm.run(first[::4], NGINX)
     calm.run(first[2::4], CRON)
-    job = _start_job(script, calm, first)
-    _disturb_job(script, job)
+    # A job starts: clocks rise for about 60 ms.
+    goal = copy.deepcopy(calm)
+    goal.run(first, LAMMPS)
+    script.add_climb(goal, [cpu for cpu in first if not calm.tasks[cpu]])
+    job = script.add_stage(16, like=goal)
+    # Another program runs on the siblings of every fourth core.
+    victims = first[::4]
+    siblings = [cpu for core in victims for cpu in machine.threads(core)[1:]]
+    if siblings:
+        shared = script.add_stage(18, like=job)
+        shared.run(victims, replace(LAMMPS, ipc=round(LAMMPS.ipc * (1 - LOST))))
+        shared.run(siblings, STREAM)
+        script.add_episode("neighbour", "sibling", victims, LOST)
     script.add_stage(10, like=job)
     cores = script.add_stage(8.2, like=job).limit_power(0, DROP_MHZ)
     script.add_episode("turbo-drop", "power-pl1", cores, DROP_MHZ * 1e6)
     script.add_stage(12, like=job)
-    _heat_up(script, job)
+    cores = script.add_stage(7, like=job).overheat(0, 99)
+    # The job runs on one thread of each core; the other threads are idle and lose nothing.
+    cpus = [cpu for core in cores for cpu in machine.threads(core)]
+    script.add_episode("throttle", "thermal", cpus, 0.125 / machine.smt)
+    script.add_episode("involuntary-halt", "modulation", cores, 0.125)
     script.add_stage(8, like=job)
     script.add_stage(12, like=calm)
-
-
-def _start_job(script: Script, calm: Stage, cpus: list[int]) -> Stage:
-    """Adds a job's start (clocks rise for about 60 ms) and run; returns the stage of the run."""
-    goal = copy.deepcopy(calm)
-    goal.run(cpus, LAMMPS)
-    script.add_climb(goal, [cpu for cpu in cpus if not calm.tasks[cpu]])
-    return script.add_stage(16, like=goal)
-
-
-def _disturb_job(script: Script, job: Stage) -> None:
-    """Adds a stage in which another program runs on the siblings of every fourth core."""
-    machine = script.machine
-    victims = list(range(0, machine.cores, 4))
-    sibling_cpus = [cpu for core in victims for cpu in machine.threads(core)[1:]]
-    if sibling_cpus:
-        stage = script.add_stage(18, like=job)
-        stage.run(victims, replace(LAMMPS, ipc=round(LAMMPS.ipc * (1 - LOST))))
-        stage.run(sibling_cpus, STREAM)
-        script.add_episode("neighbour", "sibling", victims, LOST)
-
-
-def _heat_up(script: Script, job: Stage) -> None:
-    cores = script.add_stage(7, like=job).overheat(0, 99)
-    cpus = [cpu for core in cores for cpu in script.machine.threads(core)]
-    # The job runs on one thread of each core; the other threads are idle and lose nothing.
-    script.add_episode("throttle", "thermal", cpus, 0.125 / script.machine.smt)
-    script.add_episode("involuntary-halt", "modulation", cores, 0.125)
 
 
 # --- scenarios ------------------------------------------------------------------------------------

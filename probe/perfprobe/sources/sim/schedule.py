@@ -284,7 +284,15 @@ class ScheduleCursor:
     def at_times(self, earliest_ns: int, times: Ints) -> Ints:
         """Returns the integrals of each slot up to its own time in `times`, with axes (Row, slot).
         No time may be before `earliest_ns`, and that must not decrease between calls."""
-        self._advance(earliest_ns // CELL_NS)
+        first_cell = earliest_ns // CELL_NS
+        while self._done < first_cell:
+            end = self._first + self._schedule.chunk
+            stop = min(first_cell, end)
+            passed = self._whole[:, self._done - self._first : stop - self._first]
+            self._sums = self._sums + passed.sum(axis=1)
+            self._done = stop
+            if stop == end:
+                self._load(end)
         total = self._sums
         shape = (1, self._schedule.machine.smt, self._schedule.machine.cores)
         for cell in range(self._done, int(times.max()) // CELL_NS + 1):
@@ -297,17 +305,6 @@ class ScheduleCursor:
 
     def up_to(self, time_ns: int) -> Ints:
         return self.at_times(time_ns, np.full(self._schedule.machine.slots, time_ns, np.int64))
-
-    def _advance(self, cell: int) -> None:
-        while self._done < cell:
-            end = self._first + self._schedule.chunk
-            stop = min(cell, end)
-            self._sums = self._sums + self._whole[
-                :, self._done - self._first : stop - self._first
-            ].sum(axis=1)
-            self._done = stop
-            if stop == end:
-                self._load(end)
 
 
 # --- lateness of reads ----------------------------------------------------------------------------

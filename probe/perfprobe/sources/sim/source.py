@@ -56,10 +56,8 @@ def make_hello(
     selected: list[int] | None,
 ) -> Hello:  # fmt: skip
     smt, multipliers, missing = ["single"], list[Multiplier](), list[Missing]()
-    if machine.smt > 1:
-        key, smt = "one_thread", ["one-thread", "bounds"]
-        if machine.smt > 2:
-            key, smt = "any_thread", ["any-thread"]
+    if key := machine.smt_key:
+        smt = ["one-thread", "bounds"] if machine.smt == 2 else ["any-thread"]
         kind = "P" if machine.is_hybrid else None
         multipliers = [
             Multiplier(key, float(hw.TICK_TSC), "CPUID 15H 168/2", kind),
@@ -158,11 +156,9 @@ class SimSource:
         hello = make_hello(spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, selected)
         missing_events = [] if chosen is None else chosen.missing
         self.hello = replace(hello, watch=watch, missing=[*hello.missing, *missing_events])
-        self._selected_cpus = np.ones(machine.cpus, np.bool_)
-        if selected is not None:
-            self._selected_cpus[:] = False
-            for core in {cpu % machine.cores for cpu in selected}:
-                self._selected_cpus[machine.threads(core)] = True
+        self._selected_cpus = np.full(machine.cpus, selected is None)
+        for core in {cpu % machine.cores for cpu in selected or ()}:
+            self._selected_cpus[machine.threads(core)] = True
         self._tasks = SimTasks(spec.seed, machine.cpus)
         self._number = 0
         self._batches = BatchSchedule(sample_ns, frame_bytes(hello))
@@ -191,7 +187,14 @@ class SimSource:
             return []
         count = max(1, min(MAX_POLL_FRAMES, 4096 // self._machine.cpus))
         if self._spec.speed is not None:
-            count = min(max(count, self._batches.max_rounds), self._due_frames(self._spec.speed))
+            # If the process was stopped or is too slow, the simulation pauses; catching up hours
+            # would take minutes.
+            now_ns = time.monotonic_ns() + ROUNDING_NS
+            period_ns = self._sample_ns / self._spec.speed
+            if now_ns - self._start_ns - self._number * period_ns > MAX_BEHIND_NS + period_ns:
+                self._start_ns = now_ns - round(self._number * period_ns)
+            due_count = int((now_ns - self._start_ns) // period_ns) + 1 - self._number
+            count = min(max(count, self._batches.max_rounds), due_count)
         messages: list[Frame | Note] = []
         for _ in range(count):
             is_batch_end = self._number == self._batches.last_round(self._number)
@@ -199,15 +202,6 @@ class SimSource:
             if is_batch_end:
                 self._batches.mark_drained(self._number - 1)
         return messages
-
-    def _due_frames(self, speed: float) -> int:
-        """Returns the number of due frames. If the process was stopped or is too slow, the
-        simulation pauses; catching up hours would take minutes."""
-        now_ns = time.monotonic_ns() + ROUNDING_NS
-        period_ns = self._sample_ns / speed
-        if now_ns - self._start_ns - self._number * period_ns > MAX_BEHIND_NS + period_ns:
-            self._start_ns = now_ns - round(self._number * period_ns)
-        return int((now_ns - self._start_ns) // period_ns) + 1 - self._number
 
     def close(self) -> None:
         self._closed = True
@@ -230,7 +224,14 @@ class SimSource:
         notes = self._hotplug(time_ns, online, totals, rebased)
         flags = np.where(online, ROW_SAMPLED + is_wide, ROW_OFFLINE) + ROW_REBASED * rebased
         flags = np.where(self._selected_cpus | ~online, flags, 0)
-        cpu_head = self._head(time_ns, late_ns, width, flags).tobytes()
+        begin_ns = self._raw_ns + time_ns + late_ns
+        heads = np.zeros((self._machine.cpus, HEAD), np.int64)
+        heads[:, 0] = tsc(begin_ns) + self._lateness.offset
+        heads[:, 1] = tsc(begin_ns + width) + self._lateness.offset
+        heads[:, 2] = late_ns
+        heads[(flags & ROW_SAMPLED) == 0] = 0
+        heads[:, 4] = flags
+        cpu_head = heads.tobytes()
         sampled, counts = online & self._selected_cpus, totals - self._base
         block_values = {
             name: Rows(cpu_head, bank.valid(sampled).tobytes(), bank.values(counts).tobytes())
@@ -255,16 +256,6 @@ class SimSource:
         frame = Frame(self._number, self._raw_ns + time_ns, blocks, records=records)
         self._number += 1
         return [*notes, frame]
-
-    def _head(self, time_ns: int, late_ns: Ints, width: Ints, flags: Ints) -> Ints:
-        begin = self._raw_ns + time_ns + late_ns
-        head = np.zeros((len(late_ns), HEAD), np.int64)
-        head[:, 0] = tsc(begin) + self._lateness.offset
-        head[:, 1] = tsc(begin + width) + self._lateness.offset
-        head[:, 2] = late_ns
-        head[(flags & ROW_SAMPLED) == 0] = 0
-        head[:, 4] = flags
-        return head
 
     def _hotplug(
         self, time_ns: int, online: NDArray[np.bool_], totals: Ints, rebased: NDArray[np.bool_]

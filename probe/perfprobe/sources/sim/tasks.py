@@ -71,7 +71,12 @@ class SimTasks:
                 [pid, task.comm, round(share * task.part / 1000, 4)]
                 for pid, task in zip(pids, tasks, strict=True)
             ]
-            waits[str(cpu)] = [_wait_entry(share * task.wait / 1000, sleeps[cpu]) for task in tasks]
+            wait_shares = [share * task.wait / 1000 for task in tasks]
+            # A task is switched out when it sleeps, and when it loses the CPU to another task.
+            waits[str(cpu)] = [
+                [round(wait, 4), round(sleeps[cpu] + wait * 1e9 / SLICE_NS, 1)]
+                for wait in wait_shares
+            ]
             for pid, task in zip(pids, tasks, strict=True):
                 if self._sent_names.get(pid) != task.comm:
                     self._sent_names[pid] = task.comm
@@ -91,12 +96,6 @@ class SimTasks:
         if comm in GROUPS:
             return detail | {"group": f"/system.slice/{GROUPS[comm]}.service"}
         return detail | ({"parent": PARENTS[comm]} if comm in PARENTS else {})
-
-
-def _wait_entry(share: float, sleeps: float) -> list[float]:
-    """Returns the entry of a task in the "waits" record: its share of waiting, and its context
-    switches per second, by sleeps and by losing the CPU to another task."""
-    return [round(share, 4), round(sleeps + share * 1e9 / SLICE_NS, 1)]
 
 
 class SimWatchedJob:

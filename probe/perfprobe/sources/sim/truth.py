@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,22 +109,25 @@ def _core_truth(
 
 
 def _cpu_truth(total: Ints, span_ns: int) -> dict[str, float | None]:
-    run, cycles, instructions = (int(total[r]) for r in (Row.RUN, Row.CYCLES, Row.INSTRUCTIONS))
-    idle, steal = int(total[Row.IDLE]), int(total[Row.STEAL])
-    is_online = int(total[Row.ONLINE]) == span_ns
+    run, cycles, instructions, idle, steal, online = (
+        int(total[row])
+        for row in (Row.RUN, Row.CYCLES, Row.INSTRUCTIONS, Row.IDLE, Row.STEAL, Row.ONLINE)
+    )
+
+    def ratio(part: float, whole: int) -> float | None:
+        return part / whole if online == span_ns and whole else None
+
     return {
-        "online": int(total[Row.ONLINE]) / span_ns,
-        "util": run / span_ns if is_online else None,
-        "busy_hz": cycles * 1e6 / run if is_online and run else None,
-        "ipc": instructions / cycles if is_online and cycles else None,
-        "kernel_cycles": int(total[Row.KERNEL_CYCLES]) / cycles if is_online and cycles else None,
-        "kernel_instructions": int(total[Row.KERNEL_INSTRUCTIONS]) / instructions
-        if is_online and instructions
-        else None,
-        "halt": (span_ns - run) / span_ns if is_online else None,
-        "idle": idle / span_ns if is_online else None,
-        "involuntary": (span_ns - run - idle - steal) / span_ns if is_online else None,
-        "steal": steal / span_ns if is_online else None,
+        "online": online / span_ns,
+        "util": ratio(run, span_ns),
+        "busy_hz": ratio(cycles * 1e6, run),
+        "ipc": ratio(instructions, cycles),
+        "kernel_cycles": ratio(int(total[Row.KERNEL_CYCLES]), cycles),
+        "kernel_instructions": ratio(int(total[Row.KERNEL_INSTRUCTIONS]), instructions),
+        "halt": ratio(span_ns - run, span_ns),
+        "idle": ratio(idle, span_ns),
+        "involuntary": ratio(span_ns - run - idle - steal, span_ns),
+        "steal": ratio(steal, span_ns),
     }
 
 
@@ -131,8 +135,8 @@ def _episodes(
     script: list[ScriptedEpisode], cycle_s: float, duration_s: float
 ) -> Iterator[dict[str, Any]]:
     ordered = sorted(script, key=lambda e: e.start)
-    cycle_start, cycle = 0.0, 0
-    while ordered and cycle_start < duration_s:
+    for cycle in itertools.count() if ordered else ():
+        cycle_start = cycle * cycle_s
         for episode in ordered:
             start, end = round(cycle_start + episode.start, 6), round(cycle_start + episode.end, 6)
             if start >= duration_s:
@@ -146,5 +150,3 @@ def _episodes(
                 "end": end if end <= duration_s else None,
                 "depth": episode.depth,
             }
-        cycle += 1
-        cycle_start = cycle * cycle_s
