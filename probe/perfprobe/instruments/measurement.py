@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from statistics import fmean
 
 TRIMMED_SHARE = 0.05
 """Share of the samples that a trimmed mean leaves out at each end. One interrupt in a million
@@ -40,42 +43,35 @@ class Spread:
 
 def describe_spread(counts: Counts) -> Spread:
     total = counts.total()
-    ordered = sorted(counts.items())
-    median = (_nth_sample(ordered, (total - 1) // 2) + _nth_sample(ordered, total // 2)) / 2
-    trimmed = list(_trimmed_pairs(ordered, total))
-    mean = _mean(trimmed)
-    variance = math.fsum(n * (value - mean) ** 2 for value, n in trimmed) / sum(
-        n for _, n in trimmed
-    )
-    share = sum(n for value, n in ordered if value > DISTURBED_FACTOR * median) / total
-    return Spread(total, ordered[0][0], median, mean, math.sqrt(variance), _mean(ordered), share)
+    median = (_nth_sample(counts, (total - 1) // 2) + _nth_sample(counts, total // 2)) / 2
+    trimmed = _trimmed(counts)
+    mean = fmean(trimmed, trimmed.values())
+    sigma = math.sqrt(fmean([(value - mean) ** 2 for value in trimmed], trimmed.values()))
+    share = sum(n for value, n in counts.items() if value > DISTURBED_FACTOR * median) / total
+    mean_all = fmean(counts, counts.values())
+    return Spread(total, min(counts), median, mean, sigma, mean_all, share)
 
 
 def trimmed_mean(values: Iterable[int]) -> float:
-    counts = Counter(values)
-    return _mean(list(_trimmed_pairs(sorted(counts.items()), counts.total())))
+    trimmed = _trimmed(Counter(values))
+    return fmean(trimmed, trimmed.values())
 
 
-def _mean(pairs: list[tuple[int, int]]) -> float:
-    return sum(value * n for value, n in pairs) / sum(n for _, n in pairs)
+def _nth_sample(counts: Counts, index: int) -> int:
+    ordered = sorted(counts)
+    return ordered[bisect_right([*accumulate(counts[value] for value in ordered)], index)]
 
 
-def _nth_sample(ordered: list[tuple[int, int]], index: int) -> int:
-    for value, n in ordered:
-        index -= n
-        if index < 0:
-            return value
-    raise IndexError
-
-
-def _trimmed_pairs(ordered: list[tuple[int, int]], total: int) -> Iterator[tuple[int, int]]:
-    cut_count = int(TRIMMED_SHARE * total)
-    first, end, position = cut_count, total - cut_count, 0
-    for value, n in ordered:
+def _trimmed(counts: Counts) -> Counts:
+    """Returns the samples without TRIMMED_SHARE of them at each end."""
+    cut_count = int(TRIMMED_SHARE * counts.total())
+    first, end, position, trimmed = cut_count, counts.total() - cut_count, 0, Counter[int]()
+    for value, n in sorted(counts.items()):
         n_kept = min(position + n, end) - max(position, first)
         position += n
         if n_kept > 0:
-            yield value, n_kept
+            trimmed[value] = n_kept
+    return trimmed
 
 
 # --- histogram ------------------------------------------------------------------------------------
@@ -94,21 +90,16 @@ class Histogram:
 def histogram(counts: Counts, step: float | None = None) -> Histogram:
     """Returns at most HISTOGRAM_BINS bins of equal width. The width is a multiple of `step`, by
     which the clock advances; otherwise some bins would seem too empty."""
-    ordered = sorted(counts.items())
     total = counts.total()
-    first, last = ordered[0][0], _nth_sample(ordered, total - 1 - int(HISTOGRAM_TAIL * total))
+    first, last = min(counts), _nth_sample(counts, total - 1 - int(HISTOGRAM_TAIL * total))
     width = -(-(last - first + 1) // HISTOGRAM_BINS)
     if step is not None and step > 1:
         width = math.ceil(-(-width // step) * step)
     bins = [0] * ((last - first) // width + 1)
-    outlier_count = 0
-    for value, n in ordered:
-        index = (value - first) // width
-        if index < len(bins):
+    for value, n in counts.items():
+        if (index := (value - first) // width) < len(bins):
             bins[index] += n
-        else:
-            outlier_count += n
-    return Histogram(first, width, bins, outlier_count)
+    return Histogram(first, width, bins, total - sum(bins))
 
 
 # --- clock step -----------------------------------------------------------------------------------
@@ -151,14 +142,8 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
             high = min(high, (difference + 1) / min_parts)
         if min_parts > max_parts or low >= high:
             return None
-    middle = (low + high) / 2
-    is_step = middle >= MIN_FRACTIONAL_STEP and _is_multiple_of(distinct, middle, high - middle)
-    return middle if is_step else None
-
-
-def _is_multiple_of(distinct: list[int], step: float, error: float) -> bool:
-    """Returns whether the differences are multiples of `step`, which is known with this error.
-    Differences whose error exceeds half a step do not count; MIN_DISTINCT others must agree."""
+    step, error = (low + high) / 2, (high - low) / 2
+    # Differences whose error exceeds half a step do not count; MIN_DISTINCT others must agree.
     agreement_count = 0
     for difference in distinct:
         multiple = round(difference / step)
@@ -166,8 +151,8 @@ def _is_multiple_of(distinct: list[int], step: float, error: float) -> bool:
         if tolerance < step / 2:
             agreement_count += 1
             if abs(difference - multiple * step) >= tolerance:
-                return False
-    return agreement_count >= MIN_DISTINCT
+                return None
+    return step if step >= MIN_FRACTIONAL_STEP and agreement_count >= MIN_DISTINCT else None
 
 
 # --- repetition -----------------------------------------------------------------------------------
@@ -225,19 +210,20 @@ def repeat_until_stable(
     """Calls `measure(n)`, which takes n samples and returns their mean, until the weighted mean
     changes by less than `epsilon` of itself or a limit is reached; at least once."""
     start = round_start = clock()
-    size, stable_rounds, count = limits.first_round_samples, 0, 0
+    size, stable_rounds, mean = limits.first_round_samples, 0, math.nan
     rounds: list[tuple[int, float]] = []
-    mean, total = math.nan, 0.0
     while True:
-        latest = measure(size)
+        rounds.append((size, measure(size)))
         now_s = clock()
-        rounds.append((size, latest))
-        count += size
-        total += size * latest
-        old_mean, mean = mean, total / count
+        old_mean, mean = mean, weighted_mean(rounds)
         stable_rounds = stable_rounds + 1 if abs(mean - old_mean) <= epsilon * abs(mean) else 0
         is_settled = stable_rounds >= STABLE_ROUNDS and now_s - start >= limits.min_s
-        left = _samples_left(limits, size, now_s - round_start, start + limits.max_s - now_s)
+        count = sum(size for size, _ in rounds)
+        left_s, round_s = start + limits.max_s - now_s, now_s - round_start
+        # The next round must end in the time left, if its samples take as long as the last ones.
+        # A coarse clock may not advance in a short round.
+        fitting = int(size * min(left_s, limits.max_round_s) / max(round_s, 1e-9))
+        left = max(limits.first_round_samples, fitting) if left_s > 0 else 0
         size = min(size * limits.round_growth, limits.max_round_samples, left)
         size = min(size, limits.max_samples - count)
         size -= size % limits.first_round_samples
@@ -246,14 +232,6 @@ def repeat_until_stable(
             min_error = None if spread_error is None else max(spread_error, epsilon * abs(mean))
             return RepeatedMean(mean, min_error, count, is_settled)
         round_start = now_s
-
-
-def _samples_left(limits: RepeatLimits, size: int, round_s: float, left_s: float) -> int:
-    """Returns how many samples fit into the time left if `size` samples take `round_s`."""
-    if left_s <= 0:
-        return 0
-    round_s = max(round_s, 1e-9)  # a coarse clock may not advance in a short round
-    return max(limits.first_round_samples, int(size * min(left_s, limits.max_round_s) / round_s))
 
 
 def combined_mean(parts: Sequence[RepeatedMean]) -> RepeatedMean:
@@ -271,8 +249,8 @@ def combined_mean(parts: Sequence[RepeatedMean]) -> RepeatedMean:
 
 
 def weighted_mean(rounds: Sequence[tuple[int, float]]) -> float:
-    total = sum(size for size, _ in rounds)
-    return math.fsum(size * mean for size, mean in rounds) / total
+    sizes, means = zip(*rounds, strict=True)
+    return fmean(means, sizes)
 
 
 def standard_error(rounds: Sequence[tuple[int, float]]) -> float | None:

@@ -16,7 +16,7 @@ import errno
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import sub
 from pathlib import Path
@@ -70,7 +70,7 @@ class Method:
     clock_id: int = 0
     """The clock of clock_gettime, for methods that call it."""
     resource: str = ""
-    """The resource that the method needs: a key of `_OPENERS`; '': none."""
+    """The resource that the method needs (see open_resource); '': none."""
 
 
 _AFTER_EARLIER = "earlier instructions are done"
@@ -109,42 +109,31 @@ Resource = tuple[str | None, dict[str, int]]
 """The note of a MethodRun, and fields of its pp_timer."""
 
 
-def _open_rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Resource:
-    if not cpuid.has_feature(leaves, "rdtscp"):
-        raise RefusedError(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
-    return None, {}
-
-
-def _open_page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
-    group = perf_pmus.open_core_event(Path("/"), cpu, perf_events.INSTRUCTIONS, by_rdpmc=True)
-    stack.callback(group.close)
-    return "instructions", {"arg": group.address}
-
-
-def _open_perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
+def open_resource(name: str, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
+    """Opens the resource that a method needs; `stack` closes it. Raises RefusedError."""
+    instructions, root = perf_events.INSTRUCTIONS, Path("/")
+    if name == "rdtscp":
+        if not cpuid.has_feature(leaves, "rdtscp"):
+            raise RefusedError(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
+        return None, {}
+    if name == "msr":
+        try:
+            registers = stack.enter_context(msr.Registers(root, cpu))
+            registers.read(msr.TSC)
+        except msr.MsrError as error:
+            raise RefusedError(Trouble(error.cause, error.fix)) from None
+        return f"{msr.register_name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
     note = "instructions"
     try:
-        group = perf_pmus.open_core_event(Path("/"), cpu, perf_events.INSTRUCTIONS)
+        group = perf_pmus.open_core_event(root, cpu, instructions, by_rdpmc=name == "page")
     except RefusedError as refused:
+        if name == "page":
+            raise
         reason = f"instructions cannot be read ({refused.trouble.why})"
         note = f"cpu-clock, a software event: {reason}"
         group = perf_events.open_event(Kernel(), CPU_CLOCK, cpu)
     stack.callback(group.close)
     return note, {"arg": group.address}
-
-
-def _open_msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
-    try:
-        registers = stack.enter_context(msr.Registers(Path("/"), cpu))
-        registers.read(msr.TSC)
-    except msr.MsrError as error:
-        raise RefusedError(Trouble(error.cause, error.fix)) from None
-    return f"{msr.register_name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
-
-
-_OPENERS: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Resource]] = {
-    "rdtscp": _open_rdtscp, "page": _open_page, "perf": _open_perf, "msr": _open_msr,
-}  # fmt: skip
 
 
 def ordering_guarantees(method: Method, leaves: Leaves) -> str | None:
@@ -245,7 +234,7 @@ def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitSt
     note = None
     if method.resource:
         try:
-            note, timer_fields = _OPENERS[method.resource](cpu, leaves, stack)
+            note, timer_fields = open_resource(method.resource, cpu, leaves, stack)
         except RefusedError as refused:
             return MethodRun(method, trouble=refused.trouble)
         fields |= timer_fields

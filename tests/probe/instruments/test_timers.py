@@ -317,9 +317,9 @@ def test_amd_needs_a_serializing_lfence() -> None:
 
 def test_a_cpu_without_rdtscp_is_not_timed_by_it() -> None:
     has_it = FakeCpuid({0x80000000: (0x80000001, 0, 0, 0), 0x80000001: (0, 0, 0, 1 << 27)})
-    assert timers._open_rdtscp(0, has_it, ExitStack()) == (None, {})
+    assert timers.open_resource("rdtscp", 0, has_it, ExitStack()) == (None, {})
     with pytest.raises(RefusedError):
-        timers._open_rdtscp(0, cpuid.read_no_leaf, ExitStack())
+        timers.open_resource("rdtscp", 0, cpuid.read_no_leaf, ExitStack())
 
 
 @pytest.mark.parametrize(("source", "guarantee"), [
