@@ -217,7 +217,8 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
         failed_check = {"what": "everything", "why": reason, "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [failed_check]}
     answer["checks"] = [asdict(check) for check in checks]
-    answer["readiness"] = [asdict(item) for item in disturbance.condition_items(root)]
+    states = disturbance.condition_states(root)
+    answer["readiness"] = [{"what": name} | asdict(state) for name, state in states.items()]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
     return answer

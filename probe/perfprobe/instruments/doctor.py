@@ -214,7 +214,7 @@ def _tasks_check(root: Path) -> Check:
 
 
 def _watchdog_check(root: Path) -> Check:
-    if disturbance.nmi_watchdog_item(root).state != "matters":
+    if disturbance.CONDITIONS["NMI watchdog"].state(root).state != "matters":
         return Check("NMI watchdog", "usable", "off: it uses no counter")
     reason = "on: it uses one counter of every CPU"
     lost = "kernel instructions or the SMT event, where counters are few"

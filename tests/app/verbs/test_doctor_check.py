@@ -94,5 +94,5 @@ def test_a_mistyped_condition_is_a_usage_error(
 def test_all_conditions_of_the_probe_have_a_rule() -> None:
     from perfprobe.instruments import disturbance
 
-    assert {item.what for item in disturbance.condition_items()} == set(RULES.values())
+    assert disturbance.condition_states().keys() == set(RULES.values())
     assert doctor.DEFAULT_RULES

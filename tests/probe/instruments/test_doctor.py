@@ -12,7 +12,7 @@ import pytest
 import trees
 
 from perfprobe.instruments import disturbance, doctor
-from perfprobe.instruments.disturbance import ConditionItem
+from perfprobe.instruments.disturbance import State
 from perfprobe.instruments.doctor import Check
 from perfprobe.registers import msr
 from perfprobe.wire import Missing
@@ -202,13 +202,12 @@ def test_memory_controllers_are_named(tree: Path) -> None:
 CPUS = "sys/devices/system/cpu"
 
 
-def item(root: Path, subject: str) -> ConditionItem:
-    (result,) = [i for i in disturbance.condition_items(root) if i.what == subject]
-    return result
+def item(root: Path, subject: str) -> State:
+    return disturbance.condition_states(root)[subject]
 
 
 def test_nothing_is_reported_on_an_empty_tree(tmp_path: Path) -> None:
-    states = {i.what: i.state for i in disturbance.condition_items(tmp_path)}
+    states = {what: now.state for what, now in disturbance.condition_states(tmp_path).items()}
     assert states.pop("hypervisor") == "ready"
     assert states.pop("isolated CPUs") == "matters"
     assert set(states.values()) == {"unknown"}
