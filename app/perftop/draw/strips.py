@@ -242,7 +242,7 @@ def wrap_line(text: str, room: int) -> list[str]:
 _SMT_SHAPES = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
 """Shapes and styles of SMT states in a bar. The colours are a step darker than in legends, so that
 red is most noticeable."""
-_CPU_TIME_SHAPES = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
+CPU_TIME_SHAPES = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
 
 
 def stacked_bar(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
@@ -291,17 +291,6 @@ def smt_bounds_bar(lower_bounds: Sequence[float], width: int) -> list[Run]:
     return stacked_bar(
         (both, lp0, lp1, undetermined), (*_SMT_SHAPES, (theme.UNKNOWN, "unknown")), width
     )
-
-
-def issue_slot_bar(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
-    """Returns the bar of issue slots: those whose instruction retired, those that the front end
-    left empty, and those discarded after wrong speculation. The back end blocked the rest."""
-    return stacked_bar((retiring, frontend, speculation), _CPU_TIME_SHAPES, width)
-
-
-def cpu_time_bar(user: float, kernel: float, steal: float, width: int) -> list[Run]:
-    """Returns the bar of a CPU's user, kernel and steal shares, as the kernel counts them."""
-    return stacked_bar((user, kernel, steal), _CPU_TIME_SHAPES, width)
 
 
 # --- Values drawn as cells: steps of the heat ramp (levels), as colours or as characters of

@@ -26,7 +26,13 @@ from perftop.draw.columns import (
     plain_text,
     total_width,
 )
-from perftop.draw.strips import issue_slot_bar, single_thread_bar, smt_bar, smt_bounds_bar
+from perftop.draw.strips import (
+    CPU_TIME_SHAPES,
+    single_thread_bar,
+    smt_bar,
+    smt_bounds_bar,
+    stacked_bar,
+)
 
 NAME = Column("name", "task", 8, is_left=True, max_width=20, growth_rank=1)
 BUSY = Column("busy", "busy %", 8, scale=100.0, digits=1)
@@ -135,7 +141,7 @@ def test_a_single_thread_fills_half_or_all_of_a_cell() -> None:
 
 
 def test_the_rest_of_the_issue_slots_is_the_back_end() -> None:
-    runs = issue_slot_bar(0.5, 0.2, 0.1, 10)
+    runs = stacked_bar((0.5, 0.2, 0.1), CPU_TIME_SHAPES, 10)
     assert [(text, len(text)) for text, _ in runs] == [
         (theme.USER * 5, 5), (theme.KERNEL * 2, 2), (theme.STEAL, 1), (theme.NEITHER * 2, 2),
     ]  # fmt: skip

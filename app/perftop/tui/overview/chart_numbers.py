@@ -87,7 +87,7 @@ class UnitReader:
         self, row_numbers: RowNumbers, units: Sequence[ChartUnit], clock: ClockUnit,
         episodes: RowEpisodes,
     ) -> None:  # fmt: skip
-        session, interval = row_numbers.reader.session, row_numbers.interval
+        session, interval = row_numbers.session, row_numbers.interval
         self._session, self._interval, self._clock = session, interval, clock
         self._row_numbers = row_numbers
         self._running_episodes = episodes.running

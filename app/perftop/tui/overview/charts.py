@@ -34,7 +34,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.panels import PaneledView
-from perftop.tui.shared.row_numbers import RowReader, ViewSettings, session_clock_unit
+from perftop.tui.shared.row_numbers import RowNumbers, ViewSettings, session_clock_unit
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.verdict import is_past
 
@@ -53,7 +53,7 @@ class ChartPage:
         self._session, self._cores, self._positions = session, cores, positions
         # The chart of SMT states shows at most two threads.
         self.has_counters = bool(session.evaluator.variants["busy_hz"]) and cores.max_threads <= 2
-        self._reader, self._episodes = RowReader(session, cores), RowEpisodes(session)
+        self._episodes = RowEpisodes(session)
         self._layout: ChartLayout | None = None
         self._drawer: ChartDrawer | None = None
         self._order: Sequence[int] = ()
@@ -131,7 +131,8 @@ class ChartPage:
             self._inputs = inputs
             self._draw_charts(layout, history.axis, episodes, settings, clock, glyphs)
         self._episodes.update(interval)
-        reader = UnitReader(self._reader.read(interval), self._units, clock, self._episodes)
+        numbers = RowNumbers(session, self._cores, interval)
+        reader = UnitReader(numbers, self._units, clock, self._episodes)
         sides = [self._side_lines(layout, indexes, reader, settings, glyphs)
                  for indexes in self._sides(layout)]  # fmt: skip
         (self.lines, self.rows), *right_sides = sides

@@ -29,7 +29,7 @@ from perftop.tui.shared.cores import Cores, ViewLine
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.panels import MIN_HEIGHT, PanelKind, PanelRow
-from perftop.tui.shared.row_numbers import RowReader, ordered_rows, session_clock_unit
+from perftop.tui.shared.row_numbers import ordered_rows, session_clock_unit
 
 _FIXED_ORDERS = frozenset({"topology", "CPU number"})
 """Orders of rows that do not depend on measured values."""
@@ -134,8 +134,7 @@ class Overview(ChartedView, CursorCanvas):
             self.footer_lines = []
             episodes = RowEpisodes(self.session)
             episodes.update(self.interval)
-            row_numbers = RowReader(self.session, self.cores).read(self.interval)
-            self._grid = GridData(self.cores, row_numbers, [], episodes)
+            self._grid = GridData(self.session, self.cores, self.interval, [], episodes)
         grid = self._grid
         grid.clock = session_clock_unit(self.session, self.settings.units, ghz_if_unknown=True)
         width = self.width - MARKS_WIDTH - 1
@@ -153,7 +152,7 @@ class Overview(ChartedView, CursorCanvas):
             self._make_charts()
             return
         self._grid.episodes.update(self.interval)
-        self._grid.row_numbers = self._grid.row_numbers.reader.read(self.interval)
+        self._grid.interval = self.interval
         self._packages = PackageLines(
             self.session, self.interval, self.cores, self._grid.episodes, self._grid.clock
         )

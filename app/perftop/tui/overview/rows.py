@@ -13,19 +13,23 @@ from perftop.draw.columns import Column, Run, cut, fit
 from perftop.draw.strips import MAX_QUIET_SHARE, safe_cells
 from perftop.model.numbers import METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD
-from perftop.session.interval import Tasks
+from perftop.model.tasks import parse_task
+from perftop.session.interval import Interval, Tasks
+from perftop.session.session import Session
+from perftop.session.values import suspect_rows
 from perftop.tui.overview.columns import SLOT_METRICS, RowHistories
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.row_numbers import BUSIEST_CPU, MAX_IDLE_UTIL, RowNumbers
+from perftop.tui.shared.row_numbers import BUSIEST_CPU, MAX_IDLE_UTIL, ROW_NUMBER_KEYS, RowNumbers
 
 _BLANK: Run = (" ", "text")
 
 
 @dataclass(slots=True)
 class GridData:
+    session: Session
     cores: Cores
-    row_numbers: RowNumbers
+    interval: Interval
     columns: Sequence[Column]
     episodes: RowEpisodes
     histories: RowHistories | None = None
@@ -38,35 +42,33 @@ class GridData:
 
     def task_names(self, rows: Sequence[int]) -> list[list[str]]:
         """Returns the names and PIDs of the tasks on the CPUs of each of these rows."""
-        if (tasks := self.row_numbers.interval.tasks) is not self._named_tasks:
+        if (tasks := self.interval.tasks) is not self._named_tasks:
             self._named_tasks, self._names = tasks, {}
         names, cores = self._names, self.cores.rows
         for row in rows:
             if row not in names:
-                names[row] = [_task_name(tasks, cpu) for cpu in cores[row].cpus]
+                cpu_tasks = [parse_task(tasks.get(str(cpu))) for cpu in cores[row].cpus]
+                names[row] = [safe_cells(f"{t.comm} {t.pid}") if t else "" for t in cpu_tasks]
         return [names[row] for row in rows]
 
 
 def row_lines(grid: GridData, rows: Sequence[int]) -> dict[int, strips.Line]:
     """Returns the lines of these rows, by row, without the mark of the selected row. Each column
     draws its cells in all lines at once."""
-    online = grid.row_numbers.is_online[[*rows]].tolist()
-    online_rows = [row for row, cpus in zip(rows, online, strict=True) if True in cpus]
-    lines = _RowDrawer(grid, online_rows).lines() if online_rows else []
-    online_lines = dict(zip(online_rows, lines, strict=True))
-    return {row: online_lines.get(row) or _offline_line(grid, row) for row in rows}
-
-
-def _offline_line(grid: GridData, row: int) -> strips.Line:
-    runs: list[Run] = [_BLANK, _BLANK]
-    drawer = _RowDrawer(grid, [row])
-    for column in grid.columns:
-        if column.key in {"core", "cpus"}:
-            runs += next(iter(drawer.cells(column)))
-        else:
-            text = "off" if column.key in {"bar", "use"} else ""
-            runs.append((f"  {text:<{column.width - 2}}", "dim"))
-    return runs, "calm"
+    is_online = grid.interval.online.tolist()
+    online = {row: any(is_online[i] for i in grid.cores.rows[row].positions) for row in rows}
+    online_rows = [row for row in rows if online[row]]
+    lines = dict(zip(online_rows, _RowDrawer(grid, online_rows).lines(), strict=True))
+    for row in [row for row in rows if not online[row]]:
+        drawer, runs = _RowDrawer(grid, [row]), [_BLANK, _BLANK]
+        for column in grid.columns:
+            if column.key in {"core", "cpus"}:
+                runs += next(iter(drawer.cells(column)))
+            else:
+                text = "off" if column.key in {"bar", "use"} else ""
+                runs.append((f"  {text:<{column.width - 2}}", "dim"))
+        lines[row] = runs, "calm"
+    return lines
 
 
 class _RowDrawer:
@@ -74,15 +76,21 @@ class _RowDrawer:
     a cell, which fill the width of the column."""
 
     def __init__(self, grid: GridData, visible_rows: Sequence[int]) -> None:
-        numbers = grid.row_numbers
         self._grid, self._rows = grid, visible_rows
-        self._row_numbers = numbers.reader.read(numbers.interval, visible_rows)
+        numbers = RowNumbers(grid.session, grid.cores, grid.interval, visible_rows)
+        self._row_numbers = numbers
+        self._is_online: list[list[bool]] = numbers.is_online.tolist()
+        self._is_idle: list[bool] = (numbers.highest_util < MAX_IDLE_UTIL).tolist()
+        """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
+        self._is_at_rest: list[list[bool]] = grid.interval.is_at_rest[numbers.cpus].tolist()
+        """Whether each CPU hardly ran, which hides numbers that describe its running time."""
         self._cores = [grid.cores.rows[row] for row in visible_rows]
         rows = enumerate(self._cores) if grid.episodes else ()
         self._worst = {
             i: episode for i, core in rows if (episode := grid.episodes.worst_on(core.positions))
         }
         """The worst running episode of each row, by index of its line."""
+        self._numbers_by_key: dict[str, list[list[float]]] = {}
 
     def lines(self) -> list[strips.Line]:
         lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in self._cores]
@@ -93,6 +101,12 @@ class _RowDrawer:
                 runs.extend(cell)
         victims = {i for i, episode in self._worst.items() if episode.is_victim}
         return [(runs, "victim" if i in victims else "calm") for i, runs in enumerate(lines)]
+
+    def _values(self, key: str) -> list[list[float]]:
+        """Returns a number of each CPU by row. Kept, because several columns show one number."""
+        if key not in self._numbers_by_key:
+            self._numbers_by_key[key] = self._row_numbers.values(key).tolist()
+        return self._numbers_by_key[key]
 
     def cells(self, column: Column) -> Iterable[Sequence[Run]]:
         match column.key:
@@ -113,21 +127,22 @@ class _RowDrawer:
         return self._numbers(column)
 
     def _name_cells(self, column: Column) -> Iterator[Sequence[Run]]:
-        rows, cores, idle_rows = self._rows, self._grid.cores, self._row_numbers.is_idle
+        rows, cores = self._rows, self._grid.cores
         if column.key == "l3":
             texts = ["" if core.l3 is None else str(core.l3) for core in self._cores]
         else:
             names = cores.names(self._grid.order) if column.key == "core" else cores.cpu_lists
             texts = [names[row] for row in rows]
-        for i, (text, idle) in enumerate(zip(texts, idle_rows, strict=True)):
+        for i, (text, idle) in enumerate(zip(texts, self._is_idle, strict=True)):
             style = "faint" if idle else "text" if column.key == "core" else "dim"
             if column.key == "core" and i in self._worst and self._worst[i].is_victim:
                 style = "bright"
             yield [(column.pad(text), style)]
 
     def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        numbers = self._row_numbers
-        rows = zip(self._cores, numbers.online_cpus, *numbers.split(), strict=True)
+        split, cores = self._grid.interval.split, self._row_numbers.cores
+        numbers = (part[cores].tolist() for part in (split.states, split.low, split.method_codes))
+        rows = zip(self._cores, self._is_online, *numbers, strict=True)
         for core, online, states, lower_bounds, method in rows:
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if method == BOUNDS and not isnan(lower_bounds[0]):
@@ -142,26 +157,28 @@ class _RowDrawer:
             yield [_gap(column), *bar]
 
     def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        shares = (self._row_numbers.numbers(key) for key in ("util", "system", "steal"))
+        shares = (self._values(key) for key in ("util", "system", "steal"))
         for (util, *_), (system, *_), (steal, *_) in zip(*shares, strict=True):
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if not isnan(util):
                 kernel = 0.0 if isnan(system) else min(util, system)
                 steal_share = 0.0 if isnan(steal) else steal
-                bar = strips.cpu_time_bar(util - kernel, kernel, steal_share, column.room)
+                shares_of_time = util - kernel, kernel, steal_share
+                bar = strips.stacked_bar(shares_of_time, strips.CPU_TIME_SHAPES, column.room)
             yield [_gap(column), *bar]
 
     def _slot_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        """Yields, for each core, a bar with the uses of its busiest CPU's issue slots."""
-        parts = [self._grid.row_numbers.interval.values[key] for key in SLOT_METRICS]
-        numbers = self._row_numbers
-        rows = zip(self._cores, numbers.busiest.tolist(), numbers.is_at_rest, strict=True)
-        for core, index, resting in rows:
-            retiring, frontend, speculation = (float(part[core.positions[index]]) for part in parts)
+        """Yields, for each core, a bar of the issue slots of its busiest CPU: those whose
+        instruction retired, those that the front end left empty, and those discarded after wrong
+        speculation. The back end blocked the rest."""
+        parts = [self._grid.interval.values[key] for key in SLOT_METRICS]
+        busiest = self._row_numbers.busiest.tolist()
+        for core, index, resting in zip(self._cores, busiest, self._is_at_rest, strict=True):
+            shares = [float(part[core.positions[index]]) for part in parts]
             text = theme.NEITHER if resting[index] else MISSING
             bar: list[Run] = [(f"{text:<{column.room}}", "faint")]
-            if not (resting[index] or isnan(retiring + frontend + speculation)):
-                bar = strips.issue_slot_bar(retiring, frontend, speculation, column.room)
+            if not (resting[index] or isnan(sum(shares))):
+                bar = strips.stacked_bar(shares, strips.CPU_TIME_SHAPES, column.room)
             yield [_gap(column), *bar]
 
     def _numbers(self, column: Column) -> Iterator[Sequence[Run]]:
@@ -169,26 +186,28 @@ class _RowDrawer:
         rows, episodes = self._row_numbers, self._worst
         threads = [thread] * len(self._cores)
         if thread == BUSIEST_CPU:  # unless an episode lowers the number of another CPU
-            threads = [*rows.cpu_index(key)]
+            threads = rows.shown_cpus(key).tolist()
             for line, episode in episodes.items():
                 positions = self._cores[line].positions
                 is_lowered = [(position, key) in episode.lowered_numbers for position in positions]
                 if True in is_lowered:
                     threads[line] = is_lowered.index(True)
-        values = [numbers[i] for numbers, i in zip(rows.numbers(key), threads, strict=True)]
-        styles = _styles(column, rows.is_idle, values)
+        values = [numbers[i] for numbers, i in zip(self._values(key), threads, strict=True)]
+        styles = _styles(column, self._is_idle, values)
         for line, episode in episodes.items():
             cpu_rows = self._cores[line].positions[threads[line] :]  # some cores have fewer threads
             if cpu_rows and (cpu_rows[0], key) in episode.lowered_numbers:
                 styles[line] = "alarm"
             elif styles[line] == "warn" and key in episode.package_wide_keys:
                 styles[line] = "text"  # the package's line shows this number for all cores
-        doubts, running = rows.is_suspect(key), number is not None and number.while_running
-        is_online, is_at_rest = rows.online_cpus, rows.is_at_rest
+        running, doubts = number is not None and number.while_running, None
+        if key in ROW_NUMBER_KEYS and self._grid.interval.doubts.any():
+            is_suspect = suspect_rows(key, self._grid.session, self._grid.interval)
+            doubts = is_suspect[rows.cpus].tolist()
         cells = column.numbers(values, styles)
         for line, (thread, cell) in enumerate(zip(threads, cells, strict=True)):
-            online = is_online[line][thread]
-            is_resting = running and is_at_rest[line][thread]
+            online = self._is_online[line][thread]
+            is_resting = running and self._is_at_rest[line][thread]
             doubted = doubts is not None and doubts[line][thread]
             if thread >= len(self._cores[line].positions):
                 yield [(" " * column.width, "text")]
@@ -219,8 +238,8 @@ class _RowDrawer:
         """Yields the tasks of each core; for a core that loses time to a neighbour, the task that
         loses and the task that takes the time."""
         rows = zip(
-            self._cores, self._grid.task_names(self._rows), self._row_numbers.numbers("util"),
-            self._row_numbers.is_idle, strict=True,
+            self._cores, self._grid.task_names(self._rows), self._values("util"), self._is_idle,
+            strict=True,
         )  # fmt: skip
         for i, (core, names, util, idle) in enumerate(rows):
             episode = self._worst.get(i)
@@ -274,11 +293,3 @@ def _victim_and_taker(victim: str, taker: str, room: int) -> list[Run]:
     victim = cut(victim, max(room - len(sign) - len(taker), room // 2 - 1))
     name_width = max(0, room - len(victim) - len(sign))
     return [(victim, "bright"), (sign, "alarm"), (fit(taker, name_width), "taker")]
-
-
-def _task_name(tasks: Tasks, cpu: int) -> str:
-    """Returns the name and PID of the task on a CPU; '' if no task was sampled there."""
-    match tasks.get(str(cpu)):
-        case [pid, name, *_] if isinstance(pid, int) and isinstance(name, str):
-            return safe_cells(f"{name[:64]} {pid}")
-    return ""

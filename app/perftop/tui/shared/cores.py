@@ -74,6 +74,14 @@ class Cores:
         """Indices of rows by package and L3, in the order of their first CPU."""
         for i, core in enumerate(self.rows):
             self.rows_by_group.setdefault((core.package, core.l3), []).append(i)
+        self.cpu_positions = np.zeros((len(self.rows), self.max_threads), np.intp)
+        """Positions of the CPUs, by row and sibling."""
+        self.has_thread = np.zeros(self.cpu_positions.shape, bool)
+        for i, core in enumerate(self.rows):
+            self.cpu_positions[i, : len(core.positions)] = core.positions
+            self.has_thread[i, : len(core.positions)] = True
+        self.core_positions = np.array([core.core_position for core in self.rows], np.intp)
+        self.has_ceiling = session.reader.turbo.cpus[self.cpu_positions[:, 0]]
         self._packages: dict[int | None, tuple[list[int], Ints, Ints]] = {}
         numbers = [core.core if self.has_pairs else core.cpus[0] for core in self.rows]
         self._short_names = ["-" if number is None else str(number) for number in numbers]

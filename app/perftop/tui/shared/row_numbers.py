@@ -29,7 +29,7 @@ from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval
 from perftop.session.selection import Filter, parse_filter
 from perftop.session.session import Session
-from perftop.session.values import COLUMNS_BY_KEY, CpuColumns, columns_by_key, suspect_rows
+from perftop.session.values import COLUMNS_BY_KEY, CpuColumns, columns_by_key
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.cores import ORDERS, Cores
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
@@ -143,120 +143,47 @@ times cause smaller differences."""
 
 
 class RowNumbers:
-    """The numbers of some rows in one interval. Arrays have an entry for each row, or for each row
-    and sibling, and are computed when first used. Unknown numbers, and siblings that a core lacks,
-    are NaN."""
+    """The numbers of some rows in one interval, as arrays with an entry for each row, or for each
+    row and sibling. Unknown numbers, and siblings that a core lacks, are NaN."""
 
     def __init__(
-        self, reader: RowReader, interval: Interval, rows: Sequence[int] | None = None
-    ) -> None:
-        """`rows`: indexes of rows; None: all rows."""
-        chosen_rows = slice(None) if rows is None else np.array(rows, np.intp)
-        self.reader, self.interval = reader, interval
-        self._cpus, self._cores = reader.cpus[chosen_rows], reader.core_index[chosen_rows]
-        self.is_online: Bools = interval.online[self._cpus] & reader.has_thread[chosen_rows]
-        ceilings_hz = interval.ceiling_hz[self._cores]
-        self.ceiling_hz: Floats = np.where(reader.is_ceiled[chosen_rows], ceilings_hz, np.nan)
+        self, session: Session, cores: Cores, interval: Interval,
+        rows: slice | Sequence[int] = slice(None),
+    ) -> None:  # fmt: skip
+        """`rows`: indexes of rows; by default, all rows."""
+        self.session, self.interval = session, interval
+        self.cpus, self.cores = cores.cpu_positions[rows], cores.core_positions[rows]
+        self.is_online: Bools = interval.online[self.cpus] & cores.has_thread[rows]
+        self.ceiling_hz: Floats = np.where(
+            cores.has_ceiling[rows], interval.ceiling_hz[self.cores], np.nan
+        )
         self.util = self.values("util")
-        self._numbers: dict[str, list[list[float]]] = {}
+        self.highest_util: Floats = np.fmax.reduce(self.util, axis=1)
+        self.busiest = busiest_cpu_indexes(self.util, self.values("busy_hz"))
+        """Index of the busiest CPU of each row."""
 
     def values(self, key: str) -> Floats:
         """Returns a metric, or the clock ceiling, of each CPU."""
         if key == "turbo_ceiling_hz":
-            values = np.broadcast_to(self.ceiling_hz[:, None], self._cpus.shape)
+            values = np.broadcast_to(self.ceiling_hz[:, None], self.cpus.shape)
         else:
-            values = self.interval.values[key][self._cpus]
+            values = self.interval.values[key][self.cpus]
         return np.where(self.is_online, values, np.nan)
-
-    def numbers(self, key: str) -> list[list[float]]:
-        """Returns `values` as lists, which are kept, because several columns show one metric."""
-        if key not in self._numbers:
-            self._numbers[key] = self.values(key).tolist()
-        return self._numbers[key]
-
-    @cached_property
-    def busiest(self) -> Ints:
-        """Index of the busiest CPU of each row."""
-        return busiest_cpu_indexes(self.util, self._hz)
 
     @cached_property
     def is_below_ceiling(self) -> Bools:
         """Whether the clock of the busiest CPU is meaningful and clearly below its ceiling, by
         row."""
-        busiest_hz = core_values("busy_hz", self._hz, self.busiest)
-        is_awake = (self._highest_util >= MIN_AWAKE_UTIL) & np.isfinite(busiest_hz)
+        busiest_hz = core_values("busy_hz", self.values("busy_hz"), self.busiest)
+        is_awake = (self.highest_util >= MIN_AWAKE_UTIL) & np.isfinite(busiest_hz)
         return is_awake & (busiest_hz < self.ceiling_hz * (1 - MIN_DROP_SHARE))
 
-    @cached_property
-    def is_idle(self) -> list[bool]:
-        """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
-        is_idle: list[bool] = (self._highest_util < MAX_IDLE_UTIL).tolist()
-        return is_idle
-
-    @cached_property
-    def online_cpus(self) -> list[list[bool]]:
-        """`is_online` as lists."""
-        online_cpus: list[list[bool]] = self.is_online.tolist()
-        return online_cpus
-
-    @cached_property
-    def is_at_rest(self) -> list[list[bool]]:
-        """Whether each CPU hardly ran, which hides numbers that describe its running time."""
-        is_at_rest: list[list[bool]] = self.interval.is_at_rest[self._cpus].tolist()
-        return is_at_rest
-
-    @cached_property
-    def _highest_util(self) -> Floats:
-        highest: Floats = np.fmax.reduce(self.util, axis=1)
-        return highest
-
-    @cached_property
-    def _hz(self) -> Floats:
-        return self.values("busy_hz")
-
-    def cpu_index(self, key: str) -> list[int]:
+    def shown_cpus(self, key: str) -> Ints:
         """Returns, by row, the index of the CPU that the row shows: the CPU with the highest number
         for keys in _HIGHEST_VALUE_KEYS, else the busiest CPU."""
-        is_highest = key in _HIGHEST_VALUE_KEYS
-        index = np.fmax(self.values(key), -1.0).argmax(axis=1) if is_highest else self.busiest
-        indexes: list[int] = index.tolist()
-        return indexes
-
-    def is_suspect(self, key: str) -> list[list[bool]] | None:
-        """Returns, by CPU, whether a counter of this metric is suspect; None if none is."""
-        if key not in ROW_NUMBER_KEYS or not self.interval.doubts.any():
-            return None
-        suspect_cpus = suspect_rows(key, self.reader.session, self.interval)
-        by_cpu: list[list[bool]] = suspect_cpus[self._cpus].tolist()
-        return by_cpu
-
-    def split(self) -> tuple[list[list[float]], list[list[float]], list[int]]:
-        """Returns the SMT states of each core, the lower bounds of the states, and the methods by
-        which they were measured."""
-        split, cores = self.interval.split, self._cores
-        methods = split.method_codes[cores].tolist()
-        return split.states[cores].tolist(), split.low[cores].tolist(), methods
-
-
-class RowReader:
-    """Reads the numbers of rows of one topology from an interval."""
-
-    def __init__(self, session: Session, cores: Cores) -> None:
-        self.session = session
-        n, threads = len(cores.rows), cores.max_threads
-        self.cpus = np.zeros((n, threads), np.intp)
-        """Positions of the CPUs, by row and sibling."""
-        self.has_thread = np.zeros((n, threads), bool)
-        for i, core in enumerate(cores.rows):
-            self.cpus[i, : len(core.positions)] = core.positions
-            self.has_thread[i, : len(core.positions)] = True
-        self.core_index = np.array([core.core_position for core in cores.rows], np.intp)
-        """Position of each row's core in the session's lists."""
-        has_ceiling = session.reader.turbo.cpus
-        self.is_ceiled = np.array([has_ceiling[core.positions[0]] for core in cores.rows], bool)
-
-    def read(self, interval: Interval, rows: Sequence[int] | None = None) -> RowNumbers:
-        return RowNumbers(self, interval, rows)
+        if key in _HIGHEST_VALUE_KEYS:
+            return np.asarray(np.fmax(self.values(key), -1.0).argmax(axis=1))
+        return self.busiest
 
 
 def busiest_cpu_indexes(util: Floats, hz: Floats) -> Ints:
@@ -399,12 +326,16 @@ def ordered_rows(
     elif settings.order == "worst first":
         rows.sort(key=worst_first_keys(cores, session, interval).__getitem__)
     elif settings.order == "task":
-        names = [_first_task_name(core.cpus, interval) for core in cores.rows]
+        tasks = {cpu: parse_task(interval.tasks.get(str(cpu))) for cpu in cores.row_of_cpu}
+        names = [
+            next((task.comm.casefold() for cpu in core.cpus if (task := tasks[cpu])), "")
+            for core in cores.rows
+        ]
         named_rows = sorted((row for row in rows if names[row]), key=names.__getitem__)
         unnamed_rows = [row for row in rows if not names[row]]
         return [*(named_rows[::-1] if settings.reverse else named_rows), *unnamed_rows]
     elif settings.order != "topology":
-        values = _values(cores, settings.order, session, interval)
+        values = _values_by_row(cores, settings.order, session, interval)
         fill = inf if settings.reverse else -inf  # unknown values are last in both directions
         rows.sort(key=lambda row: fill if isnan(values[row]) else values[row], reverse=True)
     return rows[::-1] if settings.reverse else rows
@@ -416,7 +347,7 @@ def worst_first_keys(cores: Cores, session: Session, interval: Interval) -> list
     episodes = episode_style.RowEpisodes(session)
     episodes.update(interval)
     lost_shares = episodes.lost_shares_by_row(cores)
-    loads = np.nansum(RowReader(session, cores).read(interval).util, axis=1).tolist()
+    loads = np.nansum(RowNumbers(session, cores, interval).util, axis=1).tolist()
     return [
         -(100 * round(lost_shares.get(row, 0.0), 2) + round(load, 1))
         for row, load in enumerate(loads)
@@ -431,27 +362,15 @@ def order_name(order: str) -> str:
     return label.removeprefix(EVENT_PREFIX)
 
 
-def _values(cores: Cores, key: str, session: Session, interval: Interval) -> list[float]:
+def _values_by_row(cores: Cores, key: str, session: Session, interval: Interval) -> list[float]:
     """Returns the number that each row shows; if it shows none, the highest of its CPUs."""
-    column = columns_by_key(session).get(key)
+    column, numbers = columns_by_key(session).get(key), RowNumbers(session, cores, interval)
     if column is None:
         return [nan] * len(cores.rows)
     scale, digits = column.scale(clock_unit("GHz", nan))
-    by_cpu = (CpuColumns(session).values(key, interval) * scale).round(digits)
-    if key in ROW_NUMBER_KEYS:
-        reader = RowReader(session, cores)
-        row_numbers = reader.read(interval)
-        of_threads = np.where(row_numbers.is_online, by_cpu[reader.cpus], np.nan)
-        row_values: list[float] = core_values(key, of_threads, row_numbers.busiest).tolist()
-        return row_values
-    values = by_cpu.tolist()
-    return [
-        max((values[row] for row in core.positions if not isnan(values[row])), default=nan)
-        for core in cores.rows
-    ]
-
-
-def _first_task_name(cpus: Sequence[int], interval: Interval) -> str:
-    """Returns the name of the first known task on these CPUs, in lower case; '' if none."""
-    tasks = (parse_task(interval.tasks.get(str(cpu))) for cpu in cpus)
-    return next((first_task.comm.casefold() for first_task in tasks if first_task), "")
+    values = (CpuColumns(session).values(key, interval) * scale).round(digits)
+    values = np.where(numbers.is_online, values[numbers.cpus], np.nan)
+    is_shown = key in ROW_NUMBER_KEYS
+    by_row = core_values(key, values, numbers.busiest) if is_shown else np.fmax.reduce(values, 1)
+    row_values: list[float] = by_row.tolist()
+    return row_values

@@ -39,7 +39,7 @@ from perftop.tui.overview.overview import Overview
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.panels import core_panel
-from perftop.tui.shared.row_numbers import RowReader, ViewSettings
+from perftop.tui.shared.row_numbers import RowNumbers, ViewSettings
 
 
 def session_after_samples(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
@@ -213,7 +213,7 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     every = chart_units(cores, range(len(cores.rows)), counted=False)
     episodes = RowEpisodes(session)
     episodes.update(interval)
-    moment = UnitReader(RowReader(session, cores).read(interval), every, GHZ, episodes)
+    moment = UnitReader(RowNumbers(session, cores, interval), every, GHZ, episodes)
     assert moment.unit_values(every[1]).tasks == names
     unseen = [name for name in names if name.startswith("not seen")]
     printed = CpuColumns(session).task(1, interval)  # the table and `stat` have the same text
@@ -235,7 +235,7 @@ def test_the_queue_of_a_core_includes_that_of_a_sibling_outside_the_selection() 
     (unit,) = chart_units(cores, range(len(cores.rows)), counted=True)
     episodes = RowEpisodes(session)
     episodes.update(interval)
-    moment = UnitReader(RowReader(session, cores).read(interval), [unit], GHZ, episodes)
+    moment = UnitReader(RowNumbers(session, cores, interval), [unit], GHZ, episodes)
     waiting = sum(t.wait for cpu in "01" for t in interval.snapshot.activity_on(cpu))
     assert moment.unit_values(unit).waiting_tasks == pytest.approx(waiting)
     assert waiting > 0
@@ -378,7 +378,7 @@ def test_few_ticks_do_not_divide_the_busy_time(busy: float, is_shown: bool) -> N
     units = chart_units(cores, range(len(cores.rows)), counted=False)
     episodes = RowEpisodes(session)
     episodes.update(interval)
-    values = UnitReader(RowReader(session, cores).read(interval), units, GHZ, episodes)
+    values = UnitReader(RowNumbers(session, cores, interval), units, GHZ, episodes)
     title = strips.text(title_runs(values.unit_values(units[0]), 120, colour=True))
     number = r"\d+\.\d" if is_shown else "·"
     assert re.search(rf" {100 * busy:.1f} % .* user +{number} .* kernel +{number} ", title)

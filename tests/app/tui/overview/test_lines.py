@@ -28,15 +28,14 @@ from perftop.tui.overview.rows import GridData, _RowDrawer, _victim_and_taker, r
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.row_numbers import RowReader, ViewSettings, ordered_rows
+from perftop.tui.shared.row_numbers import ViewSettings, ordered_rows
 
 
 def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> GridData:
     cores, row_episodes = Cores(session), RowEpisodes(session)
     row_episodes.update(interval)
-    row_numbers = RowReader(session, cores).read(interval)
     output = columns.grid_columns(session, cores, width - columns.MARKS_WIDTH - 1)
-    return GridData(cores, row_numbers, output, row_episodes, **more)
+    return GridData(session, cores, interval, output, row_episodes, **more)
 
 
 def picture(machine: Machine, width: int = 160, order: str = "topology", **more: Any) -> GridData:
@@ -52,10 +51,7 @@ def lines(p: GridData) -> list[str]:
 
 
 def package_line(p: GridData, size: int, package: int = 0) -> list[TextRun]:
-    row_numbers = p.row_numbers
-    lines = PackageLines(
-        row_numbers.reader.session, row_numbers.interval, p.cores, p.episodes, p.clock
-    )
+    lines = PackageLines(p.session, p.interval, p.cores, p.episodes, p.clock)
     return lines.line(package, size)
 
 
