@@ -93,7 +93,7 @@ async def _run_until_numbers(app: PerfTopApp, **_: object) -> None:
 
 def _has_numbers(app: PerfTopApp) -> bool:
     if isinstance(app.source, FleetSource):
-        return bool(app.source.page.state.fleet.answering_machines)
+        return bool(app.source.screen.state.fleet.answering_machines)
     return app.source.interval is not None if isinstance(app.source, StreamSource) else app.is_ready
 
 

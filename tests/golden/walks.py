@@ -488,5 +488,5 @@ async def compared(paths: Sequence[Path], size: tuple[int, int]) -> AsyncIterato
         source = PairSource((a, b), Alignment("mark", "solve"))
         app = PerfTopApp(source)
         async with app.run_test(size=size):
-            await until_true(lambda: source.page.pair.comparison, "both are compared")
+            await until_true(lambda: source.screen.pair.comparison, "both are compared")
             yield app

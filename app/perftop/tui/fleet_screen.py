@@ -7,11 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.worker import Worker
 
@@ -21,18 +21,18 @@ from perftop.draw.columns import column_at
 from perftop.draw.strips import Line
 from perftop.model.kinds import cause_of
 from perftop.process.job_terminal import next_key
-from perftop.session.fleet import ORDERS, Fleet, TableSelection
-from perftop.session.fleet_machine import FIELDS, Machine
+from perftop.session.fleet import ORDERS, Fleet
+from perftop.session.fleet_machine import FIELDS
 from perftop.tui import fleet_state, fleet_views
 from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config
 from perftop.tui.fleet_page import NUMBER_HELP, fleet_page_lines
 from perftop.tui.fleet_state import FleetState
 from perftop.tui.frame.bottom import KeyPiece, key_at, key_pieces
-from perftop.tui.frame.monitor import FLEET_VARIABLE
+from perftop.tui.frame.monitor import FLEET_VARIABLE, cycle
+from perftop.tui.page_screen import PageScreen
 from perftop.tui.shared import keys
-from perftop.tui.shared.canvas import PageWidget, chart_glyphs
-from perftop.tui.shared.paint import DirectScreen
+from perftop.tui.shared.canvas import chart_glyphs
 
 if TYPE_CHECKING:
     from perftop.tui.frame.bottom import Prompt
@@ -86,14 +86,14 @@ class FleetFeed(Protocol):
     def toggle_pause(self) -> None: ...
 
 
-class FleetPage(PageWidget, can_focus=True):
-    """Draws the fleet, and orders and selects its machines. `FleetScreen` handles keys."""
+class FleetScreen(PageScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_by_id(keys.FLEET_KEYS)]
+    HELP_ENTRIES = NUMBER_HELP
 
-    def __init__(self, update_state: Callable[[FleetState], None], state: FleetState) -> None:
-        """`update_state`: updates `state` before each drawing."""
-        super().__init__(id="fleet")
-        self.state = state
-        self._update_state = update_state
+    def __init__(self, source: FleetSource, state: FleetState) -> None:
+        super().__init__()
+        self.state, self._source = state, source
+        self._prompt: Prompt | None = None
         self._has_selected = False
         """Whether the user has selected a machine; until then, it is the worst one."""
         self._order_inputs: object = None
@@ -102,15 +102,15 @@ class FleetPage(PageWidget, can_focus=True):
         """Unix time when rows were ordered last, and each machine's position in that order, by
         name."""
         self._has_drawn = False
-        self.key_pieces: list[KeyPiece] = []
+        self._key_pieces: list[KeyPiece] = []
 
-    def page(self, width: int, height: int) -> list[Line]:
+    def page_lines(self, width: int, height: int) -> list[Line]:
         state = self.state
         state.width, state.height = width, height
-        self._update_state(state)
+        self._source.update_state(state)
         state.theme = self.app.current_theme.name
         state.glyphs = chart_glyphs(self.app)
-        state.machines = self._ordered_machines(state)
+        self._order_machines()
         names = [m.name for m in state.machines]
         if not self._has_selected or state.selected_name not in names:
             answering_names = (m.name for m in state.machines if m.is_answering)
@@ -120,127 +120,107 @@ class FleetPage(PageWidget, can_focus=True):
             state.rows = fleet_state.machine_rows(state)
         if not self._has_drawn and state.fleet.machines:
             self._has_drawn = True
-            if len(state.fleet.machines) > MAX_MACHINES_PER_LINE * state.height:
+            if len(state.fleet.machines) > MAX_MACHINES_PER_LINE * height:
                 state.view = "heat"
         state.click_targets.clear()
         is_folded = any(len(row) > 1 for row in state.rows)
         hints = (*_HINTS, "fold") if is_folded or not state.merges_similar else _HINTS
-        self.key_pieces = key_pieces(
+        self._key_pieces = key_pieces(
             state.view, hints, state.captions, _LABELS, width, min_hints=MIN_SHOWN_HINTS,
             views=_VIEWS,
         )  # fmt: skip
-        key_runs = [(piece.text, piece.style) for piece in self.key_pieces]
+        key_runs = [(piece.text, piece.style) for piece in self._key_pieces]
         return [*fleet_page_lines(state), (key_runs, "calm")]
 
-    def _ordered_machines(self, state: FleetState) -> list[Machine]:
-        """Returns the machines in display order, which is updated every SORT_PERIOD_S, and
-        immediately if the sort key, the filter or the set of answering machines has changed."""
+    def _order_machines(self) -> None:
+        """Puts the machines in display order, which is updated every SORT_PERIOD_S, and immediately
+        if the sort key, the filter or the set of answering machines has changed."""
+        state = self.state
         rows = state.fleet.rows(state.choice, state.now)
         basis = state.choice, frozenset((machine.name, machine.is_answering) for machine in rows)
         if basis != self._order_inputs or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:
             self._order_inputs, self._ordered_at = basis, state.now
             self._position_by_name = {machine.name: i for i, machine in enumerate(rows)}
-        return sorted(rows, key=lambda machine: self._position_by_name[machine.name])
+        state.machines = sorted(rows, key=lambda machine: self._position_by_name[machine.name])
 
-    def select(self, name: str) -> None:
+    # --- keys
+
+    def action_view(self, name: str) -> None:
+        self.state.view = name
+        self.page.redraw()
+
+    def _select(self, name: str) -> None:
         self.state.selected_name, self._has_selected = name, True
-        self.update()
+        self.page.update()
 
     @property
-    def index(self) -> int:
+    def _selected_row(self) -> int:
         """Index of the selected row; 0 if there is none."""
         names = [row[0].name for row in self.state.rows]
         return names.index(self.state.selected_name) if self.state.selected_name in names else 0
 
-    def select_row(self, index: int) -> None:
+    def _select_row(self, index: int) -> None:
         if rows := self.state.rows:
-            self.select(rows[max(0, min(len(rows) - 1, index))][0].name)
-
-
-class FleetScreen(DirectScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_by_id(keys.FLEET_KEYS)]
-
-    def __init__(self, page: FleetPage, opener: RunPerftop) -> None:
-        super().__init__()
-        self.page, self._opener = page, opener
-        self._prompt: Prompt | None = None
-
-    def compose(self) -> ComposeResult:
-        yield self.page
-
-    def action_view(self, name: str) -> None:
-        self.page.state.view = name
-        self.page.redraw()
-
-    def action_help(self) -> None:
-        from perftop.tui.frame.overlays import HelpEntry, HelpScreen, HelpSection
-
-        bindings = [active.binding for active in self.active_bindings.values()]
-        entries = [HelpEntry([(name, "key")], text) for name, text in NUMBER_HELP]
-        numbers = HelpSection("numbers and signs", entries)
-        self.app.push_screen(HelpScreen(bindings, [numbers]))
+            self._select(rows[max(0, min(len(rows) - 1, index))][0].name)
 
     def action_move(self, down: int, columns: int = 0) -> None:
-        page, state = self.page, self.page.state
+        state = self.state
         if state.view == "heat" and state.grid is not None:
             step = (columns > 0) - (columns < 0), (down > 0) - (down < 0)
             name = state.selected_name
             for _ in range(abs(columns) + abs(down)):
                 name = state.grid.neighbour(name, *step)
-            page.select(name)
+            self._select(name)
         else:
-            page.select_row(page.index + down)
+            self._select_row(self._selected_row + down)
 
     def action_page(self, pages: int) -> None:
         self.action_move(pages * PAGE_ROWS)
 
     def action_end(self, direction: int) -> None:
-        self.page.select_row(len(self.page.state.rows) if direction > 0 else 0)
+        self._select_row(len(self.state.rows) if direction > 0 else 0)
 
     def action_go_to_episode(self, direction: int) -> None:
         """Selects the next (`direction` = 1) or previous machine with a harmful running episode."""
-        rows, index = self.page.state.rows, self.page.index
+        rows, index = self.state.rows, self._selected_row
         for step in range(1, len(rows) + 1):
             i = (index + direction * step) % len(rows)
             if any(episode.is_wrong for episode in rows[i][0].running):
-                self.page.select_row(i)
+                self._select_row(i)
                 return
 
     def action_fold(self) -> None:
         """Makes machines with the same verdict share a row, or gives each its own."""
-        self.page.state.merges_similar = not self.page.state.merges_similar
+        self.state.merges_similar = not self.state.merges_similar
         self.page.update()
 
     def action_try(self) -> None:
         """Copies the remedy for the cause of the selected machine's loss."""
-        machine = self.page.state.selected_machine
+        machine = self.state.selected_machine
         if machine is not None and (remedy := cause_of(machine.cause[1]).remedy):
             self.app.copy_to_clipboard(remedy)
 
     def action_sort(self, steps: int) -> None:
-        index = ORDERS.index(self.page.state.choice.order)
-        self._sort_by_column(ORDERS[(index + steps) % len(ORDERS)])
+        self._sort_by_column(cycle(ORDERS, self.state.choice.order, steps))
 
     def action_reverse(self) -> None:
-        self._sort_by_column(self.page.state.choice.order)
+        self._sort_by_column(self.state.choice.order)
 
     def _sort_by_column(self, name: str) -> None:
         """Sorts by this column; if it is the current one, reverses the order."""
-        choice = self.page.state.choice
+        choice = self.state.choice
         reverse = name == choice.order and not choice.reverse
-        self.page.state.choice = TableSelection(name, reverse, choice.filter)
+        self.state.choice = replace(choice, order=name, reverse=reverse)
         self.page.update()
 
     def action_metric(self, steps: int) -> None:
-        state = self.page.state
-        metrics = list(FIELDS)
-        state.metric = metrics[(metrics.index(state.metric) + steps) % len(metrics)]
+        self.state.metric = cycle([*FIELDS], self.state.metric, steps)
         self.page.update()
 
     async def action_filter(self) -> None:
         from perftop.tui.frame.bottom import Prompt  # imports Textual's input, which is slow
 
-        state, previous = self.page.state, self.page.state.choice.filter
+        state, previous = self.state, self.state.choice.filter
 
         def preview(text: str) -> str:
             self._filter(text)
@@ -255,9 +235,7 @@ class FleetScreen(DirectScreen):
         )
 
     def _filter(self, text: str) -> None:
-        choice = self.page.state.choice
-        text = text[:MAX_FILTER_LENGTH]
-        self.page.state.choice = TableSelection(choice.order, choice.reverse, text)
+        self.state.choice = replace(self.state.choice, filter=text[:MAX_FILTER_LENGTH])
         self.page.update()
 
     def action_back(self) -> None:
@@ -267,40 +245,37 @@ class FleetScreen(DirectScreen):
             self._filter("")
 
     async def action_open(self, verb: str = "") -> None:
-        machine = self.page.state.selected_machine
+        machine = self.state.selected_machine
         if machine is not None and machine.open_arguments:
             arguments = verb or machine.open_arguments[0], *machine.open_arguments[1:]
-            # A coroutine would be left over if the worker were replaced before it starts.
-            work = partial(self._run_perftop, arguments)
-            _: Worker[None] = self.run_worker(work, group="open", exclusive=True)
 
-    async def _run_perftop(self, arguments: Sequence[str]) -> None:
-        await self._opener(arguments)
-        self.page.redraw()
+            async def work() -> None:
+                await self._source.run_perftop(arguments)
+                self.page.redraw()
+
+            # A coroutine would be left over if the worker were replaced before it starts.
+            _: Worker[None] = self.run_worker(work, group="open", exclusive=True)
 
     # --- the mouse
 
     async def on_click(self, event: events.Click) -> None:
-        state = self.page.state
+        """Runs the action of a clicked key, selects a clicked machine, which a double click opens,
+        or sorts by a clicked heading."""
+        state = self.state
+        name = state.click_targets.get(event.y)
         if event.y == state.height - 1:
-            if key := key_at(self.page.key_pieces, event.x):
-                await self._run_key_action(key)
-            return
-        if (name := state.click_targets.get(event.y)) is None:
-            return
-        if name:
-            self.page.select(name)
+            if key := key_at(self._key_pieces, event.x):
+                action = keys.KEYS_BY_ID[key].action
+                if not await self.app.run_action(action, self):
+                    await self.app.run_action(action)
+        elif name:
+            self._select(name)
             if event.chain > 1:
-                await self._run_key_action("open")
-            return
-        column = column_at(fleet_views.table_columns(state), event.x)
-        if column is not None and column.key in ORDERS:
-            self._sort_by_column(column.key)
-
-    async def _run_key_action(self, name: str) -> None:
-        action = keys.KEYS_BY_ID[name].action
-        if not await self.app.run_action(action, self):
-            await self.app.run_action(action)
+                await self.action_open()
+        elif name is not None:
+            column = column_at(fleet_views.table_columns(state), event.x)
+            if column is not None and column.key in ORDERS:
+                self._sort_by_column(column.key)
 
     def on_mouse_scroll_down(self) -> None:
         self.action_move(3)
@@ -314,7 +289,7 @@ class FleetSource(ScreenSource):
         self, feed: FleetFeed, *, opener: RunPerftop | None = None,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:  # fmt: skip
-        self._feed, self._opener = feed, opener or self._run_on_terminal
+        self._feed, self.run_perftop = feed, opener or self._run_on_terminal
         self._cpu_clock, self._refreshed_s = cpu_clock, time.monotonic()
         self._cpu_s = cpu_clock()
         self._share = 0.0
@@ -325,8 +300,8 @@ class FleetSource(ScreenSource):
         state = FleetState(
             feed.fleet, feed.shown_time_s, 80, 24, captions=captions, ascii=self.app.ascii
         )
-        self.page = FleetPage(self._update_state, state)
-        return FleetScreen(self.page, self._opener)
+        self.screen = FleetScreen(self, state)
+        return self.screen
 
     async def read_data(self) -> None:
         try:
@@ -336,7 +311,7 @@ class FleetSource(ScreenSource):
             self.app.end_with_status(failed.status)
 
     def on_screen_ready(self) -> None:
-        self.page.set_interval(REFRESH_S, self._refresh)
+        self.screen.set_interval(REFRESH_S, self._refresh)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -345,10 +320,10 @@ class FleetSource(ScreenSource):
             share = (cpu_s - self._cpu_s) / (now_s - self._refreshed_s)
             self._share += (share - self._share) * 0.2 if self._share else share
         self._cpu_s, self._refreshed_s = cpu_s, now_s
-        if not self.page.state.pause_text or self._feed.shown_time_text:
-            self.page.update()
+        if not self.screen.state.pause_text or self._feed.shown_time_text:
+            self.screen.page.update()
 
-    def _update_state(self, state: FleetState) -> None:
+    def update_state(self, state: FleetState) -> None:
         feed = self._feed
         state.now, state.problem = feed.shown_time_s, safe_text(feed.problem, MAX_PROBLEM_LENGTH)
         state.update_s, state.origin = feed.update_s, feed.origin
@@ -359,23 +334,21 @@ class FleetSource(ScreenSource):
 
     def step(self, steps: int) -> None:
         """Moves in time or, in the heat map, to another cell (there, `skip` moves in time)."""
-        if self.page.state.view == "heat":
-            screen = self.page.screen
-            assert isinstance(screen, FleetScreen)
-            screen.action_move(0, steps)
+        if self.screen.state.view == "heat":
+            self.screen.action_move(0, steps)
         else:
             self.skip(steps)
 
     def skip(self, seconds: int) -> None:
         if self._feed.move_in_time(seconds):
-            self.page.update()
+            self.screen.page.update()
 
     def toggle_pause(self) -> None:
-        state = self.page.state
+        state = self.screen.state
         self._feed.toggle_pause()
         if not self._feed.shown_time_text:
             state.pause_text = "" if state.pause_text else "paused"
-        self.page.update()
+        self.screen.page.update()
 
     async def _run_on_terminal(self, arguments: Sequence[str]) -> None:
         """Runs another perftop on this terminal. Meanwhile, the fleet is still read."""

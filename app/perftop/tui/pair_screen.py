@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from perftop.base.errors import USAGE, Failed
@@ -25,10 +24,10 @@ from perftop.recording.file import Recording
 from perftop.session.session import MAX_BATCH
 from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config
+from perftop.tui.page_screen import PageScreen
 from perftop.tui.pair_page import LABEL_WIDTH, Alignment, PairState, Track, pair_page
-from perftop.tui.shared.canvas import PageWidget, chart_glyphs
+from perftop.tui.shared.canvas import chart_glyphs
 from perftop.tui.shared.keys import PAIR_KEYS, bindings_by_id, key_captions
-from perftop.tui.shared.paint import DirectScreen
 
 BATCH_S, REFRESH_S = 0.03, 0.25
 """Maximum seconds for which reading delays keys, and minimum seconds between two updates of the
@@ -36,41 +35,26 @@ screen while reading."""
 ZOOM_FACTOR, MAX_ZOOM = 2.0, 4096.0
 
 
-class PairPage(PageWidget, can_focus=True):
-    def __init__(self, pair: PairState) -> None:
-        super().__init__(id="pair")
-        self.pair = pair
+class PairScreen(PageScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_by_id(PAIR_KEYS)]
 
-    def page(self, width: int, height: int) -> list[Line]:
+    def __init__(self, pair: PairState) -> None:
+        super().__init__()
+        self.pair = pair
+        self._drag_start_s: float | None = None
+        self._range_start_s = pair.cursor_s
+        """Times on the axis in s at which the mouse button was pressed, and a range begins."""
+
+    def page_lines(self, width: int, height: int) -> list[Line]:
         pair = self.pair
         pair.width, pair.height, pair.glyphs = width, height, chart_glyphs(self.app)
         return pair_page(pair)
-
-
-class PairScreen(DirectScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_by_id(PAIR_KEYS)]
-
-    def __init__(self, page: PairPage) -> None:
-        super().__init__()
-        self.page = page
-        self._drag_start_s: float | None = None
-        self._range_start_s = page.pair.cursor_s
-        """Times on the axis in s at which the mouse button was pressed, and a range begins."""
-
-    def compose(self) -> ComposeResult:
-        yield self.page
-
-    def action_help(self) -> None:
-        from perftop.tui.frame.overlays import HelpScreen
-
-        bindings = [active.binding for active in self.active_bindings.values()]
-        self.app.push_screen(HelpScreen(bindings, []))
 
     def action_why(self) -> None:
         """Shows the text of `perftop diff`."""
         from perftop.tui.frame.overlays import TextScreen
 
-        pair = self.page.pair
+        pair = self.pair
         if pair.comparison is not None:
             names = pair.tracks[0].name, pair.tracks[1].name
             texts = diff_text.lines([pair.comparison], names, unicode=not pair.ascii)
@@ -86,21 +70,21 @@ class PairScreen(DirectScreen):
         self._drag_start_s = None
         if start_s is None or end_s is None:
             return
-        pair = self.page.pair
+        pair = self.pair
         pair.cursor_s = end_s
         if start_s != end_s:
             pair.select_range(start_s, end_s)
         self.page.update()
 
     def _time_at(self, event: events.MouseEvent) -> float | None:
-        pair, cell = self.page.pair, event.x - LABEL_WIDTH
+        pair, cell = self.pair, event.x - LABEL_WIDTH
         if not (0 <= cell < pair.cells and event.y < pair.height - 1):
             return None
         return (pair.axis.start_ns + cell * pair.axis.bin_ns) / 1e9
 
     def action_range(self, end: bool) -> None:
         """Starts a range at the cursor, or ends it there."""
-        pair = self.page.pair
+        pair = self.pair
         if not end:
             self._range_start_s = pair.cursor_s
         elif self._range_start_s != pair.cursor_s:
@@ -108,22 +92,22 @@ class PairScreen(DirectScreen):
         self.page.update()
 
     def action_back(self) -> None:
-        self.page.pair.clear_range()
+        self.pair.clear_range()
         self.page.update()
 
     def action_align(self) -> None:
-        self.page.pair.align_next()
+        self.pair.align_next()
         self.page.update()
 
     def action_window(self, steps: int) -> None:
-        pair = self.page.pair
+        pair = self.pair
         pair.zoom = min(MAX_ZOOM, max(1.0, pair.zoom * ZOOM_FACTOR**-steps))
         self.page.update()
 
     def action_go_to_episode(self, direction: int) -> None:
         """Moves to the next (`direction` = 1) or previous (-1) mark or start of an episode in A or
         B."""
-        pair = self.page.pair
+        pair = self.pair
         starts = sorted(
             (start_ns - origin) / 1e9
             for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)
@@ -143,12 +127,12 @@ class PairSource(ScreenSource):
         a, b = (Track(recording.path.name, recording.hello) for recording in self._recordings)
         pair = PairState((a, b), self._alignment, ascii=self.app.ascii,
                     captions=key_captions(self.app.config.keys))  # fmt: skip
-        self.page = PairPage(pair)
-        return PairScreen(self.page)
+        self.screen = PairScreen(pair)
+        return self.screen
 
     async def read_data(self) -> None:
         """Reads both recordings alternately, so that both appear from the start."""
-        pairs = zip(self.page.pair.tracks, self._recordings, strict=True)
+        pairs = zip(self.screen.pair.tracks, self._recordings, strict=True)
         streams = [(track, recording, recording.messages()) for track, recording in pairs]
         shown_s = began_s = time.monotonic()
         while streams:
@@ -163,15 +147,15 @@ class PairSource(ScreenSource):
             now_s = time.monotonic()
             if now_s - began_s > BATCH_S:
                 if now_s - shown_s > REFRESH_S:
-                    self.page.update()
+                    self.screen.page.update()
                     shown_s = now_s
                 await asyncio.sleep(0.001)
                 began_s = time.monotonic()
-        self.page.pair.compare()
-        self.page.update()
+        self.screen.pair.compare()
+        self.screen.page.update()
 
     def step(self, steps: int) -> None:
-        pair = self.page.pair
+        pair = self.screen.pair
         first, last = pair.window_s
         self._move_cursor(steps * (last - first) / pair.cells)
 
@@ -184,8 +168,8 @@ class PairSource(ScreenSource):
         self._move_cursor(float("inf"))
 
     def _move_cursor(self, seconds: float) -> None:
-        self.page.pair.move_cursor(seconds)
-        self.page.update()
+        self.screen.pair.move_cursor(seconds)
+        self.screen.page.update()
 
 
 def run(paths: tuple[Path, Path], alignment: Alignment, config: Config, *, mouse: bool) -> int:

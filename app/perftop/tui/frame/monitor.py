@@ -74,7 +74,7 @@ _VALUES: Mapping[str, Sequence[str]] = {"order": ORDERS, "units": UNITS, "groupi
 Value = TypeVar("Value")
 
 
-def _cycle(
+def cycle(
     values: Sequence[Value], value: object, steps: int = 1, *, default_index: int = -1
 ) -> Value:
     """Returns the value `steps` after `value`, cyclically, or after the value at `default_index` if
@@ -280,7 +280,7 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     async def action_cycle_view(self, steps: int) -> None:
-        await self.action_view(_cycle(keys.VIEW_ORDER, self.view.id, steps, default_index=0))
+        await self.action_view(cycle(keys.VIEW_ORDER, self.view.id, steps, default_index=0))
 
     async def action_open(self) -> None:
         if self.view.handle_enter():
@@ -390,7 +390,7 @@ class Monitor(DirectScreen):
 
     def action_cycle(self, setting: str) -> None:
         """Sets this setting to its next value."""
-        value = _cycle(_VALUES[setting], getattr(self.settings, setting))
+        value = cycle(_VALUES[setting], getattr(self.settings, setting))
         setattr(self.settings, setting, value)
         self.refresh_view()
 
@@ -408,7 +408,7 @@ class Monitor(DirectScreen):
             return
         field_keys = [field.key for field in metric_fields(self.last_state.session)]
         if isinstance(metric, int):
-            metric = _cycle(field_keys, self.settings.metric, metric, default_index=0)
+            metric = cycle(field_keys, self.settings.metric, metric, default_index=0)
         self.settings.metric = metric
         self.refresh_view()
 

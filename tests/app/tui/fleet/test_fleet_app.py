@@ -53,7 +53,7 @@ async def opened_screen(
 
 
 def page_lines(source: FleetSource) -> list[str]:
-    return [source.page.render_line(y).text.rstrip() for y in range(source.page.size.height)]
+    return [source.screen.page.render_line(y).text.rstrip() for y in range(source.screen.page.size.height)]
 
 
 async def screen_lines(
@@ -92,7 +92,7 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
         for view in ("1", "2", "3"):
             await pilot.press(view)
             await pilot.pause()
-            for runs, _mood in source.page._lines:
+            for runs, _mood in source.screen.page._lines:
                 assert sum(len(text) for text, _key in runs) <= size[0], view
             lines = page_lines(source)
             assert "quit" in lines[-1]
@@ -199,17 +199,17 @@ def test_a_fleet_that_loses_nothing_is_calm_unless_a_machine_is_silent() -> None
 
 async def test_rows_move_at_most_every_ten_seconds() -> None:
     async with opened_screen(fleets.small()) as (source, pilot):
-        state = source.page.state
+        state = source.screen.state
         names = [machine.name for machine in state.machines]
         values = [m.numbers["lost"] for m in state.machines if m.is_answering]
         assert values == sorted(values, reverse=True)
         best = state.machines[-1]
         best.numbers = {**best.numbers, "lost": 0.9}
-        source.page.redraw()
+        source.screen.page.redraw()
         await pilot.pause()
         assert [machine.name for machine in state.machines] == names
-        source.page._ordered_at -= 10.0
-        source.page.redraw()
+        source.screen._ordered_at -= 10.0
+        source.screen.page.redraw()
         await pilot.pause()
         assert state.machines[1] is best
 
@@ -238,10 +238,10 @@ async def test_the_remedy_is_copied() -> None:
 
 async def test_the_filter_applies_to_the_selected_machine_and_the_racks() -> None:
     async with opened_screen(fleets.racks(8, 8), keys=["slash", *"pl1", "enter"]) as (source, _):
-        names = [machine.name for machine in source.page.state.machines]
+        names = [machine.name for machine in source.screen.state.machines]
         assert names
         assert all(name.startswith(("k07", "k08")) for name in names)
-        assert source.page.state.selected_name in names
+        assert source.screen.state.selected_name in names
         lines = page_lines(source)
         assert not [text for text in lines[5:] if "k06" in text]
 
@@ -261,7 +261,7 @@ async def test_enter_opens_the_selected_machine() -> None:
         await pilot.press("down", "enter")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
         assert any("lost meanwhile" in text for text in page_lines(source)), "the page is redrawn"
-        name = source.page.state.selected_name
+        name = source.screen.state.selected_name
         await pilot.press("w")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
         assert started_commands == [("live", "--host", name), ("why", "--host", name)]
@@ -317,7 +317,7 @@ def test_racks_have_the_widest_cells_that_fit() -> None:
 async def test_only_the_name_of_the_selected_machine_is_highlighted() -> None:
     fleet = Fleet([Machine(name) for name in ("alpha", "beta", "gamma")])
     async with opened_screen(fleet, keys=["2", "down"]) as (source, _):
-        state = source.page.state
+        state = source.screen.state
         styles = {text.strip(): style for runs, _ in fleet_views.heat_lines(state, 40)
                   for text, style in runs}  # fmt: skip
     assert {name for name in fleet.machines if styles[name] == "key"} == {state.selected_name}
@@ -325,12 +325,12 @@ async def test_only_the_name_of_the_selected_machine_is_highlighted() -> None:
 
 async def test_the_wheel_selects_machines_below_and_above() -> None:
     async with opened_screen(fleets.small()) as (source, pilot):
-        names = [machine.name for machine in source.page.state.machines]
+        names = [machine.name for machine in source.screen.state.machines]
         selected = []
         for event in (MouseScrollDown, MouseScrollDown, MouseScrollUp):
             await pilot._post_mouse_events([event], offset=(30, 9))
             await pilot.pause()
-            selected.append(names.index(source.page.state.selected_name))
+            selected.append(names.index(source.screen.state.selected_name))
         assert selected == [4, 7, 4]
 
 
@@ -351,7 +351,7 @@ async def test_keys_follow_the_users_configuration() -> None:
     app = PerfTopApp(source, config)
     async with app.run_test(size=(160, 50)) as pilot:
         await pilot.press("2", "x")
-        assert source.page.state.view == "heat"
+        assert source.screen.state.view == "heat"
         assert any("c another number" in text for text in page_lines(source))
         assert " x heat  3 episodes " in page_lines(source)[-1]
         await pilot.press("z")

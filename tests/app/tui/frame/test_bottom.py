@@ -281,7 +281,7 @@ async def test_esc_closes_the_prompt_of_a_fleet_without_its_focus() -> None:
         assert isinstance(screen, FleetScreen)
         screen.action_back()
         assert not screen.query_one(Prompt).display
-        assert source.page.state.choice.filter == "", "as before the prompt"
+        assert source.screen.state.choice.filter == "", "as before the prompt"
 
 
 # --- the key line, and missing instruments
