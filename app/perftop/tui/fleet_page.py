@@ -30,11 +30,12 @@ from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.tui import fleet_state, fleet_views
 from perftop.tui.fleet_state import (
     FleetState,
-    MachineRow,
     amount_text,
     named_number,
     plain_line,
 )
+from perftop.tui.shared import time_axis
+from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.verdict import (
     CALM_SIGN,
     HISTORY_CELLS,
@@ -76,9 +77,21 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
     lines = [header_line(state), *gap, verdict_line(verdict, state.width),
              loss_line(verdict, state.width, keys, state.glyphs), *gap]  # fmt: skip
     if height >= MIN_HEIGHT_FOR_TOTALS:
-        lines += [totals_line(state), BLANK]
-    draw = {"machines": _row_lines, "heat": _heat_lines, "fleet_episodes": _episode_lines}
-    lines += draw[state.view](state, height - len(lines) - 1, len(lines))
+        pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows this one
+        lines += [plain_line((" ", "text"), *fit_line(pieces, state.width - 2, 3)), BLANK]
+    room = height - len(lines) - 1
+    match state.view:
+        case "machines":
+            lines += _row_lines(state, room, len(lines))
+        case "heat":
+            detail_lines = 4 * (room > 12)
+            if room >= MIN_HEIGHT_FOR_DETAILS:
+                detail_lines = min(MAX_DETAIL_LINES, room * 3 // 10)
+            heat_lines = fleet_views.heat_lines(state, room - detail_lines)
+            lines += [*heat_lines, *_detail_lines(state, [], room - len(heat_lines))]
+        case _:
+            episodes = newest_episode_lines(state, room - 1, state.width - 2)
+            lines += [plain_line((" ", "text"), *runs) for runs, _ in episodes]
     return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines))]
 
 
@@ -129,9 +142,13 @@ def fleet_verdict(state: FleetState) -> Verdict:
         sign, severity = fleet_state.SILENT_SIGN, MIN_ALARM_SHARE
     elif causes and (losses[0].share >= MIN_LOSS or not silence):
         cause, machines = causes[0], by_cause[causes[0]]
-        lost_s, busy_s = costs[cause]
-        text = _cause_sentence(state, cause, machines, lost_s / busy_s if busy_s else nan)
-        pieces = [*_cause_evidence(state, cause, machines), *silence[:1]]
+        text = _cause_sentence(state, cause, machines, *costs[cause])
+        episodes = [e for e in state.running if (e.kind, e.cause) == cause]
+        pieces = [f"since {time_of_day(min(e.start for e in episodes))}"] if episodes else []
+        if episodes and kind_of_cause(*cause).depth == "hz":  # the sentence has all other depths
+            pieces.append(fleet_state.depth_text(episodes[0]))
+        pieces = [piece for piece in (*pieces, _place_text(state, machines)) if piece]
+        pieces += silence[:1]
         sign = kind_of_cause(*cause).marker
         severity = max(float(np.nan_to_num(m.numbers["lost"])) for m in machines)
     elif silence:
@@ -164,26 +181,17 @@ def _sum_lost_and_busy(
 
 
 def _cause_sentence(
-    state: FleetState, cause: Cause, machines: Sequence[Machine], share: float
+    state: FleetState, cause: Cause, machines: Sequence[Machine], lost_s: float, busy_s: float
 ) -> str:
-    """Returns a sentence on the cost of a cause. `share`: mean share of the time of these
-    machines; NaN if unknown."""
-    count, amount = len(machines), f"{percent(share)} %" if isfinite(share) else "an unknown share"
+    """Returns a sentence on the cost of a cause to these machines; its share is unknown if they
+    have no busy time."""
+    count, amount = len(machines), f"{percent(lost_s / busy_s)} %" if busy_s else "an unknown share"
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
         return f"Tasks on {safe_cells(place)} wait {amount} of their time for a CPU"
     loss_text = f"{amount} of the time of {safe_cells(place)}"
     wordings = fleet_state.loss_wordings(cause, "takes", loss_text)
     return fleet_state.first_that_fits(wordings, state.width - 4)
-
-
-def _cause_evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]) -> list[str]:
-    """Returns the start of the cause, the depth of its episodes, and the machines."""
-    episodes = [e for e in state.running if (e.kind, e.cause) == cause]
-    pieces = [f"since {time_of_day(min(e.start for e in episodes))}"] if episodes else []
-    if episodes and kind_of_cause(*cause).depth == "hz":  # the sentence contains all other depths
-        pieces.append(fleet_state.depth_text(episodes[0]))
-    return [piece for piece in (*pieces, _place_text(state, machines)) if piece]
 
 
 def _place_text(state: FleetState, machines: Sequence[Machine]) -> str:
@@ -214,11 +222,6 @@ def _silence_sentence(state: FleetState) -> list[str]:
     return [text, _place_text(state, machines), reason]
 
 
-def totals_line(state: FleetState) -> Line:
-    pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows this number
-    return plain_line((" ", "text"), *fit_line(pieces, state.width - 2, 3))
-
-
 def _number_pieces(numbers: Numbers) -> list[Piece]:
     """Returns the known numbers of a machine or of all machines, with their names."""
     return [
@@ -229,22 +232,6 @@ def _number_pieces(numbers: Numbers) -> list[Piece]:
 
 
 # --- the views
-
-
-def _visible_rows(
-    state: FleetState, view_height: int
-) -> tuple[Sequence[MachineRow], Sequence[Machine]]:
-    """Returns the visible rows, scrolled to the selected one, and the machines without one."""
-    room, rows = view_height - 2, state.rows
-    if len(rows) <= room + 1:
-        state.first_row = 0
-        return rows, ()
-    index = next((i for i, (m, *_) in enumerate(rows) if m.name == state.selected_name), 0)
-    state.first_row = max(0, min(state.first_row, index, len(rows) - room))
-    state.first_row = max(state.first_row, index - room + 1)
-    end = state.first_row + room
-    hidden_rows = (*rows[: state.first_row], *rows[end:])
-    return rows[state.first_row : end], [machine for row in hidden_rows for machine in row]
 
 
 def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
@@ -260,38 +247,30 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     needed_lines = len(rack_cells) + (0 if size else DETAIL_LINES)
     if needed_lines > max(view_height // 4, view_height - len(state.rows) - 1):
         rack_cells = []
-    visible, hidden_machines = _visible_rows(state, view_height - len(rack_cells))
-    for row in visible:
+    room, rows = view_height - len(rack_cells) - 2, state.rows
+    if len(rows) <= room + 1:
+        state.first_row, room = 0, len(rows)
+    else:  # scroll to the selected row
+        index = next((i for i, (m, *_) in enumerate(rows) if m.name == state.selected_name), 0)
+        state.first_row = max(0, min(state.first_row, index, len(rows) - room))
+        state.first_row = max(state.first_row, index - room + 1)
+    end = state.first_row + room
+    for row in rows[state.first_row : end]:
         state.click_targets[first + len(lines)] = row[0].name
         lines.append(fleet_views.machine_line(state, table, *row))
-    if hidden_machines:
-        lines.append(fleet_views.hidden_machines_line(state, hidden_machines, state.width))
+    hidden_rows = *rows[: state.first_row], *rows[end:]
+    if hidden_machines := [machine for row in hidden_rows for machine in row]:
+        lines.append(fleet_views.hidden_machines_line(state, hidden_machines))
     elif not state.machines:
         text = " no machine matches the filter" if state.choice.filter else " no machine yet"
         lines.append(plain_line((text, "dim")))
     lines += _detail_lines(state, rack_cells, view_height - len(lines))
-    return [*lines, _order_line(state)]
-
-
-def _order_line(state: FleetState) -> Line:
     order, is_reversed = state.choice.order, state.choice.reverse
     order_text = " Worst first, by " if order == "lost" and not is_reversed else " By "
     order_note = "; no answer first; rows move every 10 s or on a key"
     arrow = columns.RISING if is_reversed else columns.FALLING
-    return plain_line((order_text, "dim"), (f"{order} {arrow}", "text"), (order_note, "dim"))
-
-
-def _heat_lines(state: FleetState, view_height: int, _first: int) -> list[Line]:
-    detail_lines = 4 * (view_height > 12)
-    if view_height >= MIN_HEIGHT_FOR_DETAILS:
-        detail_lines = min(MAX_DETAIL_LINES, view_height * 3 // 10)
-    lines = fleet_views.heat_lines(state, view_height - detail_lines)
-    return [*lines, *_detail_lines(state, [], view_height - len(lines))]
-
-
-def _episode_lines(state: FleetState, view_height: int, _first: int) -> list[Line]:
-    lines = newest_episode_lines(state, view_height - 1, state.width - 2)
-    return [plain_line((" ", "text"), *runs) for runs, _ in lines]
+    order_line = plain_line((order_text, "dim"), (f"{order} {arrow}", "text"), (order_note, "dim"))
+    return [*lines, order_line]
 
 
 NUMBER_HELP = (
@@ -389,9 +368,11 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     style = "text" if episode.end is None else "faint"
     end = state.now if episode.end is None else episode.end
     length = long_duration(round(1e9 * (end - episode.start)))
-    name = fleet_state.machines_text(episode, len(state.matching_fleet.machines))
-    room = size - 11 - MAX_LENGTH_WIDTH
-    names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []
+    room, count = size - 11 - MAX_LENGTH_WIDTH, len(episode.machines)
+    name = f"{count} of {len(state.matching_fleet.machines)}"
+    if count == 1:
+        name = safe_cells(episode.machines[0])
+    names = [", ".join(episode.machines[:MAX_NAMES])] if count > 1 else []
     cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
     description = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
     text = f"{fit(name, min(24, max(10, room // 4)))} {description}"
@@ -402,7 +383,8 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
 
 def loss_chart_lines(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
     """Returns a chart of the share of time that a machine has lost in the last PAST_S."""
-    cells, rows = width - 6, max(1, height - 3)
+    left_width, rows = 6, max(1, height - 3)
+    cells = width - left_width
     lost_shares = np.array(machine.history.series(cells, state.now))
     high = max(float(np.nan_to_num(lost_shares).max()), MIN_LOSS)
     lines = [plain_line((fit(f" %    lost · {safe_cells(machine.name)}", width), "dim"))]
@@ -410,4 +392,9 @@ def loss_chart_lines(state: FleetState, machine: Machine, width: int, height: in
     for y, runs in enumerate(chart_lines(area)):
         mark = amount_text("lost", 0.0 if y else high) if y in {0, rows - 1} else ""
         lines.append(plain_line((f"{mark:>5} ", "faint"), *runs))
-    return [*lines, *fleet_state.axis_lines(state.now, PAST_S, cells, left_cells=6)][:height]
+    now_ns, bin_ns = round(state.now * 1e9), round(PAST_S * 1e9 / cells)
+    axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
+    ticks = time_axis.ticks(axis, lambda unix_ns: unix_ns / 1e9)
+    axis_lines = time_axis.tick_line(axis, (), ticks), time_axis.times_line(axis, ticks)
+    lines += [plain_line((" " * left_width, "text"), *runs) for runs in axis_lines]
+    return lines[:height]

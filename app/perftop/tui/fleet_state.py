@@ -15,10 +15,8 @@ from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
 from perftop.session.fleet import Fleet, SharedEpisode, TableSelection
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE, Cause
-from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.row_numbers import Scale
-from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.verdict import CALM_SIGN, MIN_ALARM_SHARE
 
 SILENT_SIGN = "○"
@@ -172,8 +170,10 @@ def distinct_names(names: Sequence[str], room: int) -> dict[str, str]:
 def machine_verdict(machine: Machine, room: int = 200) -> tuple[str, float]:
     """Returns a sentence of at most `room` cells on the costliest cause of loss on a machine, and
     the Unix time in s at which its episode began; NaN if there is none."""
-    wordings, start = _verdict_wordings(machine)
-    return first_that_fits(wordings, room), start
+    episode = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
+    if episode is not None:
+        return first_that_fits(_episode_wordings(machine, episode), room), episode.start
+    return first_that_fits(_loss_wordings(machine), room), nan
 
 
 def first_that_fits(wordings: Sequence[str], room: int) -> str:
@@ -181,22 +181,18 @@ def first_that_fits(wordings: Sequence[str], room: int) -> str:
     return next((text for text in wordings if len(text) <= room), fit(wordings[-1], room))
 
 
-def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
-    """Returns wordings of a machine's verdict, the longest first, and the start as in
-    `machine_verdict`."""
-    episode = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
-    if episode is not None:
-        return _episode_wordings(machine, episode), episode.start
+def _loss_wordings(machine: Machine) -> list[str]:
+    """Returns wordings of the verdict on a machine without a running episode, the longest first."""
     if not isfinite(machine.numbers["lost"]):
-        return ["Its losses are unknown"], nan
+        return ["Its losses are unknown"]
     if machine.largest_loss is not None:
         cause, lost_share = machine.largest_loss
         loss_text = f"{amount_text('lost', lost_share)} %"
         if cause == WAIT_CAUSE:
             text = f"Tasks wait {loss_text} of their time for a CPU"
             waiting = safe_cells(machine.waiting_task)
-            return [*([f"{text}, {waiting} most"] if waiting else []), text], nan
-        return loss_wordings(cause, "took", f"{loss_text} of the time"), nan
+            return [*([f"{text}, {waiting} most"] if waiting else []), text]
+        return loss_wordings(cause, "took", f"{loss_text} of the time")
     text = "Nothing is slowing it down"
     last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
     if last is not None and last.end is not None:
@@ -204,10 +200,10 @@ def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
         duration = long_duration(round(1e9 * (last.end - last.start)))
         end_text = time_of_day(last.end)
         long_text = f"{short_text} {short_cause(*last.group)}, {duration}, {end_text}"
-        return [long_text, f"{short_text} {end_text}", text], nan
+        return [long_text, f"{short_text} {end_text}", text]
     if machine.clock_missing_text:
-        return [f"{text}; no PMU, so the clock is unknown", f"{text}; clock unknown", text], nan
-    return [text], nan
+        return [f"{text}; no PMU, so the clock is unknown", f"{text}; clock unknown", text]
+    return [text]
 
 
 def _episode_wordings(machine: Machine, episode: MachineEpisode) -> list[str]:
@@ -311,13 +307,6 @@ def short_cause(kind: str, cause: str) -> str:
     return safe_cells(cause_of(cause).short_text or cause_name(kind, cause))
 
 
-def machines_text(episode: SharedEpisode, count: int) -> str:
-    """Returns the name of the only machine with the episode, or the number of machines out of
-    `count`."""
-    names = episode.machines
-    return safe_cells(names[0]) if len(names) == 1 else f"{len(names)} of {count}"
-
-
 def depth_text(episode: SharedEpisode) -> str:
     """Returns how much an episode costs, with its unit; for several machines, from the lowest to
     the highest cost. Returns '' if it is unknown."""
@@ -330,17 +319,3 @@ def depth_text(episode: SharedEpisode) -> str:
     texts = [f"{v / 1e9:.2f}" if depth_unit == "hz" else f"{100 * v:.1f}" for v in (low, high)]
     name = "GHz below" if depth_unit == "hz" else "%"
     return f"{' to '.join(dict.fromkeys(texts))} {name}"
-
-
-# --- times
-
-
-def axis_lines(now: float, span_s: float, cells: int, left_cells: int) -> list[Line]:
-    """Returns a time axis of the last `span_s` seconds and its times, as two lines that begin with
-    `left_cells` blank cells."""
-    now_ns, bin_ns = round(now * 1e9), round(span_s * 1e9 / cells)
-    axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
-    blank: Run = (" " * left_cells, "text")
-    ticks = time_axis.ticks(axis, lambda unix_ns: unix_ns / 1e9)
-    lines = time_axis.tick_line(axis, (), ticks), time_axis.times_line(axis, ticks)
-    return [plain_line(blank, *line) for line in lines]

@@ -138,7 +138,7 @@ def _loss_bar(share: float, *, is_answering: bool) -> Run:
     return theme.LEVELS[max(1, min(7, round(share * 14)))], style
 
 
-def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], width: int) -> Line:
+def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine]) -> Line:
     """Returns a line about the machines without a visible row: their number, the largest loss, and
     a cell for each machine, by rack."""
     text = f" {len(hidden_machines)} more rows"
@@ -149,7 +149,7 @@ def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], 
         (0, [(f"   {safe_cells(rack)} ", "dim"), *(_loss_cell(state, m, 1) for m in machines)])
         for rack, machines in racks(hidden_machines).items()
     ]
-    return plain_line((text, "dim"), *fit_line(pieces, width - len(text), 0))
+    return plain_line((text, "dim"), *fit_line(pieces, state.width - len(text), 0))
 
 
 def _loss_cell(state: FleetState, machine: Machine, size: int) -> Run:
