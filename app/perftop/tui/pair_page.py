@@ -24,12 +24,11 @@ from perftop.draw.strips import (
     justify,
     merge_runs,
     overlay,
-    restyle_cells,
     safe_cells,
     text,
     width,
 )
-from perftop.draw.theme import DROP_SIGN, FADED_PREFIX
+from perftop.draw.theme import DROP_SIGN
 from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.comparison import (
@@ -137,10 +136,6 @@ class Track(RecordingReader):
     def ends_ns(self) -> tuple[int, int]:
         return self.session.hello.raw_ns, self.session.now_ns
 
-    def event_times_ns(self) -> list[int]:
-        """Returns the raw times in ns of marks and of the starts of episodes."""
-        return [e.start_ns for e in (*self.session.episodes(*self.ends_ns), *self.session.marks)]
-
     def values(self, key: str, edges_ns: Times) -> Floats:
         """Returns the means of a number between adjacent edges (raw times in ns); NaN where
         unknown. Within a slice of the recording, the value is constant."""
@@ -192,12 +187,9 @@ class PairState:
     def compare(self) -> None:
         """Compares the recordings, both of which must have been read, or their selected range."""
         a, b = (track.readings for track in self.tracks)
-        if (range_s := self.range_s) is not None and a and b:
-            a, b = (
-                [track.series.reading_between(track.readings[0], *(
-                    round(end * 1e9) + origin for end in range_s
-                ))] for track, origin in zip(self.tracks, self.origins_ns, strict=True)
-            )  # fmt: skip
+        for start_ns, end_ns in self.ranges_ns if a and b else ():
+            a, b = ([track.series.reading_between(track.readings[0], start_ns + ns, end_ns + ns)]
+                    for track, ns in zip(self.tracks, self.origins_ns, strict=True))  # fmt: skip
         self.comparison = compare([("", a, b)])[0] if a and b else None
 
     def select_range(self, start_s: float, end_s: float) -> None:
@@ -284,10 +276,8 @@ class PairState:
     @property
     def ranges_ns(self) -> list[tuple[int, int]]:
         """The selected range in ns since the alignment, if there is one."""
-        if self.range_s is None:
-            return []
-        start_s, end_s = self.range_s
-        return [(round(1e9 * start_s), round(1e9 * end_s))]
+        ranges_s = [] if self.range_s is None else [self.range_s]
+        return [(round(1e9 * start_s), round(1e9 * end_s)) for start_s, end_s in ranges_s]
 
     @property
     def cursor_cell(self) -> int:
@@ -305,13 +295,11 @@ def pair_page(pair: PairState) -> list[Line]:
     room = pair.height - len(lines) - 5
     body = _chart_lines(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
-    x = LABEL_WIDTH + pair.cursor_cell
-    for begin, end in time_axis.cells_outside(pair.axis, pair.ranges_ns):
-        body = [(restyle_cells(merge_runs(runs, pair.width), LABEL_WIDTH + begin, LABEL_WIDTH + end,
-                               FADED_PREFIX), mood) for runs, mood in body]  # fmt: skip
-    body = [(overlay(merge_runs(runs, pair.width), x, [(CURSOR_STROKE, "bright")]), state)
-            for runs, state in body]  # fmt: skip
-    lines += [*body, *_episode_lines(pair), *_axis_lines(pair), _key_line(pair)]
+    for runs, state in body:
+        faded = time_axis.fade_outside(runs, pair.axis, pair.ranges_ns, LABEL_WIDTH)
+        x, stroke = LABEL_WIDTH + pair.cursor_cell, [(CURSOR_STROKE, "bright")]
+        lines.append((overlay(merge_runs(faded, pair.width), x, stroke), state))
+    lines += [*_episode_lines(pair), *_axis_lines(pair), _key_line(pair)]
     return lines[: pair.height]
 
 
@@ -405,7 +393,13 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
 
 
 def _chart_lines(pair: PairState, room: int) -> list[Line]:
-    keys = _charted_keys(pair, max(2, room // MIN_NUMBER_LINES))
+    known_keys = set[str]().union(*(track.keys for track in pair.tracks))
+    ranked: list[str] = []
+    for cause in pair.comparison.extra_loss if pair.comparison else ():
+        ranked += kind_of_cause(*cause).explained_keys
+    ranked = [key for key in dict.fromkeys((*ranked, *CHARTED_NUMBER_KEYS)) if key in known_keys]
+    ranked = ranked[: max(2, room // MIN_NUMBER_LINES)]
+    keys = [key for key in CHARTED_NUMBER_KEYS if key in ranked]
     if not keys:
         return [([(" nothing read yet", "dim")], "calm")]
     lines_per_number = room // len(keys)
@@ -420,21 +414,17 @@ def _chart_lines(pair: PairState, room: int) -> list[Line]:
     return [line for band in bands for line in (*band, *gap)]
 
 
-def _charted_keys(pair: PairState, max_count: int) -> list[str]:
-    """Returns the keys of the numbers that are charted, in the order of the screen."""
-    known_keys = set[str]().union(*(track.keys for track in pair.tracks))
-    ranked: list[str] = []
-    for cause in pair.comparison.extra_loss if pair.comparison else ():
-        ranked += kind_of_cause(*cause).explained_keys
-    ranked = [key for key in dict.fromkeys((*ranked, *CHARTED_NUMBER_KEYS)) if key in known_keys]
-    return [key for key in CHARTED_NUMBER_KEYS if key in ranked[:max_count]]
-
-
 def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
     """Returns the charts of a number, A above B, and the line of their difference."""
     values = [track.values(number.key, pair.axis_of_track(side).edges)
               for side, track in enumerate(pair.tracks)]  # fmt: skip
-    top, cell = _scale_top(number, values), pair.cursor_cell
+    known_values = np.concatenate([series[np.isfinite(series)] for series in values])
+    highest = float(known_values.max()) if len(known_values) else 1.0
+    is_share = number.unit == "ratio"
+    top = max(highest, MIN_SCALE_TOP if is_share else 1e-9) * SCALE_HEADROOM
+    if is_share and highest > 0.1:
+        top = 1.0
+    cell = pair.cursor_cell
     unit = f"{number.unit_name(GHZ)}{'/s' * number.is_unbounded}"
     verdicts = iter(_verdict_runs(pair, number.key) if pair.verdict_width else ())
     lines: list[Line] = []
@@ -482,15 +472,6 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
         (cut(cause_of(row.cause[1]).name, room - 2), "text"),
     ]  # fmt: skip
     return [[(f" {cut(texts[0], room)}", style)], [(f" {cut(texts[1], room)}", "dim")], cause]
-
-
-def _scale_top(number: Number, values: list[Floats]) -> float:
-    """Returns the upper end of the scale of both charts, in base units."""
-    known_values = np.concatenate([series[np.isfinite(series)] for series in values])
-    highest = float(known_values.max()) if len(known_values) else 1.0
-    if number.unit == "ratio" and highest > 0.1:
-        return 1.0
-    return max(highest, MIN_SCALE_TOP if number.unit == "ratio" else 1e-9) * SCALE_HEADROOM
 
 
 def _episode_lines(pair: PairState) -> list[Line]:

@@ -109,9 +109,9 @@ class PairScreen(PageScreen):
         B."""
         pair = self.pair
         starts = sorted(
-            (start_ns - origin) / 1e9
+            (episode.start_ns - origin) / 1e9
             for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)
-            for start_ns in track.event_times_ns()
+            for episode in (*track.session.episodes(*track.ends_ns), *track.session.marks)
         )
         starts_beyond = [start for start in starts if (start - pair.cursor_s) * direction > 1e-6]
         if starts_beyond:

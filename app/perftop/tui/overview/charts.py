@@ -13,7 +13,7 @@ from perftop.base.text import ClockUnit, clock_time
 from perftop.draw import theme
 from perftop.draw.charts import Glyphs
 from perftop.draw.columns import Run
-from perftop.draw.strips import merge_runs, overlay, restyle_cells
+from perftop.draw.strips import merge_runs, overlay
 from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -280,9 +280,8 @@ class ChartPage:
         selected ranges are faded."""
         if settings.cursor_ns is None or self._drawer is None:
             return lines
-        axis, first, faded = self._drawer.history.axis, layout.left_width, theme.FADED_PREFIX
-        for begin, end in time_axis.cells_outside(axis, settings.ranges_ns.values()):
-            lines = [restyle_cells(runs, first + begin, first + end, faded) for runs in lines]
+        axis, first, ranges = self._drawer.history.axis, layout.left_width, settings.ranges_ns
+        lines = [time_axis.fade_outside(runs, axis, ranges.values(), first) for runs in lines]
         cell = axis.bin_at(settings.cursor_ns)
         if 0 <= cell < axis.columns:
             stroke = [(CURSOR_STROKE, "bright")]

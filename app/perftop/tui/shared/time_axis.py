@@ -16,7 +16,7 @@ from perftop.base.arrays import Floats
 from perftop.base.text import player_time, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import join_cells, safe_cells
+from perftop.draw.strips import join_cells, restyle_cells, safe_cells
 from perftop.model.kinds import Episode
 from perftop.session.history import History, Times
 from perftop.session.session import Session
@@ -121,16 +121,17 @@ class Axis:
         return range(max(edge, first), min(last, self.columns - 1) + 1), first >= edge
 
 
-def cells_outside(axis: Axis, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yields the first cell, and the cell after the last, of each part of a chart outside these
-    ranges of time (ns). Yields nothing without ranges."""
-    begin, is_selected = 0, False
-    for range_ns in sorted(ranges):
-        start, end = (max(0, min(axis.columns, axis.bin_at(ns) + 1)) for ns in range_ns)
-        yield begin, start
-        begin, is_selected = max(begin, end), True
-    if is_selected:
-        yield begin, axis.columns
+def fade_outside(
+    runs: list[Run], axis: Axis, ranges: Iterable[tuple[int, int]], left_width: int = 0
+) -> list[Run]:
+    """Returns a line of a chart, faded outside these ranges of time (ns); unchanged without ranges.
+    The axis begins after `left_width` cells."""
+    cells = [[max(0, min(axis.columns, axis.bin_at(ns) + 1)) for ns in ends] for ends in ranges]
+    begin = 0
+    for start, end in sorted([*cells, [axis.columns, axis.columns]]) if cells else ():
+        runs = restyle_cells(runs, left_width + begin, left_width + start, theme.FADED_PREFIX)
+        begin = max(begin, end)
+    return runs
 
 
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:

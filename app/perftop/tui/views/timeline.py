@@ -28,7 +28,6 @@ from perftop.draw.strips import (
     join_cells,
     overlay,
     pack_step_pairs,
-    restyle_cells,
 )
 from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
@@ -41,7 +40,6 @@ from perftop.tui.shared.cores import Core, Cores, ViewLine, package_name, width_
 from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import (
     Scale,
-    ViewSettings,
     field_scale,
     ordered_rows,
     selected_field,
@@ -368,7 +366,7 @@ class Timeline(PaneledView, CursorCanvas):
             gap = 1 if layout.lane_height > 2 else 0  # an empty line separates tall lanes
             area = lanes.tall_lane(row, lane_line.lanes[0], layout.lane_height - gap)
             lane_runs = [*area, [(" " * self._axis.columns, "text")]][lane_line.line_in_lane]
-        lane_runs = faded_lane(lane_runs, self._axis, self.settings)
+        lane_runs = time_axis.fade_outside(lane_runs, self._axis, self.settings.ranges_ns.values())
         label = fit(self._label(lane_line), self._chart_left - 1)
         runs: list[Run] = [(" ", "text"), (label, "dim")]
         if lane_line.line_in_lane or not self._right_width:
@@ -480,10 +478,3 @@ class MetricLanes:
             area = charts.area_chart(share, lines, colours, ascii_=self._ascii)
             self._areas[row, lane] = charts.chart_lines(area)
         return self._areas[row, lane]
-
-
-def faded_lane(runs: list[Run], axis: Axis, settings: ViewSettings) -> list[Run]:
-    """Returns a line of a lane, faded outside the selected ranges of time."""
-    for begin, end in time_axis.cells_outside(axis, settings.ranges_ns.values()):
-        runs = restyle_cells(runs, begin, end, theme.FADED_PREFIX)
-    return runs
