@@ -139,7 +139,7 @@ def hold_signals() -> None:
 
 
 def on_signal(
-    numbers: Iterable[int], handler: Callable[[Any], None],
+    numbers: Iterable[int], handler: Callable[[Any], object],
     on_arrival: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """When a signal arrives, calls `on_arrival` immediately, and then `handler(number)` in the

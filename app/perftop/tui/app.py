@@ -58,9 +58,6 @@ class ScreenSource:
         """Reads the data until they end or the app ends."""
         raise NotImplementedError
 
-    def start(self) -> None:
-        """Called in the event loop, before the screen is mounted."""
-
     def on_screen_ready(self) -> None:
         """Called when the main screen is mounted."""
 
@@ -149,9 +146,14 @@ class PerfTopApp(App[None]):
         return TerminalDriver if driver is LinuxDriver else driver
 
     def on_load(self) -> None:
-        self.source.start()
         self.run_worker(self.source.read_data(), exclusive=True)
-        on_signal(END_SIGNALS, self._on_signal, self._limit_terminal_wait)
+
+        def limit_terminal_wait() -> None:
+            """Called by the signal handler, because the event loop may wait for the terminal."""
+            if isinstance(self._driver, TerminalDriver):
+                self._driver.limit_wait()
+
+        on_signal(END_SIGNALS, self._on_signal, limit_terminal_wait)
 
     def on_ready(self) -> None:
         self.source.on_screen_ready()
@@ -240,12 +242,6 @@ class PerfTopApp(App[None]):
     def is_drawing(self) -> bool:
         """Returns whether the terminal has not yet accepted the last output."""
         return isinstance(self._driver, TerminalDriver) and self._driver.is_writing()
-
-    def _limit_terminal_wait(self) -> None:
-        """Limits the wait for the terminal. Called by the signal handler, because the event loop
-        may be waiting for the terminal."""
-        if isinstance(self._driver, TerminalDriver):
-            self._driver.limit_wait()
 
     def _on_signal(self, number: signal.Signals) -> None:
         """Ends the app as `q` does: restores the terminal and stops the probe. SIGINT ends it only
@@ -443,9 +439,13 @@ class _TerminalFile:
 
     def __init__(self, fd: int, encoding: str, on_vanish: Any) -> None:
         self._fd, self._encoding, self._report_hangup = fd, encoding, on_vanish
-        self._nonblocking_fd = _reopen(fd)
-        """Second descriptor of the terminal, on which writes do not block; -1 if there is none."""
-        if self._nonblocking_fd >= 0:
+        self._nonblocking_fd = -1
+        """Second descriptor of the terminal, on which writes do not block; -1 if opening it is not
+        allowed, as for a user after su. O_NONBLOCK for `fd` itself would affect other programs that
+        share the open file."""
+        with suppress(OSError):
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+            self._nonblocking_fd = os.open(f"/proc/self/fd/{fd}", flags)
             weakref.finalize(self, os.close, self._nonblocking_fd)
         self._queued_count = 0
         """Number of texts that the main thread has given to the writing thread."""
@@ -496,16 +496,6 @@ class _TerminalFile:
 
     def flush(self) -> None:
         """Does nothing, because nothing is buffered."""
-
-
-def _reopen(fd: int) -> int:
-    """Opens the file of `fd` again, with O_NONBLOCK. Setting this flag for `fd` itself would affect
-    other programs that share the open file. Returns the new descriptor, or -1 if opening is not
-    allowed, as for a user after su."""
-    try:
-        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:
-        return -1
 
 
 class _EndEvent(threading.Event):

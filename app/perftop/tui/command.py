@@ -184,31 +184,18 @@ class CommandSource(LiveSource):
             await monitor.show_output(self._printout, self.tty.resize)
 
     def complete_status(self, status: AppStatus) -> AppStatus:
-        status = super().complete_status(status)
-        run = self.run
-        return status._replace(
-            job_text=self._state(),
-            job_status=None if run is None else run.status,
-            notice=status.notice or self._end_notice_text(),
-        )
-
-    def _state(self) -> str:
-        run, measurement = self.run, self.measurement
-        if run is not None:
-            return f"{self._name} ended: {run.status}"
-        start_ns = 0 if measurement is None else measurement.job.start_ns
-        if not start_ns:
-            return f"{self._name} waits"
-        seconds = (raw_ns() - start_ns) // 10**9
-        return f"{self._name} {running_time(seconds)}"
-
-    def _end_notice_text(self) -> str:
-        run = self.run
-        if run is None or self._has_seen_end or raw_ns() - run.end_ns > END_NOTICE_NS:
-            return ""
-        run_length = long_duration(run.end_ns - run.start_ns)
-        text = f"{self._name} ended with status {run.status} after {run_length}"
-        return f"{text} · q quits and prints the summary"
+        status, name, run = super().complete_status(status), self._name, self.run
+        if run is None:
+            start_ns = 0 if self.measurement is None else self.measurement.job.start_ns
+            time_text = running_time((raw_ns() - start_ns) // 10**9) if start_ns else "waits"
+            return status._replace(job_text=f"{name} {time_text}")
+        notice = status.notice
+        if not (notice or self._has_seen_end or raw_ns() - run.end_ns > END_NOTICE_NS):
+            run_length = long_duration(run.end_ns - run.start_ns)
+            notice = f"{name} ended with status {run.status} after {run_length}"
+            notice += " · q quits and prints the summary"
+        job_text = f"{name} ended: {run.status}"
+        return status._replace(job_text=job_text, job_status=run.status, notice=notice)
 
     def on_notice_read(self) -> None:
         self._has_seen_end = self.run is not None
@@ -259,17 +246,14 @@ class CommandSource(LiveSource):
     async def _forward_until_end(self, reading: asyncio.Task[None]) -> None:
         """Copies the command's output to the terminal and passes signals to it until it ends."""
 
-        def resize() -> None:
+        def resize(_: signal.Signals = signal.SIGWINCH) -> None:
             with contextlib.suppress(OSError):  # the terminal may be gone
                 self.tty.resize(*os.get_terminal_size(1))
 
-        def pass_on(number: signal.Signals) -> None:
-            self.handle_signal(number)
-
         if self.run is None and (self.tty.job.start_ns or not reading.done()):
             print_error(f"{self._name} is still running; its summary will follow")
-        on_signal((*KEY_OF_SIGNAL, signal.SIGTERM, signal.SIGHUP), pass_on)
-        on_signal([signal.SIGWINCH], lambda _: resize())
+        on_signal((*KEY_OF_SIGNAL, signal.SIGTERM, signal.SIGHUP), self.handle_signal)
+        on_signal([signal.SIGWINCH], resize)
         resize()
         for number in (signal.SIGTSTP, signal.SIGCONT):  # the screen had installed handlers
             signal.signal(number, signal.SIG_DFL)
@@ -291,7 +275,13 @@ def run(
     ascii_ = not supports_unicode()
     source = CommandSource(tty, lambda: open_stream(probe), interval_ns, lambda: probe.link)
     app = PerfTopApp(source, config, ascii_=ascii_)
-    run_loop(_run, app, source, mouse=mouse)
+
+    async def run_app() -> None:
+        with drawing_on_stdout():
+            await app.run_async(mouse=mouse)
+        await source.wait_for_command()
+
+    run_loop(run_app)
     command_run, failure = source.run, app.failure
     if command_run is not None and command_run.failed is not None:
         raise Failed(f"{tty.job.argv[0]}: {command_run.failed}", command_run.status)
@@ -304,9 +294,3 @@ def run(
     if failure is not None and (failure.status or command_run is None):
         raise Failed(str(failure), (command_run and command_run.status) or failure.status)
     return command_run.status if command_run is not None else app.return_code or STOPPED_STATUS
-
-
-async def _run(app: PerfTopApp, source: CommandSource, *, mouse: bool) -> None:
-    with drawing_on_stdout():
-        await app.run_async(mouse=mouse)
-    await source.wait_for_command()

@@ -314,16 +314,17 @@ class ReplaySource(StreamSource):
         since_ns = max(self.recording_span_ns[0], interval.time_ns - window_ns)
         last_playback, last_since_ns = self._extended_playback
         is_done = last_playback is playback and last_since_ns <= since_ns
-        if not is_done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:
-            self._extended_playback = playback, since_ns
-            read = partial(self._read_past, playback, since_ns)
-            _: Worker[None] = self.app.run_worker(read, group="deepen", exclusive=True)
+        if is_done or ends_ns[0] <= since_ns + 2 * self._recording.hello.sample_ns:
+            return
+        self._extended_playback = playback, since_ns
 
-    async def _read_past(self, playback: Playback, since_ns: int) -> None:
-        search = Seeker(self._recording, self._episodes, self.clock, lambda _: None)
-        await search.extend_back(playback, since_ns)
-        if playback is self._playback and (monitor := self.monitor) is not None:
-            monitor.refresh_view()
+        async def read() -> None:
+            search = Seeker(self._recording, self._episodes, self.clock, lambda _: None)
+            await search.extend_back(playback, since_ns)
+            if playback is self._playback and (monitor := self.monitor) is not None:
+                monitor.refresh_view()
+
+        _: Worker[None] = self.app.run_worker(read, group="deepen", exclusive=True)
 
 
 def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:

@@ -78,10 +78,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         )  # fmt: skip
         return Monitor(self.settings, self)
 
-    def start(self) -> None:
-        self._schedule_check(1.0)
-
     def on_screen_ready(self) -> None:
+        self._schedule_check(1.0)
         self.show()
         self.check()
 
@@ -93,8 +91,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
     def monitor(self) -> Monitor | None:
         """The main screen, even if another screen covers it; None while it is not mounted."""
         stack = self.app.screen_stack if self.app.is_running else []
-        screen = stack[0] if stack else None
-        return screen if isinstance(screen, Monitor) and screen.is_mounted else None
+        return next((s for s in stack[:1] if isinstance(s, Monitor) and s.is_mounted), None)
 
     # --- messages of the stream
 
