@@ -53,7 +53,10 @@ async def opened_screen(
 
 
 def page_lines(source: FleetSource) -> list[str]:
-    return [source.screen.page.render_line(y).text.rstrip() for y in range(source.screen.page.size.height)]
+    return [
+        source.screen.page.render_line(y).text.rstrip()
+        for y in range(source.screen.page.size.height)
+    ]
 
 
 async def screen_lines(
