@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.confidence import confidence
-from perftop.model.counters import BlockCounter, Cores
+from perftop.model.counters import BlockCounter
 from perftop.model.delta import distinct, first_true
 from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode
@@ -29,39 +29,15 @@ every 200 ms. With a shorter limit, one problem would appear as many episodes.
 """
 
 
-@dataclass(slots=True)
-class DetectorInput:
-    """The input of detectors: one sample and its times in raw ns. Hotplug replaces `cores`."""
-
-    sample: Sample
-    since_ns: int
-    time_ns: int
-    cores: Cores
-    records: Mapping[str, object]
-    """Records of the frame, except counters. They are untrusted, so detectors must check them."""
-
-    @property
-    def ceiling_hz(self) -> Floats:
-        """Lowest turbo ceiling of each core; NaN where unknown."""
-        return self.sample.ceilings.hz
-
-    def util(self) -> Floats:
-        """Returns the utilisation of each core's busiest thread; NaN if the core was not read."""
-        return self.sample.part(util)
-
-    def cycles_and_time(self) -> tuple[Floats, Floats]:
-        """Returns the cycles and running seconds of each core's threads together; 0 if unknown."""
-        cycles, run_s = self.sample.part(cycles_and_time)
-        return cycles, run_s
-
-
 def util(batch: SampleBatch) -> Floats:
-    """Returns `DetectorInput.util` for each sample, (samples, cores)."""
+    """Returns the utilisation of each core's busiest thread, (samples, cores); NaN if the core was
+    not read."""
     return batch.cores.max_of_threads(batch.values["util"])
 
 
 def cycles_and_time(batch: SampleBatch) -> Floats:
-    """Returns `DetectorInput.cycles_and_time` for each sample, (samples, 2, cores)."""
+    """Returns the cycles and running seconds of each core's threads together, (samples, 2, cores);
+    0 if unknown."""
     values, i = batch.values, INDEX["busy_hz"]
     both = np.array([values.numerators[:, i], values.denominators[:, i]])
     both[:, ~np.logical_and.reduce(np.isfinite(both))] = 0.0
@@ -166,7 +142,7 @@ class Detector(ABC):
     is_available = True
     """Whether the stream has the counters that the detector needs."""
     is_calm = True
-    """Whether no episode runs or is about to start. `sample` updates it."""
+    """Whether no episode runs or is about to start. `process` updates it."""
     follows_drops = False
     """Whether the detector must process all samples during a turbo drop."""
     triggers: Sequence[Trigger] = ()
@@ -181,7 +157,7 @@ class Detector(ABC):
         return last
 
     @abstractmethod
-    def sample(self, data: DetectorInput) -> list[Episode]:
+    def process(self, sample: Sample) -> list[Episode]:
         """Processes one sample. Returns the episodes that it ended."""
 
 
@@ -291,11 +267,11 @@ class RecordDetector(Detector):
     ) -> None:
         self.losses = RecordEpisodes(reader, episodes, kind, start, end)
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        if "tasks" not in data.records:
+    def process(self, sample: Sample) -> list[Episode]:
+        if "tasks" not in sample.records:
             return []
-        if self.losses.begin_record(data.time_ns) and self.record in data.records:
-            self.add_record(data.records)
+        if self.losses.begin_record(sample.time_ns) and self.record in sample.records:
+            self.add_record(sample.records)
         return self.losses.close()
 
     @abstractmethod

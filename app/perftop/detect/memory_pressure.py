@@ -18,7 +18,6 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
 from perftop.detect.engine import (
     CpuWork,
-    DetectorInput,
     RunningEpisodes,
     busy_cpus,
     busy_work,
@@ -32,7 +31,7 @@ from perftop.model.delta import Delta, first_true
 from perftop.model.evaluation import TRAFFIC_KEYS, Values, memory_traffic
 from perftop.model.kinds import Episode
 from perftop.model.numbers import EVENT_PREFIX
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 from perftop.model.smt import SmtShares
 from perftop.model.tasks import RunningTasks, Task
 
@@ -118,18 +117,17 @@ class MemoryLosses:
         """The tasks of each package in the last two records before a CPU of the package lost IPC.
         The newer record may already include tasks that cause the loss."""
 
-    def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
+    def process(self, sample: Sample, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs to
         examine. `job_pids`: PIDs of the watched job; None without a job."""
         if not self.is_available or (self.losses.is_quiet and not np.count_nonzero(busy)):
             return []
-        sample = data.sample
         if job_pids is None:
             work = sample.batch.cached(self._work_of_busy_cpus).samples(sample.index)
         else:
             counts = cpu_work(sample.values, busy)
-            work = self._work(sample.delta, sample.values, sample.split, data.cores, counts)
-        run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
+            work = self._work(sample.delta, sample.values, sample.split, sample.cores, counts)
+        run_s = work.util * ((sample.time_ns - sample.since_ns) / 1e9)
         learned = self.programs.learned_sums
         (others_work,) = self._others_work(work.work[None])
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -137,7 +135,9 @@ class MemoryLosses:
             learned_means = learned[_BYTES_ROW:_TIME_ROW] / learned[_TIME_ROW]
         is_saturated = self._is_saturated(learned, work.rate, others_work)
         is_calm = self.losses.is_quiet and not np.count_nonzero(is_saturated)
-        ended = [] if is_calm else self._compare(data, work, run_s, learned_means[2], is_saturated)
+        ended: list[Episode] = []
+        if not is_calm:
+            ended = self._compare(sample, work, run_s, learned_means[2], is_saturated)
         is_undisturbed = work.is_learnable if is_calm else work.is_learnable & ~is_saturated
         # The traffic is far below what was learned while memory was quiet, so learning starts
         # again.
@@ -146,14 +146,14 @@ class MemoryLosses:
         parts = self._contributions(work.sums[None], others_work[None], run_s[None])
         by_sample = self.programs.learned_by_sample(is_undisturbed[None], run_s[None], parts)
         self.programs.learned_sums = by_sample[1]
-        self.update_programs(busy, data.time_ns)
+        self.update_programs(busy, sample.time_ns)
         if not is_calm:
-            is_new_record = self._running.time_ns == data.time_ns
+            is_new_record = self._running.time_ns == sample.time_ns
             is_proven = self.programs.is_same_program(learned[_TIME_ROW])
-            changed = self.losses.begin(is_proven, self._cpu_lists, data.time_ns)
+            changed = self.losses.begin(is_proven, self._cpu_lists, sample.time_ns)
             for loss in self.losses.running:
                 names_tasks = is_new_record or loss in changed
-                self._describe(loss, data, job_pids or set(), names_tasks=names_tasks)
+                self._describe(loss, sample, job_pids or set(), names_tasks=names_tasks)
         return ended
 
     def _is_counted(self) -> bool:
@@ -179,20 +179,18 @@ class MemoryLosses:
     def _by_package_of_cpu(self, values: Floats) -> Floats:
         return np.asarray(with_extra_column(values, np.nan)[..., self._package])
 
-    def _rate_evidence(
-        self, loss: NeighbourLoss, rate: float, data: DetectorInput
-    ) -> dict[str, Any]:
+    def _rate_evidence(self, loss: NeighbourLoss, rate: float, sample: Sample) -> dict[str, Any]:
         evidence: dict[str, Any] = {"memory_bytes_per_s": round(rate)}
-        if (best := float(self._highest_rates(data)[loss.group])) > 0:
+        if (best := float(self._highest_rates(sample)[loss.group])) > 0:
             evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
         if traffic := self._l3_groups.traffic(self._members[loss.group]):
             evidence["l3_groups"] = traffic
         return evidence
 
-    def _highest_rates(self, data: DetectorInput) -> Floats:
+    def _highest_rates(self, sample: Sample) -> Floats:
         """Returns the highest traffic of each package so far, in bytes per second."""
-        rates = data.sample.batch.best_traffic
-        return self._reader.memory.best_rate if rates is None else rates[data.sample.index]
+        rates = sample.batch.best_traffic
+        return self._reader.memory.best_rate if rates is None else rates[sample.index]
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first sample in which a loss may start or traffic has shrunk, or
@@ -304,19 +302,19 @@ class MemoryLosses:
         named_work = np.where(self._named, work_by_program.take(self._key, axis=1), work)
         return np.where(is_in_package, total_work.take(self._package, axis=1) - named_work, 0.0)
 
-    def _compare(self, data: DetectorInput, work: _MemoryWork, run_s: Floats,
+    def _compare(self, sample: Sample, work: _MemoryWork, run_s: Floats,
                  overlap_before: Floats, is_saturated: Bools) -> list[Episode]:  # fmt: skip
         """Compares the IPC with the earlier IPC. Returns the episodes that ended."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         ipc_before, shares, spread = self.programs.compare_ipc(self.programs.learned_sums, ipc)
-        is_near_limit = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
-        is_unread = np.isnan(data.sample.values["util"]) | np.isnan(rate)
+        is_near_limit = self._is_near_limit(rate, sample.delta, self._highest_rates(sample))
+        is_unread = np.isnan(sample.values["util"]) | np.isnan(rate)
         is_unread |= work.has_unread_cpu & ~is_saturated
         has_other_overlap = ~(np.abs(work.overlap - overlap_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~is_saturated | ~is_near_limit, 0.0, shares)
         shares = np.where(is_unread | (has_other_overlap & is_saturated), np.nan, shares)
         may_begin = is_saturated & is_near_limit & (shares >= MIN_SPREADS * spread)
-        ended = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
+        ended = self.losses.step(shares, run_s, may_begin, sample.since_ns, sample.time_ns)
         if not self.losses.is_quiet:
             losing = self.losses.is_losing & is_saturated & np.isfinite(ipc * ipc_before)
             parts = ipc * cycles, cycles, cycles * ipc_before, run_s, run_s * rate
@@ -352,7 +350,7 @@ class MemoryLosses:
                 self._quiet_tasks[package] = [self._quiet_tasks[package][1], tasks_now]
 
     def _describe(
-        self, loss: NeighbourLoss, data: DetectorInput, job_pids: set[int], *, names_tasks: bool
+        self, loss: NeighbourLoss, sample: Sample, job_pids: set[int], *, names_tasks: bool
     ) -> None:
         episode, members = loss.episode, loss.members
         sums = self.programs.loss_sums[:, members].sum(axis=1)
@@ -362,7 +360,7 @@ class MemoryLosses:
             episode.evidence["ipc"] = round(float(instructions / cycles), 2)
             episode.evidence["ipc_alone"] = round(float(expected / cycles), 2)
         if run_s > 0:
-            episode.evidence |= self._rate_evidence(loss, float(bytes_moved / run_s), data)
+            episode.evidence |= self._rate_evidence(loss, float(bytes_moved / run_s), sample)
         if names_tasks and "who" not in episode.evidence:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
@@ -426,7 +424,7 @@ class CacheLosses(MemoryLosses):
         return np.ones(rate.shape, bool)
 
     def _rate_evidence(
-        self, loss: NeighbourLoss, rate: float, data: DetectorInput  # noqa: ARG002
+        self, loss: NeighbourLoss, rate: float, sample: Sample  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
         learned = self.programs.learned_sums[[_BYTES_ROW, _TIME_ROW]]
         misses, run_s = learned[:, loss.members].sum(axis=1)

@@ -13,7 +13,6 @@ from perftop.base.arrays import Bools, Ints
 from perftop.detect.engine import (
     MIN_BUSY,
     Detector,
-    DetectorInput,
     RunningEpisodes,
     busy_cpus,
     highest_values,
@@ -111,10 +110,10 @@ class Detection:
                     index = stop
                     continue
             count, ended = len(self._episodes.running), list[Episode]()
-            data = self._detector_input(batch, due)
+            sample = Sample(batch, due)
             for number, detector in enumerate(self._detectors):
                 if self._next_index[number] <= due:
-                    ended += detector.sample(data)
+                    ended += detector.process(sample)
                     self._next_index[number] = due + 1
             index = due + 1
             if ended or len(self._episodes.running) != count:
@@ -146,11 +145,6 @@ class Detection:
     def _gaps(self, batch: SampleBatch) -> Bools:
         span_ns = batch.time_ns - batch.since_ns
         return (span_ns <= 0) | (span_ns > self._gap_ns)
-
-    def _detector_input(self, batch: SampleBatch, index: int) -> DetectorInput:
-        since_ns, time_ns = int(batch.since_ns[index]), int(batch.time_ns[index])
-        records = batch.frames[index].records
-        return DetectorInput(Sample(batch, index), since_ns, time_ns, batch.cores, records)
 
 
 # --- Detects suspect counters, the affected CPUs, and the time span. A program that reprograms
@@ -194,10 +188,10 @@ class SuspectCounters(Detector):
         doubted_samples = batch.doubted_samples[batch.doubted_samples.searchsorted(first) :]
         return min(last, int(doubted_samples[0])) if len(doubted_samples) else last
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        suspect_counters = data.sample.delta.suspect_counters if data.sample.is_doubted else {}
+    def process(self, sample: Sample) -> list[Episode]:
+        suspect_counters = sample.delta.suspect_counters if sample.is_doubted else {}
         doubts = {self._topology[row].cpu: doubts for row, doubts in suspect_counters.items()}
-        return self.step(doubts, data.since_ns, data.time_ns)
+        return self.step(doubts, sample.since_ns, sample.time_ns)
 
     def step(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
@@ -338,28 +332,28 @@ class Neighbours(Detector):
         self.watched_job.read_record(records, time_ns)
         self.l3_groups.read_records(records, time_ns)
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        self._read_records(data.sample.batch, data.sample.index)
+    def process(self, sample: Sample) -> list[Episode]:
+        self._read_records(sample.batch, sample.index)
         job_pids = None
         if self.watched_job.name is not None:
             job_pids = self.watched_job.pids()
             rows = [self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]
-            busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
+            busy = np.asarray(sample.part(wanted_share) >= MIN_JOB_BUSY)
             busy &= np.isin(np.arange(len(busy)), rows)
         elif (
-            data.sample.batch.cached(highest_values).util_and_steal[data.sample.index] < MIN_BUSY
+            sample.batch.cached(highest_values).util_and_steal[sample.index] < MIN_BUSY
             and self.siblings.losses.is_quiet
             and self.hypervisor.losses.is_quiet
         ):
             return []
         else:
-            busy = data.sample.part(busy_cpus)
-        ended = self.siblings.sample(data, busy, job_pids)
-        ended += self.hypervisor.sample(data, busy)
-        ended += self.cache.sample(data, busy, job_pids)
-        ended += self.memory.sample(data, busy, job_pids)
+            busy = sample.part(busy_cpus)
+        ended = self.siblings.process(sample, busy, job_pids)
+        ended += self.hypervisor.process(sample, busy)
+        ended += self.cache.process(sample, busy, job_pids)
+        ended += self.memory.process(sample, busy, job_pids)
         if job_pids is not None and self._job_losses is not None:
-            ended += self._job_losses.sample(data, busy, job_pids)
+            ended += self._job_losses.process(sample, busy, job_pids)
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
@@ -401,20 +395,20 @@ class HypervisorLosses:
             return last
         return first_true(batch.cached(highest_values).steal >= HYPERVISOR_START, first, last)
 
-    def sample(self, data: DetectorInput, busy: Bools) -> list[Episode]:
-        steal = data.sample.batch.cached(highest_values).steal[data.sample.index]
+    def process(self, sample: Sample, busy: Bools) -> list[Episode]:
+        steal = sample.batch.cached(highest_values).steal[sample.index]
         if not self._known or (self.losses.is_quiet and steal < HYPERVISOR_START):
             return []
-        index, values = INDEX["steal"], data.sample.values
+        index, values = INDEX["steal"], sample.values
         shares = np.where(busy | self.losses.is_in_episode, values.all[index], np.nan)
         all_cpus: Bools = np.ones(len(busy), bool)
         ended = self.losses.step(
-            shares, values.denominators[index], all_cpus, data.since_ns, data.time_ns
+            shares, values.denominators[index], all_cpus, sample.since_ns, sample.time_ns
         )
-        self.losses.begin(all_cpus, self._cpu_lists, data.time_ns)
+        self.losses.begin(all_cpus, self._cpu_lists, sample.time_ns)
         for loss in self.losses.running:
             # Steal is measured, but a guest cannot see which other guest uses the time.
-            evidence, suspect = loss.episode.evidence, data.sample.delta.suspect_counters
+            evidence, suspect = loss.episode.evidence, sample.delta.suspect_counters
             evidence["who"], evidence["rests_on"] = Hypervisor(self._host), "stat_steal_s"
             for key in sorted({key for index in loss.members for key, _ in suspect.get(index, ())}):
                 evidence[f"{key} doubted"] = evidence.get(f"{key} doubted", 0) + 1

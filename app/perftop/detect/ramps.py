@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import GAP_SAMPLES, Detector, DetectorInput, max_gap_ns, util
+from perftop.detect.engine import GAP_SAMPLES, Detector, cycles_and_time, max_gap_ns, util
 from perftop.model.confidence import confidence
 from perftop.model.counters import Cores
 from perftop.model.delta import distinct, first_true, latest_known_values
 from perftop.model.kinds import Episode
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 
 MIN_AWAKE_SHARE = 0.1
 """Minimum busy share of a core that counts as awake. Cores of an idle system are less busy than
@@ -102,12 +102,12 @@ class Ramps(Detector):
         self._ceiling_hz = np.full(count, np.nan)  # the current ceiling
         self._finished_ramps: dict[int, list[Ramp]] = {}
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
+    def process(self, sample: Sample) -> list[Episode]:
         """Processes one sample. Returns the ramps that have ended, as episodes."""
-        if data.cores is not self._cores:
-            self._reset(data.cores)
-        clocks = SampleClocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
-        return self.step(clocks, data.since_ns, data.time_ns)
+        if sample.cores is not self._cores:
+            self._reset(sample.cores)
+        clocks = SampleClocks(partial(_busy_hz, sample), sample.part(util), sample.ceilings.hz)
+        return self.step(clocks, sample.since_ns, sample.time_ns)
 
     def unfinished_climbs(self) -> list[Episode]:
         """Returns a ramp for each core that climbs in the newest sample. A climb is reported as a
@@ -248,9 +248,9 @@ class Ramps(Detector):
         return Episode("ramp", cpus, *span, gain_hz, "-", evidence, level)
 
 
-def _busy_hz(data: DetectorInput) -> Floats:
+def _busy_hz(sample: Sample) -> Floats:
     """Returns the clock of each core while it ran, over all its threads; NaN if it did not run."""
-    cycles, run_s = data.cycles_and_time()
+    cycles, run_s = sample.part(cycles_and_time)
     unknown = np.full(len(run_s), np.nan)
     return np.asarray(np.divide(cycles, run_s, out=unknown, where=run_s > 0))
 

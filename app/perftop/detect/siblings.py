@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import CpuWork, DetectorInput, RunningEpisodes, busy_work, cpu_work
+from perftop.detect.engine import CpuWork, RunningEpisodes, busy_work, cpu_work
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.model.confidence import ValueWithMax, confidence
 from perftop.model.counters import Cores
 from perftop.model.delta import add_samples, first_true, latest_known_values
 from perftop.model.kinds import Episode
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 from perftop.model.smt import SmtShares
 from perftop.model.tasks import RunningTasks, Task
 
@@ -119,24 +119,23 @@ class SiblingLosses:
         """Index of each CPU's sibling; -1 if the CPU has none, or several."""
         self._sibling_rows[self._rows] = self._rows[:, ::-1]
 
-    def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
+    def process(self, sample: Sample, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs to
         examine. `job_pids`: PIDs of the watched job; None without a job."""
-        self.regroup(data.cores)
+        self.regroup(sample.cores)
         if self.losses.is_quiet and not (len(self._pairs) and np.count_nonzero(busy)):
             return []
-        sample = data.sample
         if job_pids is None:
             work = sample.batch.cached(self._work_of_busy_cpus).samples(sample.index)
         else:
             work = self._work(cpu_work(sample.values, busy), sample.split)
-        run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
+        run_s = work.util * ((sample.time_ns - sample.since_ns) / 1e9)
         look_ahead = self._learned_ahead(work.samples(None), run_s[None])
-        self._learn(look_ahead, np.array([data.time_ns]))
+        self._learn(look_ahead, np.array([sample.time_ns]))
         is_together, ended = look_ahead.is_together[0], []
         if np.count_nonzero(is_together) or not self.losses.is_quiet:
-            ended = self._compare(data, work, run_s, is_together, job_pids or set())
-        self.update_programs(busy, data.time_ns)
+            ended = self._compare(sample, work, run_s, is_together, job_pids or set())
+        self.update_programs(busy, sample.time_ns)
         return ended
 
     def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
@@ -196,33 +195,33 @@ class SiblingLosses:
         return np.where(is_known, instructions / np.maximum(cycles, 1e-9), nan)
 
     def _compare(
-        self, data: DetectorInput, work: _SiblingWork, run_s: Floats, together: Bools,
+        self, sample: Sample, work: _SiblingWork, run_s: Floats, together: Bools,
         job_pids: set[int],
     ) -> list[Episode]:  # fmt: skip
         """Compares the IPC with the IPC while alone. Returns the episodes that ended."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
         ipc_alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
         # A CPU loses nothing while its sibling is idle.
-        is_unread = np.isnan(data.sample.values["util"])
+        is_unread = np.isnan(sample.values["util"])
         unknown = is_unread | (cycles > 0) & np.isnan(overlap)
         shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE), 0.0, shares)
         shares = np.where(unknown, np.nan, shares)
         may_begin = together & (shares >= MIN_SPREADS * spread)
-        ended = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
+        ended = self.losses.step(shares, run_s, may_begin, sample.since_ns, sample.time_ns)
         if self.losses.is_quiet:  # the usual case
             return ended
         given_cycles = np.zeros(len(cycles))
         if self._has_contention:
-            given_cycles = cycles * np.nan_to_num(data.sample.values[CONTENTION_KEY])
+            given_cycles = cycles * np.nan_to_num(sample.values[CONTENTION_KEY])
         losing = self.losses.is_losing & np.isfinite(ipc * ipc_alone * overlap)
         parts = ipc * cycles, cycles, cycles * ipc_alone, run_s, run_s * overlap, given_cycles
         self._programs.add_losses(losing, *parts)
         proven = self._programs.is_same_program(self._alone_s) & self._history.ipc_follows_sibling()
-        changed = self.losses.begin(proven, self._cpu_lists, data.time_ns)
-        is_new_record = self._running.time_ns == data.time_ns
+        changed = self.losses.begin(proven, self._cpu_lists, sample.time_ns)
+        is_new_record = self._running.time_ns == sample.time_ns
         for loss in self.losses.running:
             names_tasks = is_new_record or loss in changed
-            self._describe(loss, data.time_ns, job_pids, names_tasks=names_tasks)
+            self._describe(loss, sample.time_ns, job_pids, names_tasks=names_tasks)
         return ended
 
     def _work_of_busy_cpus(self, batch: SampleBatch) -> _SiblingWork:

@@ -13,7 +13,6 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
     PAUSE_NS,
     Detector,
-    DetectorInput,
     RunningEpisodes,
     ShareEpisode,
     ShareEpisodes,
@@ -29,7 +28,7 @@ from perftop.model.counters import BlockCounter, Cores, packages, with_extra_col
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 
 MAX_SMALL_IDLE = 0.05
 """Maximum idle share at which the error of idle time is too small to hide or fake a loss."""
@@ -229,13 +228,13 @@ class Halts(Detector):
         self._has_halt = halts_involuntarily(HALT_START)
         self.triggers = self._has_halt, has_steal
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        if data.sample.part(has_steal):
-            self._steal_ns[data.sample.values["steal"] > 0] = data.time_ns
-        if self.is_calm and not data.sample.part(self._has_halt):
+    def process(self, sample: Sample) -> list[Episode]:
+        if sample.part(has_steal):
+            self._steal_ns[sample.values["steal"] > 0] = sample.time_ns
+        if self.is_calm and not sample.part(self._has_halt):
             return []
-        since_ns, sums = self._join_short_samples(data)
-        if 0 < data.time_ns - since_ns < MIN_EVALUATED_NS:
+        since_ns, sums = self._join_short_samples(sample)
+        if 0 < sample.time_ns - since_ns < MIN_EVALUATED_NS:
             self._joined_samples, self.is_calm = (since_ns, sums), False
             return []
         self._joined_samples = None
@@ -243,7 +242,7 @@ class Halts(Detector):
         lost_s, idle_s, read_s, steal_s = further_sums[:4]
         with np.errstate(divide="ignore", invalid="ignore"):
             excess_share = np.maximum((lost_s - idle_s - read_s - steal_s) / span_s, 0.0)
-        times, cores = (since_ns, data.time_ns), data.cores
+        times, cores = (since_ns, sample.time_ns), sample.cores
         group = np.append(cores.group, -1)[cores.core_by_cpu]
         ended = self._halts.step(excess_share, span_s, group, self._cpu_lists, *times, further_sums)
         for halt in self._halts.running:
@@ -251,14 +250,14 @@ class Halts(Detector):
         self.is_calm = self._halts.is_quiet
         return ended
 
-    def _join_short_samples(self, data: DetectorInput) -> tuple[int, Floats]:
+    def _join_short_samples(self, sample: Sample) -> tuple[int, Floats]:
         """Returns the start in raw ns and the sums of the sample, joined with previous samples that
         were too short. Samples are not joined across a gap in the stream."""
-        new_sums = data.sample.part(self._sums).copy()
-        has_steal = self._guest | (data.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS)
+        new_sums = sample.part(self._sums).copy()
+        has_steal = self._guest | (sample.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS)
         new_sums[STEAL_ERROR] = TICK_S * has_steal
-        if self._joined_samples is None or not 0 < data.time_ns - data.since_ns <= self._gap_ns:
-            return data.since_ns, new_sums
+        if self._joined_samples is None or not 0 < sample.time_ns - sample.since_ns <= self._gap_ns:
+            return sample.since_ns, new_sums
         since_ns, earlier_sums = self._joined_samples
         joined_sums = earlier_sums + new_sums
         # an error in one sample is compensated in the next
@@ -408,20 +407,20 @@ class Throttles(Detector):
             min_samples=MIN_THROTTLED_SAMPLES, pause_ns=PAUSE_NS,
         )  # fmt: skip
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        ended = self._kernel_throttling.sample(data) if self._by_kernel else []
-        if self.is_calm and not any(data.sample.part(sign) for sign in self._polled_triggers):
+    def process(self, sample: Sample) -> list[Episode]:
+        ended = self._kernel_throttling.process(sample) if self._by_kernel else []
+        if self.is_calm and not any(sample.part(sign) for sign in self._polled_triggers):
             return ended
-        cores = data.cores
-        halt_share = cores.max_of_threads(data.sample.part(self._modulation.shares))
-        heat_shares = data.sample.part(self._thermal.shares)
+        cores = sample.cores
+        halt_share = cores.max_of_threads(sample.part(self._modulation.shares))
+        heat_shares = sample.part(self._thermal.shares)
         status = np.array([*heat_shares, np.where(halt_share > 0, 1.0, halt_share * 0)])
         share = np.fmax.reduce(status, axis=0)
         share[self._is_dropping(cores)] = 0.0
-        lost, span_s, _ = data.sample.part(self._standstill.shares)
+        lost, span_s, _ = sample.part(self._standstill.shares)
         seconds = [cores.sum_of_threads(lost * span_s), cores.sum_of_threads(span_s)]
         seconds += [*np.nan_to_num([halt_share, *status])]
-        times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
+        times, weight = (sample.since_ns, sample.time_ns), np.ones(len(cores.lists))
         ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, seconds)
         for throttle in self._throttles.running:
             _describe_throttle(throttle)
@@ -471,13 +470,13 @@ class KernelThrottling:
         self._dropped_ns: dict[int, int] = {}
         """By CPU, the raw time of its last drop, which already accounts for the throttling."""
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        time_ns, dropped_ns = data.time_ns, self._dropped_ns
+    def process(self, sample: Sample) -> list[Episode]:
+        time_ns, dropped_ns = sample.time_ns, self._dropped_ns
         for drop in self._episodes.of_kind("turbo-drop"):
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
         ended: list[Episode] = []
         for column in self._columns:
-            booked_s = data.sample.delta.tables[column.block].increments[:, column.index]
+            booked_s = sample.delta.tables[column.block].increments[:, column.index]
             groups = self._cpus[column.scope]
             for row in np.flatnonzero(booked_s > 0).tolist():
                 seconds = float(booked_s[row])

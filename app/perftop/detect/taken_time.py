@@ -13,7 +13,6 @@ from perftop.base.arrays import Floats
 from perftop.base.text import safe_text
 from perftop.detect.engine import (
     Detector,
-    DetectorInput,
     RecordDetector,
     RecordEpisode,
     RecordEpisodes,
@@ -30,7 +29,7 @@ from perftop.model.control_groups import Quota, Quotas, memory_groups, owner
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleReader
+from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.tasks import TaskSnapshot
 
 # --- CPU time that tasks lose to interrupts and softirqs.
@@ -283,8 +282,8 @@ class QuotaStops(Detector):
                    if not {*pids}.isdisjoint(members)]  # fmt: skip
         return max(times, default=0.0)
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        return self.process_records(data.records, data.time_ns)
+    def process(self, sample: Sample) -> list[Episode]:
+        return self.process_records(sample.records, sample.time_ns)
 
     def process_records(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
         """Processes a frame's records, also the first frame's. Returns the episodes that ended."""
@@ -363,9 +362,9 @@ class Steals(Detector):
         """The usual stolen share of each CPU, 0 at the start of the stream, and the raw time in
         ns up to which it is computed."""
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        stolen_s = data.sample.values.numerators[INDEX["steal"]]
-        ended = self.step(stolen_s, data.since_ns, data.time_ns)
+    def process(self, sample: Sample) -> list[Episode]:
+        stolen_s = sample.values.numerators[INDEX["steal"]]
+        ended = self.step(stolen_s, sample.since_ns, sample.time_ns)
         self.is_calm = not self._steals.running
         return ended
 
@@ -431,12 +430,12 @@ class Smis(Detector):
         self._counts = np.zeros(len(self._cpus))
         self._last_ns = 0
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
+    def process(self, sample: Sample) -> list[Episode]:
         assert self._column is not None
-        table = data.sample.delta.tables[self._column.block]
+        table = sample.delta.tables[self._column.block]
         smi_counts = table.increments[:, self._column.index]
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
-        ended = self.step(smi_counts, span_ns, data.since_ns, data.time_ns)
+        ended = self.step(smi_counts, span_ns, sample.since_ns, sample.time_ns)
         self.is_calm = self._episode is None
         return ended
 

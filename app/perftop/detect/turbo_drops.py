@@ -22,7 +22,6 @@ from perftop.detect.engine import (
     PAUSE_NS,
     Detector,
     DetectorEpisodes,
-    DetectorInput,
     PauseLimits,
     RunningEpisodes,
     ShareEpisode,
@@ -49,7 +48,7 @@ from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta, any_by_sample, distinct, first_true, latest_known_values
 from perftop.model.kinds import CLOCK_CAPS, Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleBatch, SampleReader, task_snapshots
+from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
 from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.model.turbo import ClockCaps
 
@@ -253,17 +252,17 @@ class TurboDrops(Detector):
         """Returns the power limits in W, (samples, packages); None if the stream has none."""
         return self._reader.counters.rates(batch.delta, "power_limit_w")
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        if data.cores is not self._cores:
-            self._regroup(data.cores)
-        if not self._drops.running and not data.sample.part(_has_ceiling):
+    def process(self, sample: Sample) -> list[Episode]:
+        if sample.cores is not self._cores:
+            self._regroup(sample.cores)
+        if not self._drops.running and not sample.part(_has_ceiling):
             return []
-        cycles, run_s = data.cycles_and_time()
-        ceiling_hz = data.sample.ceilings.low_hz
-        tasks = data.sample.batch.cached(task_snapshots).get(data.sample.index)
-        delta, caps = data.sample.delta, data.sample.part(self._clock_caps)
-        clocks = SampleClocks(run_s, cycles, data.util(), ceiling_hz, delta, caps, tasks)
-        return self.step(clocks, data.since_ns, data.time_ns)
+        cycles, run_s = sample.part(cycles_and_time)
+        ceiling_hz = sample.ceilings.low_hz
+        tasks = sample.batch.cached(task_snapshots).get(sample.index)
+        delta, caps = sample.delta, sample.part(self._clock_caps)
+        clocks = SampleClocks(run_s, cycles, sample.part(util), ceiling_hz, delta, caps, tasks)
+        return self.step(clocks, sample.since_ns, sample.time_ns)
 
     def _clock_caps(self, batch: SampleBatch) -> ClockCaps:
         return self._reader.turbo.clock_caps(batch.delta)
@@ -477,21 +476,21 @@ class Licenses(Detector):
             min_samples=MIN_SAMPLES, pause_ns=PAUSE_NS,
         )  # fmt: skip
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        cores = data.cores
-        levels = data.sample.part(self._level_cycles)
-        cycles, run_s = data.cycles_and_time()
-        core_hz = cores.max_of_threads(data.sample.values.numerators[INDEX["busy_hz"]])
+    def process(self, sample: Sample) -> list[Episode]:
+        cores = sample.cores
+        levels = sample.part(self._level_cycles)
+        cycles, run_s = sample.part(cycles_and_time)
+        core_hz = cores.max_of_threads(sample.values.numerators[INDEX["busy_hz"]])
         with np.errstate(divide="ignore", invalid="ignore"):
             levels = np.minimum(levels / core_hz, 1.0)
         share = np.minimum(levels.sum(axis=0), 1.0)
         # Cores in a drop are left out, because the drop's evidence includes their level.
         drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
         share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
-        is_scaled = scaled_cores(self._counters, data.sample.delta, cores).astype(float)
-        ceilings = run_s * data.ceiling_hz
+        is_scaled = scaled_cores(self._counters, sample.delta, cores).astype(float)
+        ceilings = run_s * sample.ceilings.hz
         further_sums = [run_s, cycles, ceilings, is_scaled, *np.nan_to_num(levels * cycles)]
-        times = data.since_ns, data.time_ns
+        times = sample.since_ns, sample.time_ns
         ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, further_sums)
         for running in self._licenses.running:
             self._describe(running)

@@ -7,14 +7,14 @@ from math import isnan
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import DetectorInput, RecordEpisodes, RunningEpisodes
+from perftop.base.arrays import Bools, Ints
+from perftop.detect.engine import RecordEpisodes, RunningEpisodes, cycles_and_time, util
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.detect.taken_time import QuotaStops
 from perftop.model.confidence import CrowdedCpu, confidence
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
-from perftop.model.sample_reader import SampleReader
+from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.tasks import (
     ACTIVITY_SPAN_NS,
     STOP_REASONS,
@@ -31,11 +31,11 @@ class JobLosses:
         self._budget = TurboBudget(reader, episodes, running)
         self._stops = JobStops(reader, episodes, job)
 
-    def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
+    def process(self, sample: Sample, busy: Bools, job_pids: set[int]) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended. `busy`: mask of the job's CPUs."""
-        ended = self.waits.sample(data, job_pids)
-        ended += self._budget.sample(data, busy, job_pids)
-        return [*ended, *self._stops.sample(data)]
+        ended = self.waits.process(sample, job_pids)
+        ended += self._budget.process(sample, busy, job_pids)
+        return [*ended, *self._stops.process(sample)]
 
 
 # --- Losses of a watched job to other tasks: time in run queues, in which its threads are ready
@@ -82,14 +82,14 @@ class JobWaits:
         """For each running loss: the number of involuntary switches of the job's threads on its
         CPUs, and the seconds in which they were counted."""
 
-    def sample(self, data: DetectorInput, job_pids: set[int]) -> list[Episode]:
-        if self._job.time_ns != data.time_ns and self.losses.is_quiet:
+    def process(self, sample: Sample, job_pids: set[int]) -> list[Episode]:
+        if self._job.time_ns != sample.time_ns and self.losses.is_quiet:
             return []
         # By CPU, the activity of the threads in this sample's record. If the job has a quota, it
         # includes the time since the last record of quotas.
         activity, self._pending_activity = self._pending_activity, {}
-        since_ns, self._pending_since_ns = self._pending_since_ns or data.since_ns, 0
-        for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
+        since_ns, self._pending_since_ns = self._pending_since_ns or sample.since_ns, 0
+        for thread in self._job.last_threads if self._job.time_ns == sample.time_ns else ():
             i = self._position.get(thread.cpu)
             if i is not None:
                 activity[i] = activity.get(i, ThreadActivity()) + thread.latest_activity()
@@ -107,11 +107,11 @@ class JobWaits:
         for i, work in activity.items():
             shares[i], weights[i] = work.wait, work.run_s + work.wait_s
         all_cpus: Bools = np.ones(count, bool)
-        ended = self.losses.step(shares, weights, all_cpus, since_ns, data.time_ns)
-        self.losses.begin(all_cpus, self._cpu_lists, data.time_ns)
+        ended = self.losses.step(shares, weights, all_cpus, since_ns, sample.time_ns)
+        self.losses.begin(all_cpus, self._cpu_lists, sample.time_ns)
         self._switch_sums = {run: self._switch_sums.get(run, [0, 0]) for run in self.losses.running}
         for loss in self.losses.running:
-            self._describe(loss, activity, data, job_pids)
+            self._describe(loss, activity, sample, job_pids)
         return ended
 
     def _without_quota_waits(
@@ -128,7 +128,7 @@ class JobWaits:
         return {i: replace(work, wait_s=share * work.wait_s) for i, work in activity.items()}
 
     def _describe(
-        self, loss: NeighbourLoss, activity: dict[int, ThreadActivity], data: DetectorInput,
+        self, loss: NeighbourLoss, activity: dict[int, ThreadActivity], sample: Sample,
         job_pids: set[int],
     ) -> None:  # fmt: skip
         sums = self._switch_sums[loss]
@@ -138,12 +138,12 @@ class JobWaits:
         evidence = loss.episode.evidence
         if sums[1]:
             evidence["involuntary_switches_per_s"] = round(sums[0] / sums[1], 1)
-        if self._running.time_ns == data.time_ns or "who" not in evidence:
+        if self._running.time_ns == sample.time_ns or "who" not in evidence:
             cpus = [cpu for i in loss.members for cpu in self._cpu_lists[i]]
             tasks = [(task, cpu) for cpu in cpus for task in self._running.tasks_on(cpu)
                      if task.share >= MIN_TASK_SHARE and task.pid not in job_pids]  # fmt: skip
             evidence |= blamed_tasks(tasks, job_pids) | self._crowded_cpus(cpus)
-        pressure = self._counters.rates(data.sample.delta, MACHINE["pressure_cpu"].counter)
+        pressure = self._counters.rates(sample.delta, MACHINE["pressure_cpu"].counter)
         if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
             evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
         has_culprits = not {"who", "self"}.isdisjoint(evidence)
@@ -202,47 +202,41 @@ class TurboBudget:
         self._best_clocks: dict[int, _JobClock] = {}
         """By package, the job's clock while the fewest cores ran other tasks."""
 
-    def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
+    def process(self, sample: Sample, busy: Bools, job_pids: set[int]) -> list[Episode]:
         n = len(self._packages)
         shares, weights = np.full(n, np.nan), np.zeros(n)
         may_begin: Bools = np.zeros(n, bool)
-        cores, awake = data.cores, data.util() >= MIN_WORK_SHARE
+        cores, awake = sample.cores, sample.part(util) >= MIN_WORK_SHARE
         job = awake & (cores.sum_of_threads(busy.astype(float)) > 0)
-        cycles_and_time = data.cycles_and_time()
-        clocks = [
-            self._job_clock(data, cycles_and_time, job & (cores.package == p), awake)
-            for p in range(n)
-        ]
+        clocks = [self._job_clock(sample, job & (cores.package == p), awake) for p in range(n)]
         for p, clock in enumerate(clocks):
             if clock is not None:
                 best = self._learn_clock(p, clock)
                 is_crowded = clock.other_cores > best.other_cores
                 shares[p] = max(0.0, 1 - clock.hz / best.hz) if is_crowded else 0.0
-                weights[p] = (data.time_ns - data.since_ns) / 1e9
+                weights[p] = (sample.time_ns - sample.since_ns) / 1e9
                 is_low = clock.ceiling_hz <= best.ceiling_hz * (1 - CLOCK_START)
                 may_begin[p] = is_crowded and bool(is_low or self._power_drop(p))
-        ended = self.losses.step(shares, weights, may_begin, data.since_ns, data.time_ns)
+        ended = self.losses.step(shares, weights, may_begin, sample.since_ns, sample.time_ns)
         busy_cpus = {self._topology[i].cpu for i in np.flatnonzero(busy)}
         names = [[cpu for cpu in package if cpu in busy_cpus] for package in self._packages]
-        self.losses.begin(np.ones(n, bool), names, data.time_ns)
+        self.losses.begin(np.ones(n, bool), names, sample.time_ns)
         for loss in self.losses.running:
             if (clock := clocks[loss.group]) is not None:
                 self._describe(loss.episode, loss.group, clock, job_pids)
         return ended
 
-    def _job_clock(
-        self, data: DetectorInput, cycles_and_time: tuple[Floats, Floats], job: Bools, awake: Bools
-    ) -> _JobClock | None:
+    def _job_clock(self, sample: Sample, job: Bools, awake: Bools) -> _JobClock | None:
         """Returns the job's clock in a package; None if the job does not work there or it is
         unknown."""
         if not job.any():
             return None
-        cycles, run_s = (float(part[job].sum()) for part in cycles_and_time)
+        cycles, run_s = (float(part[job].sum()) for part in sample.part(cycles_and_time))
         if not run_s:
             return None
-        ceiling = data.ceiling_hz[job]
+        ceiling = sample.ceilings.hz[job]
         hz = float(ceiling[np.isfinite(ceiling)].mean()) if np.isfinite(ceiling).any() else np.nan
-        package = data.cores.package == data.cores.package[job][0]
+        package = sample.cores.package == sample.cores.package[job][0]
         return _JobClock(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
 
     def _learn_clock(self, package: int, clock: _JobClock) -> _JobClock:
@@ -303,8 +297,8 @@ class JobStops:
         self._activity: dict[int, float] = {}
         """By stopped thread, the share of the time for which it had run or waited before."""
 
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        if self._job.time_ns != data.time_ns:
+    def process(self, sample: Sample) -> list[Episode]:
+        if self._job.time_ns != sample.time_ns:
             return []
         threads, self._states = self._job.threads, self._states | self._job.states
         self._states = {tid: state for tid, state in self._states.items() if tid in threads}
@@ -317,7 +311,7 @@ class JobStops:
             self._activity[tid] = activity_before.get(tid, min(1.0, share))
         losing_threads = [tid for tid, share in self._activity.items() if share >= MIN_ACTIVE]
         cpus = sorted({threads[tid].cpu for tid in losing_threads} & {*self._position})
-        if self._stops.begin_record(data.time_ns) and cpus:
+        if self._stops.begin_record(sample.time_ns) and cpus:
             active = min(len(cpus), sum(self._activity[tid] for tid in losing_threads))
             stop = self._stops.add("job", "stopped", active * self._stops.span_s)
             assert stop is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -112,10 +112,28 @@ def _with_records(batch: SampleBatch) -> list[int]:
 
 
 class Sample:
-    """One sample of a batch. Its parts are extracted from the batch on first use."""
+    """One sample of a batch, the input of detectors. Its times are in raw ns. Its parts are
+    extracted from the batch on first use."""
 
     def __init__(self, batch: SampleBatch, index: int) -> None:
         self.batch, self.index = batch, index
+
+    @cached_property
+    def since_ns(self) -> int:
+        return int(self.batch.since_ns[self.index])
+
+    @cached_property
+    def time_ns(self) -> int:
+        return int(self.batch.time_ns[self.index])
+
+    @property
+    def cores(self) -> Cores:
+        return self.batch.cores
+
+    @property
+    def records(self) -> Mapping[str, object]:
+        """Records of the frame, except counters. They are untrusted: readers must check them."""
+        return self.batch.frames[self.index].records
 
     @cached_property
     def delta(self) -> Delta:

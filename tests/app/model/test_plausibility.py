@@ -12,7 +12,7 @@ from sampling import samples
 from synth import counter
 
 from perfprobe import wire
-from perftop.detect.engine import DetectorInput
+from perftop.detect.engine import cycles_and_time
 from perftop.model.delta import Doubt
 from perftop.model.evaluation import Values
 from perftop.model.numbers import INDEX, METRICS
@@ -65,7 +65,7 @@ def test_a_thread_with_unknown_cycles_does_not_add_its_time() -> None:
         frame = synth.frame(hello, seq, results)
         result = samples(reader, [frame])
     (sample,) = result
-    cycles, run_s = DetectorInput(sample, 0, synth.SAMPLE_NS, reader.cores, {}).cycles_and_time()
+    cycles, run_s = sample.part(cycles_and_time)
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
 
