@@ -16,7 +16,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from perftop.base.text import safe_text
-from perftop.model.tasks import MAX_NAME_LENGTH
+from perftop.model.tasks import MAX_NAME_LENGTH, drop_oldest
 
 MAX_GROUPS, MAX_PIDS = 1024, 4096
 MAX_PATH = 256
@@ -74,8 +74,19 @@ class Quotas:
             self.newest_pids = {}
         match records.get("quotas"):
             case {"groups": dict() as groups, "pids": dict() as pids}:
-                for group, counts in groups.items():
-                    self._read_group(group, counts)
+                for group, entry in groups.items():
+                    match entry:
+                        case [
+                            int() | float() as cpus,
+                            int() as periods,
+                            int() as used,
+                            int() as us,
+                        ]:
+                            has_room = group in self.by_group or len(self.by_group) < MAX_GROUPS
+                            if isinstance(group, str) and isfinite(cpus) and cpus > 0 and has_room:
+                                empty = Quota(safe_text(group, MAX_PATH), float(cpus))
+                                quota = self.by_group.setdefault(group, empty)
+                                quota.add_record(float(cpus), (periods, used, us))
                 for pid, names in pids.items():
                     if isinstance(names, list) and re.fullmatch("[0-9]{1,10}", str(pid)):
                         known_groups = [
@@ -85,19 +96,7 @@ class Quotas:
                         self._groups[int(pid)] = known_groups
                         for group in known_groups:
                             self.newest_pids.setdefault(group, []).append(int(pid))
-                while len(self._groups) > MAX_PIDS:
-                    del self._groups[next(iter(self._groups))]
-
-    def _read_group(self, group: object, counts: object) -> None:
-        match counts:
-            case [int() | float() as cpus, int() as periods, int() as throttled, int() as us]:
-                if not isinstance(group, str) or not isfinite(cpus) or cpus <= 0:
-                    return
-                if group not in self.by_group and len(self.by_group) >= MAX_GROUPS:
-                    return
-                empty = Quota(safe_text(group, MAX_PATH), float(cpus))
-                quota = self.by_group.setdefault(group, empty)
-                quota.add_record(float(cpus), (periods, throttled, us))
+                drop_oldest(self._groups, MAX_PIDS)
 
     def copy(self) -> Quotas:
         return self.minus(Quotas())

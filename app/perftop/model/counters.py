@@ -122,20 +122,13 @@ class Counters:
         }  # fmt: skip
         self._layout = DeltaLayout(hello)
         home_blocks = {key: column.block for key, column in self.columns.items()}
-        self._differences = Differences(
-            hello, self._layout, self.stamp_hz, home_blocks, self.key_at
-        )
+        self.differences = Differences(hello, self._layout, self.stamp_hz, home_blocks, self.key_at)
 
     def copy(self) -> Counters:
         """Returns a copy with its own state."""
         copied = copy.copy(self)
-        copied._differences = self._differences.copy()  # noqa: SLF001
+        copied.differences = self.differences.copy()
         return copied
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes of the state that copies do not share."""
-        return self._differences.nbytes
 
     def tsc_ticks(self, delta: Delta, block: str = "cpu") -> Floats:
         """Returns the TSC ticks between the two reads of each CPU, from the counter `tsc` if the
@@ -179,7 +172,7 @@ class Counters:
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
         """Returns each counter's increment since the previous read of its row, for each frame."""
         delta = self.empty_delta(len(frames))
-        self._differences.steps(frames, delta)
+        self.differences.steps(frames, delta)
         return delta
 
     def increments(self, delta: Delta, key: str) -> Floats | None:
@@ -258,10 +251,6 @@ class Counters:
         if key not in self.multiplexed:
             return was_missed
         return np.asarray(was_missed | self.leaves_out_guests(delta))
-
-    def forget_cpu(self, cpu_row: int) -> None:
-        """Discards the baseline of an offline CPU, because its counters may restart from 0."""
-        self._differences.forget_cpu(cpu_row)
 
 
 class Quantities(dict[str, Floats]):

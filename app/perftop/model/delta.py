@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,30 +24,26 @@ class Doubt(IntEnum):
     """Reasons why a CPU's counter is suspect in a sample. Code 0 means that it is not suspect. A
     metric that uses a suspect counter is unknown."""
 
-    JUMPED = 1
-    """The counter went backwards or advanced impossibly far, so something overwrote it."""
-    FAST = 2
-    """Reference cycles advanced faster than the TSC."""
-    UNLIKE = 3
-    """Cycles differ from APERF, or reference cycles from MPERF, although they agreed before."""
-    IPC = 4
-    """The count of instructions is impossibly high for the count of cycles."""
-    ABOVE = 5
-    """A part exceeds the whole: for example, kernel cycles exceed all cycles."""
-    STILL = 6
-    """The counter did not advance, although another counter shows that the CPU ran."""
-    OUTSIDE = 7
-    """The SMT event is outside the bounds that follow from the siblings' unhalted times."""
-    APART = 8
-    """Two siblings disagree about the time in which at least one of them ran."""
-    BACKWARDS = 9
-    """The time stamps of the read went backwards, so its values are not used."""
-    TAKEN = 10
-    """Another program uses the counter's register, according to the probe."""
-    SLOTS = 11
-    """The counts of the classes of issue slots do not add up to the number of slots."""
-    IDLE = 12
-    """Busy time from idle transitions differs from busy time in /proc/stat."""
+    text: str
+    """The reason, for users."""
+
+    def __new__(cls, code: int, text: str = "") -> Self:
+        doubt = int.__new__(cls, code)
+        doubt._value_, doubt.text = code, text
+        return doubt
+
+    JUMPED = 1, "changed by more than is possible: overwritten by another program, or misread"
+    FAST = 2, "ran faster than the TSC"
+    UNLIKE = 3, "differs from APERF or MPERF: reprogrammed by another program"
+    IPC = 4, "more instructions than any core retires in so many cycles"
+    ABOVE = 5, "exceeds the total that it is part of: reprogrammed by another program"
+    STILL = 6, "does not count on a busy CPU: defective, or reprogrammed by another program"
+    OUTSIDE = 7, "contradicts how long the siblings ran: defective, or reprogrammed"
+    APART = 8, "the siblings' counts differ"
+    BACKWARDS = 9, "time stamps ran backwards"
+    TAKEN = 10, "its register was changed by another program"
+    SLOTS = 11, "the shares of the issue slots do not add up"
+    IDLE = 12, "differs from /proc/stat: the kernel's idle transitions were misread"
 
 
 MIN_REDUCED_SAMPLES = 16

@@ -107,12 +107,19 @@ class Differences:
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
         """Writes the increments of each frame into `delta`: empty, with a sample for each frame."""
         woke = [False] * len(frames)
+        """For each frame, whether all baselines before it are invalid."""
         if (
             self._doubtful_frames
             or self._asleep_ns
             or True in ["asleep_ns" in f.records for f in frames]
         ):
-            woke = [self._must_drop_baselines(frame) for frame in frames]
+            # The counters may have been reset while the machine was suspended.
+            for i, frame in enumerate(frames):
+                slept_ns = suspended_ns(frame)
+                if slept_ns != self._asleep_ns:
+                    self._asleep_ns, self._doubtful_frames = slept_ns, 2
+                woke[i] = self._doubtful_frames > 0
+                self._doubtful_frames = max(0, self._doubtful_frames - 1)
         readings = self._unpacker.unpack(frames)
         is_read = self._rows_read(readings)
         for block in self._limits.multiplexed:
@@ -128,15 +135,6 @@ class Differences:
             is_long = baseline.first & (baseline.width > max_width)
             is_usable[:, rows] &= ~is_long[:, rows]
         self._write(readings, is_usable, baseline, delta)
-
-    def _must_drop_baselines(self, frame: wire.Frame) -> bool:
-        """Returns whether all baselines are invalid before this frame, because the machine was
-        suspended and the counters may have been reset."""
-        slept_ns = suspended_ns(frame)
-        if slept_ns != self._asleep_ns:
-            self._asleep_ns, self._doubtful_frames = slept_ns, 2
-        self._doubtful_frames, woke = max(0, self._doubtful_frames - 1), self._doubtful_frames > 0
-        return woke
 
     def _rows_read(self, readings: _Readings) -> Bools:
         """Returns a mask (frames, rows) of the completely read rows. In the `cpu` block, also adds
@@ -337,14 +335,15 @@ class _Unpacker:
         count, layout = len(frames), self._layout
         blocks = [frame.blocks.get(name, empty) for frame in frames for name, empty in self._blocks]
         presence_key = bytes([name in frame.blocks for frame in frames for name, _ in self._blocks])
-        head = b"".join([rows.head for rows in blocks])
+        heads = [rows.head for rows in blocks]
+        head = b"".join(heads)
         if len(head) != HEAD_BYTES * layout.rows * count:  # some blocks have one head for all rows
             sizes = [slices.count for slices in layout.blocks] * count
-            heads = [
-                bytes(rows.head) * size if len(rows.head) == HEAD_BYTES else rows.head
-                for rows, size in zip(blocks, sizes, strict=True)
-            ]
-            head = b"".join(heads)
+            # `row_heads`, without a call for each block
+            sized_heads = zip(heads, sizes, strict=True)
+            head = b"".join(
+                [bytes(data) * n if len(data) == HEAD_BYTES else data for data, n in sized_heads]
+            )
         heading = np.frombuffer(head, "<u8").reshape(count, layout.rows, wire.HEAD)
         values = np.frombuffer(b"".join([rows.values for rows in blocks]), "<u8")
         rows, plain_flags = self._presence(presence_key, count)

@@ -167,21 +167,19 @@ class Evaluator:
                     top[..., i, mask] = numerator(q)[..., mask]
                     bottom[..., i, mask] = denominator(q)[..., mask]
             if "ref" in self._counters.multiplexed:
-                self._replace_busy_time(delta, q, top, bottom)
+                # Busy time comes from idle times where `ref` was not counted. If `ref` is an
+                # estimate, involuntary halts are unknown: a small difference of two large times.
+                is_uncounted = self._counters.is_partly_counted(delta, "ref")
+                util = INDEX["util"]
+                for numerator, denominator, mask in self._busy if is_uncounted.any() else ():
+                    rows = np.broadcast_to(is_uncounted & mask, top[..., util, :].shape)
+                    top[..., util, :][rows] = numerator(q)[rows]
+                    bottom[..., util, :][rows] = denominator(q)[rows]
+                    is_uncounted = is_uncounted & ~mask
+                estimated = self._counters.is_estimated(delta, "ref")
+                if estimated.any():
+                    top[..., INDEX["involuntary"], :][estimated] = np.nan
         return Values(top, bottom, registry=self.registry)
-
-    def _replace_busy_time(self, delta: Delta, q: Quantities, top: Floats, bottom: Floats) -> None:
-        """Replaces the busy time of CPUs on which `ref` was not counted. If `ref` is an estimate,
-        involuntary halts become unknown: they are a small difference of two large times."""
-        is_uncounted, util = self._counters.is_partly_counted(delta, "ref"), INDEX["util"]
-        for numerator, denominator, mask in self._busy if np.count_nonzero(is_uncounted) else ():
-            rows = np.broadcast_to(is_uncounted & mask, top[..., util, :].shape)
-            top[..., util, :][rows] = numerator(q)[rows]
-            bottom[..., util, :][rows] = denominator(q)[rows]
-            is_uncounted = is_uncounted & ~mask
-        estimated = self._counters.is_estimated(delta, "ref")
-        if np.count_nonzero(estimated):
-            top[..., INDEX["involuntary"], :][estimated] = np.nan
 
 
 class Values:
@@ -316,7 +314,8 @@ def lost_time(
     values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None,
     distribute: Callable[[Floats, Floats], Floats] | None = None,
 ) -> LostSeconds:  # fmt: skip
-    """Returns the lost time of each CPU. `ceiling_hz`: by CPU, the lowest clock that turbo may have
+    """Returns the lost time of each CPU, and writes `lost_ratio` into the values; where it is
+    unknown, both of its sums are 0. `ceiling_hz`: by CPU, the lowest clock that turbo may have
     allowed; NaN where unknown. `estimated`: mask of the CPUs whose halts are left out, because
     their counts are estimates. `distribute`: a function that distributes stolen seconds over short
     samples, given stolen and wanted seconds; None for long samples."""
@@ -352,17 +351,13 @@ def lost_time(
     clock *= left_share - np.maximum(halted, 0.0)
     parts *= span_s[..., None, :]
     np.copyto(parts, 0.0, where=~is_busy[..., None, :])
-    return LostSeconds(np.where(is_busy, wanted_share * span_s, 0.0), parts)
-
-
-def write_lost_ratio(values: Values, lost_seconds: LostSeconds) -> None:
-    """Writes `lost_ratio` into the values. Where it is unknown, both of its sums are 0."""
-    index, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
-    top, bottom = lost_seconds.parts_s.sum(axis=-2), lost_seconds.wanted_s
-    is_known = np.isfinite(top) & np.isfinite(bottom)
-    top, bottom = np.where(is_known, top, 0.0), np.where(is_known, bottom, 0.0)
-    values.numerators[..., index, :], values.denominators[..., index, :] = top, bottom
-    values.all[..., index, :] = ratio(top, bottom, metric.low, metric.high)
+    wanted_s = np.where(is_busy, wanted_share * span_s, 0.0)
+    index, metric, lost_s = INDEX[LOST_RATIO], METRICS[LOST_RATIO], parts.sum(axis=-2)
+    is_known = np.isfinite(lost_s) & np.isfinite(wanted_s)
+    sums = np.where(is_known, lost_s, 0.0), np.where(is_known, wanted_s, 0.0)
+    top[..., index, :], bottom[..., index, :] = sums
+    values.all[..., index, :] = ratio(*sums, metric.low, metric.high)
+    return LostSeconds(wanted_s, parts)
 
 
 MAX_RESTING_SHARE, MIN_AWAKE_SHARE = 0.01, 0.02

@@ -30,7 +30,6 @@ from perftop.model.evaluation import (
     distribute_steal,
     lost_time,
     memory_traffic,
-    write_lost_ratio,
 )
 from perftop.model.plausibility import PlausibilityChecks, SiblingChecks
 from perftop.model.smt import SmtShares, Splitter, core_lists
@@ -166,24 +165,6 @@ class BySample(Protocol[T_co]):
     def __getitem__(self, sample: int, /) -> T_co: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderState:
-    """The immutable state of a reader between two frames."""
-
-    counters: Counters
-    online: Bools
-    doubts: Codes
-    taken_rows: Bools
-    carried_s: Floats
-    was_read: Bools | bool
-
-    @property
-    def nbytes(self) -> int:
-        arrays = self.online, self.doubts, self.taken_rows, self.carried_s
-        own_bytes = sum(array.nbytes for array in arrays) + np.asarray(self.was_read).nbytes
-        return self.counters.nbytes + own_bytes
-
-
 class SampleReader:
     """Computes samples from the frames of one stream."""
 
@@ -218,21 +199,25 @@ class SampleReader:
         self.memory = BestTraffic(self.counters)
         self.totals = MachineTotals(self.counters, self.memory)
 
-    def state(self) -> ReaderState:
-        return ReaderState(
-            self.counters.copy(), self.online.copy(), self._doubts, self._taken_rows,
-            self._carried_s, self._was_read,
-        )  # fmt: skip
-
-    def resume(self, state: ReaderState) -> SampleReader:
-        """Returns a reader that continues from that state. It shares cores, calibrations and the
-        best memory traffic with this reader."""
+    def copy(self) -> SampleReader:
+        """Returns a reader in the same state between two frames. All else is shared, so that cores,
+        calibrations and the best memory traffic are those of the newest sample."""
         reader = copy.copy(self)
-        reader.counters = state.counters.copy()
-        reader.online = state.online.copy()
-        reader._doubts, reader._taken_rows = state.doubts, state.taken_rows  # noqa: SLF001
-        reader._carried_s, reader._was_read = state.carried_s, state.was_read  # noqa: SLF001
+        reader.counters, reader.online = self.counters.copy(), self.online.copy()
         return reader
+
+    def resume(self, earlier: SampleReader) -> SampleReader:
+        """Returns a reader that continues from the state of an earlier copy, with the cores of this
+        reader."""
+        reader = earlier.copy()
+        reader.cores, reader._has_started = self.cores, True  # noqa: SLF001 - our class
+        return reader
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes of the state that copies do not share."""
+        arrays = self.online, self._doubts, self._taken_rows, self._carried_s, self._was_read
+        return self.counters.differences.nbytes + sum(np.asarray(part).nbytes for part in arrays)
 
     def regroup(self, topology: Sequence[wire.Cpu]) -> None:
         self.cores = Cores(self.hello, core_lists(topology), topology)
@@ -248,7 +233,7 @@ class SampleReader:
             return None
         self.online[row] = online
         if not online:
-            self.counters.forget_cpu(row)
+            self.counters.differences.forget_cpu(row)
         return row, online
 
     def apply_ownership(self, note: wire.Note) -> None:
@@ -353,7 +338,6 @@ class SampleReader:
         distribute = self._distribute_steal if self.hello.sample_ns < MIN_LONG_SAMPLE_NS else None
         low_hz = self.cores.by_cpu(ceilings.low_hz)
         lost = lost_time(values, low_hz, self.evaluator, estimated, distribute)
-        write_lost_ratio(values, lost)
         ends_ns = [before_ns, *[frame.time_ns for frame in frames]]
         times = np.array([min(end_ns, sys.maxsize) for end_ns in ends_ns], np.int64)
         return SampleBatch(

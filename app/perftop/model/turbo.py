@@ -236,16 +236,10 @@ def _ceiling_range(
     if always_active == ever_active:
         constant = np.full(runs.shape, steps.hz_at(always_active))
         return constant, constant
-    low_corners, high_corners = _corners(steps, always_active, ever_active)
+    low_corners, high_corners = hull_corners(steps, always_active, ever_active)
     mean_together = _overlap_sums(max_active, runs) / runs
     mean_alone = len(min_active) - _overlap_sums(1 - min_active, runs) / runs
     return np.interp(mean_together, *low_corners), np.interp(mean_alone, *high_corners)
-
-
-@lru_cache(maxsize=1024)
-def _corners(steps: TurboTable, always_active: int, ever_active: int) -> tuple[Corners, Corners]:
-    active = always_active, ever_active
-    return steps.convex_hull_below(*active), steps.concave_hull_above(*active)
 
 
 def _overlap_sums(shares: Floats, runs: Floats) -> Floats:
@@ -279,21 +273,18 @@ class TurboTable:
     def hz_at(self, active: int) -> float:
         return float(self.hz[min(int(np.searchsorted(self.cores, active)), len(self.hz) - 1)])
 
-    def convex_hull_below(self, min_active: int, max_active: int) -> Corners:
-        """Returns the corners of the greatest convex function that is nowhere above the table, from
-        `min_active` to `max_active` cores."""
-        starts = [c + 1 for c in self.cores.tolist() if min_active <= c < max_active]
-        numbers = dict.fromkeys([min_active, *starts, max_active])
-        corners = lower_hull([(n, self.hz_at(n)) for n in numbers])
-        return [n for n, _ in corners], [hz for _, hz in corners]
 
-    def concave_hull_above(self, min_active: int, max_active: int) -> Corners:
-        """Returns the corners of the least concave function that is nowhere below the table, from
-        `min_active` to `max_active` cores."""
-        ends = [c for c in self.cores.tolist() if min_active <= c < max_active]
-        numbers = dict.fromkeys([min_active, *ends, max_active])
-        corners = lower_hull([(n, -self.hz_at(n)) for n in numbers])
-        return [n for n, _ in corners], [-hz for _, hz in corners]
+@lru_cache(maxsize=1024)
+def hull_corners(steps: TurboTable, min_active: int, max_active: int) -> tuple[Corners, Corners]:
+    """Returns the corners of the greatest convex function that is nowhere above the table, and of
+    the least concave function that is nowhere below it, from `min_active` to `max_active` cores."""
+    ends = [c for c in steps.cores.tolist() if min_active <= c < max_active]
+    numbers = dict.fromkeys([min_active, *(c + 1 for c in ends), max_active])
+    below = lower_hull([(n, steps.hz_at(n)) for n in numbers])
+    numbers = dict.fromkeys([min_active, *ends, max_active])
+    above = lower_hull([(n, -steps.hz_at(n)) for n in numbers])
+    corners_below = [n for n, _ in below], [hz for _, hz in below]
+    return corners_below, ([n for n, _ in above], [-hz for _, hz in above])
 
 
 def lower_hull(points: Points) -> Points:

@@ -19,7 +19,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.model.counters import BlockCounter, Cores, Counters
-from perftop.model.sample_reader import ReaderState, SampleBatch, StackedSamples
+from perftop.model.sample_reader import SampleBatch, SampleReader, StackedSamples
 from perftop.model.smt import STATES
 from perftop.session.packing import RECORDS_FIELD, Packer
 
@@ -164,10 +164,10 @@ class Chunk:
     """Packed messages, their trail, and the reader's state before the first of them. The newest
     frames wait to be packed together."""
 
-    def __init__(self, state: ReaderState, before_ns: int, trail: Trail, packer: Packer,
+    def __init__(self, reader: SampleReader, before_ns: int, trail: Trail, packer: Packer,
                  max_waiting_bytes: int) -> None:  # fmt: skip
         """`max_waiting_bytes`: maximum size in bytes of the frames that wait to be packed."""
-        self.state = state
+        self.reader = reader
         self.before_ns = before_ns
         """Raw time of the start of the chunk's first sample."""
         self.trail = trail
@@ -181,7 +181,7 @@ class Chunk:
         """Raw time and message index of each frame with a record of tasks."""
         self.first_ns, self.last_ns = sys.maxsize, 0
         """Raw times of the chunk's first and last message."""
-        self._bytes = state.nbytes + trail.nbytes + CHUNK_OVERHEAD
+        self._bytes = reader.nbytes + trail.nbytes + CHUNK_OVERHEAD
 
     @property
     def nbytes(self) -> int:

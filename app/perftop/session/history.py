@@ -161,7 +161,7 @@ class History:
             self._sealed_bytes += self._chunks[-1].nbytes
         max_waiting_bytes = min(MAX_PACKED_BYTES, self._budget // MIN_WAITING_PARTS)
         packer = Packer(self._layouts)
-        self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, max_waiting_bytes))
+        self._chunks.append(Chunk(reader.copy(), self._now_ns, trail, packer, max_waiting_bytes))
 
     def _choose_series(self, reader: SampleReader) -> None:
         """Chooses the metrics and counters to record."""
@@ -375,7 +375,7 @@ class History:
         """Computes the samples between two moments from `span` again. Returns the reader after
         them, and their sums. Both use the current cores and calibrations of `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
-        reader = reader.resume(self._chunks[first].state)
+        reader = reader.resume(self._chunks[first].reader)
         span = Span.empty(reader, begin_ns)
         for chunk in self._chunks[first:]:
             frames: list[wire.Frame] = []

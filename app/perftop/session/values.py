@@ -256,20 +256,6 @@ IDLE_REASON = "it had work for less than a tenth of every sample"
 THREADS_REASON = "for cores with more than two threads, only the state 'neither' is known"
 BOUNDS_REASON = "only their bounds are known"
 READ_APART_REASON = "its CPUs were not read over the same time span"
-DOUBT_TEXTS = {
-    Doubt.JUMPED: "changed by more than is possible: overwritten by another program, or misread",
-    Doubt.FAST: "ran faster than the TSC",
-    Doubt.UNLIKE: "differs from APERF or MPERF: reprogrammed by another program",
-    Doubt.IPC: "more instructions than any core retires in so many cycles",
-    Doubt.ABOVE: "exceeds the total that it is part of: reprogrammed by another program",
-    Doubt.STILL: "does not count on a busy CPU: defective, or reprogrammed by another program",
-    Doubt.OUTSIDE: "contradicts how long the siblings ran: defective, or reprogrammed",
-    Doubt.APART: "the siblings' counts differ",
-    Doubt.BACKWARDS: "time stamps ran backwards",
-    Doubt.SLOTS: "the shares of the issue slots do not add up",
-    Doubt.IDLE: "differs from /proc/stat: the kernel's idle transitions were misread",
-    Doubt.TAKEN: "its register was changed by another program",
-}
 SUM_COUNTERS = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j",
                 "probe_cpu_s": "probe_cpu_s", "core_power_w": "energy_core_j"}  # fmt: skip
 """By number of a whole run or of a core, the key of its counter."""
@@ -350,8 +336,8 @@ def doubt_texts(
     """Returns the reasons why a CPU's counters are suspect. `needed_keys`: only these counters."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # the whole read is suspect
-        return [DOUBT_TEXTS[Doubt.BACKWARDS]]
-    return [f"{key}: {DOUBT_TEXTS[code]}" for key, code in codes
+        return [Doubt.BACKWARDS.text]
+    return [f"{key}: {code.text}" for key, code in codes
             if needed_keys is None or key in needed_keys]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perfprobe.wire import Block
 from perftop.model.kinds import CLOCK_CAPS
 from perftop.model.sample_reader import SampleReader
-from perftop.model.turbo import MAX_STEPS, Ceilings, Turbo, valid_tables
+from perftop.model.turbo import MAX_STEPS, Ceilings, Turbo, hull_corners, valid_tables
 
 # The table of a Xeon Platinum 8160: groups of cores, 24 in all.
 XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]
@@ -134,12 +134,10 @@ def test_hulls_enclose_all_steps(grows: list[tuple[int, int]], data: st.DataObje
     most = data.draw(st.integers(least, 40))
     counts = range(least, most + 1)
     exact = [steps.hz_at(n) for n in counts]
-    assert (np.interp(counts, *steps.convex_hull_below(least, most)) <= np.array(exact) + 1).all()
-    assert (np.interp(counts, *steps.concave_hull_above(least, most)) >= np.array(exact) - 1).all()
-    for sign, corners in (
-        (1, steps.convex_hull_below(least, most)),
-        (-1, steps.concave_hull_above(least, most)),
-    ):
+    below, above = hull_corners(steps, least, most)
+    assert (np.interp(counts, *below) <= np.array(exact) + 1).all()
+    assert (np.interp(counts, *above) >= np.array(exact) - 1).all()
+    for sign, corners in ((1, below), (-1, above)):
         assert [corners[1][0], corners[1][-1]] == [exact[0], exact[-1]]
         assert corners[1] == [steps.hz_at(int(n)) for n in corners[0]], "they touch it"
         bends = np.diff(sign * np.interp(counts, *corners), 2)

@@ -20,7 +20,6 @@ from perftop.session.session import Session
 from perftop.session.values import (
     BOUNDS_REASON,
     CPU_OFF_REASON,
-    DOUBT_TEXTS,
     UNREAD_REASON,
     Reasons,
     doubt_texts,
@@ -116,7 +115,7 @@ def test_each_missing_value_has_its_own_reason() -> None:
     assert reasons.machine_reason("util") == UNREAD_REASON
     assert reasons.states_reason(interval, 0) == BOUNDS_REASON
     backwards = replace(interval, doubts=np.full_like(interval.doubts, Doubt.BACKWARDS))
-    assert doubt_texts(backwards, 0) == [DOUBT_TEXTS[Doubt.BACKWARDS]]
+    assert doubt_texts(backwards, 0) == [Doubt.BACKWARDS.text]
     alone = [replace(row, core=None) for row in greeting.topology]
     session = play(replace(greeting, topology=alone, cores=[]), *samples)
     interval = session.take_interval()

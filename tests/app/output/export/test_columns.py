@@ -27,7 +27,6 @@ from perftop.output.stat_lines import json_number
 from perftop.session.interval import Interval
 from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
-from perftop.session.values import DOUBT_TEXTS
 
 decimals = st.builds(lambda digits, power: digits * 10.0**power, st.integers(0, 10**9),
                      st.integers(-14, 12))  # fmt: skip
@@ -119,7 +118,7 @@ def test_a_reason_may_change_while_the_same_values_are_missing() -> None:
     cached, uncached = lines(session, [jumped, dataclasses.replace(jumped, doubts=in_use)])
 
     assert cached == uncached
-    assert sum(DOUBT_TEXTS[Doubt.TAKEN] in line.split(",,")[-1] for line in cached) > 0
+    assert sum(Doubt.TAKEN.text in line.split(",,")[-1] for line in cached) > 0
 
 
 def test_a_core_that_appears_between_two_intervals_does_not_change_earlier_ones() -> None:
