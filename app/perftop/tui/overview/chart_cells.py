@@ -19,7 +19,6 @@ from perftop.model.kinds import Episode
 from perftop.model.smt import state_bounds
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import (
-    SELECTION_BAR,
     ChartUnit,
     lowered_metric_name,
     share_marks,
@@ -40,18 +39,15 @@ class ColumnHistory:
     further series."""
 
     def __init__(
-        self, session: Session, metrics: Sequence[str], rows: Sequence[int],
+        self, session: Session, metrics: Sequence[str], positions: Sequence[int],
         lookups: dict[str, Lookup],
     ) -> None:  # fmt: skip
-        """`metrics`: keys of the metrics to read for the CPUs at the positions `rows`. `lookups`:
+        """`metrics`: keys of the metrics to read for the CPUs at these positions. `lookups`:
         functions that read the further series, by key."""
-        self._session, self.metrics = session, metrics
-        self._keys = "cpus", *lookups
+        self._history, self.metrics = session.past, metrics
         self._bins = BinValues(
-            {"cpus": lambda history, edges: history.metrics(metrics, rows, edges), **lookups}
+            {"cpus": lambda history, edges: history.metrics(metrics, positions, edges), **lookups}
         )
-        self._values: dict[str, Floats] = {}
-        """Values by key. The last dimension of the arrays is the column."""
         self.axis = Axis(0, 1, 0, 0)
         """The time axis of the columns."""
 
@@ -59,26 +55,25 @@ class ColumnHistory:
         """Reads the values of `columns` columns up to `now_ns` (monotonic). Returns whether values
         were read: the newest ones are read only once in REDRAW_PERIOD_NS. `is_past`: whether the
         user has chosen the moment."""
-        history = self._session.history
-        first_ns = None if history is None else history.first_ns
+        first_ns = self._history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
         axis = fit_axis(now_ns, window_s, columns, first_ns)
         if axis == self.axis or (not is_past and axis.can_reuse_charts_of(self.axis)):
             return False
         self.axis = axis
-        if history is not None:
-            self._bins.update(history, self.axis)
-            self._values = {key: np.moveaxis(self._bins[key], 0, -1) for key in self._keys}
+        self._bins.update(self._history, axis)
         return True
 
     def series(self, key: str) -> Floats:
         """Returns the values with this key, (..., columns); NaN where unknown."""
-        values = self._values.get(key)
-        return self.cpu_values[self.metrics.index(key)] if values is None else values
+        if key in self.metrics:
+            return np.asarray(self.cpu_values[self.metrics.index(key)])
+        return np.asarray(np.moveaxis(self._bins[key], 0, -1))
 
     @property
     def cpu_values(self) -> Floats:
-        return self._values["cpus"]
+        """The values of all metrics, (metrics, CPUs, columns)."""
+        return np.asarray(np.moveaxis(self._bins["cpus"], 0, -1))
 
 
 # --- cells
@@ -89,52 +84,23 @@ CLOCK_STEP_HZ = 1e9
 
 @dataclass(slots=True)
 class UnitCharts:
-    """The charts of a core or CPU. Charts that are not shown have no lines."""
+    """The charts of a core or CPU, one above the other."""
 
-    clock_lines: Sequence[list[Run]] = ()
-    rate_lines: Sequence[list[Run]] = ()
-    """The chart of the IPC."""
-    area_lines: Sequence[list[Run]] = ()
-    """The chart of SMT states or CPU time."""
-    low_hz: float = 0.0
-    """The lower end of the clock scale, in Hz."""
-    high_hz: float = 0.0
-    top_ipc: float = 0.0
-    """The upper end of the IPC scale."""
+    lines: list[list[Run]] = field(default_factory=list)
+    labels: list[Run] = field(default_factory=list)
+    """The name or the scale to the left of each line."""
+    clock_ends_hz: tuple[float, float] = 0.0, 0.0
+    """The lower and the upper end of the clock scale."""
     lost_s: Sequence[float] = ()
     """Seconds lost below the ceiling, for each cause in `charts.GAP_CAUSES`."""
-    lines: list[list[Run]] = field(default_factory=list)
-    """All charts, one above the other, with the names and scales to their left."""
     lines_beside: list[list[Run]] = field(default_factory=list)
     """The CPU seconds by task, or the seconds lost by cause, to the right of the lines."""
     title_end: Sequence[Run] = ()
     """The title of `lines_beside`, at the end of the charts' title."""
 
-    def join_lines(
-        self, unit: ChartUnit, queue_lines: Sequence[list[Run]], lane_lines: Sequence[list[Run]],
-        clock: ClockUnit, left_width: int, *, is_marked: bool,
-    ) -> None:  # fmt: skip
-        """Makes `lines` of the charts, the waiting tasks above them, and the tasks that ran below
-        them. `left_width`: width of the names and scales, in cells."""
-        clock_marks = [""] * len(self.clock_lines)
-        if clock_marks:
-            ends = (f"{hz * clock.per_hz:.4g}" for hz in (self.high_hz, self.low_hz))
-            clock_marks[0], clock_marks[-1] = ends
-        names: list[Run] = [(f"+{task}", "faint") for task in range(len(queue_lines), 0, -1)]
-        names += [(mark, "faint") for mark in clock_marks]
-        ipc = f"IPC{self.top_ipc:>2g}"
-        names += [("" if row else ipc, "dim") for row in range(len(self.rate_lines))]
-        area_rows = len(self.area_lines)
-        area_names: list[Run] = [("", "text")] * area_rows
-        if area_rows and unit.is_pair:
-            area_names[0], area_names[-1] = ("lp0", "lp0"), ("lp1", "lp1")
-        elif area_rows:
-            area_names = [(mark, "faint") for mark in share_marks(area_rows)]
-        names += [*area_names, *(("" if row else "who", "dim") for row in range(len(lane_lines)))]
-        bar: Run = (SELECTION_BAR, "key") if is_marked else (" ", "text")
-        areas = [*queue_lines, *self.clock_lines, *self.rate_lines, *self.area_lines, *lane_lines]
-        self.lines = [[bar, (f"{name:>{left_width - 2}} ", style), *area]
-                      for (name, style), area in zip(names, areas, strict=True)]  # fmt: skip
+    def add(self, lines: Iterable[list[Run]], labels: Iterable[Run]) -> None:
+        self.lines += lines
+        self.labels += labels
 
 
 def _lowered_chart(episode: Episode) -> str:
@@ -146,30 +112,30 @@ def _lowered_chart(episode: Episode) -> str:
 class ChartDrawer:
     def __init__(self, session: Session, units: Sequence[ChartUnit], *, counted: bool) -> None:
         self._session, self._units = session, units
-        rows = [row for unit in units for row in unit.positions]
-        index_of_row = {row: i for i, row in enumerate(rows)}
-        self._cpus_of_units = [[index_of_row[row] for row in unit.positions] for unit in units]
-        """For each unit, the indexes of its CPUs in arrays of CPU values."""
-        self._first = np.array([cpus[0] for cpus in self._cpus_of_units], int)
-        self._last = np.array([cpus[-1] for cpus in self._cpus_of_units], int)
-        types = {unit.type for unit in units}
-        self._units_by_type = [np.flatnonzero([u.type == type_ for u in units]) for type_ in types]
-        cores = [[*unit.cpus] for unit in units]
+        counts = np.array([len(unit.positions) for unit in units])
+        self._last = counts.cumsum() - 1
+        self._first = self._last - counts + 1
+        """Indexes of the first and the last CPU of each unit in arrays of CPU values."""
+        types = [unit.core.type for unit in units]
+        self._units_by_type = [[i for i, t in enumerate(types) if t == kind] for kind in {*types}]
         self._pairs = [i for i, unit in enumerate(units) if unit.is_pair]
-        account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
-        keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
+        self._singles = [i for i, unit in enumerate(units) if not unit.is_pair]
+        keys = ["util", *(("user", "system", "steal") if self._singles else ()),
+                *(("busy_hz", "ipc") if counted else ())]  # fmt: skip
         lookups: dict[str, Lookup] = {}
         if counted:  # pairs exist only if clocks are counted
+            cores = [[*unit.cpus] for unit in units]
             lookups["cores"] = lambda history, edges: history.cores(cores, edges)
-        self.history = ColumnHistory(session, keys, rows, lookups)
+        positions = [position for unit in units for position in unit.positions]
+        self.history = ColumnHistory(session, keys, positions, lookups)
         self._top_ipc = 1.0
         """Upper end of the IPC scale so far."""
-        self._clock_tops_hz: dict[int, float] = {}
-        """Upper end of the clock scale so far, by index in `_units_by_type`."""
+        self._clock_tops_hz = [0.0] * len(self._units_by_type)
+        """Upper end of the clock scale so far, for each type of core."""
 
     def draw(
         self, episodes: Iterable[Episode], clock_rows: int, rate_rows: int, area_rows: int,
-        glyphs: Glyphs, span_ns: tuple[int, int], cuts: Sequence[int] = (),
+        glyphs: Glyphs, clock: ClockUnit, span_ns: tuple[int, int], cuts: Sequence[int] = (),
     ) -> list[UnitCharts]:  # fmt: skip
         """Returns the charts of all units, from the values in `history`. `clock_rows`, `rate_rows`,
         `area_rows`: lines of the charts of the clock, of the IPC, and of SMT states or CPU time; 0:
@@ -177,44 +143,45 @@ class ChartDrawer:
         `cuts`: columns before which gaps are labelled again."""
         unit_charts = [UnitCharts() for _ in self._units]
         episodes = [e for e in episodes if _lowered_chart(e)]
-        single_indexes = [i for i, unit in enumerate(self._units) if not unit.is_pair]
+        if clock_rows:
+            values = self._busiest_cpu_values()
+            ends_hz = self._add_clock_charts(
+                unit_charts, values, episodes, clock_rows, glyphs, span_ns, cuts
+            )
+            marks = [""] * clock_rows
+            marks[-1], marks[0] = (f"{hz * clock.per_hz:.4g}" for hz in ends_hz)
+            for chart in unit_charts:
+                chart.labels += [(mark, "faint") for mark in marks]
+            if rate_rows:
+                ipc = np.where(values["util"] >= MIN_AWAKE_UTIL, values["ipc"], np.nan)
+                self._add_rate_charts(unit_charts, ipc, episodes, rate_rows, glyphs)
         if self._pairs and area_rows:
+            labels: list[Run] = [("", "text")] * area_rows
+            labels[0], labels[-1] = ("lp0", "lp0"), ("lp1", "lp1")
             areas = self._state_charts(area_rows, glyphs)
             for i, area in zip(self._pairs, areas, strict=True):
-                unit_charts[i].area_lines = area
-        if single_indexes and area_rows:
-            areas = self._account_charts(single_indexes, episodes, area_rows, glyphs)
-            for i, area in zip(single_indexes, areas, strict=True):
-                unit_charts[i].area_lines = area
-        if clock_rows:
-            busiest_values = self._busiest_cpu_values()
-            gap_states = self._add_clock_charts(
-                unit_charts, busiest_values, episodes, clock_rows, glyphs, cuts
-            )
-            lost_s = self._lost_seconds(busiest_values, gap_states, span_ns)
-            for chart, lost_s_of_unit in zip(unit_charts, lost_s, strict=True):
-                chart.lost_s = lost_s_of_unit
-            if rate_rows:
-                is_awake = busiest_values["util"] >= MIN_AWAKE_UTIL
-                values = np.where(is_awake, busiest_values["ipc"], np.nan)
-                self._add_rate_charts(unit_charts, values, episodes, rate_rows, glyphs)
+                unit_charts[i].add(area, labels)
+        if self._singles and area_rows:
+            areas = self._account_charts(episodes, area_rows, glyphs)
+            for i, area in zip(self._singles, areas, strict=True):
+                unit_charts[i].add(area, [(mark, "faint") for mark in share_marks(area_rows)])
         return unit_charts
 
     def _account_charts(
-        self, unit_indexes: Sequence[int], episodes: Sequence[Episode], rows: int, glyphs: Glyphs
+        self, episodes: Sequence[Episode], rows: int, glyphs: Glyphs
     ) -> list[list[list[Run]]]:
         """Returns charts of CPU time by use. The busy time is measured exactly; the user and kernel
         times, which the kernel counts in coarse ticks, only divide it."""
-        cpu_indexes = [self._cpus_of_units[i][0] for i in unit_indexes]
         busy, user, kernel, steal = (
-            self.history.series(key)[cpu_indexes] for key in ("util", "user", "system", "steal")
+            self.history.series(key)[self._first[self._singles]]
+            for key in ("util", "user", "system", "steal")
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             kernel_share = kernel / (user + kernel)
         kernel_share = np.where(np.isfinite(kernel_share), kernel_share, 0.0)
         markers = self._episode_columns(
-            unit_indexes, episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
-        )
+            episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
+        )[self._singles]
         values = _stack(busy * (1 - kernel_share), busy * kernel_share, steal, markers)
         return draw_charts(charts.cpu_time_chart, values, rows, glyphs)
 
@@ -223,15 +190,14 @@ class ChartDrawer:
         the bounds of the states, which follow from the utilisation of both threads."""
         _, lp0, lp1, both, _ = self.history.series("cores")[self._pairs].swapaxes(0, 1)
         first, second = (
-            self.history.series("util")[[self._cpus_of_units[i][thread] for i in self._pairs]]
-            for thread in (0, 1)
+            self.history.series("util")[cpus[self._pairs]] for cpus in (self._first, self._last)
         )
         # The only online thread of a core is stored as its first thread; the busy shares show which
         # of the two it is.
         is_second = np.isnan(first) & np.isfinite(second)
         lp0, lp1 = np.where(is_second, lp1, lp0), np.where(is_second, lp0, lp1)
-        open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.history.axis
-        if unknown[:, axis.columns - axis.known_columns :].any():
+        open_, unknown = np.zeros(both.shape), np.isnan(both)
+        if unknown[:, self.history.axis.blank_cells :].any():
             low, high = state_bounds(first, second)
             open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
             lp0, lp1, both = (
@@ -242,22 +208,21 @@ class ChartDrawer:
         return draw_charts(charts.smt_chart, values, rows, glyphs)
 
     def _episode_columns(
-        self, unit_indexes: Sequence[int], episodes: Sequence[Episode], name: str,
-        ended_marker: int, running_marker: int,
-    ) -> Ints:  # fmt: skip
+        self, episodes: Sequence[Episode], name: str, ended_marker: int, running_marker: int
+    ) -> Ints:
         """Returns an array (units, columns): `running_marker` and `ended_marker` in the columns of
         running and ended episodes that lower the chart with the name `name`, else 0."""
         axis = self.history.axis
-        markers = np.zeros((len(unit_indexes), axis.columns), np.intp)
+        markers = np.zeros((len(self._units), axis.columns), np.intp)
         for episode in episodes:
             visible = axis.cells_of(episode) if _lowered_chart(episode) == name else None
             if visible is None:
                 continue
             value = running_marker if is_running_at(episode, axis.now_ns) else ended_marker
-            affected_units = [n for n, i in enumerate(unit_indexes)
-                        if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
+            units = [i for i, unit in enumerate(self._units)
+                     if not {*unit.cpus}.isdisjoint(episode.cpus)]  # fmt: skip
             columns = slice(visible[0].start, visible[0].stop)
-            markers[affected_units, columns] = np.maximum(markers[affected_units, columns], value)
+            markers[units, columns] = np.maximum(markers[units, columns], value)
         return markers
 
     def busy_shares(self) -> Floats:
@@ -278,64 +243,50 @@ class ChartDrawer:
         return dict(zip(keys, busiest_values, strict=True))
 
     def _add_clock_charts(
-        self, all_charts: list[UnitCharts], busiest_values: Mapping[str, Floats],
-        episodes: Sequence[Episode], rows: int, glyphs: Glyphs, cuts: Sequence[int],
-    ) -> Ints:  # fmt: skip
-        """Adds the charts of clocks. Returns the cause of the gap below the ceiling as a code of
-        `charts`, (units, columns)."""
-        hz = busiest_values["busy_hz"]
-        all_units = [*range(len(self._units))]
+        self, all_charts: list[UnitCharts], values: Mapping[str, Floats],
+        episodes: Sequence[Episode], rows: int, glyphs: Glyphs, span_ns: tuple[int, int],
+        cuts: Sequence[int],
+    ) -> tuple[float, float]:  # fmt: skip
+        """Adds the charts of clocks, and the running time of the busier CPU in s that its clock
+        below the ceiling cost, by cause; outside episodes the cause is unknown. Returns the ends of
+        the scale."""
+        hz, ceiling = values["busy_hz"], self.history.series("cores")[:, -1]
         gap_states = np.zeros(hz.shape, np.intp)
         for number, gap in enumerate(charts.GAP_CAUSES):
             if matching := [e for e in episodes if gap_cause(e.kind, e.cause) == gap]:
                 codes = charts.ENDED_GAP + number, charts.LOSING + number
-                columns = self._episode_columns(all_units, matching, "clock", *codes)
+                columns = self._episode_columns(matching, "clock", *codes)
                 gap_states = np.where(columns, columns, gap_states)
-        asleep = ~(busiest_values["util"] >= MIN_AWAKE_UTIL)
+        asleep = ~(values["util"] >= MIN_AWAKE_UTIL)
         gap_states[asleep & (gap_states == charts.AWAKE)] = charts.ASLEEP
-        ceiling = self.history.series("cores")[:, -1]
-        low_hz, high_hz = self._clock_ends(hz, ceiling)
-        losses = np.nan_to_num(ceiling - hz) / 1e9
-        for unit_charts, columns, loss in zip(
-            all_charts, _stack(hz, ceiling, gap_states), losses.tolist(), strict=True
-        ):
-            chart = charts.clock_chart(columns, (low_hz, high_hz), rows, glyphs)
-            unit_charts.clock_lines = chart_lines(charts.add_gap_numbers(chart, loss, cuts))
-            unit_charts.low_hz, unit_charts.high_hz = low_hz, high_hz
-        return gap_states
-
-    def _lost_seconds(
-        self, busiest_values: Mapping[str, Floats], gap_states: Ints, span_ns: tuple[int, int]
-    ) -> list[list[float]]:
-        """Returns, for each unit and cause, the running time of the busier CPU that its clock below
-        the ceiling cost, in s. Outside episodes the cause is unknown."""
-        ceiling, count = self.history.series("cores")[:, -1], len(charts.GAP_CAUSES)
         columns_s = np.diff(self.history.axis.edges.clip(*span_ns)) / 1e9
         with np.errstate(divide="ignore", invalid="ignore"):
-            gap_shares = 1 - busiest_values["busy_hz"] / ceiling
-            lost_s = busiest_values["util"] * gap_shares * columns_s
+            lost_s = values["util"] * (1 - hz / ceiling) * columns_s
         lost_s = np.where(gap_states == charts.ASLEEP, 0.0, np.fmax(lost_s, 0.0))
+        count = len(charts.GAP_CAUSES)
         causes = np.where(gap_states < charts.LOSING, 0, (gap_states - charts.LOSING) % count)
         sums = [np.where(causes == cause, lost_s, 0.0).sum(axis=1) for cause in range(count)]
-        by_unit: list[list[float]] = np.stack(sums, axis=1).tolist()
-        return by_unit
+        ends_hz, losses = self._clock_ends(hz, ceiling), np.nan_to_num(ceiling - hz) / 1e9
+        for unit_charts, columns, loss, lost_by_cause in zip(
+            all_charts, _stack(hz, ceiling, gap_states), losses.tolist(),
+            np.stack(sums, axis=1).tolist(), strict=True,
+        ):  # fmt: skip
+            chart = charts.clock_chart(columns, ends_hz, rows, glyphs)
+            unit_charts.lines += chart_lines(charts.add_gap_numbers(chart, loss, cuts))
+            unit_charts.clock_ends_hz, unit_charts.lost_s = ends_hz, lost_by_cause
+        return ends_hz
 
     def _clock_ends(self, hz: Floats, ceiling: Floats) -> tuple[float, float]:
         """Returns the lower and upper ends of the scale of all clocks, in Hz. It covers, for each
         type of core, the base clock to the highest ceiling so far, in whole GHz."""
-        low_hz = high_hz = 0.0
-        base = self._session.hello.base_hz
-        for kind, unit_indexes in enumerate(self._units_by_type):
-            clocks = ceiling if np.isfinite(ceiling[unit_indexes]).any() else hz
-            highest_hz = np.fmax.reduce(clocks[unit_indexes], axis=None, initial=CLOCK_STEP_HZ)
+        for kind, units in enumerate(self._units_by_type):
+            clocks = ceiling if np.isfinite(ceiling[units]).any() else hz
+            highest_hz = np.fmax.reduce(clocks[units], axis=None, initial=CLOCK_STEP_HZ)
             top_hz = ceil(highest_hz / CLOCK_STEP_HZ - 1e-6) * CLOCK_STEP_HZ
-            self._clock_tops_hz[kind] = top_hz = max(top_hz, self._clock_tops_hz.get(kind, 0.0))
-            base_hz = base.hz if base is not None else top_hz / 2
-            floor_hz = floor(base_hz / CLOCK_STEP_HZ) * CLOCK_STEP_HZ
-            floor_hz = max(0.0, min(floor_hz, top_hz - 2 * CLOCK_STEP_HZ))
-            low_hz = min(low_hz, floor_hz) if high_hz else floor_hz
-            high_hz = max(high_hz, top_hz)
-        return low_hz, high_hz
+            self._clock_tops_hz[kind] = max(top_hz, self._clock_tops_hz[kind])
+        base, top_hz = self._session.hello.base_hz, min(self._clock_tops_hz)
+        floor_hz = floor((top_hz / 2 if base is None else base.hz) / CLOCK_STEP_HZ) * CLOCK_STEP_HZ
+        return max(0.0, min(floor_hz, top_hz - 2 * CLOCK_STEP_HZ)), max(self._clock_tops_hz)
 
     def _add_rate_charts(
         self, all_charts: list[UnitCharts], values: Floats, episodes: Sequence[Episode],
@@ -346,19 +297,18 @@ class ChartDrawer:
         running = [e for e in episodes if is_running_at(e, self.history.axis.now_ns)]
         for i, unit in enumerate(self._units):
             if (losing_cpu := find_losing_index(unit.cpus, running)) is not None:
-                values[i] = self.history.series("ipc")[self._cpus_of_units[i][losing_cpu]]
+                values[i] = self.history.series("ipc")[self._first[i] + losing_cpu]
         self._top_ipc = scale_top(values, IPC_SCALE_ENDS, self._top_ipc)
-        all_units, shares = [*range(len(self._units))], values.ravel() / self._top_ipc
-        losing = self._episode_columns(all_units, episodes, "IPC", 1, 1).ravel().tolist()
+        losing = self._episode_columns(episodes, "IPC", 1, 1).ravel().tolist()
         styles = (
-            charts.area_chart(shares, rows, style, ascii_=glyphs == "ascii")
+            charts.area_chart(values.ravel() / self._top_ipc, rows, style, ascii_=glyphs == "ascii")
             for style in ("ipc", "loss")
         )
         columns = [drawn[kind] for *drawn, kind in zip(*styles, losing, strict=True)]
+        labels: list[Run] = [(f"IPC{self._top_ipc:>2g}", "dim"), *[("", "dim")] * (rows - 1)]
         width = values.shape[1]
         for i, unit_charts in enumerate(all_charts):
-            unit_charts.rate_lines = chart_lines(columns[width * i : width * (i + 1)])
-            unit_charts.top_ipc = self._top_ipc
+            unit_charts.add(chart_lines(columns[width * i : width * (i + 1)]), labels)
 
 
 def draw_charts(

@@ -18,12 +18,13 @@ from perftop.draw.strips import Piece, fit_line, merge_runs, width
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.session.values import has_few_ticks, suspect_rows, unaccounted_text
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.cores import Cores, package_name
+from perftop.tui.shared.cores import Core, Cores
 from perftop.tui.shared.episode_style import (
     MIN_AWAKE_UTIL,
-    RowEpisodes,
     find_losing_index,
     lowered_number,
 )
@@ -48,12 +49,9 @@ def lowered_metric_name(episode: Episode) -> str:
 class ChartUnit:
     row: int
     """Index of the unit's row in `Cores.rows`."""
-    core_position: int
+    core: Core
     positions: tuple[int, ...]
     cpus: tuple[int, ...]
-    package: int | None
-    package_name: str
-    type: str | None
     name: str
 
     @property
@@ -65,141 +63,120 @@ def chart_units(cores: Cores, order: Sequence[int], *, counted: bool) -> list[Ch
     """Returns a unit for each core, or for each CPU if there are no counters, in the order in which
     they are drawn. `order`: indexes of rows."""
     units = []
-    for index in order:
-        core = cores.rows[index]
-        whole_core = [(core.positions, core.cpus)]
-        cpus = [((row,), (cpu,)) for row, cpu in zip(core.positions, core.cpus, strict=True)]
-        for unit_rows, unit_cpus in whole_core if counted else cpus:
-            name = f"CPU {unit_cpus[0]}"
-            if len(unit_rows) > 1:
-                name = f"core {cores.name(index, 'CPU number')}"
-            units.append(ChartUnit(
-                index, core.core_position, unit_rows, unit_cpus, core.package,
-                package_name(core.package), core.type, name,
-            ))  # fmt: skip
+    for row in order:
+        core = cores.rows[row]
+        if counted and len(core.cpus) > 1:
+            name = f"core {cores.name(row, 'CPU number')}"
+            units.append(ChartUnit(row, core, core.positions, core.cpus, name))
+            continue
+        for position, cpu in zip(core.positions, core.cpus, strict=True):
+            units.append(ChartUnit(row, core, (position,), (cpu,), f"CPU {cpu}"))
     return units
 
 
-class UnitReader:
-    """Reads the values and the running episodes of units in one interval."""
-
-    def __init__(
-        self, row_numbers: RowNumbers, units: Sequence[ChartUnit], clock: ClockUnit,
-        episodes: RowEpisodes,
-    ) -> None:  # fmt: skip
-        session, interval = row_numbers.session, row_numbers.interval
-        self._session, self._interval, self._clock = session, interval, clock
-        self._row_numbers = row_numbers
-        self._running_episodes = episodes.running
-        self._ranking = task_ranking(session, interval)
-        has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
-        variants = session.evaluator.variants
-        self._accounts = {name: key for name, key in _SHARE_KEYS.items() if name == "busy" or (
-            variants[key] and (has_steal or name != "steal"))}  # fmt: skip
-        """Keys of the shares of a CPU's time, by name."""
-        self._has_counters = bool(variants["busy_hz"])
-        self._has_few_ticks = has_few_ticks(interval)
-        self._has_suspects = bool(np.count_nonzero(interval.doubts))
-        self._online = interval.online.tolist()
-        rows = [row for unit in units for row in unit.positions]
-        numbers = interval.values.all[_READ_INDEXES, rows].T.tolist()
-        self._numbers = dict(zip(rows, numbers, strict=True))
-        """The values of the metrics in _READ_KEYS, by position of the CPU."""
-
-    def common_marker(self, units: Sequence[ChartUnit]) -> Run:
-        """Returns the marker of the worst running episode that affects all of these units."""
-        shared = (
-            e for e in self._running_episodes
-            if all(not {*unit.cpus}.isdisjoint(e.cpus) for unit in units)
-        )  # fmt: skip
-        return _marker_run(next(shared, None))
-
-    def unit_values(self, unit: ChartUnit) -> UnitValues:
-        row_numbers = self._row_numbers
-        row = unit.positions[row_numbers.busiest[unit.row] if unit.is_pair else 0]
-        is_online = any(self._online[row] for row in unit.positions)
-        episodes = [e for e in self._running_episodes
-                    if is_online and not {*unit.cpus}.isdisjoint(e.cpus)]  # fmt: skip
+def unit_values(
+    numbers: RowNumbers, units: Sequence[ChartUnit], clock: ClockUnit, running: Sequence[Episode]
+) -> list[UnitValues]:
+    """Returns the values of units in one interval. `numbers`: those of all rows. `running`: the
+    episodes in the interval, the worst first."""
+    session, interval = numbers.session, numbers.interval
+    ranking, has_counters = task_ranking(session, interval), session.evaluator.variants["busy_hz"]
+    positions = [position for unit in units for position in unit.positions]
+    columns = interval.values.all[_READ_INDEXES, positions].T.tolist()
+    values = {position: dict(zip(_READ_KEYS, column, strict=True))
+              for position, column in zip(positions, columns, strict=True)}  # fmt: skip
+    online, at_rest = interval.online.tolist(), interval.is_at_rest.tolist()
+    few_ticks = has_few_ticks(interval)
+    has_doubts = bool(np.count_nonzero(interval.doubts))  # usually no number is suspect
+    values_of_units = []
+    for unit in units:
+        position = unit.positions[numbers.busiest[unit.row] if unit.is_pair else 0]
+        is_online = any(online[position] for position in unit.positions)
+        episodes = [e for e in running if is_online and not {*unit.cpus}.isdisjoint(e.cpus)]
         worst_episode = next(filter(episode_style.is_loss, episodes), next(iter(episodes), None))
-        shares = self._states(unit) if unit.is_pair else self._time_shares(row)
         lowered_names = frozenset(filter(None, map(lowered_metric_name, episodes)))
         ipc_episode = next((e for e in episodes if lowered_metric_name(e) == "IPC"), None)
         losing_cpu = None if ipc_episode is None else find_losing_index(unit.cpus, episodes)
-        ipc_row = row if losing_cpu is None else unit.positions[losing_cpu]
-        util, hz, _ = self._util_clock_ipc(row)
+        ipc_position = position if losing_cpu is None else unit.positions[losing_cpu]
+        # Without running time, clock and IPC have no meaning.
+        hz = nan if at_rest[position] else values[position]["busy_hz"]
+        ipc = nan if at_rest[ipc_position] else values[ipc_position]["ipc"]
         is_below_ceiling = "clock" in lowered_names or (
-            not isnan(hz) and bool(row_numbers.is_below_ceiling[unit.row])
+            not isnan(hz) and bool(numbers.is_below_ceiling[unit.row])
         )
-        *_, ipc = self._util_clock_ipc(ipc_row)
         # The IPC is that of one CPU, so the tasks of that CPU come first.
-        cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.positions.index(ipc_row)])
-        names_by_cpu = self._ranking.names_by_cpu
-        tasks = [task for cpu in cpus for task in names_by_cpu.get(cpu, ())]
+        ipc_cpu = unit.cpus[unit.positions.index(ipc_position)]
+        cpus = sorted(unit.cpus, key=lambda cpu: cpu != ipc_cpu)
+        tasks = [task for cpu in cpus for task in ranking.names_by_cpu.get(cpu, ())]
         names = [f"{name} {100 * share:.0f} %" for share, name in tasks]
-        busy = sum(self._numbers[row][0] for row in unit.positions)
+        busy = sum(values[position]["util"] for position in unit.positions)
         if unseen_text := unaccounted_text(busy, sum(share for share, _ in tasks)):
             names = [unseen_text]  # the tasks cover less than half of the busy time
-        return UnitValues(
+        shares, share_texts = (
+            _state_shares(interval, unit) if unit.is_pair
+            else _time_shares(session, values[position], has_few_ticks=bool(few_ticks[position]))
+        )  # fmt: skip
+        suspect_names = frozenset(
+            name for name in shares if has_doubts and name != "idle" and suspect_rows(
+                _SHARE_KEYS.get(name, name), session, interval)[[*unit.positions]].any()
+        )  # fmt: skip
+        values_of_units.append(UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
-            shares, lowered_names, self._doubtful_shares(unit, shares),
-            _marker_run(worst_episode), names, hz,
-            float(row_numbers.ceiling_hz[unit.row]),
+            shares, lowered_names, suspect_names, _marker_run(worst_episode), names, hz,
+            float(numbers.ceiling_hz[unit.row]),
             (theme.DROP_SIGN, "alarm") if is_below_ceiling else (" ", "text"),
-            ipc, _marker_run(ipc_episode), is_online,
-            self._share_texts(unit, row), util < MIN_AWAKE_UTIL, self._clock,
-            sum(self._ranking.waiting_by_cpu.get(cpu, nan) for cpu in unit.cpus),
-            has_counters=self._has_counters,
-        )  # fmt: skip
+            ipc, _marker_run(ipc_episode), is_online, share_texts,
+            values[position]["util"] < MIN_AWAKE_UTIL, clock,
+            sum(ranking.waiting_by_cpu.get(cpu, nan) for cpu in unit.cpus),
+            has_counters=bool(has_counters),
+        ))  # fmt: skip
+    return values_of_units
 
-    def _util_clock_ipc(self, row: int) -> tuple[float, float, float]:
-        """Returns the utilisation, the clock in Hz and the IPC of a CPU. Clock and IPC are NaN if
-        the CPU is at rest."""
-        util, hz, ipc, *_ = self._numbers[row]
-        return (util, nan, nan) if self._interval.is_at_rest[row] else (util, hz, ipc)
 
-    def _states(self, unit: ChartUnit) -> Mapping[str, float]:
-        states = self._interval.split.states[unit.core_position].tolist()
-        shares = dict(zip(STATES, states, strict=True))
-        if not self._online[unit.positions[0]]:  # the only online thread is stored as the first
-            shares["lp0"], shares["lp1"] = shares["lp1"], shares["lp0"]
-        return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}
+def _state_shares(
+    interval: Interval, unit: ChartUnit
+) -> tuple[Mapping[str, float], Mapping[str, str]]:
+    """Returns the shares of the SMT states of a core, and texts that replace some of them: the
+    lowest and highest possible share in per cent if they are not measured, and "off" for an offline
+    thread."""
+    split, core, texts = interval.split, unit.core.core_position, dict[str, str]()
+    shares = dict(zip(STATES, split.states[core].tolist(), strict=True))
+    online = [bool(interval.online[position]) for position in unit.positions]
+    if not online[0]:  # the only online thread is stored as the first
+        shares["lp0"], shares["lp1"] = shares["lp1"], shares["lp0"]
+    if split.method[core] == "bounds":
+        for name, *ends in zip(STATES, split.low[core], split.high[core], strict=True):
+            texts[name] = "–".join(dict.fromkeys(f"{100 * end:.0f}" for end in ends))
+    texts |= {f"lp{i}": "off" for i, is_online in enumerate(online) if not is_online}
+    return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}, texts
 
-    def _share_texts(self, unit: ChartUnit, row: int) -> Mapping[str, str]:
-        """Returns the texts that replace shares: of SMT states that are not measured, the lowest
-        and highest possible share in per cent; "off" for an offline thread; and AT_REST for shares
-        that the kernel counts in ticks, if there were too few."""
-        if not unit.is_pair:
-            coarse = {name for name in self._accounts if METRICS[_SHARE_KEYS[name]].is_coarse}
-            return dict.fromkeys(coarse, AT_REST) if self._has_few_ticks[row] else {}
-        split, core, texts = self._interval.split, unit.core_position, dict[str, str]()
-        if split.method[core] == "bounds":
-            for name, *ends in zip(STATES, split.low[core], split.high[core], strict=True):
-                texts[name] = "–".join(dict.fromkeys(f"{100 * end:.0f}" for end in ends))
-        offline = (f"lp{i}" for i, row in enumerate(unit.positions) if not self._online[row])
-        return texts | dict.fromkeys(offline, "off")
 
-    def _time_shares(self, row: int) -> Mapping[str, float]:
-        numbers = dict(zip(_READ_KEYS, self._numbers[row], strict=True))
-        shares = {name: numbers[key] for name, key in self._accounts.items()}
-        steal = shares.get("steal", 0.0)
-        idle_share = max(0.0, 1 - shares["busy"] - (0.0 if isnan(steal) else steal))
-        shares["idle"] = numbers["idle"] if self._session.evaluator.variants["idle"] else idle_share
-        return shares
+def _time_shares(
+    session: Session, values: Mapping[str, float], *, has_few_ticks: bool
+) -> tuple[Mapping[str, float], Mapping[str, str]]:
+    """Returns the shares of a CPU's time, and AT_REST as a text that replaces those that the kernel
+    counts in ticks, if there were too few."""
+    variants = session.evaluator.variants
+    has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
+    shares = {
+        name: values[key] for name, key in _SHARE_KEYS.items()
+        if name == "busy" or (variants[key] and (has_steal or name != "steal"))
+    }  # fmt: skip
+    coarse_names = [name for name in shares if METRICS[_SHARE_KEYS[name]].is_coarse]
+    steal = shares.get("steal", 0.0)
+    idle_share = max(0.0, 1 - shares["busy"] - (0.0 if isnan(steal) else steal))
+    shares["idle"] = values["idle"] if variants["idle"] else idle_share
+    return shares, dict.fromkeys(coarse_names, AT_REST) if has_few_ticks else {}
 
-    def _doubtful_shares(self, unit: ChartUnit, shares: Mapping[str, float]) -> frozenset[str]:
-        if not self._has_suspects:  # usually no number is suspect
-            return frozenset()
-        keys = {name: _SHARE_KEYS.get(name, name) for name in shares if name != "idle"}
-        return frozenset(
-            name for name, key in keys.items()
-            if suspect_rows(key, self._session, self._interval)[list(unit.positions)].any()
-        )  # fmt: skip
+
+def common_marker(units: Sequence[ChartUnit], running: Sequence[Episode]) -> Run:
+    """Returns the marker of the worst of the running episodes that affects all of these units."""
+    shared = (e for e in running if all(not {*unit.cpus}.isdisjoint(e.cpus) for unit in units))
+    return _marker_run(next(shared, None))
 
 
 def _marker_run(episode: Episode | None) -> Run:
-    if episode is None:
-        return " ", "text"
-    return episode_style.marker(episode), episode_style.severity_style(episode)
+    return (" ", "text") if episode is None else episode_style.marker_run(episode)
 
 
 # --- as text
@@ -255,20 +232,6 @@ _LEGEND: Mapping[str, Run] = {
 """Character and style with which a chart shows a share, by name of the share."""
 
 
-def _share_cell(values: UnitValues, name: str, size: int) -> Run:
-    """Returns a share in per cent, in `size` cells. Small shares are dim, a share that an episode
-    makes worse is red, and a suspect share has a mark."""
-    value = values.shares[name]
-    if name in values.share_texts:
-        return f"{values.share_texts[name]:>{size}}", "dim"
-    if isnan(value):
-        return f"{'–':>{size}}", "faint"
-    if name in values.suspect_names:
-        return f"{f'{DOUBTED_SIGN}{100 * value:.1f}':>{size}}", "dim"
-    key = "alarm" if name in values.lowered_names else "dim" if value < MAX_DIM_SHARE else "text"
-    return f"{100 * value:>{size}.1f}", key
-
-
 def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """Returns the line above a chart, in at most `size` cells: the episode marker, name and numbers
     of the core or CPU, then a thin rule, then the tasks that ran there, flush right."""
@@ -307,15 +270,22 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
 
 
 def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
-    value = _share_cell(values, name, 6)
+    """Returns a share in per cent, after its name. Small shares are dim, a share that an episode
+    makes worse is red, and a suspect share has a mark."""
+    value, is_lowered = values.shares[name], name in values.lowered_names
+    style = "alarm" if is_lowered else "dim" if value < MAX_DIM_SHARE else "text"
+    number: Run = f"{100 * value:>6.1f}", style
+    if name in values.share_texts:
+        number = f"{values.share_texts[name]:>6}", "dim"
+    elif isnan(value):
+        number = f"{'–':>6}", "faint"
+    elif name in values.suspect_names:
+        number = f"{f'{DOUBTED_SIGN}{100 * value:.1f}':>6}", "dim"
     if name not in _LEGEND:
-        return [(f"  {name}", "dim"), value]
+        return [(f"  {name}", "dim"), number]
     char, key = _LEGEND[name]
-    if name in values.lowered_names:
-        key = "alarm"
-    elif colour and name == "kernel":
-        char = theme.USER
-    return [("  ", "text"), (char, key), (f" {name}", "dim"), value]
+    char = theme.USER if colour and name == "kernel" and not is_lowered else char
+    return [("  ", "text"), (char, "alarm" if is_lowered else key), (f" {name}", "dim"), number]
 
 
 def task_runs(names: Sequence[str], room: int) -> list[Run]:

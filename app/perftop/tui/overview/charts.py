@@ -24,10 +24,12 @@ from perftop.tui.overview.chart_numbers import (
     CLOCK_WIDTH,
     NAME_WIDTH,
     SCALE_WIDTH,
+    SELECTION_BAR,
     WIDE_CLOCK_WIDTH,
     ChartUnit,
-    UnitReader,
+    UnitValues,
     chart_units,
+    unit_values,
 )
 from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
 from perftop.tui.shared import time_axis
@@ -77,7 +79,7 @@ class ChartPage:
         session, cores, positions = self._session, self._cores, self._positions
         self._layout = None
         can_be_drawn = positions is not None or cores.max_threads <= 2
-        if can_be_drawn and cores.rows and session.history is not None:
+        if can_be_drawn and cores.rows:
             shown_cores = session.selected_cores() if positions is None else positions
             cpu_counts = [len(session.cores[position]) for position in shown_cores]
             charts = len(cpu_counts) if self.has_counters else sum(cpu_counts)
@@ -131,9 +133,9 @@ class ChartPage:
             self._inputs = inputs
             self._draw_charts(layout, history.axis, episodes, settings, clock, glyphs)
         self._episodes.update(interval)
-        numbers = RowNumbers(session, self._cores, interval)
-        reader = UnitReader(numbers, self._units, clock, self._episodes)
-        sides = [self._side_lines(layout, indexes, reader, settings, glyphs)
+        numbers, running = RowNumbers(session, self._cores, interval), self._episodes.running
+        values = unit_values(numbers, self._units, clock, running)
+        sides = [self._side_lines(layout, indexes, values, settings, glyphs)
                  for indexes in self._sides(layout)]  # fmt: skip
         (self.lines, self.rows), *right_sides = sides
         for right, self.right_rows in right_sides:
@@ -169,7 +171,7 @@ class ChartPage:
         causes = [*episodes, *self._session.ramps.unfinished_climbs()]
         parts = layout.clock_rows, layout.rate_rows, layout.area_rows
         cuts = [axis.bin_at(ns) + 1 for ends in settings.ranges_ns.values() for ns in ends]
-        self._unit_charts = self._drawer.draw(causes, *parts, glyphs, span_ns, cuts)
+        self._unit_charts = self._drawer.draw(causes, *parts, glyphs, clock, span_ns, cuts)
         queues = lanes = [list[list[Run]]()] * len(self._units)
         if layout.lane_rows or self._positions is not None:
             self.lanes.update(axis, self._drawer.busy_shares(), span_ns, settings.grouping)
@@ -178,10 +180,14 @@ class ChartPage:
         if layout.lane_rows:
             lanes = self.lanes.lane_lines(layout.lane_rows, glyphs, cuts)
         for i, (unit, charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
-            is_marked = self._positions is None and settings.cpu in self._cores.rows[unit.row].cpus
-            charts.join_lines(
-                unit, queues[i], lanes[i], clock, layout.left_width, is_marked=is_marked
-            )
+            is_marked = self._positions is None and settings.cpu in unit.core.cpus
+            bar: Run = (SELECTION_BAR, "key") if is_marked else (" ", "text")
+            labels = [(f"+{task}", "faint") for task in range(len(queues[i]), 0, -1)]
+            labels += charts.labels
+            labels += [("" if row else "who", "dim") for row in range(len(lanes[i]))]
+            lines = zip(labels, [*queues[i], *charts.lines, *lanes[i]], strict=True)
+            charts.lines = [[bar, (f"{label:>{layout.left_width - 2}} ", style), *line]
+                            for (label, style), line in lines]  # fmt: skip
             if layout.has_causes:
                 charts.lines_beside = chart_numbers.lost_time_lines(
                     charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, layout.clock_rows,
@@ -225,26 +231,34 @@ class ChartPage:
     # --- what changes at each refresh
 
     def _side_lines(
-        self, layout: ChartLayout, indexes: range, reader: UnitReader, settings: ViewSettings,
-        glyphs: Glyphs,
+        self, layout: ChartLayout, indexes: range, values_of_units: Sequence[UnitValues],
+        settings: ViewSettings, glyphs: Glyphs,
     ) -> tuple[list[list[Run]], list[int | None]]:  # fmt: skip
         """Returns the lines of one side, and the row of the core that each line shows."""
         lines, rows = list[list[Run]](), list[int | None]()
         groups = [self._group(unit.row) for unit in self._units]
-        has_headings = len({*groups}) > 1 and _are_contiguous(groups)
+        # Each group needs only one heading if equal groups are adjacent.
+        changes = sum(a != b for a, b in pairwise(groups))
+        has_headings = 0 < changes < len({*groups})
+        has_caches = len(self._cores.rows_by_group) > self._cores.package_count
         chart_width = layout.left_width + layout.columns
         for i in indexes:
             unit, charts = self._units[i], self._unit_charts[i]
             if has_headings and (i == indexes[0] or groups[i] != groups[i - 1]):
                 members = [self._units[k] for k in indexes if groups[k] == groups[i]]
-                lines.append(self._heading(members, reader, layout.side_width))
+                package, l3 = groups[i]
+                name = f"L3 {l3}" if has_caches and l3 is not None else package_name(package)
+                marker = chart_numbers.common_marker(members, self._episodes.running)
+                lines.append(
+                    chart_numbers.group_heading(name, len(members), marker, layout.side_width)
+                )
             elif i != indexes[0]:
                 lines += [[]] * layout.gap_lines
             rows += [None] * (len(lines) - len(rows))
-            values, charts_lines = reader.unit_values(unit), [*charts.lines]
+            values, charts_lines = values_of_units[i], [*charts.lines]
             if layout.clock_rows:
                 numbers = chart_numbers.numbers_beside_clock(
-                    values, (charts.low_hz, charts.high_hz), layout.clock_rows,
+                    values, charts.clock_ends_hz, layout.clock_rows,
                     layout.clock_width, has_title=layout.has_title,
                 )  # fmt: skip
                 for row, runs in enumerate(numbers):
@@ -265,13 +279,6 @@ class ChartPage:
             lines += axis_lines
             rows += [unit.row] * (len(lines) - len(rows))
         return lines, rows
-
-    def _heading(self, units: Sequence[ChartUnit], reader: UnitReader, size: int) -> list[Run]:
-        """Returns the heading of the units of one L3, or of a package that has only one L3."""
-        package, l3 = self._group(units[0].row)
-        has_caches = len(self._cores.rows_by_group) > self._cores.package_count
-        name = f"L3 {l3}" if has_caches and l3 is not None else package_name(package)
-        return chart_numbers.group_heading(name, len(units), reader.common_marker(units), size)
 
     def _draw_cursor(
         self, layout: ChartLayout, lines: list[list[Run]], settings: ViewSettings
@@ -349,11 +356,6 @@ class ChartPage:
         if not axis.columns - axis.known_columns <= column < axis.columns:
             return None
         return min(axis.now_ns, axis.end_ns - (axis.columns - 1 - column) * axis.bin_ns)
-
-
-def _are_contiguous(groups: Sequence[object]) -> bool:
-    """Returns whether equal groups are adjacent, so that each group needs only one heading."""
-    return sum(a != b for a, b in pairwise(groups)) < len({*groups})
 
 
 class ChartedView(PaneledView):

@@ -254,7 +254,7 @@ class RowHistories:
         """Reads the histories of the visible rows up to the end of this interval. `top_ipc`:
         minimum upper end of the IPC scale."""
         self._interval, self.top_ipc, rows = interval, top_ipc, visible_rows
-        busy_width, ipc_width, history = self._busy_width, self._ipc_width, self._session.history
+        busy_width, ipc_width = self._busy_width, self._ipc_width
         if not rows:
             return
         if rows != self._visible_rows:
@@ -264,11 +264,8 @@ class RowHistories:
             keys = ("util", "ipc") if ipc_width else ("util",)
             self._bins = BinValues({"past": lambda history, i: history.metrics(keys, cpus, i)})
         bins = max(busy_width, ipc_width)
-        if history is None:
-            values = np.full((bins, 2, 2 * len(rows)), np.nan)
-        else:
-            self._bins.update(history, history_axis(self._session, interval, bins))
-            values = self._bins["past"]
+        self._bins.update(self._session.past, history_axis(self._session, interval, bins))
+        values = self._bins["past"]
         if busy_width:
             steps = strips.heat_steps(values[-busy_width:, 0].T)
             first, second = steps[: len(rows)], steps[len(rows) :]

@@ -291,20 +291,13 @@ def sort_by_severity(episodes: Iterable[Episode]) -> list[Episode]:
     return sorted(episodes, key=episode_style.severity_key, reverse=True)
 
 
-def episode_marker(episode: Episode, shown_ns: int | None = None) -> Run:
-    """Returns the marker of an episode, for an axis or a row, in a style that shows whether the
-    episode had ended by `shown_ns`."""
-    is_over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
-    return episode_style.marker(episode), episode_style.severity_style(episode, has_ended=is_over)
-
-
 def start_markers(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
     """Returns the markers of cells in which episodes begin: in each, that of the worst episode."""
     chars = {}
     for episode in sort_by_severity(episodes):
         visible = axis.cells_of(episode)
         if visible is not None and visible[1]:
-            chars[visible[0].start] = episode_marker(episode, axis.now_ns)
+            chars[visible[0].start] = episode_style.marker_run(episode, axis.now_ns)
     return chars
 
 
@@ -313,7 +306,7 @@ def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> N
     for episode in sort_by_severity(episodes):
         if (visible := axis.cells_of(episode)) is not None:
             cells, starts_here = visible
-            marker, style = episode_marker(episode, axis.now_ns)
+            marker, style = episode_style.marker_run(episode, axis.now_ns)
             line[cells.start : cells.stop] = [(theme.STROKE, style)] * len(cells)
             if starts_here:
                 line[cells.start] = (marker, style)

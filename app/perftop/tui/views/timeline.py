@@ -34,7 +34,7 @@ from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.session.session import Session
 from perftop.session.values import displayed_values, suspect_rows
-from perftop.tui.shared import time_axis
+from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.cores import Core, Cores, ViewLine, package_name, width_of_names
 from perftop.tui.shared.panels import PaneledView
@@ -380,7 +380,7 @@ class Timeline(PaneledView, CursorCanvas):
         for episode in reversed(time_axis.sort_by_severity(episodes)):
             visible = self._axis.cells_of(episode)
             if visible is not None and visible[0].stop == self._axis.columns:  # the episode runs
-                sign, style = time_axis.episode_marker(episode, self._axis.now_ns)
+                sign, style = episode_style.marker_run(episode, self._axis.now_ns)
                 return [*runs, (f" {sign}", style)]
         return [*runs, ("  ", "text")]
 

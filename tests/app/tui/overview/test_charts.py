@@ -27,11 +27,11 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns
 from perftop.tui.overview.chart_numbers import (
-    UnitReader,
     UnitValues,
     chart_units,
     numbers_beside_clock,
     title_runs,
+    unit_values,
 )
 from perftop.tui.overview.charts import MIN_WIDTH, ChartLayout, ChartPage, chart_layout
 from perftop.tui.overview.columns import RowHistories, history_axis
@@ -148,7 +148,7 @@ def test_all_clocks_have_one_scale() -> None:
     page.make_lines(session.take_interval(), order, settings, "colour")
     unit_charts = page._unit_charts
     assert len({core.type for core in cores.rows}) == 2
-    assert {(chart.low_hz, chart.high_hz) for chart in unit_charts} == {(1e9, 4e9)}
+    assert {chart.clock_ends_hz for chart in unit_charts} == {(1e9, 4e9)}
 
 
 def test_an_offline_unit_has_no_numbers() -> None:
@@ -213,8 +213,8 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     every = chart_units(cores, range(len(cores.rows)), counted=False)
     episodes = RowEpisodes(session)
     episodes.update(interval)
-    moment = UnitReader(RowNumbers(session, cores, interval), every, GHZ, episodes)
-    assert moment.unit_values(every[1]).tasks == names
+    values = unit_values(RowNumbers(session, cores, interval), every, GHZ, episodes.running)
+    assert values[1].tasks == names
     unseen = [name for name in names if name.startswith("not seen")]
     printed = CpuColumns(session).task(1, interval)  # the table and `stat` have the same text
     assert printed == (unseen[0] if unseen else "sh:8")
@@ -235,9 +235,9 @@ def test_the_queue_of_a_core_includes_that_of_a_sibling_outside_the_selection() 
     (unit,) = chart_units(cores, range(len(cores.rows)), counted=True)
     episodes = RowEpisodes(session)
     episodes.update(interval)
-    moment = UnitReader(RowNumbers(session, cores, interval), [unit], GHZ, episodes)
+    (values,) = unit_values(RowNumbers(session, cores, interval), [unit], GHZ, episodes.running)
     waiting = sum(t.wait for cpu in "01" for t in interval.snapshot.activity_on(cpu))
-    assert moment.unit_values(unit).waiting_tasks == pytest.approx(waiting)
+    assert values.waiting_tasks == pytest.approx(waiting)
     assert waiting > 0
 
 
@@ -275,15 +275,18 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
         session.take_interval(), range(4), ViewSettings(cpu=0, window_s=30.0), "colour"
     )
     cell_s = result._drawer.history.axis.bin_ns / 1e9  # type: ignore[union-attr]
-    lost_s, columns_with_gaps = 0.0, 0
+    lost_s, columns_with_gaps, layout = 0.0, 0, result._layout
+    assert layout is not None
     for unit in result._unit_charts:
-        keys = [[key for text, key in line for _ in text] for line in unit.clock_lines]
-        chars = [strips.text(line) for line in unit.clock_lines]
+        clock_lines = [strips.cut_runs(line, layout.left_width, layout.width)
+                       for line in unit.lines[: layout.clock_rows]]  # fmt: skip
+        keys = [[key for text, key in line for _ in text] for line in clock_lines]
+        chars = [strips.text(line) for line in clock_lines]
         gaps = [
             _gap_of(ChartColumn("".join(signs), (*styles,)))[1]
             for signs, *styles in zip(map("".join, zip(*chars, strict=True)), *keys, strict=True)
         ]
-        row_hz = (unit.high_hz - unit.low_hz) / len(unit.clock_lines)
+        row_hz = (unit.clock_ends_hz[1] - unit.clock_ends_hz[0]) / layout.clock_rows
         lost_s += sum(map(sum, gaps)) / 8 * row_hz / 3.5e9 * cell_s
         columns_with_gaps += sum(map(any, gaps))
     (power, *_) = report(session).findings
@@ -378,8 +381,8 @@ def test_few_ticks_do_not_divide_the_busy_time(busy: float, is_shown: bool) -> N
     units = chart_units(cores, range(len(cores.rows)), counted=False)
     episodes = RowEpisodes(session)
     episodes.update(interval)
-    values = UnitReader(RowNumbers(session, cores, interval), units, GHZ, episodes)
-    title = strips.text(title_runs(values.unit_values(units[0]), 120, colour=True))
+    values, *_ = unit_values(RowNumbers(session, cores, interval), units, GHZ, episodes.running)
+    title = strips.text(title_runs(values, 120, colour=True))
     number = r"\d+\.\d" if is_shown else "·"
     assert re.search(rf" {100 * busy:.1f} % .* user +{number} .* kernel +{number} ", title)
     panel = core_panel(session, interval, ViewSettings(cpu=0), 60, 20)

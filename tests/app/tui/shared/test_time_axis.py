@@ -19,7 +19,7 @@ from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
 from perftop.session.history import Times
 from perftop.session.session import Session
-from perftop.tui.shared import time_axis
+from perftop.tui.shared import episode_style, time_axis
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -171,7 +171,7 @@ def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -
     ("never heard of", ("│", "text")),
 ])  # fmt: skip
 def test_the_style_of_a_mark_shows_the_severity(kind: str, run: Run) -> None:
-    assert time_axis.episode_marker(drop(1, kind=kind)) == run
+    assert episode_style.marker_run(drop(1, kind=kind)) == run
     assert ascii_text(run[0]).isascii()
 
 
