@@ -141,10 +141,9 @@ class _Core(NamedTuple):
     type: str | None
 
 
-class _Branch(NamedTuple):
-    cells: list[str]
-    """Name, node, cores and CPUs. They are columns, aligned over all branches of one depth."""
-    children: Sequence[_Branch] = ()
+Row = tuple[int, list[str]]
+"""The depth of a row in the tree, and its cells: name, node, cores and CPUs. They are columns,
+aligned over all rows of one depth."""
 
 
 def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
@@ -153,10 +152,21 @@ def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> lis
     summary = " · ".join(_summary_parts(cpus, cores))
     if offline_cpus := [int(row["cpu"]) for row in cpus if not row.get("online")]:
         summary += f"; offline: {_number_list(offline_cpus)}"
-    branches = _package_branches(cores)
+    rows = [*_package_rows(cores)]
     widths: dict[tuple[int, int], int] = {}
-    _measure_widths(branches, 0, widths)
-    return [summary, *_tree_lines(branches, 0, widths, "")]
+    for depth, cells in rows:
+        for column, cell in enumerate(cells[:-1]):  # the last cell needs no padding
+            widths[depth, column] = max(widths.get((depth, column), 0), len(cell))
+    lines: list[str] = []
+    open_depths = set[int]()
+    """Depths at which the branch of the current row has another row below."""
+    for depth, cells in reversed(rows):
+        padded = (cell.ljust(widths.get((depth, i), 0)) for i, cell in enumerate(cells))
+        text = "   ".join(cell for cell in padded if cell).rstrip()
+        indent = "".join("│  " if level in open_depths else "   " for level in range(depth))
+        lines.append(f"{indent}{'├─ ' if depth in open_depths else '└─ '}{text}")
+        open_depths = {level for level in open_depths if level < depth} | {depth}
+    return [summary, *reversed(lines)]
 
 
 _number_list = functools.partial(ranges, strides=True)
@@ -208,7 +218,7 @@ def _summary_parts(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> lis
     return parts
 
 
-# --- topology: branches
+# --- topology: rows
 
 
 def _group_cores(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
@@ -218,44 +228,6 @@ def _group_cores(cores: list[_Core], key: Callable[[_Core], int | None]) -> list
         groups.setdefault(key(core), []).append(core)
     order = sorted(groups, key=lambda n: (n is None, n or 0))
     return [groups[n] for n in order]
-
-
-def _package_branches(cores: list[_Core]) -> list[_Branch]:
-    caches = any(core.l3 is not None for core in cores)
-    groups = _group_cores(cores, lambda core: core.package)
-    fold = _can_fold(groups)
-    branches = []
-    for group in [cores] if fold else groups:
-        package = group[0].package
-        name = "package ?" if package is None else f"package {package}"
-        if fold:
-            name = f"packages {_number_list(c.package or 0 for c in group)}, one core each"
-        total = sum(len(core.cpus) for core in group)
-        cells = [name, count_noun(len(group), "core"), count_noun(total, "CPU")]
-        dies = [] if fold else _group_cores(group, lambda core: core.die)
-        if len(dies) < 2:
-            branches.append(_Branch(cells, _cache_branches(group, caches)))
-            continue
-        names = ("?" if part[0].die is None else part[0].die for part in dies)
-        children = [
-            _Branch([f"die {name}"], _cache_branches(part, caches))
-            for name, part in zip(names, dies, strict=True)
-        ]
-        branches.append(_Branch(cells, children))
-    return branches
-
-
-def _cache_branches(cores: list[_Core], caches: bool) -> list[_Branch]:
-    groups = _group_cores(cores, lambda core: core.l3)
-    if _can_fold(groups) and groups[-1][0].l3 is not None:
-        return [_cache_branch(f"L3 {_number_list(c.l3 or 0 for c in cores)}, one core each", cores)]
-    branches = []
-    for group in groups:
-        name = f"L3 {group[0].l3}"
-        if group[0].l3 is None:
-            name = "no L3" if caches else ""
-        branches.append(_cache_branch(name, group))
-    return branches
 
 
 def _can_fold(groups: list[list[_Core]]) -> bool:
@@ -268,28 +240,54 @@ def _can_fold(groups: list[list[_Core]]) -> bool:
     return len(groups) > 2 and are_alike and first_cpus == sorted(first_cpus)
 
 
-def _cache_branch(name: str, cores: list[_Core]) -> _Branch:
-    """Returns the branch of an L3. If its cores differ in node, type or number of threads, each
-    kind has a line below."""
-    classes: dict[tuple[int | None, str | None, int], list[_Core]] = {}
-    for core in cores:
-        classes.setdefault((core.node, core.type, len(core.cpus)), []).append(core)
-    nodes = {node for node, _, _ in classes if node is not None}
-    node_text = f"node {_number_list(nodes)}" if nodes else ""
-    if len(classes) == 1:
-        run, core_list = _equal_cores_branch(cores)
-        return _Branch([name, node_text, *run], core_list)
-    branches = []
-    for (node, _, _), part in classes.items():
-        run, core_list = _equal_cores_branch(part)
-        own_node_text = f"node {node}" if len(nodes) > 1 and node is not None else ""
-        branches.append(_Branch([own_node_text, *run], core_list))
-    return _Branch([name or "cores", node_text], branches)
+def _package_rows(cores: list[_Core]) -> Iterator[Row]:
+    has_caches = any(core.l3 is not None for core in cores)
+    groups = _group_cores(cores, lambda core: core.package)
+    fold = _can_fold(groups)
+    for group in [cores] if fold else groups:
+        package = group[0].package
+        name = "package ?" if package is None else f"package {package}"
+        if fold:
+            name = f"packages {_number_list(c.package or 0 for c in group)}, one core each"
+        total = sum(len(core.cpus) for core in group)
+        yield 0, [name, count_noun(len(group), "core"), count_noun(total, "CPU")]
+        dies = [] if fold else _group_cores(group, lambda core: core.die)
+        if len(dies) < 2:
+            yield from _cache_rows(group, 1, has_caches=has_caches)
+            continue
+        for part in dies:
+            yield 1, [f"die {'?' if part[0].die is None else part[0].die}"]
+            yield from _cache_rows(part, 2, has_caches=has_caches)
 
 
-def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
-    """Returns the cells and the branches below them for cores of one kind: the cores and their
-    CPUs, or, if these have no pattern, the number of cores and a list below."""
+def _cache_rows(cores: list[_Core], depth: int, *, has_caches: bool) -> Iterator[Row]:
+    """Yields the row of each L3. If its cores differ in node, type or number of threads, each kind
+    has a row below."""
+    groups = _group_cores(cores, lambda core: core.l3)
+    fold = _can_fold(groups) and groups[-1][0].l3 is not None
+    for group in [cores] if fold else groups:
+        name = f"L3 {group[0].l3}"
+        if fold:
+            name = f"L3 {_number_list(c.l3 or 0 for c in group)}, one core each"
+        elif group[0].l3 is None:
+            name = "no L3" if has_caches else ""
+        kinds: dict[tuple[int | None, str | None, int], list[_Core]] = {}
+        for core in group:
+            kinds.setdefault((core.node, core.type, len(core.cpus)), []).append(core)
+        nodes = {node for node, _, _ in kinds if node is not None}
+        node_text = f"node {_number_list(nodes)}" if nodes else ""
+        if len(kinds) == 1:
+            yield from _equal_core_rows(group, depth, [name, node_text])
+            continue
+        yield depth, [name or "cores", node_text]
+        for (node, _, _), part in kinds.items():
+            own_node_text = f"node {node}" if len(nodes) > 1 and node is not None else ""
+            yield from _equal_core_rows(part, depth + 1, [own_node_text])
+
+
+def _equal_core_rows(cores: list[_Core], depth: int, first_cells: list[str]) -> Iterator[Row]:
+    """Yields the rows of cores of one kind: the cores and their CPUs or, if these have no pattern,
+    the number of cores and a list below."""
     kind = f"{cores[0].type} " if cores[0].type else ""
     ids = [core.core for core in cores]
     known_ids = [n for n in ids if n is not None]
@@ -303,11 +301,14 @@ def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     is_sequence = len(known_ids) == len(ids) and all(a < b for a, b in pairwise(known_ids))
     is_regular = is_sequence or has_same_ids or not known_ids
     if cpus and max(len(cpus), len(label)) <= MAX_PATTERN_WIDTH and is_regular:
-        return [label, cpus], []
+        yield depth, [*first_cells, label, cpus]
+        return
+    yield depth, [*first_cells, kind + count_noun(len(cores), "core")]
     texts = [f"core {'?' if c.core is None else c.core}: {_number_list(c.cpus)}" for c in cores]
-    lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), MAX_PATTERN_WIDTH)
-    branches = [_Branch([line.replace("\u00a0", " ")]) for line in lines]
-    return [kind + count_noun(len(cores), "core")], branches
+    for line in textwrap.wrap(
+        "   ".join(t.replace(" ", "\u00a0") for t in texts), MAX_PATTERN_WIDTH
+    ):
+        yield depth + 1, [line.replace("\u00a0", " ")]
 
 
 def _cpu_pattern(cores: list[_Core]) -> str:
@@ -323,33 +324,6 @@ def _cpu_pattern(cores: list[_Core]) -> str:
     if any(a >= b for column in columns for a, b in pairwise(column)):
         return ""
     return "cpus " + " + ".join(_number_list(column) for column in columns)
-
-
-# --- topology: lines
-
-
-def _measure_widths(
-    branches: Sequence[_Branch], depth: int, widths: dict[tuple[int, int], int]
-) -> None:
-    for branch in branches:
-        for column, cell in enumerate(branch.cells[:-1]):  # the last cell needs no padding
-            key = (depth, column)
-            widths[key] = max(widths.get(key, 0), len(cell))
-        _measure_widths(branch.children, depth + 1, widths)
-
-
-def _tree_lines(
-    branches: Sequence[_Branch], depth: int, widths: dict[tuple[int, int], int], indent: str
-) -> list[str]:
-    lines = []
-    for branch in branches:
-        is_last = branch is branches[-1]
-        cells = (cell.ljust(widths.get((depth, i), 0)) for i, cell in enumerate(branch.cells))
-        text = "   ".join(cell for cell in cells if cell).rstrip()
-        lines.append(indent + ("└─ " if is_last else "├─ ") + text)
-        deeper_indent = indent + ("   " if is_last else "│  ")
-        lines += _tree_lines(branch.children, depth + 1, widths, deeper_indent)
-    return lines
 
 
 # --- `perftop events`: lists the events that -e can count on this machine
