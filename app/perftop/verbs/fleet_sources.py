@@ -426,16 +426,18 @@ class PrometheusServer:
         path = (
             f"{self._parts.path.rstrip('/')}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}"
         )
-        is_safe, limits = self._parts.scheme == "https", _QueryLimits(self)
+        is_safe, until_s = self._parts.scheme == "https", time.monotonic() + MAX_QUERY_S
         connect = http.client.HTTPSConnection if is_safe else http.client.HTTPConnection
 
         def limited_reply(sock: Any, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
-            return http.client.HTTPResponse(_LimitedFile(sock, limits), *arguments, **options)  # type: ignore[arg-type]
+            answer: Any = _LimitedAnswer(self, sock, until_s)
+            return http.client.HTTPResponse(answer, *arguments, **options)
 
         try:
             # Without a port, the end of an IPv6 address would be taken for one.
             host, port = self._parts.hostname or "", self._parts.port or connect.default_port
-            with closing(connect(host, port, timeout=limits.wait_s())) as connection:
+            wait_s = min(MAX_QUERY_S, MAX_SILENCE_S)
+            with closing(connect(host, port, timeout=wait_s)) as connection:
                 connection.response_class = limited_reply  # type: ignore[assignment]
                 connection.request("GET", path)
                 reply = connection.getresponse()
@@ -449,33 +451,14 @@ class PrometheusServer:
             raise Failed(text) from None
 
 
-class _QueryLimits:
-    """Limits of time and size for one query. They apply to each read: a server that sends a byte
-    now and then could otherwise keep http.client reading a header forever."""
+class _LimitedAnswer(io.RawIOBase):
+    """The answer to one query, which an HTTPResponse reads in place of the socket. Time and size
+    are limited at each read: a server that sends a byte now and then could otherwise keep
+    http.client reading a header forever."""
 
-    def __init__(self, server: PrometheusServer) -> None:
-        self._server, self._until, self._bytes = server, time.monotonic() + MAX_QUERY_S, 0
-
-    def wait_s(self) -> float:
-        """Returns the timeout of the next read in s. Raises Failed if no time is left."""
-        left_s = self._until - time.monotonic()
-        if left_s <= 0:
-            raise Failed(f"the server's answer took longer than {MAX_QUERY_S:.0f} s")
-        return min(left_s, MAX_SILENCE_S)
-
-    def count_bytes(self, byte_count: int) -> None:
-        self._bytes += byte_count
-        self._server.byte_count += byte_count
-        if self._bytes > MAX_BYTES:
-            raise Failed(f"the server's answer is larger than {MAX_BYTES >> 20} MB")
-
-
-class _LimitedFile(io.RawIOBase):
-    """Reads a connection within the limits, for an HTTPResponse in place of the socket."""
-
-    def __init__(self, sock: socket.socket, limits: _QueryLimits) -> None:
-        self._socket, self._file = sock, sock.makefile("rb", buffering=0)
-        self._limits = limits
+    def __init__(self, server: PrometheusServer, sock: socket.socket, until_s: float) -> None:
+        self._server, self._socket, self._until_s = server, sock, until_s
+        self._file, self._bytes = sock.makefile("rb", buffering=0), 0
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(self, _READ_BYTES)
@@ -484,14 +467,24 @@ class _LimitedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._socket.settimeout(self._limits.wait_s())
+        self._limit_wait()
         try:
             byte_count = self._file.readinto(buffer) or 0
         except TimeoutError:
-            self._limits.wait_s()  # raises Failed if the query takes too long in total
+            self._limit_wait()
             raise
-        self._limits.count_bytes(byte_count)
+        self._bytes += byte_count
+        self._server.byte_count += byte_count
+        if self._bytes > MAX_BYTES:
+            raise Failed(f"the server's answer is larger than {MAX_BYTES >> 20} MB")
         return byte_count
+
+    def _limit_wait(self) -> None:
+        """Sets the timeout of the next read. Raises Failed if no time is left."""
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise Failed(f"the server's answer took longer than {MAX_QUERY_S:.0f} s")
+        self._socket.settimeout(min(left_s, MAX_SILENCE_S))
 
     def close(self) -> None:
         self._file.close()
