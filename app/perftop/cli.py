@@ -237,8 +237,13 @@ def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> 
     """Parses the options of a verb. Adds `command`, the command after `--`, and `hosts`, all values
     of --host, of which `host` is the first. Raises Failed."""
     verb = arguments[0]
-    if not verb.startswith("-"):
-        _check_verb(arguments)
+    if not verb.startswith("-") and verb not in VERBS:
+        program = shutil.which(verb) is not None
+        suggestion = "" if program else did_you_mean(verb, [*VERBS, *GENERAL_OPTIONS])
+        text = f"unknown command {verb!r}{suggestion or '; see perftop --help'}"
+        if program or (arguments[1:] and not suggestion):  # as with perf and turbostat
+            text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
+        raise Failed(text, USAGE)
     needs_all = verb.startswith("-") or verb == "help"
     args, unexpected = _parser("" if needs_all else verb).parse_known_args(arguments)
     if unexpected:
@@ -260,20 +265,6 @@ def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> 
 
 
 # --- errors
-
-
-def _check_verb(arguments: list[str]) -> None:
-    """Raises Failed if the first argument is not a verb. With perf and turbostat it would be a
-    command, so the message shows how to measure one."""
-    verb = arguments[0]
-    if verb in VERBS:
-        return
-    program = shutil.which(verb) is not None
-    suggestion = "" if program else did_you_mean(verb, [*VERBS, *GENERAL_OPTIONS])
-    text = f"unknown command {verb!r}{suggestion or '; see perftop --help'}"
-    if program or (arguments[1:] and not suggestion):
-        text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
-    raise Failed(text, USAGE)
 
 
 def _unexpected_text(verb: str, arguments: list[str]) -> str:
