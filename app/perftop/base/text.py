@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import locale
 import math
 import os
 import re
+import shutil
 import sys
 import textwrap
 import time
@@ -147,6 +149,19 @@ def terminal_text(text: str, code: str = "", *, unicode: bool) -> str:
     unless it is ''. `unicode`: whether characters outside ASCII may be used."""
     safe = printable(text if unicode else ascii_line(text))
     return with_style(safe, code if safe else "")
+
+
+CLEAR_LINE = "\r\x1b[K"
+"""Moves the cursor of a terminal to the start of the line, and clears the line."""
+
+
+def show_progress(text: str) -> None:
+    """Shows a line on stderr, if that is a terminal, in place of the one shown before; '' clears
+    it."""
+    if sys.stderr.isatty():
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            columns = shutil.get_terminal_size().columns
+            print(CLEAR_LINE + text[: columns - 1], end="", file=sys.stderr, flush=True)
 
 
 _ASCII_SIGNS = {

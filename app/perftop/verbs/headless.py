@@ -8,7 +8,6 @@ import contextlib
 import io
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import TextIO
 from perfprobe import wire
 from perftop.base import KEPT_BYTES, files
 from perftop.base.errors import USAGE, Failed, discard_writes, output_failure
-from perftop.base.text import player_time, running_time
+from perftop.base.text import player_time, running_time, show_progress
 from perftop.process.command_window import CommandWindow
 from perftop.recording.file import Source
 from perftop.session.follow import Follower
@@ -102,7 +101,6 @@ def open_output(
 
 QUIET_START_S = 1.0
 REDRAW_S = 0.2
-CLEAR_LINE = "\r\x1b[K"
 
 
 @contextlib.contextmanager
@@ -114,51 +112,27 @@ def read_with_progress(
     because the output is on the terminal as well."""
     bytes(KEPT_BYTES)
     is_shown = not quiet and sys.stderr.isatty()
-    line = ProgressLine(sys.stderr, f"reading {name}", source) if is_shown else None
     try:
-        yield source.messages() if line is None else line.messages()
+        yield _show_reading(source, name) if is_shown else source.messages()
     finally:
-        if line is not None:
-            line.erase()
+        if is_shown:
+            show_progress("")
 
 
-class ProgressLine:
-    """A line on the terminal, redrawn in place: number of samples, time in the recording, time
-    left."""
-
-    def __init__(
-        self, output: TextIO, title: str, source: Source,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self._output, self._title, self._source, self._clock = output, title, source, clock
-        self._start_s = clock()
-        self._due_s = self._start_s + QUIET_START_S
-        self._samples = 0
-        self._is_drawn = False
-
-    def messages(self) -> Iterator[wire.Message]:
-        """Yields the messages of the source, and redraws the line when it is due."""
-        for message in self._source.messages():
-            yield message
-            if isinstance(message, wire.Frame):
-                self._samples += 1
-                if self._clock() >= self._due_s:
-                    self._draw_progress(message.time_ns - self._source.hello.raw_ns)
-
-    def erase(self) -> None:
-        if self._is_drawn:
-            self._write(CLEAR_LINE)
-
-    def _draw_progress(self, time_ns: int) -> None:
-        now_s, offset, size = self._clock(), self._source.offset, self._source.size
-        self._due_s, self._is_drawn = now_s + REDRAW_S, True
-        text = f"{self._title}: {self._samples} samples, {player_time(time_ns)}"
-        if size and offset:
-            left_s = (now_s - self._start_s) * max(0, size - offset) / offset
-            text += f", {running_time(round(left_s))} left"
-        self._write(CLEAR_LINE + text[: shutil.get_terminal_size().columns - 1])
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # the terminal may be gone
-            self._output.write(text)
-            self._output.flush()
+def _show_reading(source: Source, name: object) -> Iterator[wire.Message]:
+    """Yields the messages of a recording. After QUIET_START_S, shows the number of samples read,
+    the time in the recording and the time left."""
+    start_s, samples = time.monotonic(), 0
+    due_s = start_s + QUIET_START_S
+    for message in source.messages():
+        yield message
+        if isinstance(message, wire.Frame):
+            samples += 1
+            if (now_s := time.monotonic()) >= due_s:
+                due_s, offset, size = now_s + REDRAW_S, source.offset, source.size
+                place = player_time(message.time_ns - source.hello.raw_ns)
+                text = f"reading {name}: {samples} samples, {place}"
+                if size and offset:
+                    left_s = (now_s - start_s) * max(0, size - offset) / offset
+                    text += f", {running_time(round(left_s))} left"
+                show_progress(text)

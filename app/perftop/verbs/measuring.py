@@ -14,6 +14,7 @@ from perftop.base.errors import USAGE, Failed, print_error
 from perftop.base.text import (
     long_duration,
     printable,
+    show_progress,
     supports_colour,
     supports_unicode,
     terminal_text,
@@ -205,20 +206,18 @@ class Why(MeasuredConsumer):
         self._args = args
         self.status = USAGE
         """Exit status if no command is measured: 0 once there is a report."""
-        self._shows_wait = is_timed and sys.stderr.isatty()
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
         root = -1 if self.job is None else self.job.pid
         session.track_losses(root, losses_only=self.job is None)
-        if self._shows_wait and self.duration_ns is not None:
-            text = f"watching for {long_duration(self.duration_ns)} …\r"
-            print(text, end="", file=sys.stderr, flush=True)
+        if self.duration_ns is not None:
+            show_progress(f"watching for {long_duration(self.duration_ns)} …")
         return session
 
     def on_end(self) -> None:
-        if self._shows_wait:
-            print("\x1b[K", end="", file=sys.stderr, flush=True)
+        if self.duration_ns is not None:
+            show_progress("")
         if not self.has_run:
             return
         session = self.session

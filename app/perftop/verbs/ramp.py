@@ -17,6 +17,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import (
     brief_duration,
     count_noun,
+    show_progress,
     supports_colour,
     supports_unicode,
     terminal_text,
@@ -105,7 +106,7 @@ def _measured_cpus(
     interrupted = False
     for i, cpu in enumerate(cpus, 1):
         cpu_text = f"CPU {cpu}, {i} of {len(cpus)}, " if len(cpus) > 1 else ""
-        _show_progress(f"{cpu_text}{args.seconds:g} s …")
+        show_progress(f"{cpu_text}{args.seconds:g} s …")
         cpu_option = [] if cpu is None else ["--cpu", cpu]
         try:
             answer = ask("ramp", *cpu_option, "--isa", args.isa, "--seconds", f"{args.seconds:g}")
@@ -118,7 +119,7 @@ def _measured_cpus(
             interrupted = True
             break
         finally:
-            _show_progress("")
+            show_progress("")
         measured.append((answer, ramp_of_runs(answer)))
         if not args.json:
             drawn_answer, _ = _slowest(measured)
@@ -132,12 +133,6 @@ def _measured_cpus(
 
 def _slowest(measured: MeasuredCpu) -> tuple[Answer, Ramp]:
     return max(measured, key=lambda pair: pair[1].steady_s.high if pair[1].steady_s else math.inf)
-
-
-def _show_progress(text: str) -> None:
-    """Shows a progress line if stderr is a terminal; an empty text clears it."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def report_lines(

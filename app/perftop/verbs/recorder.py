@@ -14,7 +14,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.base.text import printable, supports_unicode, terminal_text
+from perftop.base.text import CLEAR_LINE, printable, supports_unicode, terminal_text
 from perftop.model.kinds import KINDS, Episode
 from perftop.output.stat_text import CommandMeasurement
 from perftop.process.command_window import CommandStart, RunNotes
@@ -28,7 +28,7 @@ from perftop.session import episodes
 from perftop.session.follow import Follower
 from perftop.session.session import MAX_BATCH, Session
 from perftop.verbs import options
-from perftop.verbs.headless import CLEAR_LINE, Consumer
+from perftop.verbs.headless import Consumer
 
 DEFAULT_RING_NS = 600_000_000_000
 """Length of the ring in ns with --on but without --ring."""

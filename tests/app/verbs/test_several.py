@@ -22,7 +22,7 @@ from perftop.base.errors import Failed
 from perftop.recording import file
 from perftop.recording.file import Source, open_source
 from perftop.verbs import headless
-from perftop.verbs.headless import QUIET_START_S, ProgressLine
+from perftop.verbs.headless import QUIET_START_S
 from perftop.verbs.recorder import StreamRecorder
 
 HOSTS = ("--host", "n1", "--host", "me@n2", "--host", "n3")
@@ -180,20 +180,20 @@ def path(tmp_path: Path) -> Path:
     return write_recording(tmp_path / "a.perftop", *messages("sim:idle,cpus=2", SAMPLES))
 
 
-def test_the_line_appears_after_a_while_and_is_erased() -> None:
+def test_the_line_appears_after_a_while_and_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, terminal = [0.0], io.BytesIO()
     out = io.TextIOWrapper(terminal)  # which keeps a line without an end until it is flushed
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr("perftop.verbs.headless.time.monotonic", lambda: now_s[0])
     hello, result = messages("sim:idle,cpus=2", SAMPLES)
     source = SimpleNamespace(hello=hello, messages=lambda: result, size=400, offset=100)
-    line = ProgressLine(out, "reading a", cast("Source", source), lambda: now_s[0])
-    counted = line.messages()
-    list(islice(counted, 30))
-    line.erase()
-    assert not terminal.getvalue(), "it was not shown"
-    now_s[0] = 4 * QUIET_START_S
-    list(counted)
-    assert terminal.getvalue() == b"\r\x1b[Kreading a: 30 samples, 0:02, 12 s left"
-    line.erase()
+    with headless.read_with_progress(cast("Source", source), "a") as counted:
+        list(islice(counted, 30))
+        assert not terminal.getvalue(), "it was not shown"
+        now_s[0] = 4 * QUIET_START_S
+        list(counted)
+        assert terminal.getvalue() == b"\r\x1b[Kreading a: 30 samples, 0:02, 12 s left"
     assert terminal.getvalue().endswith(b" left\r\x1b[K")
 
 
