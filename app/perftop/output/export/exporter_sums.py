@@ -4,7 +4,6 @@ or package, in float64, and aggregated on output. Only reliable values are added
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.model.control_groups import process_owner
 from perftop.model.counters import Cores, packages
-from perftop.model.delta import Delta, Doubt, distinct
+from perftop.model.delta import Doubt, distinct
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
 from perftop.model.smt import STATES
@@ -58,10 +57,11 @@ class Sums:
         """The last known value of each package, by key; NaN before the first value."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
         """Number of samples with a suspect counter, by reason and summed over CPUs."""
-        evaluator, rows = session.evaluator, range(cpus)
-        keys = TIME_MODES.values()
-        self._needs = [self._indexes({"tsc", *evaluator.needed_counters(key)}) for key in keys]
-        has_mode = [[evaluator.has_metric(key, row) for row in rows] for key in TIME_MODES.values()]
+        evaluator, keys, positions = session.evaluator, TIME_MODES.values(), session.counters.key_at
+        needs = ({"tsc", *evaluator.needed_counters(key)} & positions.keys() for key in keys)
+        self._needs = [[positions[counter] for counter in counters] for counters in needs]
+        """By mode, the counters that it needs, as indices in `Counters.keys`."""
+        has_mode = [[evaluator.has_metric(key, row) for row in range(cpus)] for key in keys]
         self._is_exported: Bools = np.array(has_mode, bool)
         is_counted = map(session.counters.is_counted, COUNT_KEYS)
         self._has_counter: Bools = np.array([*is_counted], bool)
@@ -70,15 +70,27 @@ class Sums:
         for variant, mask in evaluator.variants["util"]:
             self._polls |= mask & ("ref" in variant.needs) & self._is_exported[POLL_INDEX]
 
-    def _indexes(self, keys: Iterable[str]) -> list[int]:
-        """Returns the known ones of these counters as indices in `Counters.keys`."""
-        positions = self._session.counters.key_at
-        return [positions[key] for key in keys if key in positions]
-
     def add(self, sample: Sample) -> None:
-        delta, counters = sample.delta, self._session.counters
-        self._add_state_seconds(sample)
-        self._add_counts(delta)
+        delta, counters, values = sample.delta, self._session.counters, sample.values
+        metrics = [INDEX[key] for key in TIME_MODES.values()]
+        seconds = values.numerators[metrics]
+        seconds[0] -= np.where(self._polls, seconds[POLL_INDEX], 0.0)
+        is_known = np.isfinite(seconds) & self._is_exported & self.is_selected
+        if delta.doubts.any():
+            is_doubted = np.array([delta.doubts[:, needs].any(axis=1) for needs in self._needs])
+            is_known &= ~(is_doubted & self._is_exported).any(axis=0)
+        self.seconds += np.where(is_known, seconds, 0.0)
+        self.known_seconds |= is_known & (values.denominators[metrics] > 0)
+
+        no_counts = np.full(len(self.is_selected), np.nan)
+        all_counts = [counters.increments(delta, key) for key in COUNT_KEYS]
+        counts = np.array([no_counts if n is None else n for n in all_counts])
+        is_bad = self._has_counter & ~np.isfinite(counts)
+        is_bad |= is_bad[:LINKED_COUNTS].any(axis=0)
+        is_known = self._has_counter & ~is_bad & self.is_selected & (delta.tables["cpu"].ticks > 0)
+        self.counts += np.where(is_known, counts, 0.0)
+        self.known_counts |= is_known
+
         for key in self._increments:
             if (increments := counters.increments(delta, key)) is not None:
                 ticks = delta.tables[counters.columns[key].block].ticks
@@ -91,28 +103,6 @@ class Sums:
         for doubt in Doubt if delta.doubts.any() else ():
             is_doubted = (delta.doubts == doubt).any(axis=1) & self.is_selected
             self.suspects[doubt.name.lower()] += int(is_doubted.sum())
-
-    def _add_state_seconds(self, sample: Sample) -> None:
-        values, doubts = sample.values, sample.delta.doubts
-        metrics = [INDEX[key] for key in TIME_MODES.values()]
-        seconds = values.numerators[metrics]
-        seconds[0] -= np.where(self._polls, seconds[POLL_INDEX], 0.0)
-        is_known = np.isfinite(seconds) & self._is_exported & self.is_selected
-        if doubts.any():
-            is_doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
-            is_known &= ~(is_doubted & self._is_exported).any(axis=0)
-        self.seconds += np.where(is_known, seconds, 0.0)
-        self.known_seconds |= is_known & (values.denominators[metrics] > 0)
-
-    def _add_counts(self, delta: Delta) -> None:
-        counters, no_counts = self._session.counters, np.full(len(self.is_selected), np.nan)
-        increments = [counters.increments(delta, key) for key in COUNT_KEYS]
-        counts = np.array([no_counts if n is None else n for n in increments])
-        is_bad = self._has_counter & ~np.isfinite(counts)
-        is_bad |= is_bad[:LINKED_COUNTS].any(axis=0)
-        is_known = self._has_counter & ~is_bad & self.is_selected & (delta.tables["cpu"].ticks > 0)
-        self.counts += np.where(is_known, counts, 0.0)
-        self.known_counts |= is_known
 
     def increments(self, key: str) -> Floats:
         """Returns the sum of a counter by package or of the machine; NaN where unknown."""

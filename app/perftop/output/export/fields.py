@@ -15,7 +15,7 @@ import numpy as np
 
 from perfprobe import wire
 from perfprobe.wire import Cpu
-from perftop.base.arrays import Codes, Floats, Ints
+from perftop.base.arrays import Floats, Ints
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.model import numbers
@@ -148,23 +148,18 @@ class RowBlock:
         unknown = np.full(len(example), math.nan)
         return np.array([unknown if array is None else array for array in arrays], float)
 
-    def doubts(self) -> Codes | None:
-        """Returns the codes of doubts, (intervals, rows, counters); None without any doubt."""
-        doubts = self.array("doubts")
-        return doubts.take(self._index, axis=1) if np.count_nonzero(doubts) else None
-
     def suspect_counts(self) -> Column:
         """Returns the number of counters with left-out samples."""
-        doubts = self.doubts()
-        if doubts is None:
+        doubts = self.array("doubts")
+        if not np.count_nonzero(doubts):
             return _NO_SUSPECT_COUNTERS
-        return np.asarray(np.count_nonzero(doubts, axis=2), float)
+        return np.asarray(np.count_nonzero(doubts.take(self._index, axis=1), axis=2), float)
 
     def suspects(self) -> Column:
         """Returns the reasons why samples were left out."""
-        doubts = self.doubts()
-        if doubts is None:
+        if not self.suspect_counts().any():
             return _NO_TEXT
+        doubts = self.array("doubts").take(self._index, axis=1)
         texts = np.full(doubts.shape[:2], "", object)
         for index, row in np.argwhere(doubts.any(axis=2)).tolist():
             texts[index, row] = "; ".join(doubt_texts(self.intervals[index], self.rows[row]))
@@ -187,33 +182,27 @@ class RowBlock:
         if not self._tasks:
             for interval in self.intervals:
                 if interval.snapshot is not self._snapshot:
-                    self._snapshot = interval.snapshot
-                    self._newest_tasks = self._first_tasks(interval.snapshot)
+                    self._snapshot, cpus = interval.snapshot, [str(c.cpu) for c in self._topology]
+                    tasks = interval.snapshot.columns(cpus)
+                    rows, first_tasks = np.unique(tasks.cpus, return_index=True)
+                    names = np.full((1, len(cpus)), None)
+                    names[0, rows] = [tasks.names[task] or None for task in first_tasks.tolist()]
+                    pids, shares = np.full((2, 1, len(cpus)), np.nan)
+                    pids[0, rows] = np.array(tasks.pids)[first_tasks]
+                    shares[0, rows] = tasks.shares[first_tasks]
+                    self._newest_tasks = {"comm": names, "pid": pids, "share": shares}
                 self._tasks.append(self._newest_tasks)
         columns = [tasks[name] for tasks in self._tasks]
         is_unchanged = all(column is columns[0] for column in columns)
         return columns[0] if is_unchanged else np.concatenate(columns)
 
-    def _first_tasks(self, snapshot: TaskSnapshot) -> dict[str, Column]:
-        cpus = [str(cpu.cpu) for cpu in self._topology]
-        tasks = snapshot.columns(cpus)
-        rows, first_tasks = np.unique(tasks.cpus, return_index=True)
-        names = np.full((1, len(cpus)), None)
-        names[0, rows] = [tasks.names[index] or None for index in first_tasks.tolist()]
-        pids, shares = np.full((2, 1, len(cpus)), np.nan)
-        pids[0, rows] = np.array(tasks.pids)[first_tasks]
-        shares[0, rows] = tasks.shares[first_tasks]
-        return {"comm": names, "pid": pids, "share": shares}
-
     def job_column(self, name: str) -> Column:
         activities = (interval.watched for interval in self.intervals)
         return self.machine_column(None if a is None else getattr(a, name) for a in activities)
 
-    def lost_frames(self) -> Column:
-        return self.machine_column(lost for lost, _ in self._frame_counts)
-
-    def late_frames(self) -> Column:
-        return self.machine_column(late for _, late in self._frame_counts)
+    def frame_counts(self, index: int) -> Column:
+        """Returns the number of frames so far that were dropped (index 0) or late (1)."""
+        return self.machine_column(counts[index] for counts in self._frame_counts)
 
 
 FieldKind = Literal["number", "exact", "whole", "count", "total", "boolean", "text"]
@@ -258,11 +247,11 @@ ONLINE = Field(
 RELIABILITY_FIELDS = (
     Field(
         "lost_frames_total", "Frames dropped so far.",
-        RowBlock.lost_frames, "lost", "total", "machine",
+        lambda block: block.frame_counts(0), "lost", "total", "machine",
     ),
     Field(
         "late_frames_total", "Frames so far for which every CPU was read late.",
-        RowBlock.late_frames, "late", "total", "machine",
+        lambda block: block.frame_counts(1), "late", "total", "machine",
     ),
     Field(
         "suspect_counters", "Number of counters of which samples of the interval were left out.",

@@ -199,23 +199,18 @@ class OpenMetrics(BlockFormat):
         if not self._times:
             return
         # The series of a field are written one after the other, each with the samples of all times.
+        fields, all_rows = self._counts.shape
         step = max(1, READ_BYTES // (8 * len(self._times)))
         for first in range(0, len(row_labels), step):
             part = row_labels[first : first + step]
-            series_of_rows = self._read_series(i, first, len(part))
-            for label, series in zip(part, series_of_rows, strict=True):
+            blocks, start = [], 0
+            for size in self._block_sizes:
+                offset = 8 * (start * fields * all_rows + size * (i * all_rows + first))
+                data = os.pread(self._file.fileno(), 8 * size * len(part), offset)
+                blocks.append(np.frombuffer(data).reshape(len(part), size))
+                start += size
+            for label, series in zip(part, np.concatenate(blocks, axis=1), strict=True):
                 self._write_samples(f"{heading.sample}{label}", series)
-
-    def _read_series(self, field: int, first: int, rows: int) -> Floats:
-        """Returns the series of a field, (rows, times), from row `first` on."""
-        fields, all_rows = self._counts.shape
-        parts, start = [], 0
-        for size in self._block_sizes:
-            offset = 8 * (start * fields * all_rows + size * (field * all_rows + first))
-            data = os.pread(self._file.fileno(), 8 * size * rows, offset)
-            parts.append(np.frombuffer(data).reshape(rows, size))
-            start += size
-        return np.concatenate(parts, axis=1)
 
     def _write_samples(self, name: str, series: Floats) -> None:
         for first in range(0, len(series), TEXT_SAMPLES):

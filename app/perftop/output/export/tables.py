@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
@@ -84,8 +84,15 @@ class ExportTable:
         fields. If nothing has changed, the list is the same as that of the previous interval."""
         if self._cores is not block.cores:
             self._cores, self._reason_cache, self._state = block.cores, {}, b""
-        missing, states = self._missing_mask(block, columns), _reason_states(block)
-        texts = []
+        missing = np.zeros((len(block.intervals), len(self.fields), len(block.rows)), bool)
+        """Mask of the missing values that have a reason."""
+        for index, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
+            if column is UNKNOWN and field.has_reasons:
+                missing[:, index] = True
+            elif field.has_reasons and field.kind != "boolean":
+                is_missing = column == NO_VALUE if field.kind == "text" else np.isnan(column)
+                missing[:, index] = block.by_row(is_missing, field.scope)
+        texts, states = [], _reason_states(block)
         for index, interval in enumerate(block.intervals):
             state = missing[index].tobytes() + states[index].tobytes()
             if state != self._state:
@@ -94,24 +101,16 @@ class ExportTable:
             texts.append(self._texts)
         return texts
 
-    def _missing_mask(self, block: RowBlock, columns: Sequence[Column]) -> Bools:
-        """Returns a mask (intervals, fields, rows) of the missing values that have a reason."""
-        missing = np.zeros((len(block.intervals), len(self.fields), len(block.rows)), bool)
-        for index, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
-            if column is UNKNOWN and field.has_reasons:
-                missing[:, index] = True
-            elif field.has_reasons and field.kind != "boolean":
-                is_missing = column == NO_VALUE if field.kind == "text" else np.isnan(column)
-                missing[:, index] = block.by_row(is_missing, field.scope)
-        return missing
-
     def _update_texts(
         self, block: RowBlock, interval: Interval, missing: Bools, states: Codes
     ) -> None:
         """Updates the texts of the rows that have changed in this interval. `missing`: mask
         (fields, rows)."""
-        states = _with_siblings(block.cores, states)[block.rows]
-        keys = np.concatenate([missing.T, states], axis=1)
+        cores = block.cores
+        padded = np.concatenate([states, np.zeros((1, states.shape[1]), np.uint8)])
+        padded_rows = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])
+        siblings = padded[padded_rows[cores.core_by_cpu]].reshape(len(states), -1)
+        keys = np.concatenate([missing.T, states[block.rows], siblings[block.rows]], axis=1)
         changed_rows: Sequence[int] = range(len(keys))
         if self._state:
             changed_rows = np.flatnonzero((keys != self._keys).any(axis=1)).tolist()
@@ -168,14 +167,6 @@ def _reason_states(block: RowBlock) -> Codes:
     return np.concatenate([states, block.array("doubts")], axis=2)
 
 
-def _with_siblings(cores: Cores, states: Codes) -> Codes:
-    """Returns, for each CPU, its states and those of its core's CPUs."""
-    padded = np.concatenate([states, np.zeros((1, states.shape[1]), np.uint8)])
-    padded_rows = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])
-    siblings = padded_rows[cores.core_by_cpu]
-    return np.concatenate([states, padded[siblings].reshape(len(states), -1)], axis=1)
-
-
 NOTHING_MISSING = "-"
 """Value of `why` in the first row of a CPU in which no value is missing any longer."""
 _CELLS_OF_KIND: dict[str, Callable[[Floats], Cells]] = {
@@ -210,10 +201,14 @@ class CsvTable(BlockFormat):
         self._place_cells(self._new_cells(block, columns), len(block.intervals))
         lines, width = self._lines[: len(block.intervals)].tobytes(), self._lines.itemsize
         begin = 0
-        for row, text in self._changed_reasons(self._table.reasons(block, columns)):
-            end = (row + 1) * width - 1
-            self._out.write(lines[begin:end].translate(None, b"\0") + _cell(text).encode())
-            begin = end
+        for index, texts in enumerate(self._table.reasons(block, columns)):
+            old_texts, self._texts = self._texts, texts
+            for row, text in enumerate(texts) if texts is not old_texts else ():
+                if text != (old_texts[row] if old_texts else ""):
+                    end = (index * len(texts) + row + 1) * width - 1
+                    cell = _cell(text or NOTHING_MISSING)
+                    self._out.write(lines[begin:end].translate(None, b"\0") + cell.encode())
+                    begin = end
         self._out.write(lines[begin:].translate(None, b"\0"))
 
     def finish(self) -> None:
@@ -255,20 +250,6 @@ class CsvTable(BlockFormat):
         for index, cells in new_cells.items():
             lines = self._lines if len(cells) == 1 else self._lines[:intervals]
             lines[f"{index}"] = cells
-
-    def _changed_reasons(self, reasons: Iterable[Sequence[str]]) -> list[tuple[int, str]]:
-        """Returns the values of `why` that differ from those of the previous interval, each with
-        the number of its row in the block."""
-        changed = []
-        for index, texts in enumerate(reasons):
-            old_texts, self._texts = self._texts, texts
-            if texts is old_texts:
-                continue
-            for row, text in enumerate(texts):
-                why_before = old_texts[row] if old_texts else ""
-                if text != why_before:
-                    changed.append((index * len(texts) + row, text or NOTHING_MISSING))
-        return changed
 
 
 def _empty_lines(shape: tuple[int, ...], widths: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -372,21 +353,21 @@ class Parquet(BlockFormat):
         ):
             rounded = rounded_numbers(column) if field.kind == "number" else column
             values = np.broadcast_to(block.by_row(rounded, field.scope), shape).ravel()
-            arrays.append(self._array(field, values, self._schema.field(name).type))
+            target = self._schema.field(name).type
+            if field.kind == "text":
+                arrays.append(self._arrow.array(values.tolist(), target))
+            elif field.kind in _WHOLE_KINDS:
+                missing = np.isnan(values)
+                whole_values = np.where(missing, 0, values).astype(np.int64)
+                arrays.append(self._arrow.array(whole_values, target, mask=missing))
+            else:
+                is_nan_missing = field.kind != "boolean"
+                arrays.append(self._arrow.array(values, target, from_pandas=is_nan_missing))
         arrays.append(self._arrow.array(chain(*self._table.reasons(block, columns))))
         self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))
         self._rows += self._batches[-1].num_rows
         if self._rows >= MIN_GROUP_ROWS:
             self._write_group()
-
-    def _array(self, field: Field, values: Column, target: Any) -> Any:
-        if field.kind == "text":
-            return self._arrow.array(values.tolist(), target)
-        if field.kind in _WHOLE_KINDS:
-            missing = np.isnan(values)
-            whole_values = np.where(missing, 0, values).astype(np.int64)
-            return self._arrow.array(whole_values, target, mask=missing)
-        return self._arrow.array(values, target, from_pandas=field.kind != "boolean")
 
     def finish(self) -> None:
         self.flush()
