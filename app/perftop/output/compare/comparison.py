@@ -166,24 +166,29 @@ def compare(
     compared = []
     for (name, a, b), phase in zip(sides, pairs, strict=True):
         extra_loss = _extra_loss(a, b)
+        no_chance = 1.0, CONFIDENCE
         rows = [
-            _row(
-                pair,
-                *(next(chances) if pair.difference is not None else (1.0, CONFIDENCE)),
-                extra_loss,
-            )
+            _row(pair, extra_loss, *(no_chance if pair.difference is None else next(chances)))
             for pair in phase
         ]
         explained_keys = {row.number.key for row in rows if row.is_sure and row.cause is not None}
         state_a, state_b = shared_state(a), shared_state(b)
         # States known for only one side are not compared.
-        common_keys = [key for key in SETTING_NAMES if key in state_a and key in state_b]
-        common_keys += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
-        differing_states = [
-            _differing_state(key, state_a[key], state_b[key], extra_loss, explained_keys)
-            for key in common_keys if is_different(state_a[key], state_b[key])
-        ]  # fmt: skip
-        equal_states = [key for key in common_keys if not is_different(state_a[key], state_b[key])]
+        common_keys = [key for key in SETTING_NAMES | state_a if key in state_a and key in state_b]
+        equal_states, differing_states = [], []
+        for key in common_keys:
+            if not is_different(state_a[key], state_b[key]):
+                equal_states.append(key)
+                continue
+            # A state explains a number only if the cause of an episode depends on it.
+            names = [cause.key for cause in CAUSES.values() if key in cause.states]
+            cause = next((cause for cause in extra_loss if cause[1] in names), None)
+            keys_of_cause = () if cause is None else _explained_keys(cause)
+            explained = [number for number in keys_of_cause if number in explained_keys]
+            cause = cause if explained else None
+            differing_states.append(
+                DifferingState(key, state_a[key], state_b[key], explained, cause)
+            )
         one_sided = _keys_only_on_side(a, b), _keys_only_on_side(b, a)
         compared.append(
             Comparison(
@@ -209,10 +214,12 @@ def _compare_numbers(a: list[Reading], b: list[Reading], keys: Sequence[str] | N
         if pair is None or (pair.number.unit != "ratio" and pair.side_a == 0):
             # A side lacks the number, or it is 0 in A, so the change in B has no percentage.
             continue
-        has_value = [_is_shown_nonzero(pair.number, side) for side in (pair.side_a, pair.side_b)]
-        if keys is None and not any(has_value):
-            continue  # for example, steal on a machine without a hypervisor
-        pairs.append(pair)
+        is_shown_as_0 = all(
+            value == 0 if pair.number.is_rate else float(format_like(pair.number, value)) == 0
+            for value in (pair.side_a, pair.side_b)
+        )  # for example, steal on a machine without a hypervisor
+        if keys is not None or not is_shown_as_0:
+            pairs.append(pair)
     return pairs
 
 
@@ -249,11 +256,6 @@ def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[fl
     return [fmean(values_of_file) for values_of_file in values.values()]
 
 
-def _is_shown_nonzero(number: Number, value: float) -> bool:
-    """Returns whether the value is displayed as anything but 0."""
-    return value != 0 if number.is_rate else float(format_like(number, value)) != 0
-
-
 def _keys_only_on_side(side: Sequence[Reading], other_side: Sequence[Reading]) -> list[str]:
     keys, other_keys = ({key for run in runs for key in run.numbers} for runs in (side, other_side))
     return [key for key in row_keys(run.numbers for run in side) if key in keys - other_keys]
@@ -284,7 +286,7 @@ def _extra_loss(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float
     return dict(sorted(differences.items(), key=lambda pair: -abs(pair[1])))
 
 
-def _row(pair: _Pair, chance: float, level: float, extra_loss: dict[Cause, float]) -> Row:
+def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: float) -> Row:
     b_minus_a, better = pair.side_b - pair.side_a, pair.number.better_sign
     is_share = pair.number.unit == "ratio"
     change = b_minus_a / (1.0 if is_share else abs(pair.side_a))
@@ -320,17 +322,6 @@ def _explained_keys(cause: Cause) -> tuple[str, ...]:
     return KINDS[cause[0]].explained_keys if cause[0] in KINDS else ()
 
 
-def _differing_state(
-    key: str, a: object, b: object, extra_loss: dict[Cause, float], explained_keys: set[str]
-) -> DifferingState:
-    """Returns a setting or property that differs. It explains a number only if the cause of an
-    episode depends on it."""
-    names = [cause.key for cause in CAUSES.values() if key in cause.states]
-    cause = next((cause for cause in extra_loss if cause[1] in names), None)
-    keys = [] if cause is None else [key for key in _explained_keys(cause) if key in explained_keys]
-    return DifferingState(key, a, b, keys, cause if keys else None)
-
-
 # --- the sentence that answers the question
 
 
@@ -345,21 +336,17 @@ def answer_sentences(compared: Sequence[Comparison]) -> list[str]:
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
         return _sentences_without_difference(compared)
-    reason = _cause_text(phase, row)
-    sentences = [f"{_location_text(phase)}{_difference_text(row)}{reason}."]
+    reason, place = _cause_text(phase, row), safe_text(phase.label, MAX_NAME)
+    if phase.within_runs and any(row.interval is not None for row in phase.rows):
+        place = f"{place} of these two runs" if place else "these two runs"
+    place = f"In {place}, " if place else ""
+    sentences = [f"{place}{_difference_text(row)}{reason}."]
     time = next((r for r in phase.rows if r.number.key in TIME_KEYS), None)
     if time is None or time is row or time.interval is None:
         return sentences
     if not time.is_sure:
         return [*sentences, f"{_possible_difference_text(phase, time)}."]
     return [*sentences, f"{_difference_text(time)}{'' if reason else _cause_text(phase, time)}."]
-
-
-def _location_text(phase: Comparison) -> str:
-    label = safe_text(phase.label, MAX_NAME)
-    if phase.within_runs and any(row.interval is not None for row in phase.rows):
-        return f"In {label} of these two runs, " if label else "In these two runs, "
-    return f"In {label}, " if label else ""
 
 
 def _difference_text(row: Row) -> str:

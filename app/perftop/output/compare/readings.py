@@ -76,11 +76,6 @@ def _lost_shares(line: Line) -> dict[Cause, float]:
     }
 
 
-def _lost_ratio(line: Line) -> float | None:
-    """Returns the share lost to all causes, with waits in run queues, as in `why`."""
-    return sum(_lost_shares(line).values()) or _mean("lost_ratio")(line)
-
-
 def _both_share(line: Line) -> float | None:
     """Returns the mean share of time with both siblings busy, over the cores where it is known."""
     means = state_means(line, "both")
@@ -103,7 +98,8 @@ _VALUE_GETTERS: dict[str, ValueGetter] = {
     "util": _mean("util"),
     "busy_hz": _mean("busy_hz"),
     "below_ceiling": lambda line: line["totals"].get("below_ceiling"),
-    "lost_ratio": _lost_ratio,
+    # The causes include waits in run queues, as in `why`.
+    "lost_ratio": lambda line: sum(_lost_shares(line).values()) or _mean("lost_ratio")(line),
     "ipc": _mean("ipc"),
     "instructions": lambda line: line["totals"].get("instructions"),
     "kernel_cycles": _mean("kernel_cycles"),
@@ -329,7 +325,7 @@ class RunSeries:
         """Amounts, then sizes, until now. The value of a metric is amount divided by size, in units
         of the metric."""
         self._batch_sums: Floats = np.zeros((0, len(self._sums)))
-        """The amounts and sizes of the samples of the newest batch."""
+        """The amounts, then the sizes, of each sample of the newest batch: (samples, 2 x keys)."""
         self._slices = SliceSums(session, session.hello.sample_ns, len(self._sums))
         self.losses = SliceSums(session, MIN_LOSS_SLICE_NS, 3)
         """Seconds that tasks wanted, lost, and waited for a CPU."""
@@ -339,7 +335,14 @@ class RunSeries:
         a batch must be added in order."""
         part = slice(first, last)
         if not first:
-            self._batch_sums = self._amounts_and_sizes(batch)
+            amounts, sizes = batch.values.group_sums(self._shown, self._metric_indices)
+            both_share = batch.split.states[..., STATES.index("both")]
+            is_known = np.isfinite(both_share)
+            both_sum = np.where(is_known, both_share, 0.0).sum(axis=1)
+            energy_j, span_s = self._package_energy(batch.delta)
+            self._batch_sums = np.column_stack(
+                [amounts, both_sum, energy_j, sizes, is_known.sum(axis=1), span_s]
+            )
         sums = self._sums + np.cumsum(self._batch_sums[part], axis=0)
         self._sums = sums[-1]
         for time_ns, end_sums in zip(batch.time_ns[part].tolist(), sums, strict=True):
@@ -347,15 +350,6 @@ class RunSeries:
                 self._slices.end_slice(time_ns, end_sums)
         if self._session.now_ns >= self.losses.due_ns and self._session.tracks_losses:
             self.losses.end_slice(self._session.now_ns, self._lost_s())
-
-    def _amounts_and_sizes(self, batch: SampleBatch) -> Floats:
-        """Returns the amounts, then the sizes, of each sample: (samples, 2 x keys)."""
-        amounts, sizes = batch.values.group_sums(self._shown, self._metric_indices)
-        both_share = batch.split.states[..., STATES.index("both")]
-        is_known = np.isfinite(both_share)
-        both_sum = np.where(is_known, both_share, 0.0).sum(axis=1)
-        energy_j, span_s = self._package_energy(batch.delta)
-        return np.column_stack([amounts, both_sum, energy_j, sizes, is_known.sum(axis=1), span_s])
 
     def _lost_s(self) -> Floats:
         losses = self._session.lost_time()
@@ -379,10 +373,18 @@ class RunSeries:
     def estimates(self) -> dict[str, Estimate]:
         """Returns estimates of the counted numbers, by key; without those for which the session was
         too short."""
-        parts = self._counted_parts(0, sys.maxsize)
-        if self._session.reader.turbo.cpus.any():
-            ran_s, _ = parts["util"]
-            parts["below_ceiling"] = np.minimum(self._below_ceiling_s(), ran_s), ran_s
+        session, parts = self._session, self._counted_parts(0, sys.maxsize)
+        if session.reader.turbo.cpus.any():  # assuming that each CPU ran evenly over time
+            ran_s, (times_ns, _) = parts["util"][0], self._slices.table()
+            begins_ns, ends_ns = times_ns[:-1], times_ns[1:]
+            interval, low_s = session.run_interval(), np.zeros(len(ends_ns))
+            for episode in session.episodes(int(times_ns[0]), session.now_ns):
+                if kind_of(episode).depth == "hz":
+                    end_ns = session.now_ns if episode.end_ns is None else episode.end_ns
+                    span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, episode.start_ns)
+                    busy_cpus = mean_busy_cpus(session, interval, episode)
+                    low_s += np.maximum(span_ns, 0) / 1e9 * busy_cpus
+            parts["below_ceiling"] = np.minimum(low_s, ran_s), ran_s
         return _estimates(parts)
 
     def reading_between(self, whole: Reading, since_ns: int, until_ns: int) -> Reading:
@@ -420,19 +422,6 @@ class RunSeries:
         elapsed_s = (times_ns - times_ns[0]) / 1e9
         return sums | {"lost_ratio": (times_ns, lost_s, wanted_s),
                        "waited_s": (times_ns, waited_s, elapsed_s)}  # fmt: skip
-
-    def _below_ceiling_s(self) -> Floats:
-        """Returns the seconds in each slice that CPUs ran below their ceiling, assuming that each
-        CPU ran evenly over time."""
-        session, (times_ns, _) = self._session, self._slices.table()
-        begins_ns, ends_ns = times_ns[:-1], times_ns[1:]
-        interval, low_s = session.run_interval(), np.zeros(len(ends_ns))
-        for episode in session.episodes(int(times_ns[0]), session.now_ns):
-            if kind_of(episode).depth == "hz":
-                end_ns = session.now_ns if episode.end_ns is None else episode.end_ns
-                span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, episode.start_ns)
-                low_s += np.maximum(span_ns, 0) / 1e9 * mean_busy_cpus(session, interval, episode)
-        return low_s
 
 
 def _estimates(parts: Mapping[str, tuple[Floats, Floats]]) -> dict[str, Estimate]:

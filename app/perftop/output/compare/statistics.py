@@ -108,9 +108,15 @@ def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
     neighbouring slices are correlated, their variation would underestimate the error. So slices are
     joined into blocks, whose correlation gives the number of independent values. Several block
     lengths are tried, and the one with the largest error is used."""
-    mean, length = sum(amounts) / sum(sizes), len(amounts)
-    blocks = [_block_deviations(amounts, sizes, mean, length // count)
-              for count in BLOCK_COUNTS if count <= length]  # fmt: skip
+    mean, blocks = sum(amounts) / sum(sizes), list[list[float]]()
+    """For each block length, the deviations of the blocks from `mean`, weighted with their size."""
+    for length in (len(amounts) // count for count in BLOCK_COUNTS if count <= len(amounts)):
+        last = len(amounts) // length * length
+        mean_size = sum(sizes[:last]) * length / last
+        parts = (slice(first, first + length) for first in range(0, last, length))
+        deviations = [sum(amounts[part]) - mean * sum(sizes[part]) for part in parts]
+        middle = fmean(deviations)
+        blocks.append([(deviation - middle) / mean_size for deviation in deviations])
     if not blocks or _correlation(blocks[0]) > MAX_CORRELATION:
         return Estimate(mean, math.nan, 1)
     estimates = []
@@ -129,21 +135,6 @@ def _correlation(deviations: Sequence[float]) -> float:
     squares, count = sum(part * part for part in deviations), len(deviations)
     products = sum(x * y for x, y in pairwise(deviations))
     return max(0.0, (products / squares * count + 1) / (count - 3)) if squares > 0 else 0.0
-
-
-def _block_deviations(
-    amounts: Sequence[float], sizes: Sequence[float], mean: float, length: int
-) -> list[float]:
-    """Returns the deviation of each block of `length` slices from the ratio `mean`, weighted with
-    the block's size."""
-    last = len(amounts) // length * length
-    mean_size = sum(sizes[:last]) * length / last
-    deviations = [
-        sum(amounts[first : first + length]) - mean * sum(sizes[first : first + length])
-        for first in range(0, last, length)
-    ]
-    middle = fmean(deviations)
-    return [(part - middle) / mean_size for part in deviations]
 
 
 def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Difference | None:
@@ -307,13 +298,7 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
         return 1 - _incomplete_beta(1 - x, b, a)
     log_beta = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     factor = math.exp(log_beta + a * math.log(x) + b * math.log1p(-x)) / a
-    return factor * _continued_fraction(x, a, b)
-
-
-def _continued_fraction(x: float, a: float, b: float) -> float:
-    """Returns the continued fraction of the incomplete beta function, by Lentz's method; x must be
-    at most (a + 1) / (a + b + 2)."""
-    tiny = 1e-300
+    tiny = 1e-300  # the rest is a continued fraction, by Lentz's method
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or tiny)
     value = d
     for i in range(1, 300):
@@ -326,4 +311,4 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
             value *= c * d
         if abs(c * d - 1) < 1e-15:
             break
-    return value
+    return factor * value
