@@ -191,23 +191,6 @@ def doctor_lines(
             fix = fix.replace(ROOT_COMMAND, examined.root_screen_command())
         details = ("without it: ", check["lost"]), ("fix: ", fix)
         lines += check_lines(check, check["why"], details)
-    lines.append("")
-    for key, value in _source_rows(answer):
-        lines += fact_lines(f"  {key}", value, width)
-    if items := answer.get("readiness"):
-        lines += ["", "Benchmarks here:"]
-        for item in items:
-            details = ("", item["effect"]), ("to change: ", item["change"])
-            lines += check_lines(item, item["now"], details)
-    lines.append("")
-    for sentence in final_sentences(answer, examined):
-        lines += text.wrap_indented(sentence, width, 0)
-    return lines
-
-
-def _source_rows(answer: Answer) -> list[tuple[str, str]]:
-    """Returns the name and the text of each row on the sources in use and on the numbers that
-    cannot be measured."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
     for name in ("tsc_hz", "base_hz"):
         rate = answer[name]
@@ -221,7 +204,19 @@ def _source_rows(answer: Answer) -> list[tuple[str, str]]:
     reasons: dict[str, list[str]] = {}
     for missing in answer["missing"]:
         reasons.setdefault(missing["why"], []).append(missing["what"])
-    return rows + [("n/a", f"{', '.join(keys)}: {reason}") for reason, keys in reasons.items()]
+    rows += [("n/a", f"{', '.join(keys)}: {reason}") for reason, keys in reasons.items()]
+    lines.append("")
+    for key, value in rows:
+        lines += fact_lines(f"  {key}", value, width)
+    if items := answer.get("readiness"):
+        lines += ["", "Benchmarks here:"]
+        for item in items:
+            details = ("", item["effect"]), ("to change: ", item["change"])
+            lines += check_lines(item, item["now"], details)
+    lines.append("")
+    for sentence in final_sentences(answer, examined):
+        lines += text.wrap_indented(sentence, width, 0)
+    return lines
 
 
 # --- the final lines

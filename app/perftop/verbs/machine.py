@@ -352,7 +352,12 @@ def event_lines(answer: Answer, width: int = 100, *, word: str = "", **_: bool) 
     lines: list[str] = []
     pmus = {pmu["pmu"]: pmu for pmu in answer["pmus"]}
     for pmu, rows in groupby(answer["events"], key=lambda row: row["pmu"]):
-        lines += [*([""] if lines else []), _pmu_heading(pmu, pmus.get(pmu))]
+        heading, facts = "software: of every CPU", pmus.get(pmu)
+        if facts is not None:
+            kind = "" if facts["type"] is None else f"{facts['type']} cores, "
+            place = f"CPUs {facts['cpus']}" if facts["cpus"] else "every CPU"
+            heading = f"{pmu}: {kind}{place}"
+        lines += [*([""] if lines else []), heading]
         for row in rows:
             unit = "" if row["unit"] in {"1", "cycles", "instructions"} else f", in {row['unit']}"
             open_text = f" (open: {', '.join(row['open'])})" if row["open"] else ""
@@ -367,11 +372,3 @@ def event_lines(answer: Answer, width: int = 100, *, word: str = "", **_: bool) 
         text = f"not here: events of cores - {reason['why']}{fix}"
         lines += ["", *wrap_indented(text, width, 10)]
     return lines
-
-
-def _pmu_heading(pmu: str, facts: Answer | None) -> str:
-    if facts is None:
-        return "software: of every CPU"
-    kind = "" if facts["type"] is None else f"{facts['type']} cores, "
-    cpu_text = f"{kind}CPUs {facts['cpus']}" if facts["cpus"] else "every CPU"
-    return f"{pmu}: {cpu_text}"

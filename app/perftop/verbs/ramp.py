@@ -65,7 +65,12 @@ def run(args: argparse.Namespace) -> int:
 def measure(args: argparse.Namespace, ask: AskProbe) -> int:
     """Measures one CPU, or all CPUs in turn, and prints the results, with a chart of the slowest.
     Returns the exit status."""
-    measured, failed, interrupted = _measured_cpus(args, _requested_cpus(args.cpu, ask), ask)
+    cpus: list[str | None] = [args.cpu]
+    if args.cpu == "all":
+        cpus = [str(row["cpu"]) for row in ask("topology")["cpus"] if row["online"]]
+    elif args.cpu is not None and not args.cpu.isdecimal():
+        raise Failed(f"--cpu: invalid CPU {args.cpu!r} (try 0, or all)", USAGE)
+    measured, failed, interrupted = _measured_cpus(args, cpus, ask)
     answer, ramp = _slowest(measured)
     if args.json:
         import json
@@ -83,14 +88,6 @@ def measure(args: argparse.Namespace, ask: AskProbe) -> int:
             lines = [*(terminal_text(line, unicode=unicode) for line in table), "", *lines]
         print(*lines, sep="\n")
     return INTERRUPTED if interrupted else 0
-
-
-def _requested_cpus(requested: str | None, ask: AskProbe) -> list[str | None]:
-    if requested is None or requested.isdecimal():
-        return [requested]
-    if requested != "all":
-        raise Failed(f"--cpu: invalid CPU {requested!r} (try 0, or all)", USAGE)
-    return [str(row["cpu"]) for row in ask("topology")["cpus"] if row["online"]]
 
 
 def _measured_cpus(
@@ -168,7 +165,7 @@ def _json_object(answer: Answer, ramp: Ramp) -> Answer:
     from perftop.verbs.ramp_runs import phase_traces
 
     line = {key: value for key, value in answer.items() if key != "runs"} | asdict(ramp)
-    line["clock"] = clock_name(answer)
+    line["clock"] = "busy clock (cycles counter)" if is_counted(answer) else "probe clock"
     line["unit"] = "Hz" if unit_name(answer) == "GHz" else "steps/s"
     line["sentence"] = ramp_sentence(answer, ramp)
     for climb, run in zip(line["climbs"], answer["runs"], strict=True):
@@ -195,10 +192,6 @@ def unit_name(answer: Answer) -> str:
     return "GHz" if is_counted(answer) or answer["step_cycles"] else "G steps/s"
 
 
-def clock_name(answer: Answer) -> str:
-    return "busy clock (cycles counter)" if is_counted(answer) else "probe clock"
-
-
 def title_line(answer: Answer) -> str:
     title_parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
     return " · ".join([*title_parts, f"CPU {answer['cpu']}", answer["isa"], unit_name(answer)])
@@ -214,20 +207,16 @@ def ramp_sentence(answer: Answer, ramp: Ramp) -> str:
             low, high = min(level.low_hz for level in first), max(level.high_hz for level in first)
             text += f", but went from {low / 1e9:.2f} to {high / 1e9:.2f} {unit_name(answer)}"
         return f"{text} in any of {runs}; try longer ones: --seconds."
-    count = len(ramp.used)
-    warm_up = brief_duration(round_up_time(ramp.steady_s.high))
+    count, slowest_s = len(ramp.used), ramp.steady_s.high
+    # rounded up to two significant digits
+    step_s = 10.0 ** (math.floor(math.log10(slowest_s)) - 1) if slowest_s > 0 else 1.0
+    warm_up = brief_duration(math.ceil(slowest_s / step_s - 1e-9) * step_s)
     text = f"Warm up {cpu} for {warm_up}: in {count} of {runs}"
     text += f" it was steady at {_steady_text(answer, ramp)} by then"
     if not ramp.is_clean:
         return f"{text}; low confidence: the runs were disturbed."
     confidence = 100 * ramp.confidence
     return f"{text}; {confidence:.0f} % confidence that the next run will be no slower."
-
-
-def round_up_time(seconds: float) -> float:
-    """Returns a time rounded up, to two significant digits."""
-    step = 10.0 ** (math.floor(math.log10(seconds)) - 1) if seconds > 0 else 1.0
-    return math.ceil(seconds / step - 1e-9) * step
 
 
 def _steady_text(answer: Answer, ramp: Ramp) -> str:

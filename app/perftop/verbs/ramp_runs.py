@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Floats, Ints
 
 SMOOTHING_CHUNKS = 5
 """Number of chunks in a running median, which ignores up to two consecutive outliers."""
@@ -72,18 +71,17 @@ class Gap:
 def phase_traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[PhaseTrace]:
     known_chunks = {key: values for key, values in run["chunks"].items() if values is not None}
     chunks = {key: np.array(values, np.int64) for key, values in known_chunks.items()}
-    count = len(answer["phases"])
-    return [_phase_trace(answer, run, chunks, chunks["phase"] == phase) for phase in range(count)]
+    phases = (chunks["phase"] == phase for phase in range(len(answer["phases"])))
+    return [
+        _phase_trace(answer, run, {key: values[mask] for key, values in chunks.items()})
+        for mask in phases
+    ]
 
 
 def _phase_trace(
-    answer: Mapping[str, Any],
-    run: Mapping[str, Any],
-    chunks: Mapping[str, Ints],
-    is_in_phase: Bools,
+    answer: Mapping[str, Any], run: Mapping[str, Any], columns: Mapping[str, Ints]
 ) -> PhaseTrace:
     tsc_hz, stamp = answer["tsc"]["hz"], run["stamp_ticks"]
-    columns = {key: values[is_in_phase] for key, values in chunks.items()}
     pieces, longest_piece = columns["pieces"], columns["longest"]
     has_pieces = pieces > 1
     spent_ticks = columns["end"] - columns["begin"] - columns["aside"]
@@ -121,18 +119,6 @@ def running_median(values: Floats) -> Floats:
             windows = sliding_window_view(values, 2 * reach + 1)
             medians[reach:-reach] = np.median(windows, axis=1)
     return medians
-
-
-def find_gaps(phases: Sequence[PhaseTrace]) -> list[Gap]:
-    gaps_of_run = []
-    for part in phases:
-        for i in np.flatnonzero(part.gap_s >= MIN_GAP_S).tolist():
-            length = float(part.gap_s[i])
-            kind = "short" if length <= MAX_HALT_S else "long"
-            kind = "preempted" if part.switches[i] else kind
-            halted = None if part.stopped_s is None else bool(part.stopped_s[i] > length / 2)
-            gaps_of_run.append(Gap(float(part.gap_at_s[i]), length, kind, halted))
-    return gaps_of_run
 
 
 # --- one run: the rise of the clock, its steadiness, and disturbances
@@ -236,12 +222,6 @@ def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
     return float(values[order][min(index, len(values) - 1)])
 
 
-def time_to_clock_s(part: PhaseTrace, hz: float) -> float | None:
-    """Returns the end in s of the first chunk with at least this clock; None if there is none."""
-    chunks = np.flatnonzero(part.smooth >= hz)
-    return float(part.end_s[chunks[0]]) if len(chunks) else None
-
-
 def fit_climb(part: PhaseTrace, steady_hz: float) -> tuple[float, list[float]]:
     """Returns the time in s at which the climb ended, and the length in s of each later burst in
     which the clock left the band. The end is chosen so that the least time is on the wrong side: in
@@ -266,36 +246,37 @@ def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     known_levels = [level for level in levels if level is not None]
     t90 = t99 = steady_s = None
     bursts_s: list[float] = []
-    first = levels[0]
+    begin, first = phases[0], levels[0]
     if first is not None:
-        t90, t99 = (time_to_clock_s(phases[0], share * first.hz) for share in (0.9, 0.99))
-        since_s, bursts_s = fit_climb(phases[0], first.hz)
+        reached = (np.flatnonzero(begin.smooth >= share * first.hz) for share in (0.9, 0.99))
+        t90, t99 = (float(begin.end_s[part[0]]) if len(part) else None for part in reached)
+        since_s, bursts_s = fit_climb(begin, first.hz)
         since_s = max(since_s, t99 or 0.0)
-        if first.steady and since_s <= (1 - STEADY_SHARE) * phases[0].end_s[-1]:
+        if first.steady and since_s <= (1 - STEADY_SHARE) * begin.end_s[-1]:
             steady_s = since_s
+    gaps: list[Gap] = []
+    for part in phases:
+        for i in np.flatnonzero(part.gap_s >= MIN_GAP_S).tolist():
+            length = float(part.gap_s[i])
+            kind = "short" if length <= MAX_HALT_S else "long"
+            kind = "preempted" if part.switches[i] else kind
+            halted = None if part.stopped_s is None else bool(part.stopped_s[i] > length / 2)
+            gaps.append(Gap(float(part.gap_at_s[i]), length, kind, halted))
+    lost_at_switch_s = []  # compared with running at the new level at once
+    for part, level in zip(phases[1:], levels[1:], strict=True) if None not in levels[1:] else ():
+        assert level is not None
+        is_soon = part.end_s <= part.start_s[0] + SWITCH_SPAN_S
+        chain_s = float(part.chain_s[is_soon].sum())
+        lost_s = chain_s - float(part.work_s[is_soon].sum()) / level.hz
+        lost_at_switch_s.append(max(0.0, lost_s))
     spans = sum(float(part.chain_s.sum()) for part in phases)
     worked_s = sum(float((part.work_s / part.smooth).sum()) for part in phases)
     lost_share = max(0.0, 1 - worked_s / spans) if spans else 0.0
-    begin = phases[0]
     first_hz, first_s = (begin.hz[0], begin.end_s[0]) if len(begin.hz) else (0.0, 0.0)
     return Climb(
-        t90, t99, steady_s, float(first_hz), float(first_s), known_levels, find_gaps(phases),
-        bursts_s, lost_share, _switch_losses_s(phases, levels),
-        disturbances_of_run(run, lost_share, answer["siblings"]),
+        t90, t99, steady_s, float(first_hz), float(first_s), known_levels, gaps, bursts_s,
+        lost_share, lost_at_switch_s, disturbances_of_run(run, lost_share, answer["siblings"]),
     )  # fmt: skip
-
-
-def _switch_losses_s(phases: Sequence[PhaseTrace], levels: Sequence[Level | None]) -> list[float]:
-    """Returns the seconds lost after each switch of code, compared with running at the new level at
-    once."""
-    lost_s = []
-    for (_, part), (_, level_reached) in zip(pairwise(phases), pairwise(levels), strict=True):
-        if level_reached is None:
-            return []
-        is_soon = part.end_s <= part.start_s[0] + SWITCH_SPAN_S
-        chain_s = float(part.chain_s[is_soon].sum())
-        lost_s.append(max(0.0, chain_s - float(part.work_s[is_soon].sum()) / level_reached.hz))
-    return lost_s
 
 
 def disturbances_of_run(
