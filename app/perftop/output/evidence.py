@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perftop.base.text import short_duration, whole_percent
-from perftop.model.confidence import CrowdedCpu, Hypervisor, PolledBits, RegisterBit, TaskOnCpu
+from perftop.model.confidence import CrowdedCpu, Hypervisor, PolledBits, TaskOnCpu
 
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,23 +62,20 @@ MAX_NAMES = 4
 """Maximum number of tasks named in one item of evidence. Further ones are only counted."""
 
 
-def _polled_text(polled: PolledBits, name: Callable[[RegisterBit], str]) -> str:
-    bits = (f"{name(bit)} in {bit.times:.0f} of {polled.polls:.0f} polls" for bit in polled.bits)
-    return ", ".join(bits)
+def _status_text(polled: PolledBits, *, with_numbers: bool = False) -> str:
+    texts = []
+    for bit in polled.bits:
+        number = f"bit {bit.number}"
+        name = bit.name or number
+        name = f"{number} ({name})" if with_numbers and name != number else name
+        texts.append(f"{name} in {bit.times:.0f} of {polled.polls:.0f} polls")
+    return ", ".join(texts)
 
 
 def _reasons_text(polled: PolledBits) -> str:
-    def name(bit: RegisterBit) -> str:
-        plain = f"bit {bit.number}"
-        return plain if bit.name in {None, plain} else f"{plain} ({bit.name})"
-
     if not polled.polls:
         return "not available from this source"
-    return _polled_text(polled, name) or f"none in {polled.polls:.0f} polls"
-
-
-def _status_text(polled: PolledBits) -> str:
-    return _polled_text(polled, lambda bit: f"bit {bit.number}" if bit.name is None else bit.name)
+    return _status_text(polled, with_numbers=True) or f"none in {polled.polls:.0f} polls"
 
 
 def _task_names(tasks: Hypervisor | Sequence[TaskOnCpu | CrowdedCpu]) -> str:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Floats
 from perftop.base.text import ranges, safe_text
 from perftop.draw.columns import Column
 from perftop.model.kinds import Episode, kind_of
@@ -71,6 +70,10 @@ _VALUE_FORMATS: dict[str, Callable[[float], str]] = {
 """Functions that format a number with its unit, by key. Others have no unit."""
 
 
+GAUGES = "power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"
+TURBO_OFF_GAUGES = "turbo_off", "turbo_disabled"
+
+
 def setting_label(key: str) -> str:
     return SETTING_NAMES.get(key) or key.replace("_", " ")
 
@@ -111,27 +114,19 @@ def machine_state(session: Session) -> Line:
         "sample_s": hello.sample_ns / 1e9,
         **{safe_text(key, MAX_SHOWN_LENGTH): safe_text(value, MAX_VALUE_LENGTH)
            for key, value in settings},
-        **_gauge_settings(session),
     }  # fmt: skip
-    return {key: value for key, value in states.items() if value is not None}
-
-
-def _gauge_settings(session: Session) -> Line:
-    states: Line = {}
-    for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
-        means = _gauge_means(session, key)
-        if len(means):
+    off_shares = []
+    for key in (*GAUGES, *TURBO_OFF_GAUGES):
+        means = session.counters.rates(session.run.delta, key)
+        if means is not None and len(means := means[np.isfinite(means)]):
             value = float(means.sum() if key.endswith("_w") else means.max())
-            states[key] = json_number(float(f"{value:.4g}"))
-    off_means = [_gauge_means(session, key) for key in ("turbo_off", "turbo_disabled")]
-    shares = [float(means.max()) for means in off_means if len(means)]
-    return states | ({"turbo": "off" if max(shares) > 0.5 else "on"} if shares else {})
-
-
-def _gauge_means(session: Session, key: str) -> Floats:
-    """Returns the means of a gauge over the run, without those that could not be read."""
-    means = session.counters.rates(session.run.delta, key)
-    return np.zeros(0) if means is None else means[np.isfinite(means)]
+            if key in GAUGES:
+                states[key] = json_number(float(f"{value:.4g}"))
+            else:
+                off_shares.append(value)
+    if off_shares:
+        states["turbo"] = "off" if max(off_shares) > 0.5 else "on"
+    return {key: value for key, value in states.items() if value is not None}
 
 
 # --- results of the command
@@ -184,6 +179,20 @@ def summary_line(
     interval, extremes = session.run_interval(), session.distribution.finish()
     machine = _measures(session, interval, session.selected, extremes.machine)
     reasons = machine.pop("why", {})
+    losses: Line = {}
+    if session.tracks_losses:
+        # `causes`: the losses of busy CPUs or of the watched job, the largest first. `busy`: the
+        # seconds in which all, one, several and none of the selected CPUs were busy.
+        sums, busy = session.lost_time(), session.busy_cpus
+        losses["causes"] = [
+            {"kind": kind, "cause": cause, "lost_ratio": json_number(share),
+             "lost_s": json_number(float(sums.by_cause[kind, cause].sum()))}
+            for (kind, cause), share in sums.shares().items() if share > 0
+        ]  # fmt: skip
+        spans = {f"{name}_s": json_number(getattr(busy, f"{name}_s")) for name in
+                 ("all", "one", "between", "none")}  # fmt: skip
+        losses["busy"] = {**spans, "alone": busy.single_cpu_task, "cpus": len(session.selected)}
+    others = _other_tasks(session, footprint)
     line: Line = {
         "type": "summary",
         "elapsed_s": json_number(elapsed_s),
@@ -203,36 +212,16 @@ def summary_line(
         "energy_j": json_number(_energy_j(session, "energy_j")),
         "energy_dram_j": json_number(_energy_j(session, "energy_ram_j")),
         "totals": _total_counts(session, interval),
-        **_loss_fields(session),
-        "others": _other_tasks(session, footprint),
+        **losses,
+        **({} if others is None else {"others": others}),
         "probe_cpu_s": json_number(session.probe_cpu_s()),
         "lost": session.dropped_frames,
         "late": session.late_samples,
         "suspect": session.suspect_samples,
     }
-    if line["others"] is None:
-        del line["others"]
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         reasons["energy_j"] = UNREAD_REASON
     return line | {"why": reasons} if reasons else line
-
-
-def _loss_fields(session: Session) -> Line:
-    """Returns the keys `causes` (the losses of busy CPUs or of the watched job, the largest first)
-    and `busy` (the seconds in which all, one, several and none of the selected CPUs were busy); {}
-    if this session does not track losses."""
-    if not session.tracks_losses:
-        return {}
-    sums, busy = session.lost_time(), session.busy_cpus
-    causes = [
-        {"kind": kind, "cause": cause, "lost_ratio": json_number(share),
-         "lost_s": json_number(float(sums.by_cause[kind, cause].sum()))}
-        for (kind, cause), share in sums.shares().items() if share > 0
-    ]  # fmt: skip
-    spans = {f"{name}_s": json_number(getattr(busy, f"{name}_s")) for name in
-             ("all", "one", "between", "none")}  # fmt: skip
-    extra_fields = {"alone": busy.single_cpu_task, "cpus": len(session.selected)}
-    return {"causes": causes, "busy": spans | extra_fields}
 
 
 def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:
@@ -415,10 +404,16 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     )
     uses = zip(signs, TIME_USES, strict=True)
     legend = "   ".join(f"{2 * sign} {use.words}" for sign, use in uses if sign in bar)
-    return [
-        _ruler(phases, cells, unicode=unicode), bar, legend,
-        *(_phase_table(phases, spent_s, shown_uses) if len(phases) > 1 else ()),
-    ]  # fmt: skip
+    first, rule, last = "├─┤" if unicode else "|-|"
+    pieces = []  # a ruler with the name and, if it fits, the length of each phase above its cells
+    for phase, count in zip(phases, cells, strict=True):
+        name = safe_text(phase.label, MAX_NAME)
+        texts = f" {name} {_seconds(phase.elapsed_s)} ", f" {name} "
+        text = next((text for text in texts if len(text) + 2 <= count), "")
+        pieces.append((first + rule + text).ljust(count, rule)[:count])
+    ruler = "".join(pieces)[: WIDTH - 1] + last
+    table = _phase_table(phases, spent_s, shown_uses) if len(phases) > 1 else []
+    return [ruler, bar, legend, *table]
 
 
 def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
@@ -428,19 +423,6 @@ def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
         return [0] * (len(parts) - 1) + [cells]
     edges = [round(cells * end / total) for end in accumulate(parts, initial=0.0)]
     return [last - first for first, last in pairwise(edges)]
-
-
-def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -> str:
-    """Returns a line with the name and, if it fits, the duration of each phase above its cells."""
-    first, rule, last = "├─┤" if unicode else "|-|"
-    pieces = []
-    for phase, count in zip(phases, cells, strict=True):
-        name = safe_text(phase.label, MAX_NAME)
-        duration = _seconds(phase.elapsed_s)
-        texts = f" {name} {duration} ", f" {name} "
-        text = next((text for text in texts if len(text) + 2 <= count), "")
-        pieces.append((first + rule + text).ljust(count, rule)[:count])
-    return "".join(pieces)[: WIDTH - 1] + last
 
 
 def _phase_table(

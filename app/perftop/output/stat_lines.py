@@ -242,15 +242,11 @@ def _states_line(shares: Any) -> Line:
     return dict(zip(STATES, map(json_number, shares.tolist()), strict=True))
 
 
-def beginning_line(session: Session, episode: Episode) -> Line:
-    """Returns the line of an episode that has just begun. Another one follows when it ends."""
-    return episode_line(session, episode) | {"type": "episode-start"}
-
-
-def episode_line(session: Session, episode: Episode) -> Line:
+def episode_line(session: Session, episode: Episode, *, is_start: bool = False) -> Line:
+    """`is_start`: the episode has just begun. Another line follows when it ends."""
     end = episode.end_ns
     return {
-        "type": "episode",
+        "type": "episode-start" if is_start else "episode",
         "kind": episode.kind,
         "cpus": episode.cpus,
         "start": session.unix(episode.start_ns),
@@ -418,23 +414,22 @@ class StatTable:
                 if number.key in shares:  # the share of time in which the event was counted
                     cell += f" ({whole_percent(shares[number.key])})"
                 cells.append(cell)
-            core = first.get(cpu) if self._states else None
-            cells += [""] * self._states if core is None else state_cells(interval, core)
+            core, split = first.get(cpu) if self._states else None, interval.split
+            if core is None:
+                cells += [""] * self._states
+            elif split.method[core] == "bounds":
+                bounds = zip(split.low[core], split.high[core], strict=True)
+                cells += [
+                    f"{100 * low:.0f}..{100 * high:.0f}" if isfinite(low) else percent(low)
+                    for low, high in bounds
+                ]
+            else:
+                cells += map(percent, split.states[core])
             if self._tasks:
                 task = f"  {safe_text(self._tabular.task(row, interval), MAX_TASK)}"
                 cells.append(f"{task:>{STATE_WIDTH}}")
             rows.append(cells)
         return rows
-
-
-def state_cells(interval: Interval, core: int) -> list[str]:
-    split = interval.split
-    if split.method[core] != "bounds":
-        return [percent(v) for v in split.states[core]]
-    return [
-        f"{100 * low:.0f}..{100 * high:.0f}" if isfinite(low) else percent(low)
-        for low, high in zip(split.low[core], split.high[core], strict=True)
-    ]
 
 
 # --- lines above the table

@@ -229,7 +229,9 @@ def _find_waiters(
     members: dict[tuple[str, ...], dict[tuple[int, str], list[TaskTimes]]] = {}
     waited_s: dict[tuple[str, ...], float] = {}
     for (pid, comm), parts in times_by_task.items():
-        key = _group_key(session, pid, comm)
+        # Tasks with only the same name belong to other programs.
+        details, name = session.details.get(str(pid), {}), _task_name(session, pid, comm)
+        key = name, *(str(details.get(part, "")) for part in ("user", "group", "parent"))
         members.setdefault(key, {})[pid, comm] = parts
         waited_s[key] = waited_s.get(key, 0.0) + sum(task.wait_s for task in parts)
     waited_s = {key: s for key, s in waited_s.items() if s > 0}
@@ -417,14 +419,6 @@ def _wait_remedy(
             return f"a {limit} of more CPUs, or {fewer_threads}"
         return f"{fewer_threads} at a time, one for each CPU"
     return ""
-
-
-def _group_key(session: Session, pid: int, comm: str) -> tuple[str, ...]:
-    """Returns the key of a task's group: its name, user, control group and parent ('' if unknown).
-    Tasks with only the same name belong to other programs."""
-    details = session.details.get(str(pid), {})
-    keys = "user", "group", "parent"
-    return _task_name(session, pid, comm), *(str(details.get(key, "")) for key in keys)
 
 
 def _task_name(session: Session, pid: int, comm: str) -> str:

@@ -85,10 +85,19 @@ def brief_report(
     `is_past`: whether the span is over."""
     is_whole_run = totals is None
     totals = totals or session.totals()
+    threads, job = totals.times.threads.values(), session.neighbours.watched_job.name
+    if command := argv or session.command:
+        busiest = max(threads, key=lambda thread: thread.run_s, default=None)
+        job = command_name(command, "" if busiest is None else busiest.comm)
+    elif job is not None and is_group(job):
+        job = short_owner(job)
+    elif job is not None and job.isdecimal():  # it is named after most of its threads
+        comms = Counter(thread.comm for thread in threads)
+        job = comms.most_common(1)[0][0] if comms else f"process {job}"
     empty = Report(
         session, totals, interval or session.run_interval(),
         session.episodes(totals.start_ns, totals.end_ns),
-        _job_name(session, argv or session.command, totals.times), is_past,
+        None if job is None else safe_text(job, MAX_NAME + 1), is_past,
         is_past or bool(argv), is_whole_run,
     )  # fmt: skip
     shares = totals.losses.shares()
@@ -105,34 +114,7 @@ def with_checks(brief: Report) -> Report:
     )  # fmt: skip
 
 
-def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:
-    """Returns the name of the watched job; None if no job is watched. A process that perftop did
-    not start is named after most of its threads."""
-    name = session.neighbours.watched_job.name
-    if argv:
-        busiest = max(times.threads.values(), key=lambda thread: thread.run_s, default=None)
-        name = command_name(argv, "" if busiest is None else busiest.comm)
-    elif name is None:
-        return None
-    elif is_group(name):
-        name = short_owner(name)
-    elif name.isdecimal():
-        comms = Counter(thread.comm for thread in times.threads.values())
-        name = comms.most_common(1)[0][0] if comms else f"process {name}"
-    return safe_text(name, MAX_NAME + 1)
-
-
 # --- findings on causes
-
-
-def _episodes_of(report: Report, cause: Cause, cpus: Sequence[int]) -> list[Episode]:
-    """Returns the episodes of a cause, the costliest in the span first."""
-    causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
-    matching = [e for e in report.episodes if (e.kind, e.cause) in causes]
-    if cause[0] == "interrupt":  # such an episode is on one CPU, on which the job may not run
-        matching = [e for e in matching if not {*cpus}.isdisjoint(e.cpus)]
-    start_ns, end_ns = report.totals.start_ns, report.totals.end_ns
-    return sorted(matching, key=lambda e: -e.lost_s(end_ns, start_ns))
 
 
 def _finding(report: Report, cause: Cause) -> Finding:
@@ -142,7 +124,11 @@ def _finding(report: Report, cause: Cause) -> Finding:
     lost_s = sums.by_cause[cause]
     rows = np.flatnonzero(lost_s > 0.05 * lost_s.max()).tolist()
     cpus = [session.topology[row].cpu for row in rows]
-    episodes = _episodes_of(report, cause, cpus)
+    causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
+    episodes = [e for e in report.episodes if (e.kind, e.cause) in causes]
+    if cause[0] == "interrupt":  # such an episode is on one CPU, on which the job may not run
+        episodes = [e for e in episodes if not {*cpus}.isdisjoint(e.cpus)]
+    episodes.sort(key=lambda e: -e.lost_s(now_ns, start_ns))
     worst = episodes[0] if episodes else None
     active_since_ns = now_ns - MAX_STILL_ACTIVE_NS
     is_active = any(e.end_ns is None or e.end_ns > active_since_ns for e in episodes)

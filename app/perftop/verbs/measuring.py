@@ -139,7 +139,7 @@ class Stat(MeasuredConsumer):
 
     def on_episode_start(self, episode: Episode) -> None:
         if self._lines and self._args.json:
-            self._print_json(stat_lines.beginning_line(self.session, episode))
+            self._print_json(stat_lines.episode_line(self.session, episode, is_start=True))
         elif self._lines:
             self._print_episode(episode)
 

@@ -102,7 +102,7 @@ class JsonLines(ExportFormat):
         )
 
     def write_beginning(self, episode: Episode) -> None:
-        self._write_line(stat_lines.beginning_line(self._session, episode))
+        self._write_line(stat_lines.episode_line(self._session, episode, is_start=True))
 
     def write_episode(self, episode: Episode) -> None:
         self._write_line(stat_lines.episode_line(self._session, episode))
