@@ -6,13 +6,12 @@ counters together take turns; each has the times for which it was enabled and co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 from perfprobe.cpu import files
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.access import Trouble
-from perfprobe.machine.parts import join_missing
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventRequest
 from perfprobe.perf.groups import PerfPart, cpu_part
@@ -20,7 +19,6 @@ from perfprobe.perf.perf_events import (
     COUNTED_KEYS,
     HARDWARE,
     Event,
-    Group,
     Kernel,
     OpenedEvents,
     Trial,
@@ -28,6 +26,7 @@ from perfprobe.perf.perf_events import (
     open_events,
     open_group,
     run_in_threads,
+    run_trial,
 )
 from perfprobe.perf.perf_pmus import EVENT_UNIT, ChosenEvent, Pmu, core_pmu_of
 from perfprobe.wire import Counter, Cpu, Missing
@@ -176,65 +175,56 @@ class GroupOpener:
         for row in self._online:
             pmu = self._pmu_of_cpu[row.cpu]
             cpus.setdefault(None if pmu is None else pmu.name, row.cpu)
-        shares = (share for cpu in cpus.values() for share in self._counted_shares(groups, cpu))
-        return all(share >= MIN_COUNTED_SHARE for share in shares)
+        return all(self._groups_fit_on(groups, cpu) for cpu in cpus.values())
 
-    def _counted_shares(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> list[float]:
-        """Returns each group's share of time on the counters of a CPU while all are open; 1 for a
-        group that cannot be tried."""
+    def _groups_fit_on(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> bool:
+        """Returns whether each group is always on the counters of a CPU while all are open. A group
+        that cannot be tried fits."""
         with ExitStack() as stack:
-            opened = [self._open_events(group, cpu).group for group in groups]
+            opened = [self.open_events(group, cpu).group for group in groups]
             for group in filter(None, opened):
                 stack.callback(group.close)
-            trials = [None if group is None else self._try_group(group, cpu) for group in opened]
-            return [
-                0.0 if group is None else 1.0 if trial is None else trial.counted_share
-                for group, trial in zip(opened, trials, strict=True)
+            trials = [
+                Trial([], 0.0, 0, 0.0)
+                if group is None
+                else run_trial(self._kernel, group, cpu, TRIAL_NS)
+                for group in opened
             ]
-
-    def whole_group_trouble(
-        self,
-        group: Sequence[ChosenEvent],
-        find_trouble: Callable[[Sequence[float]], Trouble | None],
-    ) -> Trouble | None:
-        """Returns why the group cannot be counted as a whole on the first CPU that has its events;
-        None if it can. `find_trouble` returns the fault in the counts of a trial."""
-        row = next((row for row in self._online if self._events_on(group, row.cpu)), None)
-        if row is None:
-            return OTHER_CORES_TROUBLE
-        opened = self._open_events(group, row.cpu)
-        with ExitStack() as stack:
-            if opened.group is not None:
-                stack.callback(opened.group.close)
-            if opened.group is None or opened.missing:
-                return next(iter(opened.missing.values()))
-            trial = self._try_group(opened.group, row.cpu)
-        return find_trouble(trial.counts) if trial and trial.counted_share else None
-
-    def _try_group(self, group: Group, cpu: int) -> Trial | None:
-        """Counts an open group for TRIAL_NS; None if that cannot be tried on this CPU."""
-        with suppress(OSError):
-            return self._kernel.trial(group, cpu, TRIAL_NS)
-        return None
+            return all(t is None or t.counted_share >= MIN_COUNTED_SHARE for t in trials)
 
     # --- opening the groups
 
     def open_part(self, group: Sequence[ChosenEvent]) -> PerfPart:
-        planned_events = {row.cpu: self._events_on(group, row.cpu) for row in self._rows}
+        planned_events = {row.cpu: self.events_on(group, row.cpu) for row in self._rows}
         online_events = {row.cpu: planned_events[row.cpu] for row in self._online}
         opened = open_events(self._kernel, online_events, timed=True, mapped=False, root=self._root)
         opened = dict(zip(opened, run_in_threads(self._drop_if_unfit, opened.items()), strict=True))
-        cpus_without_group = [
+        lacking = [
             (cpu, key, opened_events.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
             for cpu, opened_events in opened.items()
             for chosen in group
             if (key := chosen.request.key) not in {event.key for event in opened_events.events}
         ]
+        counters = [
+            Counter(
+                chosen.request.key,
+                chosen.description,
+                chosen.unit,
+                "perf " + next((pmu for pmu in chosen.events if pmu), "software"),
+                scale=chosen.scale,
+            )
+            for chosen in group
+        ]
         return cpu_part(
-            self._kernel, self._rows, planned_events, opened,
-            [_event_counter(chosen) for chosen in group],
-            timed=True, mapped=False, missing=join_missing(cpus_without_group, len(opened)),
-        )  # fmt: skip
+            self._kernel,
+            self._rows,
+            planned_events,
+            opened,
+            counters,
+            timed=True,
+            mapped=False,
+            lacking=lacking,
+        )
 
     def _drop_if_unfit(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
         """Returns a CPU's opened events; if pinned events leave no counter for them, closes them
@@ -250,19 +240,14 @@ class GroupOpener:
         missing = {event.key: why for event in opened_events.events}
         return OpenedEvents(missing=opened_events.missing | missing)
 
-    def _open_events(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
+    def open_events(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
         """Opens the group on one CPU, for a trial."""
-        events = self._events_on(group, cpu)
+        events = self.events_on(group, cpu)
         return open_group(self._kernel, events, cpu, timed=True, mapped=False, root=self._root)
 
-    def _events_on(self, group: Sequence[ChosenEvent], cpu: int) -> list[Event]:
+    def events_on(self, group: Sequence[ChosenEvent], cpu: int) -> list[Event]:
         events = (chosen.event_on(self._pmu_of_cpu[cpu]) for chosen in group)
         return [event for event in events if event is not None]
-
-
-def _event_counter(chosen: ChosenEvent) -> Counter:
-    origin = "perf " + (next((str(pmu) for pmu in chosen.events if pmu), "") or "software")
-    return Counter(chosen.request.key, chosen.description, chosen.unit, origin, scale=chosen.scale)
 
 
 # --- top-down -------------------------------------------------------------------------------------
@@ -324,15 +309,27 @@ def open_topdown(
     if not group:
         return [], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else []
     opener = GroupOpener(root, kernel, rows, online, pmus)
-    if (trouble := opener.whole_group_trouble(group, _slots_trouble)) is not None:
+    cpu = next((row.cpu for row in online if opener.events_on(group, row.cpu)), None)
+    trouble = OTHER_CORES_TROUBLE if cpu is None else _slots_trouble(opener, group, kernel, cpu)
+    if trouble is not None:
         return [], [Missing(TOPDOWN_KEY, trouble.why, trouble.fix)]
     return [opener.open_part(group)], []
 
 
-def _slots_trouble(counts: Sequence[float]) -> Trouble | None:
-    """Returns the fault in the top-down counts of a trial; None if they add up. The counts are in
-    the order of TOPDOWN_LEVEL_1."""
-    slots, parts = counts[0], counts[1 : len(TOPDOWN_LEVEL_1)]
-    if slots <= 0 or abs(sum(parts) - slots) > MAX_SLOTS_ERROR * slots or min(parts) < 0:
-        return Trouble(SLOTS_TROUBLE)
-    return None
+def _slots_trouble(
+    opener: GroupOpener, group: Sequence[ChosenEvent], kernel: Kernel, cpu: int
+) -> Trouble | None:
+    """Returns why the top-down group cannot be counted as a whole on this CPU, or the fault in its
+    counts, which are in the order of TOPDOWN_LEVEL_1; None if they add up."""
+    opened = opener.open_events(group, cpu)
+    with ExitStack() as stack:
+        if opened.group is not None:
+            stack.callback(opened.group.close)
+        if opened.group is None or opened.missing:
+            return next(iter(opened.missing.values()))
+        trial = run_trial(kernel, opened.group, cpu, TRIAL_NS)
+    if trial is None or not trial.counted_share:
+        return None
+    slots, parts = trial.counts[0], trial.counts[1 : len(TOPDOWN_LEVEL_1)]
+    adds_up = slots > 0 and abs(sum(parts) - slots) <= MAX_SLOTS_ERROR * slots and min(parts) >= 0
+    return None if adds_up else Trouble(SLOTS_TROUBLE)

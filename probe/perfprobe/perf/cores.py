@@ -9,7 +9,7 @@ that the core's group can be read by RDPMC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD
 from perfprobe.cpu.model_terms import METHOD_EVENTS, Uarch
 from perfprobe.kernel.access import Trouble
-from perfprobe.machine.parts import Part, join_missing
+from perfprobe.machine.parts import Part
 from perfprobe.native import affinity
 from perfprobe.perf import perf_pmus, uncore
 from perfprobe.perf.groups import PerfPart, cpu_part
@@ -30,7 +30,6 @@ from perfprobe.perf.perf_events import (
     REF_CYCLES,
     Event,
     Kernel,
-    OpenedEvents,
     open_events,
 )
 from perfprobe.wire import Counter, Cpu, Missing, Multiplier, Rate
@@ -191,7 +190,14 @@ def open_parts(
     counters for it. `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or Kernel()
-    plan = planner.core_events if other_group is None else _pinned_plan(planner.core_events)
+
+    def plan(row: Cpu) -> list[Event]:
+        events = planner.core_events(row)
+        if other_group is None:
+            return events
+        # Any of the events may become the leader of the group, which must be pinned.
+        return [replace(e, pinned=True) for e in events if e.key not in OPTIONAL_ROLES]
+
     core = _part(
         kernel, root, rows, online, plan, planner.counters(), timed=True, other_group=other_group
     )
@@ -212,12 +218,6 @@ def no_clock_trouble(parts: Sequence[Part]) -> Missing | None:
     return next((m for key in ESSENTIAL_KEYS for m in core.missing if m.what == key), fallback)
 
 
-def _pinned_plan(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
-    """Returns a plan without optional events, and with all events pinned, since any of them may
-    become the leader of the group."""
-    return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL_ROLES]
-
-
 def _part(
     kernel: Kernel, root: Path, rows: Sequence[Cpu], online: Sequence[Cpu],
     plan: Callable[[Cpu], list[Event]], table: Sequence[Counter], *, timed: bool,
@@ -233,17 +233,11 @@ def _part(
     )  # fmt: skip
     counting = {event.key for opened_events in opened.values() for event in opened_events.events}
     counters = [counter for counter in table if counter.key in counting]
-    missing = join_missing(_missing_by_cpu(opened, root), len(opened))
-    return cpu_part(kernel, rows, planned_events, opened, counters, timed=timed, missing=missing)
-
-
-def _missing_by_cpu(
-    opened: Mapping[int, OpenedEvents], root: Path
-) -> Iterator[tuple[int, str, Trouble]]:
     # Guests of KVM can only run if its module is loaded.
     may_run = (root / "sys/module/kvm").exists() or not identity.may_run_guests(root)
+    lacking: list[tuple[int, str, Trouble]] = []
     for cpu, opened_events in opened.items():
-        for key, trouble in opened_events.missing.items():
-            yield cpu, key, trouble
+        lacking += [(cpu, key, trouble) for key, trouble in opened_events.missing.items()]
         if opened_events.host_only and may_run:
-            yield cpu, "guests", HOST_ONLY
+            lacking.append((cpu, "guests", HOST_ONLY))
+    return cpu_part(kernel, rows, planned_events, opened, counters, timed=timed, lacking=lacking)

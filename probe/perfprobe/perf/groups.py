@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfprobe._native import lib
-from perfprobe.machine.parts import restrict_to_cpus
+from perfprobe.kernel.access import Trouble
+from perfprobe.machine.parts import join_missing, restrict_to_cpus
 from perfprobe.native.sampler import Slot
 from perfprobe.perf.perf_events import Event, Group, Kernel, OpenedEvents, open_group
 from perfprobe.wire import Counter, Cpu, Missing, Scope
@@ -37,7 +38,7 @@ class PerfPart:
         timed: bool = False,
         mapped: bool = True,
         open_groups: Mapping[int, Group] | None = None,
-        missing: Sequence[Missing] = (),
+        missing: Iterable[Missing] = (),
     ) -> None:
         """`open_groups`: groups that are already open, by the CPU that reads them; this part closes
         them. With `timed`, the first columns are TIME_COUNTERS. `mapped` allows RDPMC."""
@@ -51,11 +52,22 @@ class PerfPart:
         self._open_groups: dict[int, list[Group]] = {}
 
     def open(self, cpu: int) -> list[Slot]:
-        ready_group = self._ready_groups.pop(cpu, None)
-        opened = map(self._open_group, [] if ready_group else self._plan_groups(cpu))
-        result = [(0, ready_group)] if ready_group else [*filter(None, opened)]
-        self._open_groups[cpu] = [group for _, group in result]
-        return [Slot(lib.PP_PERF, first, -1, g.address, g.columns) for first, g in result]
+        groups: list[tuple[int, Group]] = []
+        """The first column of each group, and the group."""
+        if (ready_group := self._ready_groups.pop(cpu, None)) is not None:
+            groups.append((0, ready_group))
+        for plan in () if groups else self._plan_groups(cpu):
+            events = [event for event, _ in plan.events]  # some may be refused now
+            opened = open_group(
+                self._kernel, events, plan.cpu, timed=self._timed, mapped=self._mapped
+            )
+            if opened.group is not None:
+                columns = [dict(plan.events)[event] for event in opened.events]
+                first = 0 if self._timed else columns[0]  # the columns of times come first
+                opened.group.set_columns([column - first for column in columns])
+                groups.append((first, opened.group))
+        self._open_groups[cpu] = [group for _, group in groups]
+        return [Slot(lib.PP_PERF, first, -1, g.address, g.columns) for first, g in groups]
 
     def close_cpu(self, cpu: int) -> None:
         for group in self._open_groups.pop(cpu, []):
@@ -67,18 +79,6 @@ class PerfPart:
         for group in self._ready_groups.values():
             group.close()
         self._ready_groups.clear()
-
-    def _open_group(self, plan: GroupPlan) -> tuple[int, Group] | None:
-        """Opens a group with those of its events that can be opened now. Returns its first column
-        and the group; None if no event can be opened."""
-        events = [event for event, _ in plan.events]
-        group = open_group(self._kernel, events, plan.cpu, timed=self._timed, mapped=self._mapped)
-        if group.group is None:
-            return None
-        columns = [dict(plan.events)[event] for event in group.events]
-        first = 0 if self._timed else columns[0]  # the columns of times come first
-        group.group.set_columns([column - first for column in columns])
-        return first, group.group
 
 
 TIME_COUNTERS = (
@@ -96,11 +96,11 @@ def cpu_part(
     *,
     timed: bool,
     mapped: bool = True,
-    missing: Sequence[Missing] = (),
+    lacking: Iterable[tuple[int, str, Trouble]] = (),
 ) -> PerfPart:
     """Makes a part with counters of CPUs from open groups. `wanted`: the events planned
-    for each CPU. `table`: the counters. An offline CPU is assumed to have the counters
-    of an open CPU with the same planned events."""
+    for each CPU. `table`: the counters. `lacking`: CPU, key and reason of each missing counter. An
+    offline CPU is assumed to have the counters of an open CPU with the same planned events."""
     opened_by_events: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():
         opened_by_events.setdefault(tuple(wanted[cpu]), result)
@@ -135,5 +135,5 @@ def cpu_part(
         timed=timed,
         mapped=mapped,
         open_groups=open_groups,
-        missing=missing,
+        missing=join_missing(lacking, len(opened)),
     )

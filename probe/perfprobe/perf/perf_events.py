@@ -214,27 +214,22 @@ def open_events(
     YIELDING_ROLES are dropped."""
 
     def open_on(cpu: int) -> OpenedEvents:
-        other_events = [] if other_group is None else other_group.get(cpu, [])
-
-        def open_wanted(events: Sequence[Event]) -> OpenedEvents:
-            return open_group(
+        def open_without(roles: Collection[str]) -> OpenedEvents:
+            events = [event for event in wanted[cpu] if event.role_or_key not in roles]
+            opened = open_group(
                 kernel, events, cpu, timed=timed, mapped=mapped, with_trial=with_trial, root=root
             )
+            yielded_keys = (event.key for event in wanted[cpu] if event not in events)
+            missing = dict.fromkeys(yielded_keys, YIELDED_TO_CHOSEN) | opened.missing
+            return replace(opened, missing=missing)
 
-        if not other_events:
-            return open_wanted(wanted[cpu])
-        for count in range(len(YIELDING_ROLES) + 1):
-            events = [
-                event for event in wanted[cpu] if event.role_or_key not in YIELDING_ROLES[:count]
-            ]
-            group = open_wanted(events)
-            if group.group is None or group_fits(kernel, other_events, cpu, root):
-                yielded_keys = (event.key for event in wanted[cpu] if event not in events)
-                return replace(
-                    group, missing=dict.fromkeys(yielded_keys, YIELDED_TO_CHOSEN) | group.missing
-                )
-            group.group.close()
-        return open_wanted(wanted[cpu])
+        other_events = other_group.get(cpu, ()) if other_group else ()
+        for count in range(len(YIELDING_ROLES) + 1 if other_events else 0):
+            opened = open_without(YIELDING_ROLES[:count])
+            if opened.group is None or group_fits(kernel, other_events, cpu, root):
+                return opened
+            opened.group.close()
+        return open_without(())
 
     return dict(zip(wanted, run_in_threads(open_on, wanted), strict=True))
 
@@ -257,15 +252,16 @@ def open_group(
     missing: dict[str, Trouble] = {}
     dropped: dict[str, Trouble | None] = {}
     while events:
-        attempt = _GroupAttempt(kernel, cpu, events, root)
-        group = attempt.open_group(timed=timed, mapped=mapped)
+        attempt = _open_together(kernel, cpu, events, root, timed=timed, mapped=mapped)
         if with_trial and attempt.unfit:
             events = _without_next_role(events, dropped, TOO_FEW_COUNTERS)
             continue
         missing |= attempt.refused
-        if group is None:
+        if (group := attempt.group) is None:
             break
-        trial, implausible = _try_group(kernel, group, attempt, cpu) if with_trial else (None, {})
+        trial, implausible = None, dict[str, Trouble]()
+        if with_trial:
+            trial, implausible = _try_group(kernel, group, attempt.events, cpu, root)
         if trial is not None and trial.counted_share == 0:
             group.close()
             events = _without_next_role(attempt.events, dropped)
@@ -296,10 +292,16 @@ def open_event(
 
 def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
     """Returns why the kernel refuses to open this event alone on this CPU; None if it does not."""
+    error = _error_alone(kernel, event, cpu, host_only=may_run_guests(root))
+    return None if error is None else access.perf_open_trouble(error, root)
+
+
+def _error_alone(kernel: Kernel, event: Event, cpu: int, *, host_only: bool) -> OSError | None:
+    """Returns the error of opening an event alone, and closes it; None if there is no error."""
     try:
-        fd = kernel.open(event, cpu, NO_LEADER, host_only=may_run_guests(root))
+        fd = kernel.open(event, cpu, NO_LEADER, host_only=host_only)
     except OSError as error:
-        return access.perf_open_trouble(error, root)
+        return error
     with suppress(OSError):
         kernel.close(fd)
     return None
@@ -312,98 +314,96 @@ def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = P
     return trial is None or trial.counted_share > 0
 
 
-class _GroupAttempt:
-    """One attempt to open a group: first a disabled leader, then its siblings, then the group is
-    enabled. Siblings that join a running leader would count zeros without any error."""
+@dataclass(slots=True)
+class _Attempt:
+    """The result of one attempt to open a group."""
 
-    def __init__(self, kernel: Kernel, cpu: int, wanted: Sequence[Event], root: Path) -> None:
-        self.events: list[Event] = []
-        self.refused: dict[str, Trouble] = {}
-        self.host_only = may_run_guests(root)
-        self.unfit = False
-        """Whether the group does not fit even on free counters; no event is then opened."""
-        self._kernel, self._cpu, self._wanted, self.root = kernel, cpu, wanted, root
-        self._fds: list[int] = []
+    host_only: bool
+    group: Group | None = None
+    events: list[Event] = field(default_factory=list)
+    refused: dict[str, Trouble] = field(default_factory=dict)
+    unfit: bool = False
+    """Whether the group does not fit even on free counters; no event is then open."""
 
-    def open_group(self, *, timed: bool, mapped: bool = True) -> Group | None:
-        """Opens the events, and returns the enabled group; None if none could be opened."""
+
+def _open_together(
+    kernel: Kernel,
+    cpu: int,
+    wanted: Sequence[Event],
+    root: Path,
+    *,
+    timed: bool,
+    mapped: bool,
+    host_only: bool | None = None,
+) -> _Attempt:
+    """Opens a disabled leader, then its siblings, then enables the group: siblings that join a
+    running leader would count zeros without any error. `host_only`: whether to exclude guests;
+    None: if KVM may run guests here."""
+    attempt = _Attempt(may_run_guests(root) if host_only is None else host_only)
+    fds: list[int] = []
+
+    def close_all() -> None:
+        for fd in reversed(fds):
+            kernel.close(fd)
+
+    for event in wanted:
+        if any(event.role_or_key == other.role_or_key for other in attempt.events):
+            continue
+        leader = fds[0] if fds else NO_LEADER
         try:
-            self._open_all()
-            if not self._fds:
-                return None
-            self._kernel.enable(self._fds[0])
-            return self._kernel.group(self._fds, timed=timed, mapped=mapped)
+            fds.append(kernel.open(event, cpu, leader, host_only=attempt.host_only))
         except OSError as error:
-            self.close()
-            refused = self._wanted if self.unfit else self.events
-            trouble = TOO_FEW_COUNTERS if self.unfit else access.perf_open_trouble(error, self.root)
-            self.refused |= dict.fromkeys((event.key for event in refused), trouble)
-            self.events = []
-            return None
-
-    def close(self) -> None:
-        for fd in reversed(self._fds):
-            self._kernel.close(fd)
-        self._fds = []
-
-    def _open_all(self) -> None:
-        for event in self._wanted:
-            if any(event.role_or_key == other.role_or_key for other in self.events):
-                continue
-            try:
-                fd = self._open(event)
-            except OSError as error:
-                if self.unfit:
-                    raise
-                if error.errno == errno.EOPNOTSUPP and event.is_core and not self.host_only:
-                    self._reopen_for_host()
-                    return
-                self.refused[event.key] = access.perf_open_trouble(error, self.root)
-                continue
-            self._fds.append(fd)
-            self.events.append(event)
-
-    def _reopen_for_host(self) -> None:
-        """Opens all events again, excluding guests: if guests own the PMU while they run, the
-        kernel accepts only events that exclude guests."""
-        self.close()
-        self.events, self.refused, self.host_only = [], {}, True
-        self._open_all()
-
-    def _open(self, event: Event) -> int:
-        leader = self._fds[0] if self._fds else NO_LEADER
-        try:
-            return self._kernel.open(event, self._cpu, leader, host_only=self.host_only)
-        except OSError as error:
+            reason: OSError | None = error
             if leader != NO_LEADER and error.errno in {errno.EINVAL, errno.ENOSPC}:
-                # The event is opened alone; if it is invalid itself, that error is raised.
-                fd = self._kernel.open(event, self._cpu, NO_LEADER, host_only=self.host_only)
-                self._kernel.close(fd)
-                self.unfit = True
-            raise
+                reason = _error_alone(kernel, event, cpu, host_only=attempt.host_only)
+            if reason is None:
+                close_all()
+                keys = (event.key for event in wanted)
+                refused = attempt.refused | dict.fromkeys(keys, TOO_FEW_COUNTERS)
+                return _Attempt(attempt.host_only, refused=refused, unfit=True)
+            if reason.errno == errno.EOPNOTSUPP and event.is_core and not attempt.host_only:
+                # Guests own the PMU while they run, so events must exclude guests.
+                close_all()
+                return _open_together(
+                    kernel, cpu, wanted, root, timed=timed, mapped=mapped, host_only=True
+                )
+            attempt.refused[event.key] = access.perf_open_trouble(reason, root)
+        else:
+            attempt.events.append(event)
+    try:
+        if fds:
+            kernel.enable(fds[0])
+            attempt.group = kernel.group(fds, timed=timed, mapped=mapped)
+    except OSError as error:
+        close_all()
+        trouble = access.perf_open_trouble(error, root)
+        attempt.refused |= dict.fromkeys((event.key for event in attempt.events), trouble)
+        attempt.events = []
+    return attempt
 
 
 # --- trials of groups -----------------------------------------------------------------------------
 
 
 def _try_group(
-    kernel: Kernel, group: Group, attempt: _GroupAttempt, cpu: int
+    kernel: Kernel, group: Group, events: Sequence[Event], cpu: int, root: Path
 ) -> tuple[Trial | None, dict[str, Trouble]]:
     """Runs a trial of a group on its CPU. Returns the trial (None if this process may not run on
     that CPU) and, by key, the events whose counts are implausible."""
     results = []
     for _ in range(MAX_TRIALS):
-        trial = _run_trial(kernel, group, cpu, SPIN_NS)
-        if trial is not None and trial.counted_share == 0 and not attempt.events[0].pinned:
-            trial = _run_pinned_trial(kernel, attempt.events, cpu, attempt.root, SPIN_NS)
-        implausible = {} if trial is None else _implausible_events(attempt.events, trial)
+        trial = run_trial(kernel, group, cpu, SPIN_NS)
+        if trial is not None and trial.counted_share == 0 and not events[0].pinned:
+            trial = _run_pinned_trial(kernel, events, cpu, root, SPIN_NS)
+        implausible = {} if trial is None else _implausible_events(events, trial)
         if not implausible:
             return trial, implausible
         results.append((trial, implausible))
     return min(results, key=lambda result: len(result[1]))
 
 
-def _run_trial(kernel: Kernel, group: Group, cpu: int, cpu_time_ns: int) -> Trial | None:
+def run_trial(kernel: Kernel, group: Group, cpu: int, cpu_time_ns: int) -> Trial | None:
+    """Counts an open group while this CPU is busy; None if that cannot be tried there."""
     try:
         return kernel.trial(group, cpu, cpu_time_ns)
     except OSError as error:
@@ -417,11 +417,11 @@ def _run_pinned_trial(
 ) -> Trial | None:
     """Opens a pinned copy of a group, runs a trial of it, and closes it."""
     copies = [replace(event, pinned=True) for event in events]
-    group = _GroupAttempt(kernel, cpu, copies, root).open_group(timed=True, mapped=False)
+    group = _open_together(kernel, cpu, copies, root, timed=True, mapped=False).group
     if group is None:
         return Trial([], 0.0, 0, 0.0)
     try:
-        return _run_trial(kernel, group, cpu, cpu_time_ns)
+        return run_trial(kernel, group, cpu, cpu_time_ns)
     finally:
         group.close()
 
