@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -29,7 +30,7 @@ from perfprobe.wire.outbox import EndedError, Outbox
 BATCH_ORDER, ECHO_ORDER = b"batch ", b"echo "
 MAX_ORDER_BYTES = 32
 """Maximum number of bytes of an order; a longer line is not an order."""
-MAX_DIGITS = 12
+_ORDER = re.compile(rb"(batch |echo )([0-9]{1,12})")
 
 
 class OrderParser:
@@ -43,19 +44,8 @@ class OrderParser:
         """Returns the number in the last order of each kind whose line ends in these bytes."""
         *lines, unfinished_line = (self._line + data).split(b"\n")
         self._line = unfinished_line[: MAX_ORDER_BYTES + 1]
-        return {
-            word: number
-            for line in lines
-            for word in (BATCH_ORDER, ECHO_ORDER)
-            if (number := _order_number(line, word))
-        }
-
-
-def _order_number(line: bytes, word: bytes) -> int:
-    """Returns the number in an order that starts with `word`; 0 for any other line."""
-    digits = line.removeprefix(word)
-    strict = line.startswith(word) and digits.isdigit() and len(digits) <= MAX_DIGITS
-    return int(digits) if strict else 0
+        orders = (_ORDER.fullmatch(line) for line in lines)
+        return {order[1]: int(order[2]) for order in orders if order and int(order[2])}
 
 
 # --- main loop ------------------------------------------------------------------------------------
@@ -89,9 +79,9 @@ def serve(
     parser = OrderParser()
     while True:
         due_s = source.due_s()
-        # a simulation with speed=max runs as fast as its reader
-        is_unpaced = due_s is None and not outbox
-        for fd, event in poller.poll(_wait_ms(due_s, blocked=bool(outbox), is_unpaced=is_unpaced)):
+        # A simulation with speed=max (due_s is None) runs as fast as its reader.
+        wait_s = (1.0 if outbox else 0.0) if due_s is None else due_s - time.monotonic()
+        for fd, event in poller.poll(max(0.0, wait_s) * 1000):
             orders = parser.parse(_read_stdin(fd, event, stdin, stdout))
             if BATCH_ORDER in orders:
                 source.set_batch_length(orders[BATCH_ORDER])
@@ -106,14 +96,6 @@ def serve(
                 outbox.put(message)
         outbox.flush()
         poller.modify(stdout, select.POLLOUT if outbox else 0)
-
-
-def _wait_ms(due_s: float | None, *, blocked: bool, is_unpaced: bool) -> float:
-    if is_unpaced:
-        return 0
-    if due_s is None:
-        return 1000 if blocked else 0
-    return max(0.0, due_s - time.monotonic()) * 1000
 
 
 def _read_stdin(fd: int, event: int, stdin: int, stdout: int) -> bytes:

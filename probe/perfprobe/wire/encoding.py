@@ -81,18 +81,12 @@ def first_fields(data: bytes, start: int) -> dict[str, object]:
     return fields
 
 
-def _encoded_sizes() -> list[int]:
-    """Returns a msgpack element's size in bytes by its first byte; 0 if a length follows."""
-    steps = [1] * 256
-    steps[0xA0:0xC0] = range(1, 33)
-    for first, size in zip((*range(0xCA, 0xD4),), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9), strict=True):
-        steps[first] = size
-    for first in (*range(0x80, 0xA0), 0xC1, *range(0xC4, 0xCA), *range(0xD4, 0xE0)):
-        steps[first] = 0
-    return steps
-
-
-_SIZES = _encoded_sizes()
+_SIZES = [1] * 256
+_SIZES[0x80:0xA0] = [0] * 32
+_SIZES[0xA0:0xC0] = range(1, 33)
+_SIZES[0xC1] = 0
+_SIZES[0xC4:0xE0] = [0] * 6 + [5, 9, 2, 3, 5, 9, 2, 3, 5, 9] + [0] * 12
+"""A msgpack element's size in bytes by its first byte; 0 if a length follows."""
 _WIDTHS = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
     0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2),
@@ -185,15 +179,6 @@ def without_check(end: bytes) -> bytes:
     return end[:-length] if end[-length:-CRC_BYTES] == _CRC_HEAD else end
 
 
-def _has_valid_crc(packed: bytes) -> bool:
-    """Returns whether a message has a checksum. Raises WireError if the checksum is wrong."""
-    if without_check(packed) is packed:
-        return False
-    if _crc(memoryview(packed)[:-CRC_BYTES]) != packed[-CRC_BYTES:]:
-        raise WireError("a damaged message (its checksum is wrong)")
-    return True
-
-
 class Decoder:
     """Decodes the bytes of a stream, in pieces of any length, to messages. Memory is bounded."""
 
@@ -247,7 +232,9 @@ class Decoder:
     def decode(self, packed: bytes) -> Message | None:
         """Decodes the body of one message, without its length. Returns None for a message of an
         unknown kind. Raises WireError."""
-        summed = _has_valid_crc(packed)
+        summed = without_check(packed) is not packed
+        if summed and _crc(memoryview(packed)[:-CRC_BYTES]) != packed[-CRC_BYTES:]:
+            raise WireError("a damaged message (its checksum is wrong)")
         limit = MAX_HELLO_ELEMENTS if self.hello is None else max_elements(len(self.hello.topology))
         body = unpack(packed, limit)
         if not isinstance(body, dict):

@@ -60,8 +60,7 @@ class Outbox:
     def put(self, message: Message) -> None:
         droppable = isinstance(message, Frame)
         if isinstance(message, Frame):
-            if self.is_full:
-                self._make_room()
+            self._make_room()
             if self.lost:
                 message = replace(message, lost=min(message.lost + self.lost, MAX_LOST))
         data = self._encode(message)
@@ -85,17 +84,14 @@ class Outbox:
             parts: list[Bytes] = [data for _, data in islice(self._queue, MAX_PARTS)]
             parts[0] = memoryview(parts[0])[self._sent :]
             try:
-                self._remove_written(os.writev(self.fd, parts))
+                self._sent += os.writev(self.fd, parts)
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in FILE_ERRNOS:
                     raise OutputError(f"cannot write stdout: {error.strerror}") from None
                 raise EndedError(f"the reader is gone ({error.strerror})") from None
-
-    def _remove_written(self, written: int) -> None:
-        self._sent += written
-        while self._queue and self._sent >= (size := len(self._queue[0][1])):
-            self._queue.popleft()
-            self._bytes -= size
-            self._sent -= size
+            while self._queue and self._sent >= (size := len(self._queue[0][1])):
+                self._queue.popleft()
+                self._bytes -= size
+                self._sent -= size
