@@ -146,46 +146,40 @@ class Machine:
             ]
         )
         self._stat = ProcStat(root, [row.cpu for row in rows])
-        self._bytes = self._lay_out()
-        self._watch = watch
-        self._tasks = TaskScanner(root, {row.cpu for row in rows}, watch)
-        self._batches = BatchSchedule(sample_ns, self._bytes)
-        self._start_clocks = (*tsc_rate.read_bracket()[:2], time.time_ns())
-        """Raw ns, TSC and wall-clock ns for the hello, read before the first sample."""
-        self._sampler = self._start(sample_ns)
-        _OPEN_MACHINES.add(self)
-        self._suspended_at_start_ns = tsc_rate.suspended_ns()
-        self._suspended_ns = 0
-        """Time in ns for which the machine was suspended since it was opened, at the last batch."""
-        try:
-            self._attach_all(rows)
-            _require_descriptors()
-            self.hello = self._make_hello(rows, selected, sample_ns, missing, info or SourceInfo())
-        except BaseException:
-            self.close()
-            raise
-
-    def _lay_out(self) -> int:
-        """Computes the offsets of all blocks in a frame. Returns the frame's length in bytes."""
         lane_blocks = [*self._row_readers.blocks(), *self._stat.blocks()]
         offsets, words = sampler.lay_out([*lane_blocks, *self._polled_blocks.blocks()])
-        self._offsets = {block_offsets.block.name: block_offsets for block_offsets in offsets}
-        self._lane_offsets = {
-            block_offsets.block.name: block_offsets for block_offsets in offsets[: len(lane_blocks)]
-        }
+        self._offsets = {offset.block.name: offset for offset in offsets}
+        self._lane_offsets = {offset.block.name: offset for offset in offsets[: len(lane_blocks)]}
         self._row_readers.set_offsets(self._offsets)
-        return 8 * words
-
-    def _start(self, sample_ns: int) -> Sampler:
+        self._watch = watch
+        self._tasks = TaskScanner(root, {row.cpu for row in rows}, watch)
+        self._batches = BatchSchedule(sample_ns, 8 * words)
+        self._start_clocks = (*tsc_rate.read_bracket()[:2], time.time_ns())
+        """Raw ns, TSC and wall-clock ns for the hello, read before the first sample."""
         starting_ns = MIN_FIRST_ROUND_NS + len(self._wanted_cpus) * LANE_START_NS
-        return Sampler(
+        self._sampler = Sampler(
             sample_ns,
-            self._bytes // 8,
+            words,
             stamp="tsc" if self._is_this_machine else "raw",
             check_cpu=self._is_this_machine,
             ring_rounds=max(MIN_RING, RING_BATCHES * self._batches.max_rounds),
             first_delay_ns=min(sample_ns, max(sample_ns // FIRST_ROUND_PART, starting_ns)),
         )
+        _OPEN_MACHINES.add(self)
+        self._suspended_at_start_ns = tsc_rate.suspended_ns()
+        self._suspended_ns = 0
+        """Time in ns for which the machine was suspended since it was opened, at the last batch."""
+        try:
+            for row in rows:
+                if row.online and row.cpu in self._wanted_cpus:
+                    self._attach(row.cpu)
+            if stat_offsets := self._offsets.get(STAT_BLOCK.name):
+                self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(stat_offsets))
+            _require_descriptors()
+            self.hello = self._make_hello(rows, selected, sample_ns, missing, info or SourceInfo())
+        except BaseException:
+            self.close()
+            raise
 
     def due_s(self) -> float:
         wake_s = min(self._batch_due(), self._tasks.next_check_s())
@@ -240,13 +234,6 @@ class Machine:
 
     # --- CPUs --------------------------------------------------------------------------------
 
-    def _attach_all(self, rows: Sequence[Cpu]) -> None:
-        for row in rows:
-            if row.online and row.cpu in self._wanted_cpus:
-                self._attach(row.cpu)
-        if stat_offsets := self._offsets.get(STAT_BLOCK.name):
-            self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(stat_offsets))
-
     def _attach(self, cpu: int, *, rebased: bool = False) -> None:
         self._sampler.attach(cpu, self._row_readers.open(cpu), rebased)
         self._attached_cpus.add(cpu)
@@ -266,27 +253,31 @@ class Machine:
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text)) & self._wanted_cpus
             offline_cpus |= self._attached_cpus - online
-            notes += [self._detach(cpu, time_ns) for cpu in sorted(offline_cpus)]
-            for cpu in sorted(online - self._attached_cpus):
-                notes += self._reattach(cpu, time_ns)
+            changes: list[tuple[int, Cpu | None]] = []
+            for cpu in sorted(offline_cpus):
+                self._detach(cpu)
+                changes.append((cpu, None))
+            for row in topology.read_cpus(self._root):
+                if row.cpu in online - self._attached_cpus:
+                    self._attach(row.cpu, rebased=True)
+                    changes.append((row.cpu, row))
+            for cpu, new_row in changes:
+                data = {
+                    "cpu": cpu,
+                    "online": new_row is not None,
+                    "row": new_row and asdict(new_row),
+                }
+                notes.append(Note("hotplug", time_ns, data=data))
             if self._attached_cpus == online:
                 self._online_text = text
         return notes
 
-    def _detach(self, cpu: int, time_ns: int) -> Note:
+    def _detach(self, cpu: int) -> None:
         self._sampler.detach(cpu)
         self._attached_cpus.discard(cpu)
         for successor, plans in self._row_readers.close_cpu(cpu):
             self._sampler.detach(successor)
             self._sampler.attach(successor, plans, rebased=True)
-        return Note("hotplug", time_ns, data={"cpu": cpu, "online": False, "row": None})
-
-    def _reattach(self, cpu: int, time_ns: int) -> list[Note]:
-        row = next((row for row in topology.read_cpus(self._root) if row.cpu == cpu), None)
-        if row is None:
-            return []
-        self._attach(cpu, rebased=True)
-        return [Note("hotplug", time_ns, data={"cpu": cpu, "online": True, "row": asdict(row)})]
 
     # --- each batch --------------------------------------------------------------------------
 

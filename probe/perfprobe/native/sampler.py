@@ -217,7 +217,11 @@ class Sampler:
         lanes is over; with `force`, immediately. Returns None if the round is not complete."""
         sampler = self._open()
         now_ns = time.monotonic_ns()
-        self._skip(now_ns)
+        # After a stall of the main thread the rings may be full, and then accept no newer rounds.
+        current = (now_ns - self._start_ns) // self._period_ns
+        if current - self.next_round >= self._ring_rounds:
+            self.late_rounds += current - self.next_round
+            self.next_round = current
         while now_ns >= (deadline := self._deadline(self.next_round)):
             is_over = force or now_ns > deadline + self._max_lane_wait_ns
             pending = check_result(
@@ -253,11 +257,3 @@ class Sampler:
 
     def _deadline(self, round_: int) -> int:
         return self._start_ns + round_ * self._period_ns
-
-    def _skip(self, now_ns: int) -> None:
-        """Skips to the current round if the rings are full after a stall of the main thread: a full
-        ring accepts no newer rounds."""
-        current = (now_ns - self._start_ns) // self._period_ns
-        if current - self.next_round >= self._ring_rounds:
-            self.late_rounds += current - self.next_round
-            self.next_round = current
